@@ -1,0 +1,218 @@
+//! What can break: its wording, its hint and its exit status.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// Everything that ends a command early. One variant is one way to fail.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The operating system said no.
+    #[error("can't {action} {}: {}", path.display(), describe(source))]
+    Io { action: &'static str, path: PathBuf, source: io::Error },
+    #[error("{message}")]
+    Usage { message: String, hint: Option<String> },
+    #[error("no state directory here: looked for .dormouse in {} and every directory above it", start.display())]
+    NoStore { start: PathBuf },
+    #[error("{} is not a state directory: it has no dormouse.toml", path.display())]
+    NotAStore { path: PathBuf },
+    #[error("no agent `{agent}`")]
+    NoAgent { agent: String, known: Vec<String> },
+    #[error("no {what} `{id}`")]
+    NoRecord { what: &'static str, id: String },
+    #[error("{message}")]
+    Refused { kind: &'static str, message: String, hint: Option<String> },
+    #[error("{} is locked by {holder}; waited {waited_ms} ms", path.display())]
+    Busy { path: PathBuf, holder: String, waited_ms: u64 },
+    /// A record that can't be read is never overwritten and never treated as empty.
+    #[error("{}{}: {message}", path.display(), place(*line, *column))]
+    Damaged { path: PathBuf, line: usize, column: usize, message: String, hint: Option<String> },
+    #[error("{} is written in {found}, newer than the {known} that this dormouse reads", path.display())]
+    Newer { path: PathBuf, found: String, known: String },
+    /// Something outside did what it was asked to, and failed.
+    #[error("{message}")]
+    Failed { message: String, hint: Option<String> },
+    /// `doctor` found something; it has been said already.
+    #[error("{findings} {}", if *findings == 1 { "finding" } else { "findings" })]
+    Findings { findings: usize },
+}
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+fn describe(source: &io::Error) -> String {
+    // "No space left on device (os error 28)" reads better without the number.
+    let text = source.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
+}
+
+fn place(line: usize, column: usize) -> String {
+    match (line, column) {
+        (0, _) => String::new(),
+        (line, 0) => format!(":{line}"),
+        (line, column) => format!(":{line}:{column}"),
+    }
+}
+
+/// The exit statuses of every command (contract, cli §1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Status {
+    Done = 0,
+    Failed = 1,
+    Usage = 2,
+    NotFound = 3,
+    Refused = 4,
+    Busy = 5,
+    Damaged = 6,
+    TurnFailed = 7,
+    NothingDone = 10,
+}
+
+impl Status {
+    /// The graver of two, for commands over several agents: damage first, then what broke, then
+    /// a turn that failed, then what could not be had or was refused.
+    pub fn graver(self, other: Status) -> Status {
+        let gravity = |status| match status {
+            Status::Done => 0,
+            Status::NothingDone => 1,
+            Status::Usage => 2,
+            Status::NotFound => 3,
+            Status::Refused => 4,
+            Status::Busy => 5,
+            Status::TurnFailed => 6,
+            Status::Failed => 7,
+            Status::Damaged => 8,
+        };
+        if gravity(other) > gravity(self) { other } else { self }
+    }
+}
+
+impl From<Status> for std::process::ExitCode {
+    fn from(status: Status) -> Self {
+        (status as u8).into()
+    }
+}
+
+impl Error {
+    pub fn usage(message: impl Into<String>) -> Error {
+        Error::Usage { message: message.into(), hint: None }
+    }
+
+    /// A damaged file as a whole, without a place in it.
+    pub fn damaged(path: impl Into<PathBuf>, message: impl Into<String>) -> Error {
+        Error::Damaged { path: path.into(), line: 0, column: 0, message: message.into(), hint: None }
+    }
+
+    pub fn exit_status(&self) -> Status {
+        match self {
+            Error::Io { .. } | Error::Failed { .. } => Status::Failed,
+            Error::Usage { .. } => Status::Usage,
+            Error::NoStore { .. }
+            | Error::NotAStore { .. }
+            | Error::NoAgent { .. }
+            | Error::NoRecord { .. } => Status::NotFound,
+            Error::Refused { .. } => Status::Refused,
+            Error::Busy { .. } => Status::Busy,
+            Error::Damaged { .. } | Error::Newer { .. } | Error::Findings { .. } => Status::Damaged,
+        }
+    }
+
+    /// A word for scripts: `error.kind` in JSON.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Error::Io { .. } => "io",
+            Error::Usage { .. } => "usage",
+            Error::NoStore { .. } | Error::NotAStore { .. } => "no_state_directory",
+            Error::NoAgent { .. } => "no_agent",
+            Error::NoRecord { .. } => "no_record",
+            Error::Refused { kind, .. } => kind,
+            Error::Busy { .. } => "busy",
+            Error::Damaged { .. } => "damaged",
+            Error::Newer { .. } => "newer_schema",
+            Error::Failed { .. } => "failed",
+            Error::Findings { .. } => "findings",
+        }
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Error::Usage { hint, .. }
+            | Error::Refused { hint, .. }
+            | Error::Damaged { hint, .. }
+            | Error::Failed { hint, .. } => hint.clone(),
+            Error::NoStore { .. } => {
+                Some("make one with `dormouse init`, or name one with --dir or DORMOUSE_DIR".into())
+            }
+            Error::NotAStore { .. } => Some("make it one with `dormouse init`".into()),
+            Error::NoAgent { known, .. } if known.is_empty() => {
+                Some("there is none yet: make one with `dormouse create`".into())
+            }
+            Error::NoAgent { known, .. } => Some(format!("there is {}", known.join(", "))),
+            Error::Busy { .. } => Some("try again, or wait longer with --lock-timeout".into()),
+            Error::Newer { .. } => {
+                Some("read it with the newer dormouse that wrote it; nothing was touched".into())
+            }
+            Error::Io { source, .. } => match source.kind() {
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                    Some("make room and try again; nothing was changed".into())
+                }
+                _ => None,
+            },
+            Error::NoRecord { .. } | Error::Findings { .. } => None,
+        }
+    }
+
+    /// The file that it is about.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Error::Io { path, .. }
+            | Error::NotAStore { path }
+            | Error::Busy { path, .. }
+            | Error::Damaged { path, .. }
+            | Error::Newer { path, .. } => Some(path),
+            Error::NoStore { start } => Some(start),
+            Error::Usage { .. }
+            | Error::NoAgent { .. }
+            | Error::NoRecord { .. }
+            | Error::Refused { .. }
+            | Error::Failed { .. }
+            | Error::Findings { .. } => None,
+        }
+    }
+
+    /// Line and column, from 1, where a file is damaged at a known place.
+    pub fn place(&self) -> Option<(usize, usize)> {
+        match self {
+            Error::Damaged { line, column, .. } if *line > 0 => Some((*line, *column)),
+            _ => None,
+        }
+    }
+
+    /// The agent that it is about.
+    pub fn agent(&self) -> Option<&str> {
+        match self {
+            Error::NoAgent { agent, .. } => Some(agent),
+            _ => None,
+        }
+    }
+}
+
+/// No bare I/O error reaches the user: each says what was tried, and on which path.
+pub trait Context<T> {
+    /// `action` completes "can't …".
+    fn context(self, action: &'static str, path: &Path) -> Result<T>;
+}
+
+impl<T> Context<T> for io::Result<T> {
+    fn context(self, action: &'static str, path: &Path) -> Result<T> {
+        self.map_err(|source| Error::Io { action, path: path.to_owned(), source })
+    }
+}
+
+impl<T> Context<T> for std::result::Result<T, rustix::io::Errno> {
+    fn context(self, action: &'static str, path: &Path) -> Result<T> {
+        self.map_err(|errno| Error::Io { action, path: path.to_owned(), source: errno.into() })
+    }
+}

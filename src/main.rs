@@ -1,0 +1,4 @@
+mod clock;
+mod error;
+mod model;
+fn main() {}

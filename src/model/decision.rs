@@ -1,0 +1,319 @@
+//! What one step decides (contract, semantics §8): as a rule sees it, and as it is reported.
+
+use serde::{Deserialize, Serialize};
+
+use super::closure::WaitingReason;
+use super::continuation::Continuation;
+use super::id::{MessageId, RunId, TaskId, TimerId, WaitId, WorkId};
+use super::message::MessageKind;
+use super::time::Time;
+
+names! {
+    "decision" DecisionKind {
+        Stop = "stop",
+        Noop = "noop",
+        StartRecovery = "start_recovery",
+        StartModelTurn = "start_model_turn",
+        ReduceMessageOnly = "reduce_message_only",
+        EmitSystemTick = "emit_system_tick",
+        WaitForResources = "wait_for_resources",
+        WaitForOperator = "wait_for_operator",
+        WaitForExternalChange = "wait_for_external_change",
+        WaitForTimer = "wait_for_timer",
+        WaitForTask = "wait_for_task",
+        StayIdle = "stay_idle",
+        Sleep = "sleep",
+    }
+}
+
+/// Why a failed agent recovers now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecoveryCause {
+    Retry,
+    AfterStop,
+}
+
+/// Why a held run goes on now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResumeCause {
+    Suspended,
+    ResourcesAvailable,
+}
+
+/// For what a system tick is emitted; each at most once under its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tick {
+    WakeHint { key: String },
+    ContinueActive { work_item_id: WorkId, revision: u64 },
+    QueuedAvailable { work_item_id: WorkId, revision: u64 },
+    SystemWait { work_item_id: WorkId, revision: u64 },
+}
+
+impl Tick {
+    /// The idempotency key.
+    pub fn key(&self) -> String {
+        match self {
+            Tick::WakeHint { key } => key.clone(),
+            Tick::ContinueActive { work_item_id, revision } => {
+                format!("work_queue:continue_active:{work_item_id}:{revision}")
+            }
+            Tick::QueuedAvailable { work_item_id, revision } => {
+                format!("work_queue:queued_available:{work_item_id}:{revision}")
+            }
+            Tick::SystemWait { work_item_id, revision } => {
+                format!("work_queue:system_wait:{work_item_id}:{revision}")
+            }
+        }
+    }
+
+    fn reason(&self) -> &'static str {
+        match self {
+            Tick::WakeHint { .. } => "wake_hint",
+            Tick::ContinueActive { .. } => "continue_active",
+            Tick::QueuedAvailable { .. } => "queued_available",
+            Tick::SystemWait { .. } => "work_item_system_wait",
+        }
+    }
+
+    pub fn work_item_id(&self) -> Option<WorkId> {
+        match self {
+            Tick::WakeHint { .. } => None,
+            Tick::ContinueActive { work_item_id, .. }
+            | Tick::QueuedAvailable { work_item_id, .. }
+            | Tick::SystemWait { work_item_id, .. } => Some(*work_item_id),
+        }
+    }
+}
+
+/// A tick that would be a repeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DuplicateTick {
+    WakeHint,
+    ContinueActive { work_item_id: WorkId },
+    QueuedAvailable { work_item_id: WorkId },
+}
+
+/// What the agent rests for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rest {
+    AgentOperatorWait {
+        wait_id: WaitId,
+    },
+    AgentExternalWait {
+        wait_id: WaitId,
+    },
+    /// A timer, or a timer wait of the agent's own.
+    Timers {
+        timer_id: Option<TimerId>,
+        wait_id: Option<WaitId>,
+    },
+    AgentTaskWait {
+        wait_id: WaitId,
+        task_id: Option<TaskId>,
+    },
+    WorkItem {
+        work_item_id: WorkId,
+        reason: WaitingReason,
+        wait_id: Option<WaitId>,
+        task_id: Option<TaskId>,
+    },
+}
+
+/// The one next thing. It carries what its transition needs: nobody decides again.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Decision {
+    Stop,
+    NotStarted,
+    TurnInProgress { run_id: Option<RunId> },
+    StartRecovery { cause: RecoveryCause },
+    RecoveryBackoff { until: Time },
+    Resume { message_id: MessageId, cause: ResumeCause, continuation: Continuation },
+    WaitForResources { missing: String, until: Option<Time> },
+    StartTurn { message_id: MessageId, kind: MessageKind, continuation: Continuation },
+    Reduce { message_id: MessageId, kind: MessageKind, continuation: Option<Continuation> },
+    EmitTick(Tick),
+    Duplicate(DuplicateTick),
+    Rest(Rest),
+    StayIdle,
+    Sleep,
+}
+
+impl Decision {
+    pub fn kind(&self) -> DecisionKind {
+        match self {
+            Decision::Stop => DecisionKind::Stop,
+            Decision::NotStarted | Decision::TurnInProgress { .. } | Decision::Duplicate(_) => {
+                DecisionKind::Noop
+            }
+            Decision::StartRecovery { .. } => DecisionKind::StartRecovery,
+            Decision::RecoveryBackoff { .. } => DecisionKind::WaitForTimer,
+            Decision::Resume { .. } | Decision::StartTurn { .. } => DecisionKind::StartModelTurn,
+            Decision::WaitForResources { .. } => DecisionKind::WaitForResources,
+            Decision::Reduce { .. } => DecisionKind::ReduceMessageOnly,
+            Decision::EmitTick(_) => DecisionKind::EmitSystemTick,
+            Decision::Rest(rest) => rest.kind(),
+            Decision::StayIdle => DecisionKind::StayIdle,
+            Decision::Sleep => DecisionKind::Sleep,
+        }
+    }
+
+    /// The word of the contract, or what is missing.
+    pub fn reason(&self) -> String {
+        match self {
+            Decision::Stop => "stopped".to_owned(),
+            Decision::NotStarted => "not_started".to_owned(),
+            Decision::TurnInProgress { .. } => "turn_in_progress".to_owned(),
+            Decision::StartRecovery { cause: RecoveryCause::Retry } => "retry".to_owned(),
+            Decision::StartRecovery { cause: RecoveryCause::AfterStop } => "after_stop".to_owned(),
+            Decision::RecoveryBackoff { .. } => "recovery_backoff".to_owned(),
+            Decision::Resume { cause: ResumeCause::Suspended, .. } => "resume_suspended".to_owned(),
+            Decision::Resume { cause: ResumeCause::ResourcesAvailable, .. } => {
+                "resources_available".to_owned()
+            }
+            Decision::WaitForResources { missing, .. } => missing.clone(),
+            Decision::StartTurn { kind, .. } | Decision::Reduce { kind, .. } => kind.name().to_owned(),
+            Decision::EmitTick(tick) => tick.reason().to_owned(),
+            Decision::Duplicate(DuplicateTick::WakeHint) => "duplicate_wake_hint".to_owned(),
+            Decision::Duplicate(DuplicateTick::ContinueActive { .. }) => {
+                "duplicate_continue_active".to_owned()
+            }
+            Decision::Duplicate(DuplicateTick::QueuedAvailable { .. }) => {
+                "duplicate_queued_available".to_owned()
+            }
+            Decision::Rest(rest) => rest.reason().to_owned(),
+            Decision::StayIdle => "already_asleep".to_owned(),
+            Decision::Sleep => "no_pending_scheduler_facts".to_owned(),
+        }
+    }
+
+    /// Whether the step ends without having moved the agent on: the next step, with nothing new,
+    /// would decide the same.
+    pub fn is_rest(&self) -> bool {
+        match self {
+            Decision::StartRecovery { .. }
+            | Decision::Resume { .. }
+            | Decision::StartTurn { .. }
+            | Decision::Reduce { .. }
+            | Decision::EmitTick(_) => false,
+            Decision::Stop
+            | Decision::NotStarted
+            | Decision::TurnInProgress { .. }
+            | Decision::RecoveryBackoff { .. }
+            | Decision::WaitForResources { .. }
+            | Decision::Duplicate(_)
+            | Decision::Rest(_)
+            | Decision::StayIdle
+            | Decision::Sleep => true,
+        }
+    }
+
+    pub fn report(&self) -> DecisionReport {
+        let mut report = DecisionReport::new(self.kind(), self.reason());
+        match self {
+            Decision::StartTurn { message_id, continuation, .. }
+            | Decision::Resume { message_id, continuation, .. } => {
+                report.message_id = Some(*message_id);
+                report.continuation = Some(continuation.clone());
+            }
+            Decision::Reduce { message_id, continuation, .. } => {
+                report.message_id = Some(*message_id);
+                report.continuation = continuation.clone();
+            }
+            Decision::TurnInProgress { run_id } => report.run_id = *run_id,
+            Decision::EmitTick(tick) => report.work_item_id = tick.work_item_id(),
+            Decision::Duplicate(
+                DuplicateTick::ContinueActive { work_item_id }
+                | DuplicateTick::QueuedAvailable { work_item_id },
+            ) => report.work_item_id = Some(*work_item_id),
+            Decision::Rest(rest) => {
+                (report.work_item_id, report.task_id) = rest.subjects();
+            }
+            Decision::Stop
+            | Decision::NotStarted
+            | Decision::StartRecovery { .. }
+            | Decision::RecoveryBackoff { .. }
+            | Decision::WaitForResources { .. }
+            | Decision::Duplicate(DuplicateTick::WakeHint)
+            | Decision::StayIdle
+            | Decision::Sleep => {}
+        }
+        report
+    }
+}
+
+impl Rest {
+    fn kind(&self) -> DecisionKind {
+        match self {
+            Rest::AgentOperatorWait { .. } => DecisionKind::WaitForOperator,
+            Rest::AgentExternalWait { .. } => DecisionKind::WaitForExternalChange,
+            Rest::Timers { .. } => DecisionKind::WaitForTimer,
+            Rest::AgentTaskWait { .. } => DecisionKind::WaitForTask,
+            Rest::WorkItem { reason, .. } => match reason {
+                WaitingReason::AwaitingOperatorInput => DecisionKind::WaitForOperator,
+                WaitingReason::AwaitingExternalChange => DecisionKind::WaitForExternalChange,
+                WaitingReason::AwaitingTimer => DecisionKind::WaitForTimer,
+                WaitingReason::AwaitingTaskResult => DecisionKind::WaitForTask,
+            },
+        }
+    }
+
+    fn reason(&self) -> &'static str {
+        match self {
+            Rest::AgentOperatorWait { .. } => "agent_operator_wait",
+            Rest::AgentExternalWait { .. } => "agent_external_wait",
+            Rest::Timers { .. } => "active_timers",
+            Rest::AgentTaskWait { .. } => "agent_task_wait",
+            Rest::WorkItem { reason, .. } => match reason {
+                WaitingReason::AwaitingOperatorInput => "work_item_needs_input",
+                WaitingReason::AwaitingExternalChange => "work_item_external_wait",
+                WaitingReason::AwaitingTimer => "work_item_timer_wait",
+                WaitingReason::AwaitingTaskResult => "work_item_task_wait",
+            },
+        }
+    }
+
+    fn subjects(&self) -> (Option<WorkId>, Option<TaskId>) {
+        match self {
+            Rest::AgentOperatorWait { .. } | Rest::AgentExternalWait { .. } | Rest::Timers { .. } => {
+                (None, None)
+            }
+            Rest::AgentTaskWait { task_id, .. } => (None, *task_id),
+            Rest::WorkItem { work_item_id, task_id, .. } => (Some(*work_item_id), *task_id),
+        }
+    }
+}
+
+/// A decision as `tick`, `explain` and the ledger show it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DecisionReport {
+    pub decision: DecisionKind,
+    pub reason: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message_id: Option<MessageId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work_item_id: Option<WorkId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_id: Option<TaskId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub evidence: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continuation: Option<Continuation>,
+}
+
+impl DecisionReport {
+    fn new(decision: DecisionKind, reason: String) -> DecisionReport {
+        DecisionReport {
+            decision,
+            reason,
+            message_id: None,
+            work_item_id: None,
+            task_id: None,
+            run_id: None,
+            evidence: Vec::new(),
+            continuation: None,
+        }
+    }
+}

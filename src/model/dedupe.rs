@@ -1,0 +1,27 @@
+//! What is remembered of a `dedupe_key` within its window.
+
+use serde::{Deserialize, Serialize};
+
+use super::id::MessageId;
+use super::message::MessageStatus;
+use super::record::{Extra, Record};
+use super::time::Time;
+
+/// One key of one agent: the message that was admitted under it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DedupeEntry {
+    pub key: String,
+    pub message_id: MessageId,
+    pub admitted_at: Time,
+    pub status: MessageStatus,
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+impl Record for DedupeEntry {
+    const KIND: &'static str = "dedupe";
+    fn extra_mut(&mut self) -> &mut Extra {
+        &mut self.extra
+    }
+}

@@ -1,0 +1,55 @@
+//! Evidence: what happened, one line of the ledger each.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::id::{AgentName, EventId, RunId};
+use super::time::Time;
+
+names! {
+    "event kind" EventKind {
+        AgentCreated = "agent_created",
+        ControlRequestAdmitted = "control_request_admitted",
+        ControlApplied = "control_applied",
+        CurrentRunAborted = "current_run_aborted",
+        SchedulerDecision = "scheduler_decision",
+        StateTransition = "state_transition",
+        MessageAdmitted = "message_admitted",
+        MessageSettled = "message_settled",
+        MessageRejected = "message_rejected",
+        MessageRequeued = "message_requeued",
+        TaskTransition = "task_transition",
+        WaitTransition = "wait_transition",
+        WakeHintCoalesced = "wake_hint_coalesced",
+        WakeHintIgnored = "wake_hint_ignored",
+        TriggerIgnored = "trigger_ignored",
+        RunInterrupted = "run_interrupted",
+        RunSettled = "run_settled",
+        RecordRepaired = "record_repaired",
+        WorkspaceReleased = "workspace_released",
+        Advisory = "advisory",
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Event {
+    pub schema: EventSchema,
+    /// +1 with every event of the agent.
+    pub seq: u64,
+    pub id: EventId,
+    pub at: Time,
+    pub kind: EventKind,
+    pub agent: AgentName,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub data: Value,
+}
+
+names! {
+    /// The version of an event's shape.
+    "event schema" EventSchema {
+        V1 = "dormouse/event/1",
+    }
+}

@@ -1,0 +1,152 @@
+//! Identifiers: a prefix that says what it names, and a UUIDv7 in 32 hex digits, so that names in
+//! order are times in order.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use uuid::Uuid;
+
+/// Text that does not have the shape of the identifier or name it should be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Malformed(pub String);
+
+fn parse_uuid(prefix: &str, text: &str) -> Result<Uuid, Malformed> {
+    let malformed = || Malformed(format!("`{text}` is not an id like `{prefix}` and 32 hex digits"));
+    let hex = text.strip_prefix(prefix).ok_or_else(malformed)?;
+    if hex.len() != 32 || !hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
+        return Err(malformed());
+    }
+    Uuid::try_parse(hex).map_err(|_| malformed())
+}
+
+macro_rules! ids {
+    ($($(#[$meta:meta])* $type:ident = $prefix:literal),+ $(,)?) => {$(
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $type(pub Uuid);
+
+        impl $type {
+            pub const PREFIX: &'static str = $prefix;
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}{}", $prefix, self.0.simple())
+            }
+        }
+
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = Malformed;
+            fn from_str(text: &str) -> Result<Self, Malformed> {
+                parse_uuid($prefix, text).map($type)
+            }
+        }
+
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                std::borrow::Cow::<'de, str>::deserialize(deserializer)?
+                    .parse()
+                    .map_err(de::Error::custom)
+            }
+        }
+
+        #[cfg(test)]
+        impl schemars::JsonSchema for $type {
+            fn inline_schema() -> bool {
+                true
+            }
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($type).into()
+            }
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!({ "type": "string", "pattern": concat!("^", $prefix, "[0-9a-f]{32}$") })
+            }
+        }
+    )+};
+}
+
+ids! {
+    MessageId = "msg_",
+    RunId = "run_",
+    WorkId = "work_",
+    WaitId = "wait_",
+    TimerId = "timer_",
+    TaskId = "task_",
+    TriggerId = "trig_",
+    EventId = "evt_",
+}
+
+/// The longest name an agent can have, in bytes.
+pub const AGENT_NAME_MAX: usize = 64;
+
+/// The name of an agent, which is also the name of its directory: nothing else that comes from
+/// outside ever becomes part of a path.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct AgentName(String);
+
+impl AgentName {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for AgentName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl FromStr for AgentName {
+    type Err = Malformed;
+
+    fn from_str(text: &str) -> Result<Self, Malformed> {
+        let first = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+        let rest = |b: u8| first(b) || matches!(b, b'.' | b'_' | b'-');
+        let valid = text.len() <= AGENT_NAME_MAX
+            && text.bytes().next().is_some_and(first)
+            && text.bytes().all(rest)
+            && !text.contains("..");
+        if valid {
+            Ok(AgentName(text.to_owned()))
+        } else {
+            Err(Malformed(format!(
+                "`{}` is not an agent name: 1 to {AGENT_NAME_MAX} of a-z 0-9 . _ -, first a letter or digit, no `..`",
+                text.escape_debug()
+            )))
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for AgentName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        std::borrow::Cow::<'de, str>::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+impl schemars::JsonSchema for AgentName {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "AgentName".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{0,63}$" })
+    }
+}

@@ -1,0 +1,326 @@
+//! What is said to an agent: messages, and wake hints.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::continuation::{Continuation, TriggerKind};
+use super::id::{AgentName, MessageId, RunId, TaskId, TriggerId, WaitId, WorkId};
+use super::record::{Extra, Record};
+use super::run::Terminal;
+use super::task::TaskStatus;
+use super::time::Time;
+
+names! {
+    "message kind" MessageKind {
+        OperatorPrompt = "operator_prompt",
+        ChannelEvent = "channel_event",
+        WebhookEvent = "webhook_event",
+        CallbackEvent = "callback_event",
+        TimerTick = "timer_tick",
+        SystemTick = "system_tick",
+        TaskResult = "task_result",
+        TaskStatus = "task_status",
+        Control = "control",
+        InternalFollowup = "internal_followup",
+    }
+}
+
+names! {
+    "priority" Priority {
+        Interject = "interject",
+        Next = "next",
+        Normal = "normal",
+        Background = "background",
+    }
+}
+
+impl Priority {
+    /// The first character of the file name, so that names in order are the processing order.
+    pub const fn digit(self) -> u8 {
+        self as u8
+    }
+
+    pub fn from_digit(digit: u8) -> Option<Priority> {
+        Priority::ALL.get(usize::from(digit)).copied()
+    }
+}
+
+names! {
+    "origin" OriginKind {
+        Operator = "operator",
+        Channel = "channel",
+        Webhook = "webhook",
+        Callback = "callback",
+        Timer = "timer",
+        System = "system",
+        Task = "task",
+    }
+}
+
+names! {
+    "authority class" AuthorityClass {
+        OperatorInstruction = "operator_instruction",
+        ExternalEvidence = "external_evidence",
+        IntegrationSignal = "integration_signal",
+        RuntimeInstruction = "runtime_instruction",
+    }
+}
+
+names! {
+    "delivery surface" DeliverySurface {
+        Cli = "cli",
+        Cgi = "cgi",
+        TimerScheduler = "timer_scheduler",
+        RuntimeSystem = "runtime_system",
+        TaskRejoin = "task_rejoin",
+        FileDrop = "file_drop",
+    }
+}
+
+names! {
+    "admission context" AdmissionContext {
+        LocalProcess = "local_process",
+        ExternalTriggerCapability = "external_trigger_capability",
+        RuntimeOwned = "runtime_owned",
+    }
+}
+
+names! {
+    /// `queued` and `dequeued` replay after a crash; the others never do.
+    "message status" MessageStatus {
+        Queued = "queued",
+        Dequeued = "dequeued",
+        Processed = "processed",
+        Aborted = "aborted",
+        Interjected = "interjected",
+        Dropped = "dropped",
+    }
+}
+
+/// Who speaks: a kind, and a name within it (`webhook:ci`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Origin {
+    pub kind: OriginKind,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.id {
+            Some(id) => write!(f, "{}:{id}", self.kind),
+            None => write!(f, "{}", self.kind),
+        }
+    }
+}
+
+/// What a message says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub enum Body {
+    Text { text: String },
+    Json { value: Value },
+}
+
+impl Body {
+    /// Text that is not blank, or any JSON.
+    pub fn is_contentful(&self) -> bool {
+        match self {
+            Body::Text { text } => !text.trim().is_empty(),
+            Body::Json { .. } => true,
+        }
+    }
+
+    /// The text itself, or the JSON on one line.
+    pub fn to_text(&self) -> String {
+        match self {
+            Body::Text { text } => text.clone(),
+            Body::Json { value } => value.to_string(),
+        }
+    }
+}
+
+/// One attempt that did not go well.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Failure {
+    pub attempt: u32,
+    pub run_id: RunId,
+    pub terminal: Terminal,
+    pub at: Time,
+    pub reason: String,
+}
+
+/// How a message ended. A message in the inbox has none.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Settlement {
+    pub status: MessageStatus,
+    pub at: Time,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
+    /// Parked after its last attempt: `queue dead` lists it, `queue requeue` brings it back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dead_letter: bool,
+}
+
+fn first() -> u32 {
+    1
+}
+
+/// A message: its envelope and body as admitted (contract, semantics §9), and what the executor
+/// has noted since. Provenance is never rewritten.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Message {
+    pub id: MessageId,
+    pub agent: AgentName,
+    pub kind: MessageKind,
+    pub priority: Priority,
+    pub origin: Origin,
+    pub authority_class: AuthorityClass,
+    pub delivery_surface: DeliverySurface,
+    pub admission_context: AdmissionContext,
+    /// Absent for kinds that never trigger a turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trigger_kind: Option<TriggerKind>,
+    pub body: Body,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work_item_id: Option<WorkId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_id: Option<TaskId>,
+    /// How the task stood that this message is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_status: Option<TaskStatus>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_id: Option<WaitId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trigger_id: Option<TriggerId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub correlation_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub causation_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub source_refs: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dedupe_key: Option<String>,
+    /// Of a `system_tick`: what it is emitted for, at most once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Time>,
+    /// How many agents' turns this message has come through.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub hops: u32,
+    /// Which try the next run of this message is, from 1.
+    #[serde(default = "first")]
+    pub attempt: u32,
+    pub created_at: Time,
+    /// What the first attempt found the message to mean; a retry keeps it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continuation: Option<Continuation>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<Failure>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settlement: Option<Settlement>,
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
+impl Message {
+    pub fn key(&self) -> InboxKey {
+        InboxKey { priority: self.priority, id: self.id }
+    }
+}
+
+impl Record for Message {
+    const KIND: &'static str = "message";
+    fn extra_mut(&mut self) -> &mut Extra {
+        &mut self.extra
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.attempt == 0 {
+            return Err("`attempt` counts from 1".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// The name of a message in the inbox without its ending: keys in order are the processing order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct InboxKey {
+    pub priority: Priority,
+    pub id: MessageId,
+}
+
+impl std::fmt::Display for InboxKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}-{}", self.priority.digit(), self.id)
+    }
+}
+
+/// A liveness signal (contract, semantics §10): one file in the inbox until it is taken in, then the pending hint.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct WakeHint {
+    pub id: MessageId,
+    pub agent: AgentName,
+    pub source: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trigger_id: Option<TriggerId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_id: Option<WaitId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<Body>,
+    pub delivery_surface: DeliverySurface,
+    pub admission_context: AdmissionContext,
+    pub created_at: Time,
+    /// How many hints of the same scope have become this one.
+    #[serde(default = "first")]
+    pub count: u32,
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+impl WakeHint {
+    /// Hints of one scope that are pending together are one hint: the wait, else the trigger,
+    /// else the resource, else the source.
+    pub fn scope(&self) -> String {
+        if let Some(wait) = self.wait_id {
+            format!("wait:{wait}")
+        } else if let Some(trigger) = self.trigger_id {
+            format!("trigger:{trigger}")
+        } else if let Some(resource) = &self.resource {
+            format!("resource:{resource}")
+        } else {
+            format!("source:{}", self.source)
+        }
+    }
+
+    /// The key under which the tick for this hint is emitted at most once.
+    pub fn tick_key(&self) -> String {
+        format!("wake_hint:{}:{}", self.scope(), self.id)
+    }
+}
+
+impl Record for WakeHint {
+    const KIND: &'static str = "wake_hint";
+    fn extra_mut(&mut self) -> &mut Extra {
+        &mut self.extra
+    }
+}

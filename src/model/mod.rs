@@ -1,0 +1,31 @@
+//! The records as plain data: what is stored, what a rule takes and what it gives. No I/O, no clock.
+
+#[macro_use]
+mod names;
+
+pub use names::UnknownName;
+
+pub mod agent;
+pub mod closure;
+pub mod continuation;
+pub mod decision;
+pub mod dedupe;
+pub mod event;
+pub mod execution;
+pub mod id;
+pub mod message;
+pub mod policy;
+pub mod posture;
+pub mod record;
+pub mod records;
+pub mod refusal;
+pub mod run;
+pub mod stamp;
+pub mod state;
+pub mod task;
+pub mod time;
+pub mod timer;
+pub mod transaction;
+pub mod trigger;
+pub mod wait;
+pub mod work;

@@ -1,0 +1,81 @@
+//! One macro: an enum whose variants are words of the contract, the same in Rust, JSON and on the command line.
+
+/// A word that is none of those the contract knows.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{word}` is not a {what}: expected one of {expected}")]
+pub struct UnknownName {
+    pub what: &'static str,
+    pub word: String,
+    pub expected: String,
+}
+
+macro_rules! names {
+    (
+        $(#[$meta:meta])*
+        $what:literal $type:ident {
+            $($(#[$vmeta:meta])* $variant:ident = $name:literal $(| $alias:literal)*),+ $(,)?
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum $type { $($(#[$vmeta])* $variant),+ }
+
+        impl $type {
+            /// Every value, in the order of the contract.
+            #[allow(dead_code, reason = "some of these enums are only enumerated by tests")]
+            pub const ALL: &'static [$type] = &[$($type::$variant),+];
+
+            /// The word of the contract.
+            pub const fn name(self) -> &'static str {
+                match self { $($type::$variant => $name),+ }
+            }
+        }
+
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.name())
+            }
+        }
+
+        impl std::str::FromStr for $type {
+            type Err = $crate::model::UnknownName;
+
+            fn from_str(word: &str) -> Result<Self, Self::Err> {
+                match word {
+                    $($name $(| $alias)* => Ok($type::$variant),)+
+                    _ => Err($crate::model::UnknownName {
+                        what: $what,
+                        word: word.to_owned(),
+                        expected: [$($name),+].join(", "),
+                    }),
+                }
+            }
+        }
+
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.name())
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let word = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+                word.parse().map_err(serde::de::Error::custom)
+            }
+        }
+
+        #[cfg(test)]
+        impl schemars::JsonSchema for $type {
+            fn inline_schema() -> bool {
+                true
+            }
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($type).into()
+            }
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!({ "type": "string", "enum": [$($name),+] })
+            }
+        }
+    };
+}

@@ -1,0 +1,340 @@
+//! Policy: what people write in `agent.toml` and `dormouse.toml`. Every default stands here.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, de};
+
+use super::time::Span;
+
+/// `dormouse.toml`: the state directory's own settings.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoreConfig {
+    pub format: u32,
+    #[serde(default)]
+    pub store: StoreSettings,
+    /// What every agent starts from; `agent.toml` goes over it.
+    #[serde(default)]
+    pub defaults: toml::Table,
+}
+
+/// The format of the state directory that this program reads and writes.
+pub const FORMAT: u32 = 1;
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StoreSettings {
+    pub durability: Durability,
+}
+
+names! {
+    /// What an acknowledged write survives: a power cut, or only the death of the process.
+    #[derive(Default)]
+    "durability" Durability {
+        #[default]
+        Full = "full",
+        Process = "process",
+    }
+}
+
+/// `agent.toml` over the defaults.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Policy {
+    pub description: Option<String>,
+    pub turn: TurnPolicy,
+    pub workspace: WorkspacePolicy,
+    pub timeouts: Timeouts,
+    pub recovery: RecoveryPolicy,
+    pub limits: Limits,
+    pub expect: Expectations,
+}
+
+/// A command as argv, or, with `shell = true`, as one string.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum CommandSpec {
+    Argv(Vec<String>),
+    Line(String),
+}
+
+names! {
+    /// What a turn finds on its standard input.
+    "stdin form" StdinForm {
+        Context = "context",
+        Prompt = "prompt",
+        None = "none",
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TurnPolicy {
+    pub command: Option<CommandSpec>,
+    pub shell: bool,
+    /// Relative to the directory that holds the state directory.
+    pub workdir: String,
+    pub timeout: Limit,
+    pub stdin: StdinForm,
+    pub env: BTreeMap<String, String>,
+    /// The variables a turn inherits; absent: all.
+    pub inherit_env: Option<Vec<String>>,
+    /// Of stdout and of stderr, each.
+    pub max_output: Size,
+}
+
+impl Default for TurnPolicy {
+    fn default() -> Self {
+        TurnPolicy {
+            command: None,
+            shell: false,
+            workdir: ".".to_owned(),
+            timeout: Limit(Some(Span::from_secs(30 * 60))),
+            stdin: StdinForm::Context,
+            env: BTreeMap::new(),
+            inherit_env: None,
+            max_output: Size(10 << 20),
+        }
+    }
+}
+
+names! {
+    "workspace mode" WorkspaceMode {
+        Exclusive = "exclusive",
+        Shared = "shared",
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct WorkspacePolicy {
+    pub path: String,
+    pub mode: WorkspaceMode,
+}
+
+impl Default for WorkspacePolicy {
+    fn default() -> Self {
+        WorkspacePolicy { path: ".".to_owned(), mode: WorkspaceMode::Exclusive }
+    }
+}
+
+/// A span, or none: `0` and `"never"` switch the limit off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit(pub Option<Span>);
+
+impl<'de> Deserialize<'de> for Limit {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = Limit;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a duration such as \"30m\", or 0 or \"never\"")
+            }
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Limit, E> {
+                if number == 0 {
+                    Ok(Limit(None))
+                } else {
+                    Err(E::custom(format!("`{number}` has no unit: write \"{number}s\"")))
+                }
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Limit, E> {
+                if text == "never" {
+                    return Ok(Limit(None));
+                }
+                let span: Span = text.parse().map_err(E::custom)?;
+                Ok(Limit((span != Span::ZERO).then_some(span)))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Timeouts {
+    pub init: Limit,
+    pub resources: Limit,
+    pub suspend: Limit,
+    pub recovery: Limit,
+    /// Can't be switched off.
+    pub shutdown: Span,
+    pub hook: Limit,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        let secs = |secs| Limit(Some(Span::from_secs(secs)));
+        Timeouts {
+            init: secs(60),
+            resources: secs(300),
+            suspend: secs(3600),
+            recovery: secs(120),
+            shutdown: Span::from_secs(30),
+            hook: secs(30),
+        }
+    }
+}
+
+names! {
+    "recovery strategy" Strategy {
+        Exponential = "exponential",
+        Fixed = "fixed",
+        Jittered = "jittered",
+    }
+}
+
+names! {
+    /// What follows the last attempt of a message.
+    "on_exhausted" OnExhausted {
+        Park = "park",
+        Stop = "stop",
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RecoveryPolicy {
+    pub strategy: Strategy,
+    pub base: Span,
+    pub max_delay: Span,
+    /// The share of the delay that chance may add.
+    pub jitter: f64,
+    pub max_attempts: u32,
+    pub on_exhausted: OnExhausted,
+}
+
+impl Default for RecoveryPolicy {
+    fn default() -> Self {
+        RecoveryPolicy {
+            strategy: Strategy::Exponential,
+            base: Span::from_secs(1),
+            max_delay: Span::from_secs(3600),
+            jitter: 0.1,
+            max_attempts: 5,
+            on_exhausted: OnExhausted::Park,
+        }
+    }
+}
+
+/// A number of bytes: a plain number, or one with `KiB`, `MiB` or `GiB`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size(pub u64);
+
+impl std::fmt::Display for Size {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (unit, bits) in [("GiB", 30), ("MiB", 20), ("KiB", 10)] {
+            if self.0 != 0 && self.0.trailing_zeros() >= bits {
+                return write!(f, "{} {unit}", self.0 >> bits);
+            }
+        }
+        write!(f, "{} bytes", self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = Size;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a number of bytes such as 65536 or \"1 MiB\"")
+            }
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Size, E> {
+                u64::try_from(number).map(Size).map_err(|_| E::custom("a size can't be negative"))
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Size, E> {
+                let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+                let bits = match text[digits.len()..].trim() {
+                    "" | "B" => 0,
+                    "KiB" => 10,
+                    "MiB" => 20,
+                    "GiB" => 30,
+                    _ => return Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+                };
+                digits
+                    .trim()
+                    .parse::<u64>()
+                    .ok()
+                    .and_then(|number| number.checked_mul(1 << bits))
+                    .map(Size)
+                    .ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// The largest body of a message.
+    pub max_message: Size,
+    pub max_hops: u32,
+    /// How long a `dedupe_key` is remembered.
+    pub dedupe_window: Span,
+    pub turns_per_hour: Option<u64>,
+    pub turns_per_day: Option<u64>,
+    pub cost_per_day: Option<f64>,
+    pub tokens_per_day: Option<u64>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            max_message: Size(1 << 20),
+            max_hops: 20,
+            dedupe_window: Span::from_secs(24 * 3600),
+            turns_per_hour: None,
+            turns_per_day: None,
+            cost_per_day: None,
+            tokens_per_day: None,
+        }
+    }
+}
+
+/// What the agent is set up to expect from its surroundings; only advisories read it.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Expectations {
+    /// How often somebody ticks.
+    pub tick_every: Limit,
+}
+
+impl Default for Expectations {
+    fn default() -> Self {
+        Expectations { tick_every: Limit(None) }
+    }
+}
+
+impl Policy {
+    /// What the types can't say: `Err` names the key and what is wrong with it.
+    pub fn check(&self) -> Result<(), String> {
+        match &self.turn.command {
+            Some(CommandSpec::Argv(argv)) if argv.first().is_none_or(String::is_empty) => {
+                return Err("turn.command is empty: name the program to run".to_owned());
+            }
+            Some(CommandSpec::Argv(_)) if self.turn.shell => {
+                return Err("turn.shell = true takes turn.command as one string, not as a list".to_owned());
+            }
+            Some(CommandSpec::Line(_)) if !self.turn.shell => {
+                return Err(
+                    "turn.command is one string: write it as a list, or set turn.shell = true".to_owned()
+                );
+            }
+            Some(CommandSpec::Line(line)) if line.trim().is_empty() => {
+                return Err("turn.command is empty: name the program to run".to_owned());
+            }
+            Some(CommandSpec::Argv(_) | CommandSpec::Line(_)) | None => {}
+        }
+        if !(0.0..=1.0).contains(&self.recovery.jitter) {
+            return Err("recovery.jitter is a share between 0 and 1".to_owned());
+        }
+        if self.recovery.max_attempts == 0 {
+            return Err("recovery.max_attempts must be at least 1".to_owned());
+        }
+        if self.timeouts.shutdown == Span::ZERO {
+            return Err("timeouts.shutdown can't be switched off".to_owned());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,26 @@
+//! What every stored record has in common.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+/// Fields that this version does not know. They survive a read and a write.
+pub type Extra = Map<String, Value>;
+
+/// A record with a published schema: `dormouse/<kind>/<version>`.
+pub trait Record: Serialize + DeserializeOwned {
+    const KIND: &'static str;
+    const VERSION: u32 = 1;
+
+    fn extra_mut(&mut self) -> &mut Extra;
+
+    /// What the types can't say: `Err` names the field and what is wrong with it.
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// The value of the `schema` field.
+    fn schema() -> String {
+        format!("dormouse/{}/{}", Self::KIND, Self::VERSION)
+    }
+}

@@ -1,0 +1,48 @@
+//! Everything open that one step looks at, loaded at once.
+
+use super::message::{InboxKey, Message, WakeHint};
+use super::policy::Policy;
+use super::state::State;
+use super::task::Task;
+use super::timer::Timer;
+use super::wait::Wait;
+use super::work::WorkItem;
+
+/// Whether somebody holds the lease of a run right now (contract, execution §9).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lease {
+    Free,
+    Held,
+}
+
+/// The head of the inbox: what the next decision can be about.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Inbox {
+    /// The first message in processing order, read whole.
+    pub head: Option<Message>,
+    /// The message that the agent has claimed, wherever in the order it stands.
+    pub claimed: Option<Message>,
+    /// Wake hints that nobody has taken in yet, in order of arrival.
+    pub hints: Vec<WakeHint>,
+}
+
+/// The open records of one agent at one revision.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Records {
+    pub policy: Policy,
+    pub state: State,
+    pub lease: Lease,
+    pub inbox: Inbox,
+    /// In order of creation.
+    pub works: Vec<WorkItem>,
+    pub waits: Vec<Wait>,
+    pub timers: Vec<Timer>,
+    pub tasks: Vec<Task>,
+}
+
+impl Records {
+    /// The message with this key, if it is one of those that were read.
+    pub fn message(&self, key: InboxKey) -> Option<&Message> {
+        self.inbox.head.iter().chain(&self.inbox.claimed).find(|message| message.key() == key)
+    }
+}

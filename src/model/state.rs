@@ -1,0 +1,179 @@
+//! `state.json`: the executor's own record, and the only one that is rewritten again and again.
+
+use serde::{Deserialize, Serialize};
+
+use super::agent::Status;
+use super::closure::Closure;
+use super::continuation::Continuation;
+use super::decision::DecisionReport;
+use super::event::Event;
+use super::execution::Execution;
+use super::id::{AgentName, MessageId, RunId, WorkId};
+use super::message::WakeHint;
+use super::record::{Extra, Record};
+use super::run::Terminal;
+use super::time::Time;
+
+/// A run that is live, or whose tick is gone without having settled it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct CurrentRun {
+    pub run_id: RunId,
+    pub message_id: MessageId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work_item_id: Option<WorkId>,
+    pub attempt: u32,
+    pub claimed_at: Time,
+    /// The machine and boot that run it: elsewhere it counts as live until the lease ends.
+    pub host: String,
+    pub boot_id: String,
+    /// The tick's own process id.
+    pub pid: u32,
+    pub lease_expires_at: Time,
+    /// Of the message: what the turn hands on with its own messages.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub hops: u32,
+    pub continuation: Continuation,
+    /// Set while `stop` ends this run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopping: Option<Stopping>,
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
+/// A stop that has closed the gate and has not yet seen the run end.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Stopping {
+    pub requested_at: Time,
+    /// When the run's processes are killed.
+    pub kill_at: Time,
+    /// Whether the message goes back to the queue instead of being aborted.
+    pub requeue: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// When a failed agent may recover, and for what.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Retry {
+    pub message_id: MessageId,
+    /// The attempt that comes next; absent when the message was parked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+    pub not_before: Time,
+    pub reason: String,
+}
+
+/// A run that waits to go on: suspended, or without a resource. Its message stays claimed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Held {
+    pub message_id: MessageId,
+    /// What is missing, or who suspended it.
+    pub missing: String,
+    /// When it may go on by itself, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Time>,
+    pub continuation: Continuation,
+}
+
+/// The last turn that was settled.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct LastTurn {
+    pub run_id: RunId,
+    pub message_id: MessageId,
+    pub attempt: u32,
+    pub terminal: Terminal,
+    pub ended_at: Time,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub brief: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// What has happened so far, as numbers.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Counters {
+    /// The sequence number of the last event.
+    pub events: u64,
+    pub turns: u64,
+    pub turns_failed: u64,
+    pub messages_processed: u64,
+    pub messages_reduced: u64,
+    pub messages_dropped: u64,
+    /// Dead letters that nobody has requeued or dropped yet.
+    pub dead: u64,
+    /// Wake hints taken in; each makes runnable work eligible for one more tick.
+    pub wakes: u64,
+    /// Messages reduced without a turn since the last turn.
+    pub reduced_since_turn: u64,
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    pub cost_usd: f64,
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct State {
+    pub agent: AgentName,
+    /// +1 with every transaction; a commit against another revision is refused.
+    pub revision: u64,
+    pub status: Status,
+    pub execution: Execution,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_run: Option<CurrentRun>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Held>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<Retry>,
+    /// The current work item.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub focus: Option<WorkId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sleeping_until: Option<Time>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending_wake_hint: Option<WakeHint>,
+    /// The key of the last hint that became a tick.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_wake_key: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_turn: Option<LastTurn>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_closure: Option<Closure>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_continuation: Option<Continuation>,
+    /// What broke in the runtime itself since the last turn that completed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime_error: Option<String>,
+    /// When the next step has something to do by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_due_at: Option<Time>,
+    /// The decision of the last step that found nothing to do. It holds until a transition, an
+    /// arrival or `next_due_at`, so that a step before that need not look at anything else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resting: Option<DecisionReport>,
+    #[serde(default)]
+    pub counters: Counters,
+    /// Events of transactions that touched nothing but this record. The next transaction that
+    /// writes the ledger takes them along.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<Event>,
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+impl Record for State {
+    const KIND: &'static str = "state";
+    fn extra_mut(&mut self) -> &mut Extra {
+        &mut self.extra
+    }
+}

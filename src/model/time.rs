@@ -1,0 +1,185 @@
+//! Points in time and spans of it, both in whole milliseconds.
+
+use std::fmt;
+use std::str::FromStr;
+
+use chrono::{DateTime, Local, NaiveDate, NaiveDateTime, NaiveTime, SecondsFormat, TimeZone, Utc};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use super::id::Malformed;
+
+/// A point in time: milliseconds since the Unix epoch, written as RFC 3339 in UTC with milliseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Time(i64);
+
+/// The first and last moments that four digits of a year can write: 0000-01-01 and 9999-12-31.
+const MIN_MS: i64 = -62_167_219_200_000;
+const MAX_MS: i64 = 253_402_300_799_999;
+
+impl Time {
+    /// Milliseconds since the Unix epoch, kept within the years 0 to 9999.
+    pub fn from_millis(millis: i64) -> Time {
+        Time(millis.clamp(MIN_MS, MAX_MS))
+    }
+
+    pub fn as_millis(self) -> i64 {
+        self.0
+    }
+
+    /// The calendar view of this moment.
+    pub fn utc(self) -> DateTime<Utc> {
+        DateTime::from_timestamp_millis(self.0).unwrap_or_default()
+    }
+
+    /// `yyyy-mm`: the month that names ledger files and archive directories.
+    pub fn month(self) -> String {
+        self.utc().format("%Y-%m").to_string()
+    }
+
+    /// `yyyy-mm-dd`
+    pub fn day(self) -> String {
+        self.utc().format("%Y-%m-%d").to_string()
+    }
+
+    /// This moment and a span later; the end of time if that lies beyond it.
+    pub fn after(self, span: Span) -> Time {
+        Time::from_millis(self.0.saturating_add(i64::try_from(span.0).unwrap_or(i64::MAX)))
+    }
+
+    /// What has gone by since an earlier moment; nothing if that lies ahead.
+    pub fn since(self, earlier: Time) -> Span {
+        Span(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+
+    /// RFC 3339, or a date with an optional time of day in the local time zone.
+    pub fn parse(text: &str) -> Result<Time, Malformed> {
+        let malformed = || {
+            Malformed(format!(
+                "`{text}` is not a time: write RFC 3339 (2026-01-31T09:00:00Z) or a local date and time (2026-01-31 09:00)"
+            ))
+        };
+        if let Ok(at) = DateTime::parse_from_rfc3339(text) {
+            return Ok(Time::from_millis(at.timestamp_millis()));
+        }
+        let local = ["%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M"]
+            .iter()
+            .find_map(|format| NaiveDateTime::parse_from_str(text, format).ok())
+            .or_else(|| Some(NaiveDate::parse_from_str(text, "%Y-%m-%d").ok()?.and_time(NaiveTime::MIN)))
+            .ok_or_else(malformed)?;
+        let at = Local.from_local_datetime(&local).earliest().ok_or_else(malformed)?;
+        Ok(Time::from_millis(at.timestamp_millis()))
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.utc().to_rfc3339_opts(SecondsFormat::Millis, true))
+    }
+}
+
+impl fmt::Debug for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for Time {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        DateTime::parse_from_rfc3339(&text)
+            .map(|at| Time::from_millis(at.timestamp_millis()))
+            .map_err(|_| de::Error::custom(format!("`{text}` is not an RFC 3339 time")))
+    }
+}
+
+#[cfg(test)]
+impl schemars::JsonSchema for Time {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Time".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "format": "date-time" })
+    }
+}
+
+/// A span of time in milliseconds, written like `90s`, `1h30m`, `2d`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Span(u64);
+
+impl Span {
+    pub const ZERO: Span = Span(0);
+
+    pub const fn from_millis(millis: u64) -> Span {
+        Span(millis)
+    }
+
+    pub const fn from_secs(secs: u64) -> Span {
+        Span(secs * 1000)
+    }
+
+    pub const fn as_millis(self) -> u64 {
+        self.0
+    }
+
+    pub const fn as_std(self) -> std::time::Duration {
+        std::time::Duration::from_millis(self.0)
+    }
+}
+
+impl FromStr for Span {
+    type Err = Malformed;
+
+    fn from_str(text: &str) -> Result<Self, Malformed> {
+        if text == "0" {
+            return Ok(Span::ZERO);
+        }
+        humantime::parse_duration(text)
+            .ok()
+            .and_then(|span| u64::try_from(span.as_millis()).ok())
+            .filter(|millis| i64::try_from(*millis).is_ok())
+            .map(Span)
+            .ok_or_else(|| {
+                Malformed(format!("`{text}` is not a duration: write 500ms, 90s, 10m, 1h30m or 2d"))
+            })
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&humantime::format_duration(self.as_std()).to_string().replace(' ', ""))
+    }
+}
+
+impl Serialize for Span {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        std::borrow::Cow::<'de, str>::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+impl schemars::JsonSchema for Span {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Span".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "examples": ["90s", "10m", "1h30m", "2d"] })
+    }
+}

@@ -1,0 +1,50 @@
+//! Timers: messages that come by themselves (contract, semantics §11).
+
+use serde::{Deserialize, Serialize};
+
+use super::id::{AgentName, TimerId};
+use super::message::Body;
+use super::record::{Extra, Record};
+use super::time::{Span, Time};
+
+/// When a timer fires.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub enum Schedule {
+    At { at: Time },
+    Every { every: Span, from: Time },
+    Cron { expression: String, time_zone: String },
+}
+
+names! {
+    /// What becomes of fires that nobody was there for.
+    "catch-up" CatchUp {
+        Once = "once",
+        All = "all",
+        Skip = "skip",
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Timer {
+    pub id: TimerId,
+    pub agent: AgentName,
+    pub schedule: Schedule,
+    pub catch_up: CatchUp,
+    /// When it fires next: computed from the schedule, not from when the last fire was noticed.
+    pub next_at: Time,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<Body>,
+    pub created_at: Time,
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+impl Record for Timer {
+    const KIND: &'static str = "timer";
+    fn extra_mut(&mut self) -> &mut Extra {
+        &mut self.extra
+    }
+}

@@ -1,0 +1,53 @@
+//! What one transition changes, as a value: the store commits it whole or not at all.
+
+use super::dedupe::DedupeEntry;
+use super::event::Event;
+use super::id::WaitId;
+use super::id::{AgentName, MessageId};
+use super::message::{InboxKey, Message};
+use super::run::{Brief, Run};
+use super::state::State;
+use super::wait::Wait;
+use super::work::WorkItem;
+
+/// A record to write, in place of the one of the same name if there is one.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Put {
+    Message(Box<Message>),
+    Work(Box<WorkItem>),
+    Wait(Box<Wait>),
+    Run(Box<Run>),
+    Dedupe(Box<DedupeEntry>),
+}
+
+/// A record to remove. Removing what is not there is no error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delete {
+    Message(InboxKey),
+    Hint(MessageId),
+    Wait(WaitId),
+}
+
+/// A terminal record to append to the archive.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Archived {
+    Message(Box<Message>),
+    Wait(Box<Wait>),
+    Brief(Box<Brief>),
+}
+
+/// One atomic change of one agent (contract, store §2).
+///
+/// It holds against `base_revision` alone: a store whose `state.json` has moved on refuses it.
+/// Applying it twice is the same as applying it once.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Transaction {
+    pub agent: AgentName,
+    pub base_revision: u64,
+    /// The new `state.json`; its revision is `base_revision + 1`.
+    pub state: State,
+    pub puts: Vec<Put>,
+    pub deletes: Vec<Delete>,
+    pub archived: Vec<Archived>,
+    pub events: Vec<Event>,
+}

@@ -1,0 +1,120 @@
+//! Waits: why progress stops, and what would end that (contract, semantics §5).
+
+use serde::{Deserialize, Serialize};
+
+use super::id::{AgentName, TaskId, TriggerId, WaitId, WorkId};
+use super::record::{Extra, Record};
+use super::time::Time;
+
+names! {
+    "wait kind" WaitKind {
+        Operator = "operator",
+        Task = "task",
+        External = "external",
+        Timer = "timer",
+        System = "system",
+    }
+}
+
+names! {
+    "wait status" WaitStatus {
+        Active = "active",
+        Resolved = "resolved",
+        Cancelled = "cancelled",
+        Expired = "expired",
+    }
+}
+
+names! {
+    /// How an external wait would end if nobody ever says anything.
+    "recoverability" Recoverability {
+        Recoverable = "recoverable",
+        ExplicitNoFallback = "explicit_no_fallback",
+        Weak = "weak",
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Wait {
+    pub id: WaitId,
+    pub agent: AgentName,
+    pub kind: WaitKind,
+    pub reason: String,
+    /// A task's id for kind `task`; else an opaque reference such as `github:org/repo#12`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<String>,
+    /// Absent: the wait is the agent's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work_item_id: Option<WorkId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trigger_id: Option<TriggerId>,
+    /// When a `timer` wait is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wake_at: Option<Time>,
+    /// When to go and look, without resolving anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recheck_at: Option<Time>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Time>,
+    /// A durable source that will speak up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Why there is no fallback, where there is none on purpose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_fallback: Option<String>,
+    pub status: WaitStatus,
+    pub created_at: Time,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Time>,
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+impl Wait {
+    pub fn is_active(&self) -> bool {
+        self.status == WaitStatus::Active
+    }
+
+    pub fn is_agents_own(&self) -> bool {
+        self.work_item_id.is_none()
+    }
+
+    /// The task that a `task` wait names.
+    pub fn task_id(&self) -> Option<TaskId> {
+        match self.kind {
+            WaitKind::Task => self.resource.as_deref()?.parse().ok(),
+            WaitKind::Operator | WaitKind::External | WaitKind::Timer | WaitKind::System => None,
+        }
+    }
+
+    pub fn recoverability(&self) -> Recoverability {
+        if self.recheck_at.is_some() || self.expires_at.is_some() || self.source.is_some() {
+            Recoverability::Recoverable
+        } else if self.no_fallback.is_some() {
+            Recoverability::ExplicitNoFallback
+        } else {
+            Recoverability::Weak
+        }
+    }
+}
+
+impl Record for Wait {
+    const KIND: &'static str = "wait";
+    fn extra_mut(&mut self) -> &mut Extra {
+        &mut self.extra
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match self.kind {
+            WaitKind::Task if self.task_id().is_none() => {
+                Err("a wait of kind `task` needs a task id as its `resource`".to_owned())
+            }
+            WaitKind::Timer if self.wake_at.is_none() => {
+                Err("a wait of kind `timer` needs `wake_at`".to_owned())
+            }
+            _ if self.reason.trim().is_empty() => Err("`reason` is empty".to_owned()),
+            _ => Ok(()),
+        }
+    }
+}

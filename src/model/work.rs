@@ -1,0 +1,108 @@
+//! Work items: what the agent means to get done (contract, semantics §4).
+
+use serde::{Deserialize, Serialize};
+
+use super::id::{AgentName, WorkId};
+use super::record::{Extra, Record};
+use super::time::Time;
+
+names! {
+    "work item state" WorkState {
+        Open = "open",
+        Completed = "completed",
+    }
+}
+
+names! {
+    "plan status" PlanStatus {
+        Draft = "draft",
+        Ready = "ready",
+        NeedsInput = "needs_input",
+    }
+}
+
+names! {
+    /// Derived from an item and the waits on it, in order of precedence.
+    "scheduling state" SchedulingState {
+        Completed = "completed",
+        WaitingTask = "waiting_task",
+        WaitingOperator = "waiting_operator",
+        WaitingTimer = "waiting_timer",
+        WaitingExternal = "waiting_external",
+        WaitingSystem = "waiting_system",
+        Blocked = "blocked",
+        Runnable = "runnable",
+    }
+}
+
+names! {
+    /// The reduced view of a scheduling state.
+    "readiness" Readiness {
+        Runnable = "runnable",
+        WaitingForOperator = "waiting_for_operator",
+        Blocked = "blocked",
+        Completed = "completed",
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Todo {
+    pub text: String,
+    #[serde(default)]
+    pub done: bool,
+}
+
+/// For which revision of an item, and how many wakes in, a tick was emitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Ticked {
+    pub revision: u64,
+    pub wakes: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct WorkItem {
+    pub id: WorkId,
+    pub agent: AgentName,
+    pub objective: String,
+    pub state: WorkState,
+    pub plan_status: PlanStatus,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub todo: Vec<Todo>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocked_by: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recheck_at: Option<Time>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recheck_consumed_at: Option<Time>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<String>,
+    /// From 1, +1 on every change.
+    pub revision: u64,
+    /// The last tick that was emitted to go on with this item.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ticked: Option<Ticked>,
+    pub created_at: Time,
+    pub updated_at: Time,
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+impl Record for WorkItem {
+    const KIND: &'static str = "work";
+    fn extra_mut(&mut self) -> &mut Extra {
+        &mut self.extra
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.objective.trim().is_empty() {
+            return Err("`objective` is empty".to_owned());
+        }
+        if self.revision == 0 {
+            return Err("`revision` counts from 1".to_owned());
+        }
+        Ok(())
+    }
+}
