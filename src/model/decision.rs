@@ -186,27 +186,6 @@ impl Decision {
         }
     }
 
-    /// Whether the step ends without having moved the agent on: the next step, with nothing new,
-    /// would decide the same.
-    pub fn is_rest(&self) -> bool {
-        match self {
-            Decision::StartRecovery { .. }
-            | Decision::Resume { .. }
-            | Decision::StartTurn { .. }
-            | Decision::Reduce { .. }
-            | Decision::EmitTick(_) => false,
-            Decision::Stop
-            | Decision::NotStarted
-            | Decision::TurnInProgress { .. }
-            | Decision::RecoveryBackoff { .. }
-            | Decision::WaitForResources { .. }
-            | Decision::Duplicate(_)
-            | Decision::Rest(_)
-            | Decision::StayIdle
-            | Decision::Sleep => true,
-        }
-    }
-
     pub fn report(&self) -> DecisionReport {
         let mut report = DecisionReport::new(self.kind(), self.reason());
         match self {

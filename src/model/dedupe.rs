@@ -15,6 +15,8 @@ pub struct DedupeEntry {
     pub message_id: MessageId,
     pub admitted_at: Time,
     pub status: MessageStatus,
+    /// The agent's revision that wrote this.
+    pub revision: u64,
     #[serde(flatten)]
     pub extra: Extra,
 }

@@ -27,10 +27,6 @@ macro_rules! ids {
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub struct $type(pub Uuid);
 
-        impl $type {
-            pub const PREFIX: &'static str = $prefix;
-        }
-
         impl fmt::Display for $type {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, "{}{}", $prefix, self.0.simple())

@@ -1,6 +1,6 @@
 //! Everything open that one step looks at, loaded at once.
 
-use super::message::{InboxKey, Message, WakeHint};
+use super::message::{Message, WakeHint};
 use super::policy::Policy;
 use super::state::State;
 use super::task::Task;
@@ -15,9 +15,19 @@ pub enum Lease {
     Held,
 }
 
+/// Why a message is dropped instead of being taken up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Staleness {
+    Expired,
+    /// Another message was admitted under the same `dedupe_key`.
+    Duplicate,
+}
+
 /// The head of the inbox: what the next decision can be about.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Inbox {
+    /// Messages before the head that are not taken up any more.
+    pub stale: Vec<(Message, Staleness)>,
     /// The first message in processing order, read whole.
     pub head: Option<Message>,
     /// The message that the agent has claimed, wherever in the order it stands.
@@ -38,11 +48,4 @@ pub struct Records {
     pub waits: Vec<Wait>,
     pub timers: Vec<Timer>,
     pub tasks: Vec<Task>,
-}
-
-impl Records {
-    /// The message with this key, if it is one of those that were read.
-    pub fn message(&self, key: InboxKey) -> Option<&Message> {
-        self.inbox.head.iter().chain(&self.inbox.claimed).find(|message| message.key() == key)
-    }
 }

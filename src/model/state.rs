@@ -34,6 +34,9 @@ pub struct CurrentRun {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub hops: u32,
     pub continuation: Continuation,
+    /// How often this attempt has been put off for want of a resource.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub deferrals: u32,
     /// Set while `stop` ends this run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopping: Option<Stopping>,
@@ -79,6 +82,9 @@ pub struct Held {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Time>,
     pub continuation: Continuation,
+    /// How often this attempt has been put off.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub deferrals: u32,
 }
 
 /// The last turn that was settled.
@@ -112,7 +118,7 @@ pub struct Counters {
     pub dead: u64,
     /// Wake hints taken in; each makes runnable work eligible for one more tick.
     pub wakes: u64,
-    /// Messages reduced without a turn since the last turn.
+    /// Messages reduced without a turn since the last turn that completed.
     pub reduced_since_turn: u64,
     pub input_tokens: u64,
     pub output_tokens: u64,

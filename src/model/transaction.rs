@@ -15,7 +15,6 @@ use super::work::WorkItem;
 pub enum Put {
     Message(Box<Message>),
     Work(Box<WorkItem>),
-    Wait(Box<Wait>),
     Run(Box<Run>),
     Dedupe(Box<DedupeEntry>),
 }

@@ -1,0 +1,243 @@
+//! `get`, `list`, `explain`, `state`: how an agent stands, and why.
+
+use serde_json::json;
+
+use crate::cli;
+use crate::error::{Error, Result, Status};
+use crate::model::agent::{AgentKind, Identity, Status as AgentStatus};
+use crate::model::event::{Event, EventKind};
+use crate::model::execution::ExecutionState;
+use crate::model::id::AgentName;
+use crate::model::message::InboxKey;
+use crate::model::posture::Posture;
+use crate::model::records::{Lease, Records};
+use crate::model::time::Time;
+use crate::report::explain;
+use crate::report::output::Tone;
+use crate::report::summary::{self, Facts, Line, field, raw};
+use crate::report::text::{relative, table};
+use crate::rules::execution::{can, next};
+use crate::store::{Agent, Store, evidence, inbox};
+
+use super::load::{self, Purpose};
+use super::session::Session;
+use super::tick::foresee;
+use super::words::parse;
+
+/// How many transitions `state` shows.
+const HISTORY: usize = 10;
+
+/// The records and every queued message, at one revision.
+fn look(agent: &Agent<'_>, now: Time) -> Result<(Records, Vec<InboxKey>)> {
+    agent.consistently(|view, state| {
+        let scan = inbox::scan(view)?;
+        let mut queued = inbox::all(view, &scan)?;
+        let claimed = state.current_run.as_ref().map(|run| run.message_id);
+        queued.retain(|key| Some(key.id) != claimed);
+        let records = load::records(agent, view, &scan, state, Lease::Free, now, Purpose::Look)?;
+        Ok((records, queued))
+    })
+}
+
+/// The agents that have this one as their parent.
+fn children(store: &Store, parent: &AgentName) -> Result<Vec<AgentName>> {
+    let mut children = Vec::new();
+    for name in store.agents()? {
+        // One agent that can't be read does not hide the others.
+        if name != *parent
+            && store.agent(&name)?.identity().is_ok_and(|identity| identity.parent.as_ref() == Some(parent))
+        {
+            children.push(name);
+        }
+    }
+    Ok(children)
+}
+
+pub fn get(session: &mut Session, args: cli::Get) -> Result<Status> {
+    let store = session.store()?;
+    let agent = store.agent(&parse("AGENT", &args.agent)?)?;
+    let now = session.clock.now();
+    let (records, queued) = look(&agent, now)?;
+    let identity: Identity = agent.identity()?;
+    let triggers = agent.triggers()?;
+    let children = children(&store, agent.name())?;
+    let facts = Facts {
+        identity: &identity,
+        records: &records,
+        queued: &queued,
+        triggers: &triggers,
+        children: &children,
+        now,
+    };
+    let Some(path) = &args.field else {
+        session.out.result(&summary::summary(&facts), |out| summary::text(&facts, out));
+        return Ok(Status::Done);
+    };
+    let summary = summary::summary(&facts);
+    match field(&summary, path) {
+        Some(value) => session.out.result(value, |out| out.safe(&raw(value))),
+        // A field of the contract that does not apply now is empty; one that never is, is a mistake.
+        None if is_known_field(path) => session.out.result(&json!(null), |_| String::new()),
+        None => {
+            let known =
+                summary.as_object().map(|map| map.keys().cloned().collect::<Vec<_>>()).unwrap_or_default();
+            return Err(Error::Usage {
+                message: format!("no field `{path}`"),
+                hint: Some(format!("at the top there is {}", known.join(", "))),
+            });
+        }
+    }
+    Ok(Status::Done)
+}
+
+fn is_known_field(path: &str) -> bool {
+    const KNOWN: &[&str] = &[
+        "description",
+        "execution",
+        "queue",
+        "current_run",
+        "last_turn",
+        "closure",
+        "continuation",
+        "work",
+        "pending_wake_hint",
+        "retry",
+        "held",
+        "limits",
+        "counters",
+        "next_due_at",
+        "scheduling_posture",
+        "identity",
+        "active_waits",
+        "active_tasks",
+        "active_timers",
+        "active_children",
+        "external_triggers",
+        "advisories",
+    ];
+    KNOWN.contains(&path.split('.').next().unwrap_or(path))
+}
+
+pub fn list(session: &mut Session, args: cli::List) -> Result<Status> {
+    let store = session.store()?;
+    let names = store.agents()?;
+    let now = session.clock.now();
+    let postures: Vec<Posture> =
+        args.posture.iter().map(|word| parse("--posture", word)).collect::<Result<_>>()?;
+    let statuses: Vec<AgentStatus> =
+        args.status.iter().map(|word| parse("--status", word)).collect::<Result<_>>()?;
+    let kind: Option<AgentKind> = args.kind.as_deref().map(|word| parse("--kind", word)).transpose()?;
+    let mut rows = Vec::new();
+    let status = session.each_agent(&names, |session, name| {
+        let agent = store.agent(name)?;
+        if let Some(kind) = kind
+            && agent.identity()?.kind != kind
+        {
+            return Ok(Status::Done);
+        }
+        let (records, queued) = look(&agent, now)?;
+        let line = Line::new(&records, queued.len());
+        let wanted = (postures.is_empty() || postures.contains(&line.posture))
+            && (statuses.is_empty() || statuses.contains(&line.status));
+        if wanted && session.out.is_json() {
+            session.out.json_line(&line);
+        } else if wanted {
+            rows.push(line.cells(&session.out, now));
+        }
+        Ok(Status::Done)
+    });
+    if !rows.is_empty() {
+        session.out.line(&table(&rows));
+    } else if names.is_empty() {
+        session.out.note("no agents yet: make one with `dormouse create`");
+    }
+    Ok(status)
+}
+
+pub fn explain(session: &mut Session, args: cli::Explain) -> Result<Status> {
+    let store = session.store()?;
+    let agent = store.agent(&parse("AGENT", &args.agent)?)?;
+    let now = session.clock.now();
+    let (decision, draft) = foresee(session, &agent, now)?;
+    let document = explain::document(&draft.records, &decision, now);
+    session.out.result(&document, |out| explain::text(&draft.records, &decision, now, out));
+    Ok(Status::Done)
+}
+
+pub fn state(session: &mut Session, args: cli::State) -> Result<Status> {
+    let store = session.store()?;
+    let agent = store.agent(&parse("AGENT", &args.agent)?)?;
+    let now = session.clock.now();
+    let (state, history) = agent.consistently(|view, state| {
+        let history =
+            evidence::last_events(view, &state, HISTORY, |event| event.kind == EventKind::StateTransition)?;
+        Ok((state, history))
+    })?;
+    let execution = &state.execution;
+    if let Some(word) = &args.can {
+        let target: ExecutionState = parse("--can", word)?;
+        let can = can(execution.state, target);
+        let object = json!({ "agent": state.agent, "state": execution.state, "target": target, "can": can });
+        session.out.result(&object, |_| if can { "yes".to_owned() } else { "no".to_owned() });
+        return Ok(if can { Status::Done } else { Status::Refused });
+    }
+    if let Some(format) = args.diagram {
+        let text = match format {
+            cli::Diagram::Mermaid => explain::mermaid(execution.state),
+            cli::Diagram::Dot => explain::dot(execution.state),
+        };
+        session
+            .out
+            .result(&json!({ "agent": state.agent, "state": execution.state, "diagram": text }), |_| {
+                text.clone()
+            });
+        return Ok(Status::Done);
+    }
+    let mut object = json!({
+        "agent": state.agent,
+        "state": execution.state,
+        "code": execution.state.code(),
+        "since": execution.since,
+        "next": next(execution.state),
+        "history": history.iter().map(transition).collect::<Vec<_>>(),
+    });
+    if let Some(task) = execution.task_id {
+        object["task_id"] = json!(task);
+    }
+    if let Some(reason) = &execution.reason {
+        object["reason"] = json!(reason);
+    }
+    session.out.result(&object, |out| {
+        let names: Vec<&str> = next(execution.state).iter().map(|state| state.name()).collect();
+        let mut text = format!(
+            "{} is {} ({}) since {} ({})\n",
+            state.agent,
+            out.paint(Tone::Strong, execution.state.name()),
+            execution.state.code(),
+            execution.since,
+            relative(execution.since, now),
+        );
+        if let Some(reason) = &execution.reason {
+            text.push_str(&format!("because: {}\n", out.safe(reason)));
+        }
+        text.push_str(&format!("next: {}\n", names.join(", ")));
+        let rows: Vec<Vec<String>> = history
+            .iter()
+            .map(|event| {
+                let word = |name: &str| event.data[name].as_str().unwrap_or_default().to_owned();
+                vec![
+                    event.at.to_string(),
+                    format!("{} → {}", word("from"), word("to")),
+                    out.safe(&word("cause")),
+                ]
+            })
+            .collect();
+        text.push_str(&table(&rows));
+        text
+    });
+    Ok(Status::Done)
+}
+
+fn transition(event: &Event) -> serde_json::Value {
+    json!({ "at": event.at, "from": event.data["from"], "to": event.data["to"], "cause": event.data["cause"] })
+}

@@ -1,0 +1,145 @@
+//! `start` and `stop`: the gate, and what stands behind it (contract, execution §10).
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::cli;
+use crate::error::{Result, Status};
+use crate::model::agent::Status as AgentStatus;
+use crate::model::id::RunId;
+use crate::model::records::Lease;
+use crate::model::state::{CurrentRun, State};
+use crate::model::time::Span;
+use crate::process::remains::{EndedBy, Remains};
+use crate::rules::transition::draft::Draft;
+use crate::rules::transition::lifecycle;
+use crate::rules::transition::turn::finish_stop;
+use crate::store::{Agent, Locked, inbox, layout};
+
+use super::load::{self, Purpose};
+use super::recover::Owner;
+use super::session::{Session, named_agents};
+use super::words::parse_optional;
+
+/// How long `stop` waits for the tick of an ended run to see that it ended.
+const TICK_GRACE: Duration = Duration::from_secs(2);
+
+pub fn start(session: &mut Session, args: cli::Start) -> Result<Status> {
+    let store = session.store()?;
+    let names = named_agents(&store, &args.agents)?;
+    Ok(session.each_agent(&names, |session, name| {
+        let agent = store.agent(name)?;
+        let (mut draft, locked) = begin(session, &agent)?;
+        let previous = draft.records.state.status;
+        lifecycle::start(&mut draft)?;
+        let state = locked.commit(draft.finish()?)?;
+        report(session, &state, "start", previous, true, None);
+        Ok(Status::Done)
+    }))
+}
+
+/// Locks the agent and loads its records for a change.
+fn begin<'a>(session: &Session, agent: &'a Agent<'a>) -> Result<(Draft, Locked<'a>)> {
+    let now = session.clock.now();
+    let locked = agent.lock(now)?;
+    let scan = inbox::scan(&locked.view())?;
+    let records =
+        load::records(agent, &locked.view(), &scan, locked.state()?, Lease::Free, now, Purpose::Change)?;
+    Ok((Draft::new(records, session.clock.stamp()), locked))
+}
+
+fn report(
+    session: &mut Session,
+    state: &State,
+    action: &str,
+    previous: AgentStatus,
+    changed: bool,
+    aborted: Option<RunId>,
+) {
+    let mut object = json!({
+        "agent": state.agent,
+        "action": action,
+        "previous_status": previous,
+        "status": state.status,
+        "changed": changed,
+        "tasks": [],
+    });
+    if let Some(run) = aborted {
+        object["aborted_run_id"] = json!(run);
+    }
+    session.out.result(&object, |_| {
+        let ended = aborted.map(|run| format!(", ended {run}")).unwrap_or_default();
+        if changed {
+            format!("{}  {previous} → {}{ended}", state.agent, state.status)
+        } else {
+            format!("{}  {} already{ended}", state.agent, state.status)
+        }
+    });
+}
+
+pub fn stop(session: &mut Session, args: cli::Stop) -> Result<Status> {
+    let store = session.store()?;
+    let names = named_agents(&store, &args.agents)?;
+    let grace: Option<Span> = parse_optional("--grace", args.grace.as_deref())?;
+    Ok(session.each_agent(&names, |session, name| {
+        let agent = store.agent(name)?;
+        let (mut draft, locked) = begin(session, &agent)?;
+        let previous = draft.records.state.status;
+        let grace = grace.unwrap_or(draft.records.policy.timeouts.shutdown);
+        let changed = lifecycle::stop(&mut draft, grace, args.requeue, args.reason.clone())?;
+        let state = if changed { locked.commit(draft.finish()?)? } else { draft.records.state };
+        drop(locked);
+        // A stop that was itself interrupted has left its run: any later one finishes it.
+        let (state, aborted) = match state.current_run.clone() {
+            Some(run) => (end_run(session, &agent, &run)?, Some(run.run_id)),
+            None => (state, None),
+        };
+        report(session, &state, "stop", previous, changed, aborted);
+        Ok(Status::Done)
+    }))
+}
+
+/// Ends the processes of a run whose gate is closed, and settles it if its own tick does not.
+fn end_run(session: &Session, agent: &Agent<'_>, run: &CurrentRun) -> Result<State> {
+    let now = session.clock.now();
+    if Owner::of(run, now) == Owner::Elsewhere {
+        session.out.note(&format!(
+            "{}: {} runs on {}; the gate is closed, its turn goes on there",
+            agent.name(),
+            run.run_id,
+            run.host
+        ));
+        return agent.peek();
+    }
+    let left = run.stopping.as_ref().map_or(Span::ZERO, |stopping| stopping.kill_at.since(now));
+    let leader = agent.dir().run_dir(run.run_id).join(layout::LEADER);
+    let ended = Remains::find(&run.run_id.to_string(), &leader)?.end(left.as_std())?;
+    wait_for_tick(agent, run.run_id)?;
+    let (mut draft, locked) = begin(session, agent)?;
+    let is_current =
+        draft.records.state.current_run.as_ref().is_some_and(|current| current.run_id == run.run_id);
+    if !is_current {
+        return Ok(draft.records.state);
+    }
+    let killed = match ended {
+        EndedBy::Kill => true,
+        EndedBy::Nothing | EndedBy::Term => false,
+    };
+    finish_stop(&mut draft, killed, agent.noted_end(run.run_id)?.as_ref())?;
+    locked.commit(draft.finish()?)
+}
+
+/// The tick that ran the turn settles it, now that its processes are gone; where that takes too
+/// long (it was stopped itself, say) we do.
+fn wait_for_tick(agent: &Agent<'_>, run_id: RunId) -> Result<()> {
+    let start = Instant::now();
+    while start.elapsed() < TICK_GRACE {
+        let settled = agent.peek()?.current_run.is_none_or(|run| run.run_id != run_id);
+        if settled || !agent.is_leased()? {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! The records of one agent as the rules take them.
+
+use crate::error::Result;
+use crate::model::message::Message;
+use crate::model::policy::Policy;
+use crate::model::records::{Inbox, Lease, Records};
+use crate::model::state::State;
+use crate::model::time::Time;
+use crate::rules::transition::inbox::staleness;
+use crate::store::inbox::{self, Scan};
+use crate::store::view::View;
+use crate::store::{Agent, dedupe};
+
+/// How many stale messages one transaction drops at most.
+const STALE_MAX: usize = 64;
+
+/// What a step is for, as far as loading goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// To look: no file changes.
+    Look,
+    /// To change, under the lock: caches may be made anew.
+    Change,
+}
+
+/// Loads what is open at one revision, around a `state.json` that was read from the same view.
+pub fn records(
+    agent: &Agent<'_>,
+    view: &View<'_>,
+    scan: &Scan,
+    state: State,
+    lease: Lease,
+    now: Time,
+    purpose: Purpose,
+) -> Result<Records> {
+    let policy = agent.policy()?;
+    let open = agent.open_records(view, state)?;
+    let inbox = inbox(view, scan, &open.state, &policy, now, purpose)?;
+    Ok(Records {
+        policy,
+        state: open.state,
+        lease,
+        inbox,
+        works: open.works,
+        waits: open.waits,
+        timers: open.timers,
+        tasks: open.tasks,
+    })
+}
+
+fn inbox(
+    view: &View<'_>,
+    scan: &Scan,
+    state: &State,
+    policy: &Policy,
+    now: Time,
+    purpose: Purpose,
+) -> Result<Inbox> {
+    let claimed_id = state
+        .current_run
+        .as_ref()
+        .map(|run| run.message_id)
+        .or(state.held.as_ref().map(|held| held.message_id));
+    let mut inbox = Inbox { hints: inbox::read_hints(view, scan)?, ..Inbox::default() };
+    if let Some(id) = claimed_id
+        && let Some((key, path)) = inbox::find_id(view, id)?
+    {
+        inbox.claimed = inbox::read(view, key, &path)?;
+    }
+    // Mostly the first message is the head; only stale ones before it ask for a longer look.
+    let mut looked_at = 0;
+    let mut count = 1;
+    loop {
+        let found = inbox::first(view, scan, count)?;
+        for (key, path) in &found[looked_at.min(found.len())..] {
+            let Some(message) = inbox::read(view, *key, path)? else { continue };
+            match staleness(&message, first_of_its_key(view, &message, state, policy, now, purpose)?, now) {
+                Some(why) if Some(message.id) != claimed_id => inbox.stale.push((message, why)),
+                _ => {
+                    inbox.head = Some(message);
+                    return Ok(inbox);
+                }
+            }
+        }
+        if found.len() < count || count >= STALE_MAX {
+            return Ok(inbox);
+        }
+        looked_at = found.len();
+        count = STALE_MAX;
+    }
+}
+
+/// The message that this one's dedupe key stands for.
+fn first_of_its_key(
+    view: &View<'_>,
+    message: &Message,
+    state: &State,
+    policy: &Policy,
+    now: Time,
+    purpose: Purpose,
+) -> Result<Option<crate::model::id::MessageId>> {
+    let (Some(key), Purpose::Change) = (&message.dedupe_key, purpose) else { return Ok(None) };
+    let entry = dedupe::find(view, key, now, policy.limits.dedupe_window, state.revision)?;
+    Ok(entry.map(|entry| entry.message_id))
+}
+
+/// Reads everything without a lock, at one revision.
+pub fn look(agent: &Agent<'_>, now: Time) -> Result<Records> {
+    agent.consistently(|view, state| {
+        let lease = if state.current_run.is_some() && agent.is_leased()? { Lease::Held } else { Lease::Free };
+        let scan = inbox::scan(view)?;
+        records(agent, view, &scan, state, lease, now, Purpose::Look)
+    })
+}

@@ -1,0 +1,86 @@
+//! Finding a record by a part of its id, in one agent or in all.
+
+use crate::error::{Error, Result};
+use crate::model::id::{AgentName, MessageId, RunId};
+use crate::model::message::Message;
+use crate::store::{Store, evidence, inbox};
+
+use super::words::matches_id;
+
+/// What a part of an id stands for.
+pub struct Found<Id> {
+    pub agent: AgentName,
+    pub id: Id,
+}
+
+/// The one thing of a kind whose id has `part` in it, among those that `ids` lists for an agent.
+fn find<Id: std::fmt::Display + Ord + Copy>(
+    store: &Store,
+    agent: Option<AgentName>,
+    what: &'static str,
+    part: &str,
+    ids: impl Fn(&crate::store::Agent<'_>) -> Result<Vec<Id>>,
+) -> Result<Found<Id>> {
+    if part.len() < 4 {
+        return Err(Error::usage(format!(
+            "`{part}` is too short for an id: give at least four characters of it"
+        )));
+    }
+    let names = match agent {
+        Some(name) => vec![name],
+        None => store.agents()?,
+    };
+    let mut found: Vec<Found<Id>> = Vec::new();
+    for name in names {
+        let mut matching: Vec<Id> = ids(&store.agent(&name)?)?;
+        matching.retain(|id| matches_id(&id.to_string(), part));
+        matching.sort();
+        matching.dedup();
+        found.extend(matching.into_iter().map(|id| Found { agent: name.clone(), id }));
+    }
+    match found.len() {
+        0 => Err(Error::NoRecord { what, id: part.to_owned() }),
+        1 => Ok(found.remove(0)),
+        several => {
+            let some: Vec<String> = found.iter().take(5).map(|one| one.id.to_string()).collect();
+            Err(Error::Refused {
+                kind: "ambiguous_id",
+                message: format!("`{part}` could be any of {several}: {}", some.join(", ")),
+                hint: Some("give more of the id".to_owned()),
+            })
+        }
+    }
+}
+
+/// A message, queued or in the archive.
+pub fn message(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Found<MessageId>> {
+    find(store, agent, "message", part, |agent| {
+        agent.consistently(|view, _| {
+            let mut ids: Vec<MessageId> =
+                inbox::all(view, &inbox::scan(view)?)?.into_iter().map(|key| key.id).collect();
+            if let Ok(id) = part.parse::<MessageId>() {
+                ids.retain(|other| *other == id);
+                if ids.is_empty() {
+                    ids.extend(evidence::archived_message(view, id)?.map(|message| message.id));
+                }
+                return Ok(ids);
+            }
+            evidence::archived(view, |message: Message| {
+                ids.push(message.id);
+                true
+            })?;
+            Ok(ids)
+        })
+    })
+}
+
+/// A run, live or settled.
+pub fn run(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Found<RunId>> {
+    find(store, agent, "run", part, |agent| {
+        agent.consistently(|view, state| {
+            let mut ids = evidence::run_ids(view)?;
+            ids.extend(state.current_run.map(|run| run.run_id));
+            Ok(ids)
+        })
+    })
+}

@@ -1,0 +1,82 @@
+//! One file per command family: load, decide by the rules, commit, act, report. The only glue.
+
+mod admit;
+mod create;
+mod doctor;
+mod evidence;
+mod generated;
+mod inspect;
+mod lifecycle;
+mod load;
+mod lookup;
+mod queue;
+mod recover;
+mod session;
+mod static_text;
+mod tick;
+mod turn;
+mod words;
+
+use crate::cli::{Cli, Command};
+use crate::error::{Result, Status};
+
+use session::Session;
+
+/// Runs one command and returns its exit status; whatever is to be said has been said.
+pub fn run(cli: Cli) -> Status {
+    let mut session = match Session::new(&cli.global) {
+        Ok(session) => session,
+        Err((mut out, error)) => {
+            out.failure(&error, None);
+            return out.finish(error.exit_status());
+        }
+    };
+    let status = dispatch(&mut session, cli.command).unwrap_or_else(|error| {
+        session.out.failure(&error, None);
+        error.exit_status()
+    });
+    session.out.finish(status)
+}
+
+/// Says what is wrong with a command line, in JSON too where that was asked for. Help and version
+/// come this way as well.
+pub fn refuse_usage(error: &clap::Error) -> Status {
+    let is_mistake = error.use_stderr();
+    let wants_json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
+    if is_mistake && wants_json {
+        let text = error.render().to_string();
+        let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        let object = serde_json::json!({
+            "error": { "kind": "usage", "message": message, "exit_status": Status::Usage as u8 }
+        });
+        println!("{object}");
+    }
+    // A closed pipe is no reason to fail: whoever asked has seen enough.
+    let _ = error.print();
+    if is_mistake { Status::Usage } else { Status::Done }
+}
+
+fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
+    match command {
+        Command::Init(args) => create::init(session, args),
+        Command::Create(args) => create::create(session, args),
+        Command::Start(args) => lifecycle::start(session, args),
+        Command::Stop(args) => lifecycle::stop(session, args),
+        Command::Enqueue(args) => admit::enqueue(session, args),
+        Command::Wake(args) => admit::wake(session, args),
+        Command::Tick(args) => tick::tick(session, args),
+        Command::Get(args) => inspect::get(session, args),
+        Command::List(args) => inspect::list(session, args),
+        Command::Explain(args) => inspect::explain(session, args),
+        Command::State(args) => inspect::state(session, args),
+        Command::Queue(args) => queue::queue(session, args.command),
+        Command::Run(args) => evidence::run(session, args.command),
+        Command::Briefs(args) => evidence::briefs(session, args),
+        Command::Events(args) => evidence::events(session, args),
+        Command::Recover(args) => recover::recover(session, args),
+        Command::Doctor(args) => doctor::doctor(session, args),
+        Command::Schema(args) => static_text::schema(session, args),
+        Command::Completions(args) => static_text::completions(session, args),
+        Command::Man(args) => static_text::man(session, args),
+    }
+}

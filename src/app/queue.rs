@@ -1,0 +1,201 @@
+//! `queue`: messages as they wait, as they ended, and the way out for those that died.
+
+use std::collections::HashSet;
+
+use serde_json::{Value, json};
+
+use crate::cli::QueueCommand;
+use crate::error::{Error, Result, Status};
+use crate::model::id::{AgentName, MessageId};
+use crate::model::message::{Message, MessageStatus};
+use crate::model::records::Lease;
+use crate::model::refusal::Refusal;
+use crate::model::state::State;
+use crate::report::output::{Output, Tone};
+use crate::report::text::{one_line, relative};
+use crate::rules::transition::draft::Draft;
+use crate::rules::transition::inbox as rules;
+use crate::store::view::View;
+use crate::store::{Agent, Store, evidence, inbox};
+
+use super::load::{self, Purpose};
+use super::lookup::{self, Found};
+use super::session::{Session, plane_agent, required_agent};
+
+pub fn queue(session: &mut Session, command: QueueCommand) -> Result<Status> {
+    let store = session.store()?;
+    match command {
+        QueueCommand::List { agent, limit } => list(session, &store, &required_agent(&agent)?, limit),
+        QueueCommand::Dead { agent } => dead(session, &store, &required_agent(&agent)?),
+        QueueCommand::Show { id, agent } => {
+            show(session, &store, lookup::message(&store, plane_agent(&agent)?, &id)?)
+        }
+        QueueCommand::Requeue { id, agent } => {
+            let found = lookup::message(&store, plane_agent(&agent)?, &id)?;
+            change(session, &store, found, "requeued", |draft, message, _| rules::requeue(draft, message))
+        }
+        QueueCommand::Drop { id, agent, reason } => {
+            let found = lookup::message(&store, plane_agent(&agent)?, &id)?;
+            let reason = reason.unwrap_or_else(|| "dropped by the operator".to_owned());
+            change(session, &store, found, "dropped", move |draft, message, state| {
+                drop(draft, message, state, &reason)
+            })
+        }
+    }
+}
+
+/// How a message in the inbox stands.
+fn queued_status(state: &State, id: MessageId) -> MessageStatus {
+    let claimed = state.current_run.as_ref().map(|run| run.message_id);
+    let held = state.held.as_ref().map(|held| held.message_id);
+    if claimed == Some(id) || held == Some(id) { MessageStatus::Dequeued } else { MessageStatus::Queued }
+}
+
+fn show_object(message: &Message, status: MessageStatus) -> Value {
+    let mut object = json!(message);
+    object["status"] = json!(status);
+    object
+}
+
+fn list(session: &mut Session, store: &Store, name: &AgentName, limit: usize) -> Result<Status> {
+    let limit = if limit == 0 { usize::MAX } else { limit };
+    let (messages, total) = store.agent(name)?.consistently(|view, state| {
+        let scan = inbox::scan(view)?;
+        let total = inbox::all(view, &scan)?.len();
+        let mut messages = Vec::new();
+        for (key, path) in inbox::first(view, &scan, limit.min(total))? {
+            messages.extend(inbox::read(view, key, &path)?.map(|message| {
+                let status = queued_status(&state, message.id);
+                (message, status)
+            }));
+        }
+        Ok((messages, total))
+    })?;
+    for (message, status) in &messages {
+        session.out.result(&show_object(message, *status), |out| line(message, *status, out));
+    }
+    if messages.len() < total {
+        session.out.note(&format!("{} of {total}; --limit 0 lists all", messages.len()));
+    }
+    Ok(Status::Done)
+}
+
+fn line(message: &Message, status: MessageStatus, out: &Output) -> String {
+    let attempt = if message.attempt > 1 { format!(", attempt {}", message.attempt) } else { String::new() };
+    format!(
+        "{}  {}  {status}{attempt}  {} from {}  {}",
+        message.id,
+        message.priority,
+        message.kind,
+        out.safe(&one_line(&message.origin.to_string(), 40)),
+        out.safe(&one_line(&message.body.to_text(), 60)),
+    )
+}
+
+/// A message by its id: in the inbox, else the archive's last word about it.
+fn find(view: &View<'_>, id: MessageId) -> Result<Option<Message>> {
+    if let Some((key, path)) = inbox::find_id(view, id)? {
+        return inbox::read(view, key, &path);
+    }
+    evidence::archived_message(view, id)
+}
+
+fn show(session: &mut Session, store: &Store, found: Found<MessageId>) -> Result<Status> {
+    let (message, state) =
+        store.agent(&found.agent)?.consistently(|view, state| Ok((find(view, found.id)?, state)))?;
+    let message = message.ok_or(Error::NoRecord { what: "message", id: found.id.to_string() })?;
+    let status =
+        message.settlement.as_ref().map_or_else(|| queued_status(&state, message.id), |ended| ended.status);
+    let now = session.clock.now();
+    session.out.result(&show_object(&message, status), |out| {
+        let mut text = format!("{}\n", line(&message, status, out));
+        text.push_str(&format!("created {} ({})\n", message.created_at, relative(message.created_at, now)));
+        for failure in &message.failures {
+            let failed = out.paint(Tone::Bad, failure.terminal.name());
+            text.push_str(&format!("attempt {} {failed}: {}\n", failure.attempt, out.safe(&failure.reason)));
+        }
+        if let Some(reason) = message.settlement.as_ref().and_then(|settlement| settlement.reason.as_ref()) {
+            text.push_str(&format!("{status}: {}\n", out.safe(reason)));
+        }
+        text.push_str(&format!("\n{}\n", out.safe(&message.body.to_text())));
+        text
+    });
+    Ok(Status::Done)
+}
+
+fn dead(session: &mut Session, store: &Store, name: &AgentName) -> Result<Status> {
+    let letters = store.agent(name)?.consistently(|view, state| {
+        let mut letters = Vec::new();
+        let mut seen = HashSet::new();
+        let wanted = usize::try_from(state.counters.dead).unwrap_or(usize::MAX);
+        if wanted == 0 {
+            return Ok(letters);
+        }
+        // The newest line about a message counts; as many are dead as the counter says.
+        evidence::archived(view, |message: Message| {
+            let is_dead = message.settlement.as_ref().is_some_and(|settlement| settlement.dead_letter);
+            if seen.insert(message.id) && is_dead {
+                letters.push(message);
+            }
+            letters.len() < wanted
+        })?;
+        Ok(letters)
+    })?;
+    for message in letters.iter().rev() {
+        session.out.result(&show_object(message, MessageStatus::Aborted), |out| {
+            let why = message
+                .settlement
+                .as_ref()
+                .and_then(|settlement| settlement.reason.as_deref())
+                .unwrap_or_default();
+            format!(
+                "{}\n    {}",
+                line(message, MessageStatus::Aborted, out),
+                out.paint(Tone::Bad, &out.safe(&one_line(why, 120)))
+            )
+        });
+    }
+    Ok(Status::Done)
+}
+
+/// Changes one message under the lock.
+fn change(
+    session: &mut Session,
+    store: &Store,
+    found: Found<MessageId>,
+    done: &str,
+    rule: impl FnOnce(&mut Draft, Message, &State) -> std::result::Result<(), Refusal>,
+) -> Result<Status> {
+    let agent: Agent<'_> = store.agent(&found.agent)?;
+    let now = session.clock.now();
+    let locked = agent.lock(now)?;
+    let state = locked.state()?;
+    let message = find(&locked.view(), found.id)?
+        .ok_or(Error::NoRecord { what: "message", id: found.id.to_string() })?;
+    let scan = inbox::scan(&locked.view())?;
+    let records =
+        load::records(&agent, &locked.view(), &scan, state.clone(), Lease::Free, now, Purpose::Change)?;
+    let mut draft = Draft::new(records, session.clock.stamp());
+    rule(&mut draft, message, &state)?;
+    locked.commit(draft.finish()?)?;
+    let object = json!({ "agent": found.agent, "message_id": found.id, "action": done });
+    session.out.result(&object, |_| format!("{done} {}", found.id));
+    Ok(Status::Done)
+}
+
+fn drop(
+    draft: &mut Draft,
+    message: Message,
+    state: &State,
+    reason: &str,
+) -> std::result::Result<(), Refusal> {
+    if message.settlement.is_some() {
+        return rules::drop_dead_letter(draft, message);
+    }
+    if queued_status(state, message.id) == MessageStatus::Dequeued {
+        return Err(Refusal::new("message_claimed", format!("{} is being worked on", message.id))
+            .hint("`dormouse stop` ends its turn"));
+    }
+    rules::drop_message(draft, message, reason);
+    Ok(())
+}

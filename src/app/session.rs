@@ -1,0 +1,137 @@
+//! What every command needs: the clock, the output, and the store once it is asked for.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use crate::cli::{Agents, Color, Global, PlaneAgent};
+use crate::clock::Clock;
+use crate::error::{Context, Error, Result, Status};
+use crate::model::id::AgentName;
+use crate::model::refusal::Refusal;
+use crate::model::submission::Caller;
+use crate::model::time::Span;
+use crate::process::host;
+use crate::report::output::{Output, Style};
+use crate::store::{Opener, Store};
+
+use super::words::parse;
+
+pub struct Session {
+    pub clock: Clock,
+    pub out: Output,
+    dir: Option<PathBuf>,
+    patience: Span,
+}
+
+impl Session {
+    /// Fails with the output to say it with.
+    pub fn new(global: &Global) -> std::result::Result<Session, (Output, Error)> {
+        let color = match global.color {
+            Color::Auto => None,
+            Color::Always => Some(true),
+            Color::Never => Some(false),
+        };
+        let style = Style { json: global.json, quiet: global.quiet, verbose: global.verbose, color };
+        let out = Output::new(style);
+        match Clock::from_env().and_then(|clock| Ok((clock, parse("--lock-timeout", &global.lock_timeout)?)))
+        {
+            Ok((clock, patience)) => Ok(Session { clock, out, dir: global.dir.clone(), patience }),
+            Err(error) => Err((out, error)),
+        }
+    }
+
+    /// The directory that was named, on the command line or in the environment.
+    pub fn named_dir(&self) -> Option<PathBuf> {
+        let from_env = || env::var_os("DORMOUSE_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
+        self.dir.clone().or_else(from_env)
+    }
+
+    pub fn patience(&self) -> Span {
+        self.patience
+    }
+
+    pub fn store(&self) -> Result<Store> {
+        let here = env::current_dir().context("find", Path::new("the working directory"))?;
+        let root = Store::find(self.named_dir().as_deref(), &here)?;
+        let command = env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
+        let opener = Opener {
+            command: format!("dormouse {command}"),
+            host: host::hostname(),
+            patience: self.patience.as_std(),
+        };
+        Store::open(root, opener)
+    }
+
+    /// The agents that a verb is about, sorted; each is done for itself.
+    pub fn each_agent(
+        &mut self,
+        names: &[AgentName],
+        mut each: impl FnMut(&mut Session, &AgentName) -> Result<Status>,
+    ) -> Status {
+        let mut status = Status::Done;
+        for name in names {
+            if self.out.is_closed() {
+                break;
+            }
+            let reached = each(self, name).unwrap_or_else(|error| {
+                self.out.failure(&error, Some(name.as_str()));
+                error.exit_status()
+            });
+            status = status.graver(reached);
+        }
+        status
+    }
+
+    /// The turn from inside which this command is called, if it is about the same state directory.
+    pub fn caller(&self, store: &Store) -> Result<Option<Caller>> {
+        let (Some(agent), Some(run)) = (env::var("DORMOUSE_AGENT").ok(), env::var("DORMOUSE_RUN").ok())
+        else {
+            return Ok(None);
+        };
+        let (agent, run_id): (AgentName, _) =
+            (parse("DORMOUSE_AGENT", &agent)?, parse("DORMOUSE_RUN", &run)?);
+        let state = store.agent(&agent)?.peek()?;
+        let current = state.current_run.filter(|run| run.run_id == run_id);
+        match current {
+            Some(run) => Ok(Some(Caller { agent, run_id, message_id: run.message_id, hops: run.hops })),
+            None => Err(Error::Refused {
+                kind: "run_not_current",
+                message: format!("{run_id} is no longer the current run of `{agent}`"),
+                hint: Some("its turn is over: unset DORMOUSE_RUN to speak from outside".to_owned()),
+            }),
+        }
+    }
+}
+
+/// The agents of a verb: those named, or all.
+pub fn named_agents(store: &Store, args: &Agents) -> Result<Vec<AgentName>> {
+    agents(store, &args.agents, args.all)
+}
+
+pub fn agents(store: &Store, named: &[String], all: bool) -> Result<Vec<AgentName>> {
+    if all {
+        return store.agents();
+    }
+    named.iter().map(|name| parse("AGENT", name)).collect()
+}
+
+/// The agent of a command about records: named, or the one whose turn this is.
+pub fn plane_agent(args: &PlaneAgent) -> Result<Option<AgentName>> {
+    let named =
+        args.agent.clone().or_else(|| env::var("DORMOUSE_AGENT").ok().filter(|name| !name.is_empty()));
+    named.map(|name| parse("--agent", &name)).transpose()
+}
+
+/// The same where no id can stand in for it.
+pub fn required_agent(args: &PlaneAgent) -> Result<AgentName> {
+    plane_agent(args)?.ok_or_else(|| Error::Usage {
+        message: "which agent?".to_owned(),
+        hint: Some("name it with --agent, or set DORMOUSE_AGENT".to_owned()),
+    })
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Error {
+        Error::Refused { kind: refusal.kind, message: refusal.message, hint: refusal.hint }
+    }
+}

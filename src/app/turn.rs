@@ -1,0 +1,243 @@
+//! One turn: its run directory, its environment, its process, and its settlement (contract, turns).
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::model::id::RunId;
+use crate::model::policy::{CommandSpec, Policy, StdinForm};
+use crate::model::records::{Lease, Records};
+use crate::model::run::Exit;
+use crate::model::turn::{Claimant, Outcome, TurnEnd};
+use crate::process::host;
+use crate::process::turn::{Ended, Stdin, TurnSpec};
+use crate::report::context::{self, Past};
+use crate::rules::transition::draft::Draft;
+use crate::rules::transition::turn::{self as rules, Claimed, Settled};
+use crate::store::view::View;
+use crate::store::{Agent, Store, evidence, files, inbox, layout};
+
+use super::load::{self, Purpose};
+use super::session::Session;
+
+/// Between SIGTERM and SIGKILL.
+const KILL_GRACE: Duration = Duration::from_secs(5);
+
+/// The largest outcome file that is read, in bytes.
+const OUTCOME_MAX: u64 = 4 << 20;
+
+/// A claimed turn and what it is told.
+pub struct Turn<'a> {
+    pub store: &'a Store,
+    pub agent: &'a Agent<'a>,
+    pub claimed: &'a Claimed,
+    /// The records as the claim left them.
+    pub records: &'a Records,
+}
+
+/// This process, as the one that runs a turn.
+pub fn claimant() -> Claimant {
+    Claimant { host: host::hostname(), boot_id: host::boot_id(), pid: std::process::id() }
+}
+
+/// Runs the turn command to its end. What keeps it from starting is an end like any other.
+pub fn run(session: &Session, turn: &Turn<'_>) -> Result<TurnEnd> {
+    let run_id = turn.claimed.run.run_id;
+    let started = std::time::Instant::now();
+    let ended = prepare(session, turn).and_then(|spec| crate::process::turn::run(&spec));
+    let end = match ended {
+        Ok(ended) => end_of(session, turn, ended),
+        Err(error) => TurnEnd {
+            exit: Exit::NotStarted { error: error.to_string() },
+            timed_out: false,
+            cancelled_by: None,
+            ended_at: session.clock.now(),
+            duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            outcome: Ok(Outcome::default()),
+            stdout_bytes: 0,
+            stderr_bytes: 0,
+            last_line: None,
+            last_error_line: None,
+        },
+    };
+    // Only a hint for whoever recovers this run: without it the run counts as interrupted.
+    if let Err(error) = turn.agent.note_end(run_id, &end) {
+        session.out.note(&format!("{}: {error}", turn.agent.name()));
+    }
+    Ok(end)
+}
+
+fn end_of(session: &Session, turn: &Turn<'_>, ended: Ended) -> TurnEnd {
+    let path = turn.agent.dir().run_dir(turn.claimed.run.run_id).join(layout::OUTCOME);
+    TurnEnd {
+        exit: ended.exit,
+        timed_out: ended.timed_out,
+        cancelled_by: ended.cancelled_by,
+        ended_at: session.clock.now(),
+        duration_ms: u64::try_from(ended.duration.as_millis()).unwrap_or(u64::MAX),
+        outcome: read_outcome(&path),
+        stdout_bytes: ended.stdout.bytes,
+        stderr_bytes: ended.stderr.bytes,
+        last_line: ended.stdout.last_line,
+        last_error_line: ended.stderr.last_line,
+    }
+}
+
+/// The outcome file, if the turn wrote one; `Err` says where it is wrong.
+fn read_outcome(path: &Path) -> std::result::Result<Outcome, String> {
+    let invalid = |reason: String| format!("outcome file {}: {reason}", path.display());
+    if std::fs::metadata(path).is_ok_and(|found| found.len() > OUTCOME_MAX) {
+        return Err(invalid(format!("larger than {OUTCOME_MAX} bytes")));
+    }
+    let Some(bytes) = files::read(path).map_err(|error| error.to_string())? else {
+        return Ok(Outcome::default());
+    };
+    let outcome: Outcome = serde_json::from_slice(&bytes).map_err(|error| invalid(error.to_string()))?;
+    if !outcome.actions.is_empty() {
+        return Err(invalid(
+            "$.actions: this version carries out no actions; nothing of the outcome was taken".to_owned(),
+        ));
+    }
+    Ok(outcome)
+}
+
+/// Settles a run, however it ended. Where another process has settled it already, only its output
+/// is recorded.
+pub fn settle(
+    session: &Session,
+    agent: &Agent<'_>,
+    run_id: RunId,
+    end: TurnEnd,
+) -> Result<(Settled, Records)> {
+    let now = session.clock.now();
+    let locked = agent.lock(now)?;
+    let view = locked.view();
+    let scan = inbox::scan(&view)?;
+    let records = load::records(agent, &view, &scan, locked.state()?, Lease::Held, now, Purpose::Change)?;
+    let mut draft = Draft::new(records, session.clock.stamp());
+    let settled = rules::settle(&mut draft, run_id, end, evidence::run(&view, run_id)?)?;
+    let mut after = draft.records.clone();
+    if !draft.is_empty() {
+        after.state = locked.commit(draft.finish()?)?;
+    }
+    // The next message may now be another one.
+    after.inbox.head = match inbox::first(&view, &inbox::scan(&view)?, 1)?.first() {
+        Some((key, path)) => inbox::read(&view, *key, path)?,
+        None => None,
+    };
+    Ok((settled, after))
+}
+
+fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {
+    let Turn { store, agent, claimed, records } = turn;
+    let run_id = claimed.run.run_id;
+    let policy = &records.policy;
+    let argv = argv(policy, agent)?;
+    agent.make_run_dir(run_id)?;
+    let dir = agent.dir().run_dir(run_id);
+    let view = View::settled(agent.dir());
+    let past = Past {
+        briefs: evidence::recent(&view, session.clock.now(), context::BRIEFS, |_| true)?,
+        reduced: reduced(session, &view, records)?,
+        reduced_count: records.state.counters.reduced_since_turn,
+    };
+    let document = context::document(
+        &context::Places { state_dir: store.root(), run_dir: &dir },
+        claimed,
+        records,
+        &past,
+        agent.triggers()?.first(),
+    );
+    let mut bytes = serde_json::to_vec_pretty(&document).unwrap_or_default();
+    bytes.push(b'\n');
+    let context = agent.write_run_file(run_id, layout::CONTEXT, &bytes)?;
+    let stdin = match policy.turn.stdin {
+        StdinForm::Context => Stdin::File(context.clone()),
+        StdinForm::Prompt => {
+            let text = context::prompt(claimed, records, &past);
+            Stdin::File(agent.write_run_file(run_id, layout::PROMPT, text.as_bytes())?)
+        }
+        StdinForm::None => Stdin::Null,
+    };
+    Ok(TurnSpec {
+        argv,
+        workdir: store.home().join(&policy.turn.workdir),
+        env: environment(store, agent, claimed, policy, &context, &dir),
+        run_id: run_id.to_string(),
+        stdin,
+        stdout: dir.join(layout::STDOUT),
+        stderr: dir.join(layout::STDERR),
+        leader: dir.join(layout::LEADER),
+        max_output: policy.turn.max_output.0,
+        timeout: policy.turn.timeout.0.map(|limit| limit.as_std()),
+        kill_grace: KILL_GRACE,
+    })
+}
+
+fn reduced(
+    session: &Session,
+    view: &View<'_>,
+    records: &Records,
+) -> Result<Vec<crate::model::message::Message>> {
+    let count = usize::try_from(records.state.counters.reduced_since_turn)
+        .unwrap_or(usize::MAX)
+        .min(context::REDUCED);
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    evidence::recent(view, session.clock.now(), count, |message: &crate::model::message::Message| {
+        message.settlement.as_ref().is_some_and(|settlement| settlement.reason.as_deref() == Some("reduced"))
+    })
+}
+
+fn argv(policy: &Policy, agent: &Agent<'_>) -> Result<Vec<OsString>> {
+    match &policy.turn.command {
+        Some(CommandSpec::Argv(argv)) => Ok(argv.iter().map(OsString::from).collect()),
+        Some(CommandSpec::Line(line)) => Ok(["sh", "-c", line].iter().map(OsString::from).collect()),
+        None => Err(Error::Failed {
+            message: format!("{} has no turn.command", agent.dir().join(layout::POLICY).display()),
+            hint: Some("say there what the agent runs".to_owned()),
+        }),
+    }
+}
+
+/// The whole environment of the turn: what it inherits, what its policy sets, and who it is.
+fn environment(
+    store: &Store,
+    agent: &Agent<'_>,
+    claimed: &Claimed,
+    policy: &Policy,
+    context: &Path,
+    dir: &Path,
+) -> Vec<(OsString, OsString)> {
+    let inherited = |name: &OsString| match &policy.turn.inherit_env {
+        Some(names) => names.iter().any(|allowed| name == allowed.as_str()),
+        None => true,
+    };
+    let own = |name: &OsString| name.to_str().is_some_and(|name| name.starts_with("DORMOUSE_"));
+    let mut env: Vec<(OsString, OsString)> = std::env::vars_os()
+        .filter(|(name, _)| inherited(name) && (!own(name) || name == "DORMOUSE_NOW"))
+        .collect();
+    let mut set = |name: &str, value: OsString| {
+        env.retain(|(other, _)| other != name);
+        env.push((name.into(), value));
+    };
+    for (name, value) in &policy.turn.env {
+        set(name, value.into());
+    }
+    let run = &claimed.run;
+    let text = |value: String| OsString::from(value);
+    let path = |path: PathBuf| path.into_os_string();
+    set("DORMOUSE_DIR", path(store.root().to_owned()));
+    set("DORMOUSE_AGENT", text(agent.name().to_string()));
+    set("DORMOUSE_RUN", text(run.run_id.to_string()));
+    set("DORMOUSE_ATTEMPT", text(run.attempt.to_string()));
+    set("DORMOUSE_CONTEXT", path(context.to_owned()));
+    set("DORMOUSE_OUTCOME", path(dir.join(layout::OUTCOME)));
+    set("DORMOUSE_MESSAGE", text(run.message_id.to_string()));
+    if let Some(item) = run.work_item_id {
+        set("DORMOUSE_WORK_ITEM", text(item.to_string()));
+    }
+    env
+}

@@ -1,0 +1,144 @@
+//! `get`, `list`, `explain`, `state`, `run`, `briefs`, `events`.
+
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::messages::PlaneAgent;
+
+pub const POSTURES: &[&str] = &[
+    "archived",
+    "active_turn",
+    "has_queued_input",
+    "has_runnable_work",
+    "waiting_for_task",
+    "waiting_for_external",
+    "waiting_for_operator",
+    "blocked",
+    "idle",
+];
+pub const STATUSES: &[&str] =
+    &["booting", "awake_idle", "awake_running", "awaiting_task", "asleep", "stopped"];
+pub const AGENT_KINDS: &[&str] = &["named", "child"];
+pub const EXECUTION_STATES: &[&str] = &[
+    "initializing",
+    "runnable",
+    "scheduled",
+    "running",
+    "waiting",
+    "waiting_resources",
+    "suspended",
+    "resumed",
+    "completed",
+    "failed",
+    "shutting_down",
+    "recovering",
+];
+
+/// Show how an agent stands
+///
+/// The whole summary, or one field of it by its dotted path: `dormouse get a queue.pending`.
+#[derive(Debug, Args)]
+pub struct Get {
+    pub agent: String,
+    /// A field by its dotted path, printed raw for scripts
+    pub field: Option<String>,
+}
+
+/// List agents, a line each
+#[derive(Debug, Args)]
+pub struct List {
+    /// Only those of this posture (may be repeated)
+    #[arg(long, value_parser = PossibleValuesParser::new(POSTURES))]
+    pub posture: Vec<String>,
+    /// Only those of this status (may be repeated)
+    #[arg(long, value_parser = PossibleValuesParser::new(STATUSES))]
+    pub status: Vec<String>,
+    /// Only those of this kind
+    #[arg(long, value_parser = PossibleValuesParser::new(AGENT_KINDS))]
+    pub kind: Option<String>,
+}
+
+/// Say what the next step would do, and why
+///
+/// The ladder of rules with the rung that holds, what would wake the agent, and what looks wrong.
+#[derive(Debug, Args)]
+pub struct Explain {
+    pub agent: String,
+}
+
+/// Show the execution machine: where it is, since when, and where it can go
+#[derive(Debug, Args)]
+pub struct State {
+    pub agent: String,
+    /// Answer by exit status whether this state can follow: 0 yes, 4 no
+    #[arg(long, value_name = "STATE", value_parser = PossibleValuesParser::new(EXECUTION_STATES))]
+    pub can: Option<String>,
+    /// Print the machine as a diagram with the current state marked
+    #[arg(long, value_name = "FORMAT", num_args = 0..=1, default_missing_value = "mermaid", conflicts_with = "can")]
+    pub diagram: Option<Diagram>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Diagram {
+    Mermaid,
+    Dot,
+}
+
+/// Look at turns
+#[derive(Debug, Args)]
+pub struct Run {
+    #[command(subcommand)]
+    pub command: RunCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum RunCommand {
+    /// List runs, newest first
+    List {
+        #[command(flatten)]
+        agent: PlaneAgent,
+        /// At most this many; 0 for all
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        limit: usize,
+    },
+    /// Show one run
+    Show {
+        /// The run, or at least four characters of its id
+        id: String,
+        #[command(flatten)]
+        agent: PlaneAgent,
+        /// Print what it wrote to stdout instead
+        #[arg(long, conflicts_with = "stderr")]
+        stdout: bool,
+        /// Print what it wrote to stderr instead
+        #[arg(long)]
+        stderr: bool,
+    },
+}
+
+/// Show what turns said of themselves, newest first
+#[derive(Debug, Args)]
+pub struct Briefs {
+    pub agent: String,
+    /// At most this many; 0 for all
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub limit: usize,
+}
+
+/// Show what happened, oldest first
+#[derive(Debug, Args)]
+pub struct Events {
+    pub agent: String,
+    /// Only events of this kind (may be repeated)
+    #[arg(long, value_name = "KIND")]
+    pub kind: Vec<String>,
+    /// Only events since then: a time, or a duration ago
+    #[arg(long, value_name = "TIME|DURATION")]
+    pub since: Option<String>,
+    /// Go on printing events as they happen
+    #[arg(short, long)]
+    pub follow: bool,
+    /// At most this many, the newest; 0 for all
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub limit: usize,
+}

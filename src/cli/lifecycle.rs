@@ -1,0 +1,90 @@
+//! `init`, `create`, `start`, `stop`, `recover`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// Make a state directory
+///
+/// Makes DIR/.dormouse with its settings and its git files. Where there is one already, nothing changes.
+#[derive(Debug, Args)]
+pub struct Init {
+    /// The directory to put it into
+    #[arg(value_name = "DIR", default_value = ".")]
+    pub into: PathBuf,
+}
+
+/// Make a new agent
+///
+/// The agent is `booting` until it is started. The turn command stands after `--`, as a program
+/// and its arguments; --shell takes one line for sh instead; --from takes a whole agent.toml.
+/// Prints the secret of the agent's trigger, this once.
+#[derive(Debug, Args)]
+pub struct Create {
+    /// Its name: 1 to 64 of a-z 0-9 . _ -
+    pub agent: String,
+    /// The turn command as one line for sh
+    #[arg(long, value_name = "LINE", conflicts_with_all = ["from", "command"])]
+    pub shell: Option<String>,
+    /// Take this file as its agent.toml
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["command", "description"])]
+    pub from: Option<PathBuf>,
+    /// What the agent is for
+    #[arg(long, value_name = "TEXT")]
+    pub description: Option<String>,
+    /// The agent that owns it: it becomes a private child
+    #[arg(long, value_name = "AGENT")]
+    pub parent: Option<String>,
+    /// The turn command
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+/// Let agents run
+///
+/// Creates no message and runs no turn: the next tick decides what is to be done.
+#[derive(Debug, Args)]
+pub struct Start {
+    #[command(flatten)]
+    pub agents: Agents,
+}
+
+/// Stop agents and end what they run
+///
+/// From then on nothing is claimed. A running turn gets SIGTERM, and SIGKILL when the grace is
+/// over. Queued messages, timers, waits and history are kept. Stopping a stopped agent changes nothing.
+#[derive(Debug, Args)]
+pub struct Stop {
+    #[command(flatten)]
+    pub agents: Agents,
+    /// How long a running turn may take to end by itself [default: timeouts.shutdown, 30s]
+    #[arg(long, value_name = "DURATION")]
+    pub grace: Option<String>,
+    /// Put the message of a running turn back into the queue instead of aborting it
+    #[arg(long)]
+    pub requeue: bool,
+    /// Why, for the ledger
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+}
+
+/// Bring a failed agent back at once
+///
+/// Ends the backoff, and settles a run whose tick is gone. Without this, `tick` does the same when it is time.
+#[derive(Debug, Args)]
+pub struct Recover {
+    pub agent: String,
+    /// Take a run of another host as interrupted although its lease has not ended
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Which agents
+#[derive(Debug, Args)]
+pub struct Agents {
+    #[arg(value_name = "AGENT", required_unless_present = "all")]
+    pub agents: Vec<String>,
+    /// Every agent
+    #[arg(long, conflicts_with = "agents")]
+    pub all: bool,
+}

@@ -1,0 +1,130 @@
+//! `enqueue`, `wake`, `queue`.
+
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Subcommand};
+
+/// The message kinds that can be enqueued from outside.
+pub const OUTSIDE_KINDS: &[&str] =
+    &["operator_prompt", "control", "channel_event", "webhook_event", "callback_event", "internal_followup"];
+pub const PRIORITIES: &[&str] = &["interject", "next", "normal", "background"];
+
+/// Say something to an agent
+///
+/// Admits one message and prints its id. It is kept for good when the id appears. The text is
+/// TEXT, or `-` for stdin, or `@FILE`; without any, stdin if it is no terminal.
+#[derive(Debug, Args)]
+pub struct Enqueue {
+    pub agent: String,
+    /// What to say
+    #[arg(value_name = "TEXT", conflicts_with_all = ["body_json", "batch"])]
+    pub text: Option<String>,
+    /// A body of JSON instead of text: itself, `@FILE`, or `-`
+    #[arg(long, value_name = "JSON", conflicts_with = "batch")]
+    pub body_json: Option<String>,
+    /// The message kind [default: the first that the origin may send]
+    #[arg(long, value_parser = PossibleValuesParser::new(OUTSIDE_KINDS), conflicts_with = "batch")]
+    pub kind: Option<String>,
+    /// Who speaks: operator, channel, webhook or callback, and a name (`webhook:ci`) [default: operator]
+    #[arg(long, value_name = "KIND[:ID]")]
+    pub origin: Option<String>,
+    /// What goes first; only the operator can interject [default: normal]
+    #[arg(long, value_parser = PossibleValuesParser::new(PRIORITIES))]
+    pub priority: Option<String>,
+    /// Admit one message under this key within 24 hours, and answer a repeat with its id
+    #[arg(long, value_name = "KEY", conflicts_with = "batch")]
+    pub dedupe_key: Option<String>,
+    /// Drop the message if it has not been taken up by then
+    #[arg(long, value_name = "DURATION")]
+    pub ttl: Option<String>,
+    /// What it is about, for example `github:org/repo#12`
+    #[arg(long, value_name = "REF")]
+    pub resource: Option<String>,
+    /// The work item it belongs to
+    #[arg(long, value_name = "ID", conflicts_with = "batch")]
+    pub work_item: Option<String>,
+    /// What ties it to other messages
+    #[arg(long, value_name = "ID")]
+    pub correlation_id: Option<String>,
+    /// One message per line of stdin, each a JSON object: text or body, kind, origin, priority,
+    /// dedupe_key, ttl, expires_at, resource, work_item_id, correlation_id. A bad line admits none
+    #[arg(long)]
+    pub batch: bool,
+}
+
+/// Tell an agent that something may have changed
+///
+/// A wake hint is no message: hints of the same wait, resource or source that are still pending are one.
+#[derive(Debug, Args)]
+pub struct Wake {
+    pub agent: String,
+    /// What the agent should find, if it should find anything
+    pub text: Option<String>,
+    /// Who gives the hint
+    #[arg(long, value_name = "NAME", default_value = "operator")]
+    pub source: String,
+    /// What has changed, for example `github:org/repo#12`
+    #[arg(long, value_name = "REF")]
+    pub resource: Option<String>,
+    /// The wait that may be over
+    #[arg(long, value_name = "ID")]
+    pub wait: Option<String>,
+    /// Why, for people
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+}
+
+/// Look at messages, and deal with dead letters
+#[derive(Debug, Args)]
+pub struct Queue {
+    #[command(subcommand)]
+    pub command: QueueCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum QueueCommand {
+    /// List queued messages in processing order
+    List {
+        #[command(flatten)]
+        agent: PlaneAgent,
+        /// At most this many; 0 for all
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        limit: usize,
+    },
+    /// Show one message, queued or ended
+    Show {
+        /// The message, or at least four characters of its id
+        id: String,
+        #[command(flatten)]
+        agent: PlaneAgent,
+    },
+    /// List dead letters: messages that failed for the last time
+    Dead {
+        #[command(flatten)]
+        agent: PlaneAgent,
+    },
+    /// Put a dead, aborted or dropped message back into the queue
+    Requeue {
+        /// The message, or at least four characters of its id
+        id: String,
+        #[command(flatten)]
+        agent: PlaneAgent,
+    },
+    /// Drop a queued message or a dead letter
+    Drop {
+        /// The message, or at least four characters of its id
+        id: String,
+        #[command(flatten)]
+        agent: PlaneAgent,
+        /// Why, for the ledger
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+    },
+}
+
+/// The agent of a command about records
+#[derive(Debug, Args)]
+pub struct PlaneAgent {
+    /// Whose [default: $DORMOUSE_AGENT; where an id is given it is never needed]
+    #[arg(short, long, value_name = "AGENT")]
+    pub agent: Option<String>,
+}

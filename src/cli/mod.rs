@@ -1,0 +1,107 @@
+//! What can be said on the command line: declarations and nothing else. The comments are the help text.
+
+mod inspect;
+mod lifecycle;
+mod messages;
+mod step;
+mod upkeep;
+
+use std::path::PathBuf;
+
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub use inspect::*;
+pub use lifecycle::*;
+pub use messages::*;
+pub use step::*;
+pub use upkeep::*;
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+/// Long-lived agents that live in a directory: no daemon, one step per invocation
+///
+/// An agent is a directory of JSON records. `enqueue` drops a message into its inbox; `tick` looks
+/// at the records, decides the one next thing, commits it, does it and ends. Between two steps
+/// nothing runs, so there is nothing to lose.
+#[derive(Debug, Parser)]
+#[command(name = "dormouse", version, styles = STYLES, max_term_width = 100, propagate_version = false)]
+#[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = false)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Flags that every command takes
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Everywhere")]
+pub struct Global {
+    /// The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]
+    #[arg(short = 'C', long, value_name = "DIR", global = true)]
+    pub dir: Option<PathBuf>,
+    /// Print JSON Lines on stdout, a failure included
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Say nothing but results
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Say more on stderr
+    #[arg(short, long, global = true)]
+    pub verbose: bool,
+    /// When to use colour
+    #[arg(long, value_name = "WHEN", default_value = "auto", global = true, hide_possible_values = false)]
+    pub color: Color,
+    /// How long to wait for a lock before giving up with exit status 5
+    #[arg(long, value_name = "DURATION", default_value = "10s", global = true)]
+    pub lock_timeout: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// On a terminal, unless NO_COLOR is set
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Init(Init),
+    Create(Create),
+    Start(Start),
+    #[command(alias = "pause")]
+    Stop(Stop),
+    Enqueue(Enqueue),
+    Wake(Wake),
+    Tick(Tick),
+    Get(Get),
+    List(List),
+    Explain(Explain),
+    State(State),
+    Queue(Queue),
+    Run(Run),
+    Briefs(Briefs),
+    Events(Events),
+    Recover(Recover),
+    Doctor(Doctor),
+    Schema(Schema),
+    Completions(Completions),
+    Man(Man),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_declarations_hold_together() {
+        Cli::command().debug_assert();
+    }
+}

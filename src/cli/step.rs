@@ -1,0 +1,34 @@
+//! `tick`.
+
+use clap::Args;
+
+/// Do the one next thing
+///
+/// One step per agent named: look at its records, decide, commit, act, and say what was done and
+/// why. Exit status 0 is also "nothing to do"; 7 says that a turn ran and failed.
+#[derive(Debug, Args)]
+pub struct Tick {
+    #[arg(value_name = "AGENT", required_unless_present = "all")]
+    pub agents: Vec<String>,
+    /// Every agent that is not stopped
+    #[arg(long, conflicts_with = "agents")]
+    pub all: bool,
+    /// Go on until a step finds nothing to do
+    #[arg(long)]
+    pub until_idle: bool,
+    /// With --until-idle: at most this many steps per agent
+    #[arg(long, value_name = "N", default_value_t = 1000, requires = "until_idle")]
+    pub max_steps: u32,
+    /// How many agents at once
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub jobs: usize,
+    /// Say what a step would do, and change nothing
+    #[arg(long, conflicts_with_all = ["until_idle", "commit"])]
+    pub dry_run: bool,
+    /// Exit with 10 if no step did anything
+    #[arg(long)]
+    pub exit_code: bool,
+    /// Make a git commit of the state directory for each step that did something
+    #[arg(long)]
+    pub commit: bool,
+}

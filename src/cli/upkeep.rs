@@ -1,0 +1,66 @@
+//! `doctor`, `schema`, `completions`, `man`.
+
+use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueEnum};
+
+/// The record kinds that have a published schema.
+pub const SCHEMAS: &[&str] = &[
+    "agent",
+    "brief",
+    "dedupe",
+    "event",
+    "identity",
+    "message",
+    "run",
+    "state",
+    "submission",
+    "task",
+    "timer",
+    "trigger",
+    "wait",
+    "wake_hint",
+    "work",
+];
+
+/// Check every record
+///
+/// Says what is wrong, a line per finding, and exits with 6 if anything is. Changes nothing
+/// unless told to repair; a repair moves what it can't read to `quarantine/` and deletes nothing.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// Only these agents
+    #[arg(value_name = "AGENT")]
+    pub agents: Vec<String>,
+    /// Repair what has one right answer
+    #[arg(long)]
+    pub repair: bool,
+}
+
+/// Print the JSON Schema of a record
+#[derive(Debug, Args)]
+pub struct Schema {
+    /// Which record; without one, their names
+    #[arg(value_parser = PossibleValuesParser::new(SCHEMAS))]
+    pub kind: Option<String>,
+}
+
+/// Print the completions of a shell
+#[derive(Debug, Args)]
+pub struct Completions {
+    pub shell: Shell,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+/// Print a manual page
+#[derive(Debug, Args)]
+pub struct Man {
+    /// The command it is about; without one, the page of dormouse itself
+    #[arg(value_name = "COMMAND")]
+    pub page: Option<String>,
+}

@@ -1,0 +1,44 @@
+//! What a turn left behind, as the settlement takes it.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::run::{Exit, Usage};
+use super::time::Time;
+
+/// The document that a turn may write to `$DORMOUSE_OUTCOME`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Outcome {
+    pub brief: Option<String>,
+    pub actions: Vec<Value>,
+    pub usage: Option<Usage>,
+}
+
+/// The end of a turn's process, with everything that was found in its run directory. It is noted
+/// there (`end.json`) before it is settled, so that a turn whose end was seen never runs again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TurnEnd {
+    pub exit: Exit,
+    pub timed_out: bool,
+    /// The signal that the tick itself got, if that ended the turn.
+    pub cancelled_by: Option<i32>,
+    pub ended_at: Time,
+    pub duration_ms: u64,
+    /// The outcome file, or why it can't be taken, with the path in it.
+    pub outcome: Result<Outcome, String>,
+    pub stdout_bytes: u64,
+    pub stderr_bytes: u64,
+    /// The last line of stdout that is not blank.
+    pub last_line: Option<String>,
+    /// The same of stderr: it says best why a turn failed.
+    pub last_error_line: Option<String>,
+}
+
+/// Where and by whom a run is claimed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claimant {
+    pub host: String,
+    pub boot_id: String,
+    pub pid: u32,
+}

@@ -1,0 +1,57 @@
+//! The few calls that only Linux has; elsewhere they say that they are missing.
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::os::fd::{AsFd, OwnedFd};
+
+    use rustix::io::Result;
+    use rustix::process::{Pid, PidfdFlags, Signal};
+
+    /// A descriptor that names one process for good and becomes readable when it ends.
+    pub fn open(pid: Pid) -> Result<OwnedFd> {
+        rustix::process::pidfd_open(pid, PidfdFlags::empty())
+    }
+
+    pub fn send(process: impl AsFd, signal: Signal) -> Result<()> {
+        rustix::process::pidfd_send_signal(process, signal)
+    }
+
+    /// Descendants whose parent ends become children of this process.
+    pub fn adopt_orphans(on: bool) -> Result<()> {
+        rustix::process::set_child_subreaper(on.then(rustix::process::getpid))
+    }
+
+    /// This process is killed when its parent ends. Async-signal-safe.
+    pub fn die_with_parent() -> Result<()> {
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod elsewhere {
+    use std::os::fd::{AsFd, OwnedFd};
+
+    use rustix::io::{Errno, Result};
+    use rustix::process::{Pid, Signal};
+
+    pub fn open(_: Pid) -> Result<OwnedFd> {
+        Err(Errno::NOSYS)
+    }
+
+    pub fn send(_: impl AsFd, _: Signal) -> Result<()> {
+        Err(Errno::NOSYS)
+    }
+
+    pub fn adopt_orphans(_: bool) -> Result<()> {
+        Ok(())
+    }
+
+    pub fn die_with_parent() -> Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub use elsewhere::*;
+#[cfg(target_os = "linux")]
+pub use linux::*;

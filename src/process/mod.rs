@@ -1,0 +1,38 @@
+//! Child processes: the only place that starts, watches and ends them.
+
+pub mod host;
+pub mod remains;
+pub mod turn;
+
+mod kernel;
+mod output;
+mod signals;
+mod spawn;
+mod table;
+
+pub use rustix::process::Signal;
+
+/// In the environment of a background task's supervisor, which outlives the turn that started it.
+pub const SUPERVISOR: &str = "DORMOUSE_SUPERVISOR";
+/// In the environment of everything that a turn starts, with the id of its run.
+pub const RUN: &str = "DORMOUSE_RUN";
+
+/// How long SIGKILL may take. A process that is still there then sits in the kernel, mostly on a
+/// dead network mount, or isn't ours to kill.
+const KILL_TAKES: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// A turn ends every child of its process, so tests that start children must not overlap.
+#[cfg(test)]
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Of this test process alone: a run of that id is looked for on the whole machine.
+#[cfg(test)]
+fn run_id() -> String {
+    format!("run_{}", std::process::id())
+}
+
+pub mod git;
+pub mod jobs;

@@ -1,0 +1,250 @@
+//! A log of what a process says that never grows past its bound: the head and the tail are kept.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Context, Result};
+
+/// The longest last line that is remembered, in bytes.
+const LINE: usize = 4096;
+
+/// What was seen of one stream.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Captured {
+    /// All that came, kept or not.
+    pub bytes: u64,
+    /// How much of it is not in the log.
+    pub left_out: u64,
+    /// The last line that isn't blank, of 4 KiB at most.
+    pub last_line: Option<String>,
+}
+
+/// The log file of one stream. The first half of the bound holds the head. The second half is a
+/// ring: once it is full the oldest byte gives way, so that memory stays small however long the
+/// output is. `finish` puts the ring in order; until then, or for ever if that never comes, the
+/// tail starts somewhere in the middle of it. Logs are evidence and are not synced.
+#[derive(Debug)]
+pub struct Log {
+    path: PathBuf,
+    file: File,
+    head: u64,
+    tail: u64,
+    seen: u64,
+    last: LastLine,
+    /// After a failed write the rest is only counted.
+    failed: bool,
+}
+
+impl Log {
+    pub fn create(path: &Path, bound: u64) -> Result<Log> {
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(true);
+        let file = options.open(path).context("create", path)?;
+        let head = bound / 2;
+        let tail = bound - head;
+        Ok(Log { path: path.to_owned(), file, head, tail, seen: 0, last: LastLine::default(), failed: false })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn take(&mut self, bytes: &[u8]) -> Result<()> {
+        self.last.take(bytes);
+        let written = if self.failed { Ok(()) } else { self.write(bytes) };
+        self.seen += bytes.len() as u64;
+        self.failed |= written.is_err();
+        written.context("write", &self.path)
+    }
+
+    pub fn finish(&mut self) -> Result<Captured> {
+        let left_out = self.seen.saturating_sub(self.bound());
+        if left_out > 0 && !self.failed {
+            self.put_in_order(left_out)?;
+        }
+        Ok(Captured { bytes: self.seen, left_out, last_line: std::mem::take(&mut self.last).finish() })
+    }
+
+    fn bound(&self) -> u64 {
+        self.head + self.tail
+    }
+
+    fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        let (mut rest, mut at) = (bytes, self.seen);
+        while !rest.is_empty() {
+            let room = if at < self.bound() {
+                self.bound() - at
+            } else {
+                // What would be overwritten by the end of the same piece need not be written.
+                let skipped = (rest.len() as u64).saturating_sub(self.tail);
+                rest = &rest[usize::try_from(skipped).unwrap_or(rest.len())..];
+                at += skipped;
+                self.tail - self.in_ring(at)
+            };
+            let (piece, later) = rest.split_at(rest.len().min(usize::try_from(room).unwrap_or(usize::MAX)));
+            let offset = if at < self.bound() { at } else { self.head + self.in_ring(at) };
+            self.file.write_all_at(piece, offset)?;
+            at += piece.len() as u64;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Where in the ring the byte at this place of the stream belongs.
+    fn in_ring(&self, at: u64) -> u64 {
+        (at - self.head).checked_rem(self.tail).unwrap_or(0)
+    }
+
+    /// Copies into a new file and renames it, so that the log is whole at every moment.
+    fn put_in_order(&self, left_out: u64) -> Result<()> {
+        let mut name = self.path.clone().into_os_string();
+        name.push(".part");
+        let part = PathBuf::from(name);
+        let copied = File::create(&part)
+            .and_then(|to| self.copy_in_order(&to, left_out))
+            .and_then(|()| fs::rename(&part, &self.path));
+        if copied.is_err() {
+            // It is incomplete and of no use to anyone; the error that made it so is the one to tell.
+            let _ = fs::remove_file(&part);
+        }
+        copied.context("write", &self.path)
+    }
+
+    fn copy_in_order(&self, mut to: &File, left_out: u64) -> io::Result<()> {
+        let oldest = self.in_ring(self.seen);
+        self.copy(0, self.head, to)?;
+        to.write_all(format!("\n[dormouse: {left_out} bytes left out]\n").as_bytes())?;
+        self.copy(self.head + oldest, self.tail - oldest, to)?;
+        self.copy(self.head, oldest, to)
+    }
+
+    fn copy(&self, from: u64, length: u64, mut to: &File) -> io::Result<()> {
+        let mut file = &self.file;
+        file.seek(SeekFrom::Start(from))?;
+        io::copy(&mut file.take(length), &mut to).map(drop)
+    }
+}
+
+/// Follows a stream and remembers its last line that isn't blank.
+#[derive(Debug, Default)]
+struct LastLine {
+    open: Vec<u8>,
+    last: Vec<u8>,
+}
+
+impl LastLine {
+    fn take(&mut self, bytes: &[u8]) {
+        let mut lines = bytes.split(|byte| *byte == b'\n');
+        self.extend(lines.next().unwrap_or_default());
+        for line in lines {
+            self.close();
+            self.extend(line);
+        }
+    }
+
+    fn finish(mut self) -> Option<String> {
+        self.close();
+        if self.last.is_empty() {
+            return None;
+        }
+        let mut text = String::from_utf8_lossy(&self.last).into_owned();
+        let end = (0..=LINE.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.truncate(end);
+        text.truncate(text.trim_end().len());
+        Some(text)
+    }
+
+    fn extend(&mut self, bytes: &[u8]) {
+        // Three more than is told, so that a character across the limit isn't seen as a broken one.
+        let room = (LINE + 3).saturating_sub(self.open.len());
+        self.open.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+
+    fn close(&mut self) {
+        if !self.open.trim_ascii().is_empty() {
+            std::mem::swap(&mut self.open, &mut self.last);
+        }
+        self.open.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the log holds after these pieces, with what was told of them.
+    fn logged(bound: u64, pieces: &[&[u8]]) -> (String, Captured) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("stdout.log");
+        let mut log = Log::create(&path, bound).unwrap();
+        for piece in pieces {
+            log.take(piece).unwrap();
+        }
+        let captured = log.finish().unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left in the directory");
+        (fs::read_to_string(&path).unwrap(), captured)
+    }
+
+    fn last_line(pieces: &[&[u8]]) -> Option<String> {
+        let mut last = LastLine::default();
+        pieces.iter().for_each(|piece| last.take(piece));
+        last.finish()
+    }
+
+    #[test]
+    fn up_to_the_bound_everything_is_kept() {
+        assert_eq!(logged(10, &[]).0, "");
+        assert_eq!(logged(10, &[b"012345678"]).0, "012345678");
+        let (text, captured) = logged(10, &[b"01234", b"56789"]);
+        assert_eq!((text.as_str(), captured.bytes, captured.left_out), ("0123456789", 10, 0));
+    }
+
+    #[test]
+    fn one_byte_over_leaves_one_byte_out() {
+        let (text, captured) = logged(10, &[b"0123456789", b"a"]);
+        assert_eq!(text, "01234\n[dormouse: 1 bytes left out]\n6789a");
+        assert_eq!((captured.bytes, captured.left_out), (11, 1));
+    }
+
+    #[test]
+    fn head_and_tail_are_the_same_however_the_pieces_fall() {
+        let all: Vec<u8> = (0..1000u32).flat_map(|n| format!("{n:03};").into_bytes()).collect();
+        for bound in [0, 1, 2, 7, 10, 64, 999, 3999] {
+            let (head, tail) = (bound / 2, bound - bound / 2);
+            let text = String::from_utf8(all.clone()).unwrap();
+            let left_out = all.len() - bound;
+            let expected = format!(
+                "{}\n[dormouse: {left_out} bytes left out]\n{}",
+                &text[..head],
+                &text[all.len() - tail..]
+            );
+            for size in [1, 3, 10, 64, 4000] {
+                let pieces: Vec<&[u8]> = all.chunks(size).collect();
+                let (found, captured) = logged(bound as u64, &pieces);
+                assert_eq!(found, expected, "bound {bound}, pieces of {size}");
+                assert_eq!((captured.bytes, captured.left_out), (4000, left_out as u64));
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_line_that_is_not_blank_is_told() {
+        assert_eq!(last_line(&[]), None);
+        assert_eq!(last_line(&[b"\n \t\r\n\n"]), None);
+        assert_eq!(last_line(&[b"one\ntwo"]).as_deref(), Some("two"));
+        assert_eq!(last_line(&[b"one\ntwo\r\n\n   \n"]).as_deref(), Some("two"));
+        assert_eq!(last_line(&[b"one\nt", b"w", b"o\n", b"\n"]).as_deref(), Some("two"));
+        assert_eq!(last_line(&[b"a \xff b\n"]).as_deref(), Some("a \u{fffd} b"));
+    }
+
+    #[test]
+    fn the_last_line_is_bounded_at_a_character() {
+        let long = "é".repeat(5000);
+        assert_eq!(last_line(&[long.as_bytes()]).unwrap(), "é".repeat(2048));
+        let odd = format!("x{long}");
+        assert_eq!(last_line(&[odd.as_bytes()]).unwrap(), format!("x{}", "é".repeat(2047)));
+        assert!(last_line(&[&[0xff; 9000]]).unwrap().len() <= LINE);
+    }
+}

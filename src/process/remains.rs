@@ -1,0 +1,351 @@
+//! What is left of a turn whose tick is gone, or doesn't listen: finding it and ending it.
+
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::process::Pid;
+
+use super::table::{self, Environment, Process};
+use super::turn::{immortal, is_past, process_path, timespec};
+use super::{KILL_TAKES, RUN, SUPERVISOR, Signal, kernel, spawn};
+use crate::error::{Context, Result};
+
+/// How many processes are held at once; descriptors are limited, a fork bomb is not. The others are
+/// found when these have ended.
+const HELD: usize = 256;
+
+/// The processes of a run, as they were when it was looked for them. A process belongs to the run if
+///
+/// 1. it leads the recorded group: pid, start time and boot are those of the record; or
+/// 2. it is in that group while its leader is there, be it as a zombie (a group of that number
+///    can't be another one then); or
+/// 3. it was started with `DORMOUSE_RUN` of this run, wherever it has gone since; or
+/// 4. its parent belongs to the run.
+///
+/// Supervisors of background tasks that the run started are spared, with all that is below them, as
+/// is this process itself. Zombies are gone. Out of reach is a process that has left the group,
+/// dropped the environment and lost its parents, with the tick dead that would have adopted it.
+#[derive(Debug)]
+pub struct Remains {
+    run_id: String,
+    leader: Option<Process>,
+    held: Vec<Held>,
+}
+
+/// What ended it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndedBy {
+    /// There was nothing.
+    Nothing,
+    Term,
+    Kill,
+}
+
+impl Remains {
+    /// `leader_file` is the one that the turn was started with. Without it, or if there is nothing
+    /// sensible in it, the environment alone tells.
+    pub fn find(run_id: &str, leader_file: &Path) -> Result<Remains> {
+        let leader = spawn::leader(leader_file)?;
+        let mut remains = Remains { run_id: run_id.to_owned(), leader, held: Vec::new() };
+        remains.look_again()?;
+        Ok(remains)
+    }
+
+    pub fn is_gone(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// To every process that was found and is still there. Fails after all were tried.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        let send = |held: &Held| match kernel::send(&held.handle, signal) {
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(errno) => Err(errno).context("signal", &process_path(held.pid)),
+        };
+        self.held.iter().map(send).fold(Ok(()), Result::and)
+    }
+
+    /// SIGTERM, the grace, SIGKILL, until nothing is left. What is started meanwhile, to clean up, is
+    /// let be until the grace is over. Fails if something won't go.
+    pub fn end(mut self, term_grace: Duration) -> Result<EndedBy> {
+        if self.is_gone() {
+            return Ok(EndedBy::Nothing);
+        }
+        let until = Instant::now().checked_add(term_grace);
+        self.signal(Signal::TERM)?;
+        self.signal(Signal::CONT)?;
+        if self.gone_by(until, |_| Ok(()))? {
+            return Ok(EndedBy::Term);
+        }
+        let until = Instant::now().checked_add(KILL_TAKES);
+        if self.gone_by(until, |remains| remains.signal(Signal::KILL))? {
+            return Ok(EndedBy::Kill);
+        }
+        Err(immortal(self.held.first().map_or(Pid::INIT, |held| held.pid), &self.run_id))
+    }
+
+    /// Waits for the end of all, and of what they have started since, which `each` is done to.
+    fn gone_by(&mut self, until: Option<Instant>, each: impl Fn(&Remains) -> Result<()>) -> Result<bool> {
+        loop {
+            each(self)?;
+            self.wait(until)?;
+            self.look_again()?;
+            if self.is_gone() || is_past(until) {
+                return Ok(self.is_gone());
+            }
+        }
+    }
+
+    /// Until all that are held have ended, at most until then.
+    fn wait(&mut self, until: Option<Instant>) -> Result<()> {
+        while let Some(first) = self.held.first().map(|held| held.pid) {
+            let timeout = until.map(|until| timespec(until.saturating_duration_since(Instant::now())));
+            let mut fds: Vec<PollFd> =
+                self.held.iter().map(|held| PollFd::new(&held.handle, PollFlags::IN)).collect();
+            match rustix::event::poll(&mut fds, timeout.as_ref()) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno).context("wait for", &process_path(first)),
+            }
+            let mut there = fds.iter().map(|fd| fd.revents().is_empty()).collect::<Vec<_>>().into_iter();
+            self.held.retain(|_| there.next().unwrap_or(true));
+            if is_past(until) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn look_again(&mut self) -> Result<()> {
+        self.held.clear();
+        for process in self.members()? {
+            self.held.extend(Held::of(&process)?);
+            if self.held.len() == HELD {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn members(&self) -> Result<Vec<Process>> {
+        let all = table::all()?;
+        let leader = self.leader.filter(|leader| all.iter().any(|process| leader.is_same(process)));
+        // What is older than the leader of the run can't have come from it.
+        let oldest = self.leader.map_or(0, |leader| leader.start);
+        let (mut ours, mut spared) = (HashSet::new(), HashSet::new());
+        for process in all.iter().filter(|process| process.start >= oldest) {
+            let environment = Environment::of(process.pid);
+            let is_of_run = environment.is(RUN, &self.run_id);
+            if is_of_run && environment.has(SUPERVISOR) {
+                spared.insert(process.pid.as_raw_pid());
+            } else if is_of_run || leader.is_some_and(|leader| leader.pid.as_raw_pid() == process.group) {
+                ours.insert(process.pid.as_raw_pid());
+            }
+        }
+        with_descendants(&all, &mut ours);
+        with_descendants(&all, &mut spared);
+        let this = rustix::process::getpid();
+        let is_left = |process: &Process| {
+            let pid = process.pid.as_raw_pid();
+            ours.contains(&pid) && !spared.contains(&pid) && !process.zombie && process.pid != this
+        };
+        Ok(all.into_iter().filter(is_left).collect())
+    }
+}
+
+/// A process that can't be mistaken for another any more.
+#[derive(Debug)]
+struct Held {
+    pid: Pid,
+    handle: OwnedFd,
+}
+
+impl Held {
+    /// Nothing if it has ended. It is compared after the handle was opened: from then on the handle
+    /// means this process or none.
+    fn of(process: &Process) -> Result<Option<Held>> {
+        let pid = process.pid;
+        match kernel::open(pid) {
+            Ok(handle) => {
+                let still = Process::read(pid).is_some_and(|now| now.is_same(process) && !now.zombie);
+                Ok(still.then_some(Held { pid, handle }))
+            }
+            Err(Errno::SRCH) => Ok(None),
+            Err(errno) => Err(errno).context("watch", &process_path(pid)),
+        }
+    }
+}
+
+fn with_descendants(all: &[Process], pids: &mut HashSet<i32>) {
+    let mut before = usize::MAX;
+    while before != pids.len() {
+        before = pids.len();
+        for process in all {
+            if pids.contains(&process.parent) {
+                pids.insert(process.pid.as_raw_pid());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Read;
+    use std::os::unix::process::{CommandExt, ExitStatusExt};
+    use std::path::PathBuf;
+    use std::process::{Child, Command, Stdio};
+    use std::sync::MutexGuard;
+
+    use tempfile::TempDir;
+
+    use super::super::{alone, host, run_id};
+    use super::*;
+
+    /// Far more than anything here takes, on however busy a machine.
+    const LONG: Duration = Duration::from_secs(600);
+    const SHORT: Duration = Duration::from_millis(200);
+
+    /// A child that leads a group, as the leader of a turn would. Its end ends the group.
+    struct Turn {
+        child: Child,
+        leader: PathBuf,
+        _dir: TempDir,
+        _alone: MutexGuard<'static, ()>,
+    }
+
+    impl Turn {
+        /// Starts the script and waits for it to say that it is ready.
+        fn start(run: Option<String>, script: &str) -> Turn {
+            let alone = alone();
+            let dir = tempfile::tempdir().unwrap();
+            let mut command = Command::new("sh");
+            command.args(["-c", script]).env_remove(RUN).process_group(0).stdout(Stdio::piped());
+            command.envs(run.map(|run| (RUN, run)));
+            let mut child = command.spawn().unwrap();
+            child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+            let leader = dir.path().join("leader");
+            let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+            fs::write(&leader, format!("{}\n{stat}", host::boot_id())).unwrap();
+            Turn { child, leader, _dir: dir, _alone: alone }
+        }
+
+        fn found(&self) -> Vec<Pid> {
+            Remains::find(&run_id(), &self.leader).unwrap().held.iter().map(|held| held.pid).collect()
+        }
+
+        fn pid(&self) -> Pid {
+            Pid::from_child(&self.child)
+        }
+
+        fn end(&self, grace: Duration) -> EndedBy {
+            Remains::find(&run_id(), &self.leader).unwrap().end(grace).unwrap()
+        }
+
+        /// Changes the recorded start time, as if the pid had been given to another process since.
+        fn forge_start(&self, start: u64) {
+            let text = fs::read_to_string(&self.leader).unwrap();
+            let (front, fields) = text.rsplit_once(')').unwrap();
+            let mut fields: Vec<String> = fields.split(' ').map(str::to_owned).collect();
+            fields[20] = start.to_string();
+            fs::write(&self.leader, format!("{front}){}", fields.join(" "))).unwrap();
+        }
+    }
+
+    impl Drop for Turn {
+        fn drop(&mut self) {
+            let _ = rustix::process::kill_process_group(self.pid(), Signal::KILL);
+            let _ = self.child.wait();
+        }
+    }
+
+    #[test]
+    fn the_leader_is_known_by_its_start_and_the_group_by_the_leader() {
+        let turn = Turn::start(None, "sleep 600 & echo; wait");
+        assert_eq!(turn.found().len(), 2);
+        assert!(turn.found().contains(&turn.pid()));
+    }
+
+    #[test]
+    fn a_reused_pid_is_not_hit() {
+        let mut turn = Turn::start(Some(format!("{}2", run_id())), "sleep 600 & echo; wait");
+        for start in [1, u64::MAX] {
+            turn.forge_start(start);
+            assert_eq!(turn.found(), []);
+            assert_eq!(turn.end(LONG), EndedBy::Nothing);
+            assert_eq!(turn.child.try_wait().unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn without_a_record_the_environment_tells() {
+        let turn = Turn::start(Some(run_id()), "sleep 600 & echo; wait");
+        for text in ["", "garbled", "\n\n\n"] {
+            fs::write(&turn.leader, text).unwrap();
+            assert_eq!(turn.found().len(), 2);
+        }
+        fs::remove_file(&turn.leader).unwrap();
+        assert_eq!(turn.found().len(), 2);
+        let other = Remains::find(&run_id()[..4], &turn.leader).unwrap();
+        assert!(other.is_gone());
+    }
+
+    #[test]
+    fn who_left_the_group_or_the_environment_is_found() {
+        let turn = Turn::start(
+            Some(run_id()),
+            "setsid sh -c 'echo; exec sleep 600' & env -i /usr/bin/setsid -w /bin/sleep 600 & exec sleep 600",
+        );
+        // The program sleep is waited for: until its exec the second one still has the environment.
+        while turn.found().len() < 3 {
+            std::thread::yield_now();
+        }
+        assert_eq!(turn.end(LONG), EndedBy::Term);
+        assert_eq!(turn.found(), []);
+    }
+
+    #[test]
+    fn supervisors_and_what_is_below_them_are_spared() {
+        let turn = Turn::start(
+            Some(run_id()),
+            "DORMOUSE_SUPERVISOR=1 sh -c 'env -u DORMOUSE_SUPERVISOR sleep 600 & echo; wait' & wait",
+        );
+        assert_eq!(turn.found(), [turn.pid()]);
+    }
+
+    #[test]
+    fn a_zombie_is_gone() {
+        let turn = Turn::start(Some(run_id()), "echo");
+        let leader = kernel::open(turn.pid()).unwrap();
+        let mut fds = [PollFd::new(&leader, PollFlags::IN)];
+        rustix::event::poll(&mut fds, None).unwrap();
+        assert_eq!(turn.found(), []);
+        assert_eq!(turn.end(LONG), EndedBy::Nothing);
+    }
+
+    #[test]
+    fn asking_is_enough_for_most_even_if_they_are_stopped() {
+        let mut turn = Turn::start(Some(run_id()), "echo; exec sleep 600");
+        Remains::find(&run_id(), &turn.leader).unwrap().signal(Signal::STOP).unwrap();
+        assert_eq!(turn.end(LONG), EndedBy::Term);
+        assert_eq!(turn.child.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
+    }
+
+    #[test]
+    fn who_does_not_listen_is_killed() {
+        let mut turn = Turn::start(Some(run_id()), "trap '' TERM; sleep 600 & echo; while :; do wait; done");
+        assert_eq!(turn.end(SHORT), EndedBy::Kill);
+        assert_eq!(turn.found(), []);
+        assert_eq!(turn.child.wait().unwrap().signal(), Some(Signal::KILL.as_raw()));
+    }
+
+    #[test]
+    fn what_cleans_up_is_waited_for() {
+        let mut turn =
+            Turn::start(Some(run_id()), "trap 'sleep 0.2; exit 7' TERM; echo; while :; do sleep 0.1; done");
+        assert_eq!(turn.end(LONG), EndedBy::Term);
+        assert_eq!(turn.child.wait().unwrap().code(), Some(7));
+    }
+}

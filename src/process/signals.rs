@@ -1,0 +1,109 @@
+//! Signals that ask this process to end, held back for as long as a turn runs.
+
+use std::fs;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::{flag, low_level};
+
+use crate::error::{Context, Result};
+
+/// While this lives, SIGINT, SIGTERM and SIGHUP are reported instead of ending the process.
+/// Afterwards they end it, as before. One that was ignored from the start (`nohup`, a background
+/// job of a script) stays ignored.
+pub struct Signals {
+    watch: &'static Watch,
+}
+
+impl Signals {
+    pub fn hold() -> Result<Signals> {
+        static WATCH: LazyLock<io::Result<Watch>> = LazyLock::new(Watch::install);
+        let watch = WATCH.as_ref().map_err(|error| io::Error::new(error.kind(), error.to_string()));
+        let signals = Signals { watch: watch.context("watch for signals to", Path::new("this process"))? };
+        signals.watch.caught.store(0, Ordering::SeqCst);
+        signals.watch.idle.store(false, Ordering::SeqCst);
+        Ok(signals)
+    }
+
+    /// The one that came last, if any did since the last look.
+    pub fn caught(&self) -> Option<i32> {
+        let mut wakes = [0; 64];
+        // Nothing to read is the usual case here, and says nothing about what was caught.
+        let _ = (&self.watch.wakes).read(&mut wakes);
+        i32::try_from(self.watch.caught.swap(0, Ordering::SeqCst)).ok().filter(|signal| *signal != 0)
+    }
+
+    /// Ends the holding back. A signal that came too late for any look before is told here.
+    pub fn release(self) -> Option<i32> {
+        self.watch.idle.store(true, Ordering::SeqCst);
+        self.caught()
+    }
+}
+
+/// Readable when there is something caught.
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.watch.wakes.as_fd()
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        self.watch.idle.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Handlers are installed once and stay: taking one away again would leave its signal ignored. With
+/// no turn running, they do what would have happened without them.
+struct Watch {
+    idle: Arc<AtomicBool>,
+    caught: Arc<AtomicUsize>,
+    wakes: UnixStream,
+}
+
+impl Watch {
+    fn install() -> io::Result<Watch> {
+        let (wakes, wake) = UnixStream::pair()?;
+        wakes.set_nonblocking(true)?;
+        let watch = Watch { idle: Arc::new(AtomicBool::new(true)), caught: Arc::default(), wakes };
+        let ignored = ignored();
+        for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_in(ignored, *signal)) {
+            // In this order: what they do happens in the order in which they are registered.
+            flag::register_conditional_default(signal, watch.idle.clone())?;
+            flag::register_usize(signal, watch.caught.clone(), signal.unsigned_abs() as usize)?;
+            low_level::pipe::register(signal, wake.try_clone()?)?;
+        }
+        if is_in(ignored, SIGCHLD) {
+            // Who ignores it never sees how a child ended; any handler at all undoes that.
+            flag::register(SIGCHLD, Arc::default())?;
+        }
+        Ok(watch)
+    }
+}
+
+fn is_in(mask: u64, signal: i32) -> bool {
+    u32::try_from(signal - 1).is_ok_and(|bit| mask >> bit & 1 == 1)
+}
+
+/// The signals that are ignored, as a mask. Where the system doesn't tell, none.
+fn ignored() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rust_ignores_sigpipe_and_that_is_seen() {
+        assert!(is_in(ignored(), signal_hook::consts::SIGPIPE));
+        assert!(!is_in(ignored(), SIGTERM));
+    }
+}

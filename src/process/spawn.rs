@@ -1,0 +1,106 @@
+//! The start of a turn: its process group, its death with its parent, the record of who leads it.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use rustix::fs::{Access, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::Pid;
+
+use super::table::Process;
+use super::turn::{Stdin, TurnSpec};
+use super::{RUN, SUPERVISOR, host, kernel};
+use crate::error::{Context, Error, Result};
+
+pub enum Spawned {
+    Yes(Child),
+    /// The command can't be started; says why and names the program or directory.
+    No(String),
+}
+
+pub fn spawn(spec: &TurnSpec) -> Result<Spawned> {
+    let Some((program, arguments)) = spec.argv.split_first() else {
+        return Ok(Spawned::No("the command is empty".to_owned()));
+    };
+    let stdin = match &spec.stdin {
+        Stdin::Null => Stdio::null(),
+        Stdin::File(path) => File::open(path).context("open", path)?.into(),
+    };
+    let mut leader = File::create(&spec.leader).context("create", &spec.leader)?;
+    leader.write_all(format!("{}\n", host::boot_id()).as_bytes()).context("write", &spec.leader)?;
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(&spec.workdir);
+    command.env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
+    command.env(RUN, &spec.run_id);
+    // A tick can run below a supervisor itself. Its turns are no supervisors.
+    command.env_remove(SUPERVISOR);
+    command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let parent = rustix::process::getpid();
+    // SAFETY: the closure runs between fork and exec. It makes system calls that are
+    // async-signal-safe, on its own stack, and allocates nothing.
+    unsafe { command.pre_exec(move || Ok(introduce(parent, &leader)?)) };
+    match command.spawn() {
+        Ok(child) => Ok(Spawned::Yes(child)),
+        Err(error) => refusal(spec, error).map(Spawned::No),
+    }
+}
+
+/// Who leads the process group of a turn, from the file that the turn was started with. Nothing if
+/// it never came to that, or in another boot.
+pub fn leader(path: &Path) -> Result<Option<Process>> {
+    let text = match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        read => read.context("read", path)?,
+    };
+    // A line that has no end was cut, and so may be a number in it.
+    let mut lines = text.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
+    let (boot, line) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    Ok(Process::parse(line).filter(|_| boot == host::boot_id().as_bytes()))
+}
+
+/// The child, before it becomes the command. From here on a kill of the tick at any moment either
+/// takes the child along or leaves a record to find it by.
+fn introduce(parent: Pid, leader: &File) -> rustix::io::Result<()> {
+    kernel::die_with_parent()?;
+    if rustix::process::getppid() != Some(parent) {
+        // It ended before it could take us along.
+        return Err(Errno::SRCH);
+    }
+    if cfg!(not(target_os = "linux")) {
+        return Ok(());
+    }
+    let stat = rustix::fs::open(c"/proc/self/stat", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut line = [0; 2048];
+    let length = rustix::io::read(&stat, &mut line)?;
+    let written = rustix::io::write(leader, &line[..length])?;
+    if written == length { Ok(()) } else { Err(Errno::NOSPC) }
+}
+
+/// Tells a command that can't be started from trouble of our own. The record of the leader is
+/// written after the change of directory and before the exec, so it shows how far the child came.
+fn refusal(spec: &TurnSpec, error: io::Error) -> Result<String> {
+    let program = spec.argv.first().map(Path::new).unwrap_or(Path::new(""));
+    if error.raw_os_error().is_none() || leader(&spec.leader)?.is_some() {
+        let interpreter = error.kind() == io::ErrorKind::NotFound
+            && program.components().count() > 1
+            && spec.workdir.join(program).exists();
+        let what = if interpreter { "the interpreter of program" } else { "program" };
+        return Ok(format!("{what} {}: {}", program.display(), describe(&error)));
+    }
+    match directory(&spec.workdir) {
+        Err(errno) => Ok(format!("directory {}: {}", spec.workdir.display(), describe(&errno.into()))),
+        Ok(()) => Err(Error::Io { action: "start a turn in", path: spec.workdir.clone(), source: error }),
+    }
+}
+
+fn directory(path: &Path) -> rustix::io::Result<()> {
+    rustix::fs::access(path.join("."), Access::EXEC_OK)
+}
+
+fn describe(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
+}

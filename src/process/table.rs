@@ -1,0 +1,151 @@
+//! What /proc tells about processes: kinship, group, start time, environment.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use rustix::process::Pid;
+
+use crate::error::{Context, Result};
+
+/// One line of /proc/PID/stat, as far as we need it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Process {
+    pub pid: Pid,
+    pub parent: i32,
+    pub group: i32,
+    /// Ended, and only kept for its parent to see the exit status.
+    pub zombie: bool,
+    /// In clock ticks since the boot. With the pid, it names one process for good.
+    pub start: u64,
+}
+
+impl Process {
+    /// Nothing if there is no such process, or the kernel doesn't tell.
+    pub fn read(pid: Pid) -> Option<Process> {
+        Process::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    pub fn is_same(&self, other: &Process) -> bool {
+        self.pid == other.pid && self.start == other.start
+    }
+
+    /// The name of the program stands in parentheses and may hold spaces and parentheses itself, so
+    /// the fields are counted from the last one that closes.
+    pub fn parse(line: &[u8]) -> Option<Process> {
+        let name_starts = line.iter().position(|byte| *byte == b'(')?;
+        let name_ends = line.iter().rposition(|byte| *byte == b')')?;
+        let pid = std::str::from_utf8(&line[..name_starts]).ok()?.trim();
+        let mut fields = std::str::from_utf8(&line[name_ends + 1..]).ok()?.split_ascii_whitespace();
+        let state = fields.next()?;
+        Some(Process {
+            pid: pid_of(pid)?,
+            parent: fields.next()?.parse().ok()?,
+            group: fields.next()?.parse().ok()?,
+            zombie: matches!(state, "Z" | "X"),
+            // Field 22 of the line; the three above and the state are 3 to 5.
+            start: fields.nth(16)?.parse().ok()?,
+        })
+    }
+}
+
+/// Every process that can be seen.
+pub fn all() -> Result<Vec<Process>> {
+    let proc = Path::new("/proc");
+    let mut processes = Vec::new();
+    for entry in fs::read_dir(proc).context("list", proc)? {
+        let name = entry.context("list", proc)?.file_name();
+        processes.extend(name.to_str().and_then(pid_of).and_then(Process::read));
+    }
+    Ok(processes)
+}
+
+/// Children of this process. Exact: only this process takes a child off the kernel's list.
+pub fn children() -> Result<Vec<Pid>> {
+    let tasks = Path::new("/proc/self/task");
+    let mut children = Vec::new();
+    for entry in fs::read_dir(tasks).context("list", tasks)? {
+        let list = entry.context("list", tasks)?.path().join("children");
+        match fs::read_to_string(&list) {
+            Ok(pids) => children.extend(pids.split_ascii_whitespace().filter_map(pid_of)),
+            // The kernel was built without these lists.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return children_by_scan(),
+            Err(error) => return Err(error).context("read", &list),
+        }
+    }
+    Ok(children)
+}
+
+/// What a process was started with; empty if it is gone or belongs to another user.
+pub struct Environment(Vec<u8>);
+
+impl Environment {
+    pub fn of(pid: Pid) -> Environment {
+        Environment(fs::read(format!("/proc/{pid}/environ")).unwrap_or_default())
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.values(name).next().is_some()
+    }
+
+    pub fn is(&self, name: &str, value: &str) -> bool {
+        self.values(name).any(|found| found == value.as_bytes())
+    }
+
+    fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+        self.0
+            .split(|byte| *byte == 0)
+            .filter_map(move |entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+    }
+}
+
+fn children_by_scan() -> Result<Vec<Pid>> {
+    let parent = rustix::process::getpid().as_raw_pid();
+    Ok(all()?.iter().filter(|process| process.parent == parent).map(|process| process.pid).collect())
+}
+
+fn pid_of(text: &str) -> Option<Pid> {
+    text.parse().ok().filter(|pid| *pid > 0).and_then(Pid::from_raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &str =
+        "42 (a) b (c) S 7 40 40 0 -1 4194560 1544 28083 2 22 0 1 16 4 20 0 1 0 132282 5124096 936";
+
+    #[test]
+    fn a_name_with_parentheses_is_no_trap() {
+        let process = Process::parse(LINE.as_bytes()).unwrap();
+        assert_eq!(
+            process,
+            Process { pid: pid_of("42").unwrap(), parent: 7, group: 40, zombie: false, start: 132_282 }
+        );
+    }
+
+    #[test]
+    fn a_garbled_line_is_no_process() {
+        for line in ["", "(", ")(", "42 (a", "42 (a) S", "0 (a) S 1 2 3", "-5 (a) S 1", "x (y) Z 1 1"] {
+            assert_eq!(Process::parse(line.as_bytes()), None, "{line}");
+        }
+        assert_eq!(Process::parse(&LINE.as_bytes()[..60]), None);
+    }
+
+    #[test]
+    fn this_process_is_in_the_table() {
+        let this = rustix::process::getpid();
+        let process = Process::read(this).unwrap();
+        assert_eq!(process.group, rustix::process::getpgrp().as_raw_pid());
+        assert!(all().unwrap().iter().any(|other| other.pid == this && other.start == process.start));
+    }
+
+    #[test]
+    fn an_environment_is_searched_by_whole_entries() {
+        let environment = Environment(b"A=1\0XB=2\0B=run_1\0C\0".to_vec());
+        assert!(environment.has("A") && environment.has("B"));
+        assert!(!environment.has("X") && !environment.has("C"));
+        assert!(environment.is("B", "run_1"));
+        assert!(!environment.is("B", "run_") && !environment.is("B", "run_11") && !environment.is("B", "2"));
+    }
+}

@@ -1,0 +1,711 @@
+//! One turn command, from its start until no process of it is left.
+
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::process::{Pid, WaitOptions};
+
+pub use super::output::Captured;
+
+use super::output::Log;
+use super::signals::Signals;
+use super::spawn::{Spawned, spawn};
+use super::table::{self, Environment};
+use super::{KILL_TAKES, SUPERVISOR, Signal, kernel};
+use crate::error::{Context, Error, Result};
+use crate::model::run::Exit;
+
+/// What is left when a leader ended by itself is litter: its outcome is known, and the next step
+/// waits behind it. That is enough for a handler to remove a temporary file.
+const LITTER_GRACE: Duration = Duration::from_millis(500);
+/// No pipe holds more than this many buffers, so what is read beyond was written meanwhile.
+const DRAIN_READS: usize = 64;
+const BUFFER: usize = 64 * 1024;
+/// How many processes are waited for at once; descriptors are limited, a fork bomb is not.
+const WATCHED: usize = 64;
+
+/// A turn to be run.
+pub struct TurnSpec {
+    /// The program, looked up in the PATH of `env` (or below `workdir`, if it has a slash), and its
+    /// arguments.
+    pub argv: Vec<OsString>,
+    pub workdir: PathBuf,
+    /// The whole environment, with `DORMOUSE_RUN`.
+    pub env: Vec<(OsString, OsString)>,
+    pub run_id: String,
+    pub stdin: Stdin,
+    /// The logs. They are created anew, and empty if nothing is said.
+    pub stdout: PathBuf,
+    pub stderr: PathBuf,
+    /// Records who leads the process group, for `Remains`.
+    pub leader: PathBuf,
+    /// In bytes, for each log.
+    pub max_output: u64,
+    pub timeout: Option<Duration>,
+    /// Between SIGTERM and SIGKILL.
+    pub kill_grace: Duration,
+}
+
+#[derive(Debug, Clone)]
+pub enum Stdin {
+    Null,
+    File(PathBuf),
+}
+
+/// How a turn ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    pub exit: Exit,
+    pub timed_out: bool,
+    /// The signal that this process itself got, and ended the turn for.
+    pub cancelled_by: Option<i32>,
+    /// Until nothing of the turn was left.
+    pub duration: Duration,
+    pub stdout: Captured,
+    pub stderr: Captured,
+}
+
+/// Runs one turn and returns when no process of it is left, but for supervisors of background
+/// tasks. Every other child of this process counts as one of the turn, so there can be no second
+/// turn beside it. An error is trouble of our own; the turn has been ended then, too, unless the
+/// error says that a process of it won't end.
+pub fn run(spec: &TurnSpec) -> Result<Ended> {
+    let started = Instant::now();
+    let signals = Signals::hold()?;
+    let orphans = Adoption::begin()?;
+    let stdout = Log::create(&spec.stdout, spec.max_output)?;
+    let stderr = Log::create(&spec.stderr, spec.max_output)?;
+    let child = match spawn(spec)? {
+        Spawned::Yes(child) => child,
+        Spawned::No(error) => return not_started(error, started, signals),
+    };
+    let mut live = Live::new(child, stdout, stderr, &signals)?;
+    let timed_out = live.watch(spec.timeout.and_then(|timeout| started.checked_add(timeout)))?;
+    if timed_out || live.cancelled_by.is_some() || live.trouble.is_some() {
+        live.end(spec, spec.kill_grace)?;
+    } else if !live.left()?.is_empty() {
+        live.end(spec, spec.kill_grace.min(LITTER_GRACE))?;
+    }
+    live.drain()?;
+    let mut ended = live.close(timed_out)?;
+    drop(orphans);
+    ended.cancelled_by = ended.cancelled_by.or(signals.release());
+    ended.duration = started.elapsed();
+    Ok(ended)
+}
+
+fn not_started(error: String, started: Instant, signals: Signals) -> Result<Ended> {
+    Ok(Ended {
+        exit: Exit::NotStarted { error },
+        timed_out: false,
+        cancelled_by: signals.release(),
+        duration: started.elapsed(),
+        stdout: Captured::default(),
+        stderr: Captured::default(),
+    })
+}
+
+/// While this lives, descendants that lose their parent become children of this process. Once the
+/// leader has ended, everything of the turn therefore is a child of ours or below one.
+struct Adoption;
+
+impl Adoption {
+    fn begin() -> Result<Adoption> {
+        kernel::adopt_orphans(true).context("adopt the orphans of", Path::new("this process"))?;
+        Ok(Adoption)
+    }
+}
+
+impl Drop for Adoption {
+    fn drop(&mut self) {
+        // It can't fail where it could be switched on.
+        let _ = kernel::adopt_orphans(false);
+    }
+}
+
+/// A running turn. Its leader is reaped last: as long as it is a zombie neither its pid nor that of
+/// its group can mean anything else, so signals to the group hit nobody else.
+struct Live<'a> {
+    child: Child,
+    group: Pid,
+    leader: OwnedFd,
+    leader_ended: bool,
+    stdout: Stream,
+    stderr: Stream,
+    signals: &'a Signals,
+    cancelled_by: Option<i32>,
+    /// The first log that couldn't be written.
+    trouble: Option<Error>,
+    buffer: Vec<u8>,
+    closed: bool,
+}
+
+impl<'a> Live<'a> {
+    fn new(mut child: Child, stdout: Log, stderr: Log, signals: &'a Signals) -> Result<Live<'a>> {
+        let group = Pid::from_child(&child);
+        let leader = match kernel::open(group) {
+            Ok(leader) => leader,
+            Err(errno) => {
+                let _ = rustix::process::kill_process_group(group, Signal::KILL);
+                let _ = child.wait();
+                return Err(errno).context("watch", &process_path(group));
+            }
+        };
+        let stdout = Stream { pipe: child.stdout.take().map(OwnedFd::from), log: stdout };
+        let stderr = Stream { pipe: child.stderr.take().map(OwnedFd::from), log: stderr };
+        Ok(Live {
+            child,
+            group,
+            leader,
+            leader_ended: false,
+            stdout,
+            stderr,
+            signals,
+            cancelled_by: None,
+            trouble: None,
+            buffer: vec![0; BUFFER],
+            closed: false,
+        })
+    }
+
+    /// Until the leader has ended, or there is a reason to end it. True if that is its time.
+    fn watch(&mut self, until: Option<Instant>) -> Result<bool> {
+        loop {
+            self.pump(&[], until)?;
+            if self.leader_ended || self.cancelled_by.is_some() || self.trouble.is_some() {
+                return Ok(false);
+            }
+            if is_past(until) {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Ends everything: asks, waits, kills. The group is asked at once; who left it, when it becomes
+    /// our child. What they start to clean up behind them is let be until the grace is over.
+    fn end(&mut self, spec: &TurnSpec, grace: Duration) -> Result<()> {
+        let until = Instant::now().checked_add(grace);
+        self.signal_group(Signal::TERM);
+        self.signal_group(Signal::CONT);
+        let mut asked = Vec::new();
+        while !is_past(until) {
+            let left = self.left()?;
+            if self.leader_ended && left.is_empty() {
+                return Ok(());
+            }
+            for orphan in left.iter().filter(|orphan| !self.is_in_group(**orphan)) {
+                if !asked.contains(orphan) {
+                    signal_child(*orphan, Signal::TERM);
+                    signal_child(*orphan, Signal::CONT);
+                    asked.push(*orphan);
+                }
+            }
+            self.pump(&handles(&left), until)?;
+        }
+        self.kill(spec)
+    }
+
+    /// Kills generation after generation: the children of who was killed are ours next.
+    fn kill(&mut self, spec: &TurnSpec) -> Result<()> {
+        let until = Instant::now().checked_add(KILL_TAKES);
+        loop {
+            self.signal_group(Signal::KILL);
+            let left = self.left()?;
+            if self.leader_ended && left.is_empty() {
+                return Ok(());
+            }
+            if is_past(until) {
+                return Err(immortal(left.first().copied().unwrap_or(self.group), &spec.run_id));
+            }
+            left.iter().for_each(|orphan| signal_child(*orphan, Signal::KILL));
+            self.pump(&handles(&left), until)?;
+        }
+    }
+
+    /// Children other than the leader that have not ended and must not outlive the turn. The ended
+    /// ones are reaped on the way.
+    fn left(&self) -> Result<Vec<Pid>> {
+        loop {
+            let mut children = table::children()?;
+            children.retain(|child| *child != self.group);
+            let before = children.len();
+            children.retain(|child| {
+                matches!(rustix::process::waitpid(Some(*child), WaitOptions::NOHANG), Ok(None))
+            });
+            // One that has ended since the list was made left its own children to us.
+            if children.len() == before {
+                children.retain(|child| !Environment::of(*child).has(SUPERVISOR));
+                return Ok(children);
+            }
+        }
+    }
+
+    fn signal_group(&self, signal: Signal) {
+        // Whether it worked shows in what is left.
+        let _ = rustix::process::kill_process_group(self.group, signal);
+    }
+
+    fn is_in_group(&self, child: Pid) -> bool {
+        rustix::process::getpgid(Some(child)) == Ok(self.group)
+    }
+
+    /// Waits for anything to happen, at most until then, and takes in what has. True if there was
+    /// output, or the end of it.
+    fn pump(&mut self, others: &[OwnedFd], until: Option<Instant>) -> Result<bool> {
+        let leader = Some(&self.leader).filter(|_| !self.leader_ended);
+        let sources = [leader, self.stdout.pipe.as_ref(), self.stderr.pipe.as_ref()];
+        let mut fds = vec![PollFd::new(self.signals, PollFlags::IN)];
+        fds.extend(sources.into_iter().flatten().chain(others).map(|fd| PollFd::new(fd, PollFlags::IN)));
+        let timeout = until.map(|until| timespec(until.saturating_duration_since(Instant::now())));
+        match rustix::event::poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno).context("wait for", &process_path(self.group)),
+        }
+        let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
+        let signalled = ready.next().unwrap_or(false);
+        let [ended, stdout, stderr] = sources.map(|source| source.is_some() && ready.next().unwrap_or(false));
+        self.leader_ended |= ended;
+        if signalled {
+            self.cancelled_by = self.cancelled_by.or(self.signals.caught());
+        }
+        for (stream, ready) in [(&mut self.stdout, stdout), (&mut self.stderr, stderr)] {
+            if ready && let Err(error) = stream.read(&mut self.buffer) {
+                self.trouble.get_or_insert(error);
+            }
+        }
+        Ok(stdout || stderr)
+    }
+
+    /// Takes in what is still in the pipes. A supervisor may hold one open and go on writing, so it
+    /// neither waits for the end of them nor reads for ever.
+    fn drain(&mut self) -> Result<()> {
+        let now = Some(Instant::now());
+        for _ in 0..DRAIN_READS {
+            let both_ended = self.stdout.pipe.is_none() && self.stderr.pipe.is_none();
+            if both_ended || !self.pump(&[], now)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn close(mut self, timed_out: bool) -> Result<Ended> {
+        let status = self.child.wait().context("see the end of", &process_path(self.group))?;
+        self.closed = true;
+        if let Some(trouble) = self.trouble.take() {
+            return Err(trouble);
+        }
+        let exit = match (status.code(), status.signal()) {
+            (Some(code), _) => Exit::Code { code },
+            (None, Some(signal)) => Exit::Signal { signal },
+            (None, None) => Exit::Unknown,
+        };
+        Ok(Ended {
+            exit,
+            timed_out,
+            cancelled_by: self.cancelled_by,
+            duration: Duration::ZERO,
+            stdout: self.stdout.log.finish()?,
+            stderr: self.stderr.log.finish()?,
+        })
+    }
+}
+
+/// Waiting itself failed: what can be killed without waiting is.
+impl Drop for Live<'_> {
+    fn drop(&mut self) {
+        if !self.closed {
+            self.signal_group(Signal::KILL);
+            for orphan in self.left().unwrap_or_default() {
+                signal_child(orphan, Signal::KILL);
+            }
+        }
+    }
+}
+
+struct Stream {
+    pipe: Option<OwnedFd>,
+    log: Log,
+}
+
+impl Stream {
+    /// To be called only when there is something to read: the pipe blocks.
+    fn read(&mut self, buffer: &mut [u8]) -> Result<()> {
+        let Some(pipe) = &self.pipe else { return Ok(()) };
+        match rustix::io::read(pipe, &mut *buffer) {
+            Ok(0) => self.pipe = None,
+            Ok(length) => self.log.take(&buffer[..length])?,
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(errno) => {
+                self.pipe = None;
+                return Err(errno).context("read the output for", self.log.path());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The error for a process that not even SIGKILL ends.
+pub fn immortal(pid: Pid, run_id: &str) -> Error {
+    Error::Failed {
+        message: format!("process {pid} of {run_id} does not end, not even by SIGKILL"),
+        hint: Some(format!("look at it with `ps -o pid,user,stat,wchan:30,args -p {pid}`, then try again")),
+    }
+}
+
+pub fn is_past(until: Option<Instant>) -> bool {
+    until.is_some_and(|until| Instant::now() >= until)
+}
+
+pub fn timespec(duration: Duration) -> Timespec {
+    Timespec::try_from(duration).unwrap_or(Timespec { tv_sec: i32::MAX.into(), tv_nsec: 0 })
+}
+
+pub fn process_path(pid: Pid) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}"))
+}
+
+/// A child's pid stays its own until we reap it, so a plain kill is safe.
+fn signal_child(child: Pid, signal: Signal) {
+    let _ = rustix::process::kill_process(child, signal);
+}
+
+fn handles(children: &[Pid]) -> Vec<OwnedFd> {
+    children.iter().take(WATCHED).filter_map(|child| kernel::open(*child).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::process::{Command, Stdio};
+
+    use tempfile::TempDir;
+
+    use super::super::table::Process;
+    use super::super::{RUN, alone, remains::Remains, run_id, spawn};
+    use super::*;
+
+    /// Far more than anything here takes, on however busy a machine.
+    const LONG: Duration = Duration::from_secs(600);
+
+    fn spec(dir: &Path, argv: &[&str]) -> TurnSpec<'static> {
+        TurnSpec {
+            argv: argv.iter().map(OsString::from).collect(),
+            workdir: dir.to_owned(),
+            env: vec![("PATH".into(), "/usr/bin:/bin".into())],
+            run_id: run_id(),
+            stdin: Stdin::Null,
+            stdout: dir.join("stdout.log"),
+            stderr: dir.join("stderr.log"),
+            leader: dir.join("leader"),
+            max_output: 1 << 20,
+            timeout: Some(LONG),
+            kill_grace: LONG,
+        }
+    }
+
+    fn sh(dir: &TempDir, script: &str) -> TurnSpec<'static> {
+        spec(dir.path(), &["sh", "-c", script])
+    }
+
+    fn tempdir() -> TempDir {
+        tempfile::tempdir().unwrap()
+    }
+
+    /// Runs it and sees to it that nothing is left of it.
+    fn ended(spec: &TurnSpec) -> Ended {
+        let _alone = alone();
+        let ended = run(spec).unwrap();
+        assert_eq!(table::children().unwrap(), Vec::<Pid>::new());
+        ended
+    }
+
+    fn code(code: i32) -> Exit {
+        Exit::Code { code }
+    }
+
+    fn signal(signal: Signal) -> Exit {
+        Exit::Signal { signal: signal.as_raw() }
+    }
+
+    fn error(ended: &Ended) -> &str {
+        match &ended.exit {
+            Exit::NotStarted { error } => error,
+            other => panic!("{other}"),
+        }
+    }
+
+    fn pid_in(path: &Path) -> Pid {
+        Pid::from_raw(fs::read_to_string(path).unwrap().trim().parse().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_turn_has_its_streams_environment_and_directory() {
+        let dir = tempdir();
+        fs::write(dir.path().join("in"), "hello\n").unwrap();
+        let mut spec = sh(&dir, "cat; pwd; env | sort | grep -v '^_=\\|^PWD=\\|SHLVL'; echo oops >&2");
+        let stdin = dir.path().join("in");
+        spec.stdin = Stdin::File(stdin);
+        spec.env.push((SUPERVISOR.into(), "1".into()));
+        let ended = ended(&spec);
+        let here = dir.path().canonicalize().unwrap();
+        let said = format!("hello\n{}\n{RUN}={}\nPATH=/usr/bin:/bin\n", here.display(), run_id());
+        assert_eq!(fs::read_to_string(&spec.stdout).unwrap(), said);
+        assert_eq!(fs::read_to_string(&spec.stderr).unwrap(), "oops\n");
+        assert_eq!((ended.exit, ended.timed_out, ended.cancelled_by), (code(0), false, None));
+        assert_eq!((ended.stdout.bytes, ended.stdout.left_out), (said.len() as u64, 0));
+        assert_eq!(ended.stdout.last_line.as_deref(), Some("PATH=/usr/bin:/bin"));
+        assert_eq!(ended.stderr.last_line.as_deref(), Some("oops"));
+    }
+
+    #[test]
+    fn the_exit_is_told() {
+        let dir = tempdir();
+        assert_eq!(ended(&spec(dir.path(), &["true"])).exit, code(0));
+        assert_eq!(ended(&sh(&dir, "exit 75")).exit, code(75));
+        assert_eq!(ended(&sh(&dir, "kill -9 $$")).exit, signal(Signal::KILL));
+        assert_eq!(ended(&sh(&dir, "kill -PIPE $$")).exit, signal(Signal::PIPE));
+    }
+
+    #[test]
+    fn a_command_that_cannot_be_started_is_an_outcome() {
+        let dir = tempdir();
+        let here = dir.path();
+        fs::write(here.join("plain"), "").unwrap();
+        fs::write(here.join("lost"), "#!/no/such/interpreter\n").unwrap();
+        fs::set_permissions(here.join("lost"), fs::Permissions::from_mode(0o755)).unwrap();
+        let not_found = "no such file or directory";
+        let tell = |argv: &[&str]| error(&ended(&spec(here, argv))).to_owned();
+        assert_eq!(tell(&["no-such-program"]), format!("program no-such-program: {not_found}"));
+        assert_eq!(tell(&["./plain"]), "program ./plain: permission denied");
+        assert_eq!(tell(&["./lost"]), format!("the interpreter of program ./lost: {not_found}"));
+        assert_eq!(tell(&[]), "the command is empty");
+        assert!(tell(&["a\0b"]).starts_with("program a"));
+        let mut spec = spec(here, &["true"]);
+        spec.workdir = here.join("gone");
+        assert_eq!(error(&ended(&spec)), format!("directory {}/gone: {not_found}", here.display()));
+        spec.workdir = here.join("plain");
+        assert_eq!(error(&ended(&spec)), format!("directory {}/plain: not a directory", here.display()));
+    }
+
+    #[test]
+    fn a_program_is_looked_up_in_the_path_of_the_turn() {
+        let dir = tempdir();
+        fs::create_dir(dir.path().join("bin")).unwrap();
+        let program = dir.path().join("bin/only-here");
+        fs::write(&program, "#!/bin/sh\nexit 3\n").unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut spec = spec(dir.path(), &["only-here"]);
+        spec.env = vec![("PATH".into(), dir.path().join("bin").into())];
+        assert_eq!(ended(&spec).exit, code(3));
+        spec.argv = vec!["./bin/only-here".into()];
+        assert_eq!(ended(&spec).exit, code(3));
+    }
+
+    #[test]
+    fn files_that_cannot_be_used_are_errors_with_their_path() {
+        let _alone = alone();
+        let dir = tempdir();
+        let gone = dir.path().join("gone/file");
+        for place in 0..4 {
+            let mut spec = spec(dir.path(), &["true"]);
+            match place {
+                0 => spec.stdout = gone.clone(),
+                1 => spec.stderr = gone.clone(),
+                2 => spec.leader = gone.clone(),
+                _ => spec.stdin = Stdin::File(gone.clone()),
+            }
+            assert_eq!(run(&spec).unwrap_err().path(), Some(gone.as_path()));
+        }
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_written_ends_the_turn() {
+        let _alone = alone();
+        let dir = tempdir();
+        let mut spec = sh(&dir, "echo hello; sleep 600");
+        spec.stdout = "/dev/full".into();
+        assert_eq!(run(&spec).unwrap_err().path(), Some(Path::new("/dev/full")));
+        assert_eq!(table::children().unwrap(), Vec::<Pid>::new());
+    }
+
+    #[test]
+    fn the_leader_is_on_record_before_the_command_begins() {
+        let dir = tempdir();
+        let spec = sh(&dir, "cat leader; sed 's/^/now /' /proc/$$/stat; exec cat /proc/self/stat");
+        ended(&spec);
+        let said = fs::read_to_string(&spec.stdout).unwrap();
+        let lines: Vec<&str> = said.lines().collect();
+        let recorded = Process::parse(lines[1].as_bytes()).unwrap();
+        assert_eq!(lines[0], super::super::host::boot_id());
+        assert_eq!(recorded.group, recorded.pid.as_raw_pid());
+        assert!(recorded.is_same(&Process::parse(lines[3].as_bytes()).unwrap()));
+        assert_eq!(spawn::leader(&spec.leader).unwrap(), Some(recorded));
+    }
+
+    #[test]
+    fn a_record_of_another_boot_or_a_cut_one_says_nothing() {
+        let dir = tempdir();
+        let path = dir.path().join("leader");
+        assert_eq!(spawn::leader(&path).unwrap(), None);
+        let stat = fs::read_to_string("/proc/self/stat").unwrap();
+        let boot = super::super::host::boot_id();
+        let cut = &stat[..stat.len() - 1];
+        for text in
+            [String::new(), stat.clone(), format!("x\n{stat}"), format!("{boot}\n{cut}"), format!("{boot}\n")]
+        {
+            fs::write(&path, &text).unwrap();
+            assert_eq!(spawn::leader(&path).unwrap(), None, "{text}");
+        }
+        fs::write(&path, format!("{boot}\n{stat}")).unwrap();
+        assert!(spawn::leader(&path).unwrap().is_some());
+    }
+
+    #[test]
+    fn past_its_time_a_turn_is_asked_to_end() {
+        let dir = tempdir();
+        let mut spec = sh(&dir, "trap 'echo bye; exit 9' TERM; echo up; while :; do sleep 600 & wait; done");
+        spec.timeout = Some(Duration::from_millis(300));
+        let ended = ended(&spec);
+        assert!(ended.timed_out);
+        assert!(ended.duration >= Duration::from_millis(300));
+        // A busy machine may take longer than that to install the trap.
+        if ended.stdout.last_line.is_some() {
+            assert_eq!((ended.exit, ended.stdout.last_line.as_deref()), (code(9), Some("bye")));
+        }
+    }
+
+    #[test]
+    fn who_does_not_listen_is_killed() {
+        let dir = tempdir();
+        for script in ["trap '' TERM; sleep 600; sleep 600", "kill -STOP $$; exec sleep 600"] {
+            let mut spec = sh(&dir, script);
+            spec.timeout = Some(Duration::from_millis(100));
+            spec.kill_grace = Duration::from_millis(200);
+            let ended = ended(&spec);
+            assert!(ended.timed_out);
+            assert!(matches!(ended.exit, Exit::Signal { .. }), "{script}: {}", ended.exit);
+        }
+    }
+
+    #[test]
+    fn without_its_streams_a_turn_goes_on() {
+        let dir = tempdir();
+        let ended = ended(&sh(&dir, "exec >&- 2>&-; sleep 0.1; exit 4"));
+        assert_eq!((ended.exit, ended.stdout.bytes), (code(4), 0));
+    }
+
+    #[test]
+    fn a_signal_to_us_ends_the_turn() {
+        let dir = tempdir();
+        for name in ["TERM", "INT", "HUP"] {
+            let ended = ended(&sh(&dir, &format!("kill -{name} $PPID; exec sleep 600")));
+            let expected = match name {
+                "TERM" => Signal::TERM,
+                "INT" => Signal::INT,
+                _ => Signal::HUP,
+            };
+            assert_eq!((ended.cancelled_by, ended.timed_out), (Some(expected.as_raw()), false));
+            assert_eq!(ended.exit, signal(Signal::TERM));
+        }
+    }
+
+    #[test]
+    fn what_is_left_in_the_background_ends_with_the_turn() {
+        let dir = tempdir();
+        for script in [
+            "sleep 600 & exit 5",
+            "(trap '' TERM; sleep 600; sleep 600) & exit 5",
+            "(kill -STOP $(exec sh -c 'echo $PPID'); sleep 600) & exit 5",
+            "setsid sleep 600 & exit 5",
+            "setsid sh -c 'sleep 600 & sleep 600; :' & exit 5",
+            "env -i /usr/bin/setsid -f /bin/sleep 600; exit 5",
+            "setsid sh -c \"trap '' TERM; env -i setsid -f sleep 600; sleep 600; :\" & sleep 0.1; exit 5",
+        ] {
+            let ended = ended(&sh(&dir, script));
+            assert_eq!((ended.exit, ended.timed_out), (code(5), false), "{script}");
+        }
+    }
+
+    #[test]
+    fn a_chain_of_short_lives_is_broken() {
+        let dir = tempdir();
+        let script = dir.path().join("again");
+        fs::write(&script, "#!/bin/sh\ntrap '' TERM\nsetsid ./again &\n").unwrap();
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(ended(&sh(&dir, "./again; exit 6")).exit, code(6));
+    }
+
+    #[test]
+    fn a_supervisor_outlives_the_turn() {
+        let _alone = alone();
+        let dir = tempdir();
+        let script = "DORMOUSE_SUPERVISOR=1 setsid -f sh -c 'echo $$ >pid.new; mv pid.new pid; yes' ; \
+                      until test -e pid; do :; done; sleep 600 & exit 0";
+        let ended = run(&sh(&dir, script)).unwrap();
+        let supervisor = pid_in(&dir.path().join("pid"));
+        let left = table::children().unwrap();
+        rustix::process::kill_process_group(supervisor, Signal::KILL).unwrap();
+        rustix::process::waitpid(Some(supervisor), WaitOptions::empty()).unwrap();
+        assert_eq!(left, [supervisor]);
+        assert_eq!(ended.exit, code(0));
+    }
+
+    #[test]
+    fn output_is_bounded_while_it_comes() {
+        let dir = tempdir();
+        let mut spec = sh(&dir, "seq 1 200000; echo done");
+        spec.max_output = 1000;
+        let ended = ended(&spec);
+        let text = fs::read_to_string(&spec.stdout).unwrap();
+        let all: String = (1..=200_000).map(|n| format!("{n}\n")).collect::<String>() + "done\n";
+        let left_out = all.len() as u64 - 1000;
+        let note = format!("\n[dormouse: {left_out} bytes left out]\n");
+        assert_eq!(text, format!("{}{note}{}", &all[..500], &all[all.len() - 500..]));
+        assert_eq!((ended.stdout.bytes, ended.stdout.left_out), (all.len() as u64, left_out));
+        assert_eq!(ended.stdout.last_line.as_deref(), Some("done"));
+    }
+
+    #[test]
+    fn when_we_are_killed_the_turn_dies_with_us() {
+        let _alone = alone();
+        let dir = tempdir();
+        let mut us = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "--ignored", "process::turn::tests::helper_runs_a_turn"])
+            .env("TURN_IN", dir.path())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let ready = dir.path().join("ready");
+        while !ready.exists() {
+            assert!(us.try_wait().unwrap().is_none());
+            std::thread::yield_now();
+        }
+        let leader = spawn::leader(&dir.path().join("leader")).unwrap().unwrap();
+        let handle = kernel::open(leader.pid).unwrap();
+        let run = &format!("run_{}", us.id());
+        us.kill().unwrap();
+        us.wait().unwrap();
+        let mut fds = [PollFd::new(&handle, PollFlags::IN)];
+        assert_eq!(rustix::event::poll(&mut fds, Some(&timespec(LONG))), Ok(1));
+        // What the leader had started goes on, until someone looks for it.
+        let find = || Remains::find(run, &dir.path().join("leader")).unwrap();
+        assert!(!find().is_gone());
+        find().end(Duration::from_millis(100)).unwrap();
+        assert!(find().is_gone());
+    }
+
+    #[test]
+    #[ignore = "is run by the test above, in a process of its own"]
+    fn helper_runs_a_turn() {
+        let Some(dir) = std::env::var_os("TURN_IN") else { return };
+        let _ = run(&spec(Path::new(&dir), &["sh", "-c", "trap '' TERM; >ready; sleep 600; sleep 600"]));
+    }
+}

@@ -1,0 +1,166 @@
+//! What a turn is told: the context document, and the same as a prompt of text (contract, turns).
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::model::message::{AuthorityClass, Message};
+use crate::model::records::Records;
+use crate::model::run::Brief;
+use crate::model::trigger::Trigger;
+use crate::rules::transition::turn::Claimed;
+use crate::rules::work::{readiness, scheduling_state};
+
+/// How many of the last briefs and of the reduced messages a turn is told.
+pub const BRIEFS: usize = 5;
+pub const REDUCED: usize = 50;
+
+/// Where the turn finds things.
+pub struct Places<'a> {
+    pub state_dir: &'a Path,
+    pub run_dir: &'a Path,
+}
+
+/// What was before this turn; both lists newest first.
+pub struct Past {
+    pub briefs: Vec<Brief>,
+    pub reduced: Vec<Message>,
+    /// How many were reduced, of which `reduced` are the newest.
+    pub reduced_count: u64,
+}
+
+/// `context.json`
+pub fn document(
+    places: &Places<'_>,
+    claimed: &Claimed,
+    records: &Records,
+    past: &Past,
+    trigger: Option<&Trigger>,
+) -> Value {
+    let run = &claimed.run;
+    let limits = &records.policy.limits;
+    json!({
+        "schema": "dormouse/context/1",
+        "agent": { "id": records.state.agent, "description": records.policy.description },
+        "run": { "id": run.run_id, "attempt": run.attempt, "claimed_at": run.claimed_at },
+        "message": marked(&claimed.message),
+        "continuation": run.continuation,
+        "reduced": {
+            "count": past.reduced_count,
+            "messages": past.reduced.iter().rev().map(marked).collect::<Vec<_>>(),
+        },
+        "work": work(records),
+        "waits": records.waits,
+        "tasks": records.tasks,
+        "timers": records.timers,
+        "recent_briefs": past.briefs,
+        "capabilities": {
+            "paths": {
+                "state_dir": places.state_dir,
+                "run_dir": places.run_dir,
+                "workspace": records.policy.workspace.path,
+            },
+            "limits": {
+                "max_message_bytes": limits.max_message.0,
+                "hops_left": limits.max_hops.saturating_sub(run.hops),
+                "attempts_left": records.policy.recovery.max_attempts.saturating_sub(run.attempt),
+                "timeout_ms": records.policy.turn.timeout.0.map(|limit| limit.as_millis()),
+            },
+        },
+        "default_external_ingress": trigger.map(|trigger| json!({
+            "trigger_id": trigger.id,
+            "delivery_mode": trigger.delivery_mode,
+            "url_template": format!("{{base_url}}/agents/{}/triggers/{}?secret={{secret}}", records.state.agent, trigger.id),
+        })),
+    })
+}
+
+/// A message with a plain word on whether its body is an instruction or only evidence.
+fn marked(message: &Message) -> Value {
+    let mut value = json!(message);
+    value["body_is"] = json!(if is_evidence(message) { "evidence" } else { "instruction" });
+    value
+}
+
+/// Whatever comes from outside is to be weighed, not obeyed.
+fn is_evidence(message: &Message) -> bool {
+    match message.authority_class {
+        AuthorityClass::ExternalEvidence | AuthorityClass::IntegrationSignal => true,
+        AuthorityClass::OperatorInstruction | AuthorityClass::RuntimeInstruction => false,
+    }
+}
+
+fn work(records: &Records) -> Value {
+    let focus = records.state.focus;
+    let current = records.works.iter().find(|item| Some(item.id) == focus).map(|item| {
+        let mut value = json!(item);
+        value["plan_path"] = json!(format!("work/{}.plan.md", item.id));
+        value
+    });
+    let open: Vec<Value> = records
+        .works
+        .iter()
+        .map(|item| {
+            let state = scheduling_state(item, &records.waits);
+            json!({ "id": item.id, "objective": item.objective, "scheduling_state": state, "readiness": readiness(state) })
+        })
+        .collect();
+    json!({ "current": current, "open": open })
+}
+
+/// The same as text. Outside content stands in a fenced block that names its origin and that
+/// nothing inside can close.
+pub fn prompt(claimed: &Claimed, records: &Records, past: &Past) -> String {
+    let mut text = format!("You are the agent `{}`.", records.state.agent);
+    if let Some(description) = &records.policy.description {
+        text.push_str(&format!(" {description}"));
+    }
+    text.push_str("\n\n## Message\n\n");
+    text.push_str(&quoted(&claimed.message));
+    if claimed.run.attempt > 1 {
+        text.push_str(&format!("\nThis is attempt {}. What went wrong before:\n", claimed.run.attempt));
+        for failure in &claimed.message.failures {
+            text.push_str(&format!("- attempt {}: {}\n", failure.attempt, failure.reason));
+        }
+    }
+    if !past.reduced.is_empty() {
+        text.push_str(&format!("\n## Taken note of since the last turn ({})\n\n", past.reduced_count));
+        for message in past.reduced.iter().rev() {
+            text.push_str(&quoted(message));
+        }
+    }
+    if !records.works.is_empty() {
+        text.push_str("\n## Work\n\n");
+        for item in &records.works {
+            let current = if Some(item.id) == records.state.focus { ", current" } else { "" };
+            let state = scheduling_state(item, &records.waits);
+            text.push_str(&format!("- {} ({state}{current}): {}\n", item.id, item.objective));
+        }
+    }
+    if !past.briefs.is_empty() {
+        text.push_str("\n## What you said last\n\n");
+        for brief in past.briefs.iter().rev() {
+            text.push_str(&format!("- {}: {}\n", brief.at, brief.text.replace('\n', " ")));
+        }
+    }
+    text
+}
+
+fn quoted(message: &Message) -> String {
+    let body = message.body.to_text();
+    let head = format!("From {} ({}), {}:\n\n", message.origin, message.authority_class, message.created_at);
+    if !is_evidence(message) {
+        return format!("{head}{body}\n");
+    }
+    let fence = "`".repeat(longest_run_of_backticks(&body).max(2) + 1);
+    format!("{head}{fence} evidence from {}\n{body}\n{fence}\n", one_word(&message.origin.to_string()))
+}
+
+fn longest_run_of_backticks(text: &str) -> usize {
+    text.split(|c| c != '`').map(str::len).max().unwrap_or(0)
+}
+
+/// An origin's name must not end the line that opens a fence.
+fn one_word(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() || c.is_whitespace() || c == '`' { '_' } else { c }).collect()
+}

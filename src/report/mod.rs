@@ -1,0 +1,8 @@
+//! What is shown: one place per thing, as text for people and as JSON Lines for scripts.
+
+pub mod context;
+pub mod explain;
+pub mod output;
+pub mod step;
+pub mod summary;
+pub mod text;

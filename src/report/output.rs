@@ -1,0 +1,174 @@
+//! Where results and talk go: stdout is the result, stderr is talk.
+
+use std::io::{self, IsTerminal, Write};
+
+use serde::Serialize;
+use serde_json::json;
+
+use crate::error::{Error, Status};
+
+use super::text::{escape, paint};
+
+/// A colour by its use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    Good,
+    Bad,
+    Quiet,
+    Strong,
+}
+
+/// How a command speaks.
+#[derive(Debug, Clone, Copy)]
+pub struct Style {
+    pub json: bool,
+    pub quiet: bool,
+    pub verbose: bool,
+    /// `None`: on a terminal.
+    pub color: Option<bool>,
+}
+
+/// Both streams of one command. A pipe that closes early is no failure: nobody wants the rest.
+pub struct Output {
+    style: Style,
+    stdout: io::BufWriter<io::Stdout>,
+    to_terminal: bool,
+    colored: bool,
+    failure: Option<io::Error>,
+}
+
+impl Output {
+    pub fn new(style: Style) -> Output {
+        let stdout = io::stdout();
+        let to_terminal = stdout.is_terminal();
+        let wants_none = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Output {
+            style,
+            stdout: io::BufWriter::new(stdout),
+            to_terminal,
+            colored: style.color.unwrap_or(to_terminal && !wants_none),
+            failure: None,
+        }
+    }
+
+    pub fn is_json(&self) -> bool {
+        self.style.json
+    }
+
+    pub fn is_colored(&self) -> bool {
+        self.colored
+    }
+
+    pub fn is_verbose(&self) -> bool {
+        self.style.verbose
+    }
+
+    /// One result: an object for scripts, or lines for people.
+    pub fn result(&mut self, object: &impl Serialize, text: impl FnOnce(&Output) -> String) {
+        if self.style.json {
+            self.json_line(object);
+        } else {
+            let text = text(self);
+            self.line(&text);
+        }
+    }
+
+    /// One line of JSON, whatever the style: for results that are JSON by nature.
+    pub fn json_line(&mut self, object: &impl Serialize) {
+        let line = serde_json::to_vec(object).unwrap_or_default();
+        self.raw(&line);
+        self.raw(b"\n");
+    }
+
+    /// Lines of text. On a terminal, control characters that came from outside must have been
+    /// escaped by `safe`.
+    pub fn line(&mut self, text: &str) {
+        self.raw(text.as_bytes());
+        if !text.ends_with('\n') {
+            self.raw(b"\n");
+        }
+    }
+
+    /// Bytes as they are.
+    pub fn raw(&mut self, bytes: &[u8]) {
+        if self.failure.is_none() {
+            self.failure = self.stdout.write_all(bytes).err();
+        }
+    }
+
+    /// Sends on what was written so far, for results that somebody waits for.
+    pub fn flush(&mut self) {
+        if self.failure.is_none() {
+            self.failure = self.stdout.flush().err();
+        }
+    }
+
+    /// Whether whoever read us has gone: then there is no point in going on.
+    pub fn is_closed(&self) -> bool {
+        self.failure.is_some()
+    }
+
+    /// Text from outside, fit to be shown: on a terminal its control characters are escaped.
+    pub fn safe(&self, text: &str) -> String {
+        if self.to_terminal { escape(text) } else { text.to_owned() }
+    }
+
+    pub fn paint(&self, tone: Tone, text: &str) -> String {
+        paint(self.colored, tone, text)
+    }
+
+    /// Talk, unless told to be quiet.
+    pub fn note(&self, text: &str) {
+        if !self.style.quiet {
+            let _ = writeln!(io::stderr(), "dormouse: {text}");
+        }
+    }
+
+    /// A failure: prose on stderr, and with --json an object on stdout.
+    pub fn failure(&mut self, error: &Error, agent: Option<&str>) {
+        let said = escape(&error.to_string());
+        let about = agent
+            .filter(|agent| error.agent() != Some(agent))
+            .map(|agent| format!("{agent}: "))
+            .unwrap_or_default();
+        let _ = writeln!(io::stderr(), "dormouse: {about}{said}");
+        let hint = error.hint();
+        if let Some(hint) = &hint {
+            let _ = writeln!(io::stderr(), "hint: {}", escape(hint));
+        }
+        if !self.style.json {
+            return;
+        }
+        let mut object = json!({ "kind": error.kind(), "message": error.to_string() });
+        if let Some(hint) = hint {
+            object["hint"] = json!(hint);
+        }
+        if let Some(path) = error.path() {
+            object["path"] = json!(path.to_string_lossy());
+        }
+        if let Some((line, column)) = error.place() {
+            object["line"] = json!(line);
+            if column > 0 {
+                object["column"] = json!(column);
+            }
+        }
+        if let Some(agent) = error.agent().or(agent) {
+            object["agent"] = json!(agent);
+        }
+        object["exit_status"] = json!(error.exit_status() as u8);
+        self.json_line(&json!({ "error": object }));
+    }
+
+    /// Sends everything on its way and says how it went.
+    pub fn finish(mut self, status: Status) -> Status {
+        self.flush();
+        match self.failure {
+            None => status,
+            Some(error) if error.kind() == io::ErrorKind::BrokenPipe => status,
+            Some(error) => {
+                let _ = writeln!(io::stderr(), "dormouse: can't write to stdout: {error}");
+                status.graver(Status::Failed)
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! What one step did (contract, cli §3).
+
+use serde::Serialize;
+
+use crate::model::agent::Status;
+use crate::model::closure::Closure;
+use crate::model::decision::{DecisionKind, DecisionReport};
+use crate::model::execution::ExecutionState;
+use crate::model::id::{AgentName, RunId};
+use crate::model::posture::Posture;
+use crate::model::run::Terminal;
+use crate::model::time::Time;
+
+use super::output::{Output, Tone};
+use super::text::one_line;
+
+#[derive(Debug, Clone, Serialize)]
+pub struct StepReport {
+    pub agent: AgentName,
+    #[serde(flatten)]
+    pub decision: DecisionReport,
+    pub model_reentry: bool,
+    pub liveness_only: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub closure: Option<Closure>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub terminal: Option<Terminal>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub terminal_reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub brief: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+    pub status: Status,
+    pub execution_state: ExecutionState,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheduling_posture: Option<Posture>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_due_at: Option<Time>,
+    /// What the step settled before it decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recovered_run_id: Option<RunId>,
+    pub duration_ms: u64,
+}
+
+impl StepReport {
+    /// Whether the step moved anything.
+    pub fn did_something(&self) -> bool {
+        match self.decision.decision {
+            DecisionKind::StartRecovery
+            | DecisionKind::StartModelTurn
+            | DecisionKind::ReduceMessageOnly
+            | DecisionKind::EmitSystemTick => true,
+            DecisionKind::Stop
+            | DecisionKind::Noop
+            | DecisionKind::WaitForResources
+            | DecisionKind::WaitForOperator
+            | DecisionKind::WaitForExternalChange
+            | DecisionKind::WaitForTimer
+            | DecisionKind::WaitForTask
+            | DecisionKind::StayIdle
+            | DecisionKind::Sleep => self.recovered_run_id.is_some(),
+        }
+    }
+
+    /// Whether a turn ran and did not end well.
+    pub fn turn_failed(&self) -> bool {
+        match self.terminal {
+            Some(Terminal::Failed | Terminal::TimedOut | Terminal::Interrupted) => true,
+            Some(Terminal::Completed | Terminal::Aborted | Terminal::Suspended | Terminal::Deferred)
+            | None => false,
+        }
+    }
+}
+
+pub fn text(step: &StepReport, out: &Output) -> String {
+    let agent = out.paint(Tone::Strong, step.agent.as_str());
+    let mut line = format!("{agent}  {} ({})", step.decision.decision, step.decision.reason);
+    if let Some(terminal) = step.terminal {
+        let tone = if step.turn_failed() { Tone::Bad } else { Tone::Good };
+        line.push_str(&format!(" → {}", out.paint(tone, terminal.name())));
+        if let Some(attempt) = step.attempt.filter(|attempt| *attempt > 1) {
+            line.push_str(&format!(", attempt {attempt}"));
+        }
+    }
+    let said = step.brief.as_ref().or(step.terminal_reason.as_ref());
+    if let Some(said) = said {
+        line.push_str(&format!(": {}", out.safe(&one_line(said, 200))));
+    }
+    if step.terminal.is_none()
+        && let Some(due) = step.next_due_at
+    {
+        line.push_str(&out.paint(Tone::Quiet, &format!("  next due {due}")));
+    }
+    line
+}

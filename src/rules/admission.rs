@@ -1,0 +1,209 @@
+//! What may be said to an agent, by whom, and with which authority (contract, semantics §9).
+
+use crate::model::continuation::TriggerKind;
+use crate::model::id::{AgentName, MessageId};
+use crate::model::message::{
+    AdmissionContext, AuthorityClass, Body, DeliverySurface, Message, MessageKind, Origin, OriginKind,
+    Priority,
+};
+use crate::model::policy::Limits;
+use crate::model::record::Extra;
+use crate::model::refusal::Refusal;
+use crate::model::stamp::Stamp;
+use crate::model::submission::{Caller, Submission};
+
+/// The message kinds that an origin may speak in; the first is its default.
+pub const fn kinds(origin: OriginKind) -> &'static [MessageKind] {
+    match origin {
+        OriginKind::Operator => &[MessageKind::OperatorPrompt, MessageKind::Control],
+        OriginKind::Channel => &[MessageKind::ChannelEvent],
+        OriginKind::Webhook => &[MessageKind::WebhookEvent],
+        OriginKind::Callback => &[MessageKind::CallbackEvent],
+        OriginKind::Timer => &[MessageKind::TimerTick],
+        OriginKind::System => &[MessageKind::SystemTick, MessageKind::InternalFollowup, MessageKind::Control],
+        OriginKind::Task => &[MessageKind::TaskResult, MessageKind::TaskStatus],
+    }
+}
+
+/// The authority that an origin has, whatever it says.
+pub const fn authority(origin: OriginKind) -> AuthorityClass {
+    match origin {
+        OriginKind::Operator => AuthorityClass::OperatorInstruction,
+        OriginKind::Channel => AuthorityClass::ExternalEvidence,
+        OriginKind::Webhook | OriginKind::Callback => AuthorityClass::IntegrationSignal,
+        OriginKind::Timer | OriginKind::System | OriginKind::Task => AuthorityClass::RuntimeInstruction,
+    }
+}
+
+/// Whether somebody outside the runtime may speak as this origin.
+pub const fn is_open_to_outside(origin: OriginKind) -> bool {
+    match origin {
+        OriginKind::Operator | OriginKind::Channel | OriginKind::Webhook | OriginKind::Callback => true,
+        OriginKind::Timer | OriginKind::System | OriginKind::Task => false,
+    }
+}
+
+/// What a message of a kind triggers; `None` for kinds that are only taken note of.
+pub const fn trigger_kind(kind: MessageKind) -> Option<TriggerKind> {
+    match kind {
+        MessageKind::OperatorPrompt => Some(TriggerKind::OperatorInput),
+        MessageKind::ChannelEvent | MessageKind::WebhookEvent | MessageKind::CallbackEvent => {
+            Some(TriggerKind::ExternalEvent)
+        }
+        MessageKind::TimerTick => Some(TriggerKind::TimerFire),
+        MessageKind::SystemTick => Some(TriggerKind::SystemTick),
+        MessageKind::TaskResult => Some(TriggerKind::TaskResult),
+        MessageKind::InternalFollowup => Some(TriggerKind::InternalFollowup),
+        MessageKind::TaskStatus | MessageKind::Control => None,
+    }
+}
+
+/// Turns a request into the message that is admitted, or says why it is not.
+///
+/// A request from inside a turn (`caller`) is the agent's own: an `internal_followup` from
+/// `system`, one hop further than the message that the turn works on.
+pub fn admit(
+    agent: &AgentName,
+    mut submission: Submission,
+    surface: DeliverySurface,
+    caller: Option<&Caller>,
+    limits: &Limits,
+    stamp: &mut Stamp,
+) -> Result<Message, Refusal> {
+    let body = submission.take_body().map_err(|reason| Refusal::new("invalid_body", reason))?;
+    check_size(&body, limits)?;
+    let (origin, kind) = origin_and_kind(&submission, caller)?;
+    let priority = submission.priority.unwrap_or(Priority::Normal);
+    if priority == Priority::Interject && (origin.kind != OriginKind::Operator || caller.is_some()) {
+        return Err(Refusal::new("priority_not_allowed", "only the operator can interject")
+            .hint("the highest priority for everybody else is `next`"));
+    }
+    let hops = hops(caller, limits)?;
+    let internal = kind == MessageKind::InternalFollowup;
+    let expires_at = submission.expires_at.or(submission.ttl.map(|ttl| stamp.now.after(ttl)));
+    Ok(Message {
+        id: MessageId(stamp.mint()),
+        agent: agent.clone(),
+        kind,
+        priority,
+        authority_class: authority(origin.kind),
+        origin,
+        delivery_surface: if internal { DeliverySurface::RuntimeSystem } else { surface },
+        admission_context: if internal {
+            AdmissionContext::RuntimeOwned
+        } else {
+            AdmissionContext::LocalProcess
+        },
+        trigger_kind: trigger_kind(kind),
+        body,
+        work_item_id: submission.work_item_id,
+        task_id: None,
+        task_status: None,
+        wait_id: None,
+        trigger_id: None,
+        resource: submission.resource,
+        correlation_id: submission.correlation_id,
+        causation_id: caller.map(|caller| caller.message_id.to_string()),
+        source_refs: caller.map(|caller| format!("{}/{}", caller.agent, caller.run_id)).into_iter().collect(),
+        dedupe_key: submission.dedupe_key,
+        idempotency_key: None,
+        expires_at,
+        hops,
+        attempt: 1,
+        created_at: stamp.now,
+        continuation: None,
+        failures: Vec::new(),
+        settlement: None,
+        extra: Extra::new(),
+    })
+}
+
+fn check_size(body: &Body, limits: &Limits) -> Result<(), Refusal> {
+    let bytes = match body {
+        Body::Text { text } => text.len(),
+        Body::Json { value } => value.to_string().len(),
+    };
+    if bytes as u64 > limits.max_message.0 {
+        return Err(Refusal::new(
+            "message_too_large",
+            format!("the body has {bytes} bytes, more than limits.max_message = {}", limits.max_message),
+        )
+        .hint("put it in a file and say where, or raise limits.max_message in agent.toml"));
+    }
+    Ok(())
+}
+
+fn origin_and_kind(
+    submission: &Submission,
+    caller: Option<&Caller>,
+) -> Result<(Origin, MessageKind), Refusal> {
+    let named = match &submission.origin {
+        Some(text) => {
+            Some(text.parse::<Origin>().map_err(|error| Refusal::new("unknown_origin", error.to_string()))?)
+        }
+        None => None,
+    };
+    let origin = match (named, submission.kind) {
+        (Some(origin), _) => origin,
+        (None, Some(kind)) => Origin { kind: speaker(kind, caller.is_some()), id: None },
+        (None, None) if caller.is_some() => Origin { kind: OriginKind::System, id: None },
+        (None, None) => Origin { kind: OriginKind::Operator, id: None },
+    };
+    match caller {
+        Some(caller) if origin.kind == OriginKind::System => {
+            let kind = submission.kind.unwrap_or(MessageKind::InternalFollowup);
+            if kind != MessageKind::InternalFollowup {
+                return Err(Refusal::new(
+                    "kind_not_allowed",
+                    format!("a turn can't send a message of kind `{kind}`"),
+                )
+                .hint("leave out --kind: it sends an internal_followup"));
+            }
+            return Ok((Origin { id: Some(caller.agent.to_string()), ..origin }, kind));
+        }
+        Some(_) if origin.kind == OriginKind::Operator => {
+            return Err(Refusal::new("origin_not_allowed", "a turn can't speak as the operator")
+                .hint("leave out --origin: it speaks as the agent"));
+        }
+        Some(_) | None => {}
+    }
+    let kind = submission.kind.unwrap_or(kinds(origin.kind)[0]);
+    if !is_open_to_outside(origin.kind) {
+        return Err(Refusal::new(
+            "origin_not_allowed",
+            format!("`{}` is the runtime's own origin", origin.kind),
+        )
+        .hint("speak as operator, channel, webhook or callback"));
+    }
+    if !kinds(origin.kind).contains(&kind) {
+        let allowed: Vec<&str> = kinds(origin.kind).iter().map(|kind| kind.name()).collect();
+        return Err(Refusal::new(
+            "kind_origin_mismatch",
+            format!("a message from `{}` can't be of kind `{kind}`", origin.kind),
+        )
+        .hint(format!("from there it is {}", allowed.join(" or "))));
+    }
+    Ok((origin, kind))
+}
+
+/// Who speaks in a kind, if nobody says.
+fn speaker(kind: MessageKind, inside_a_turn: bool) -> OriginKind {
+    let speaks = |origin: &&OriginKind| kinds(**origin).contains(&kind);
+    let default = if inside_a_turn { OriginKind::System } else { OriginKind::Operator };
+    if speaks(&&default) { default } else { OriginKind::ALL.iter().find(speaks).copied().unwrap_or(default) }
+}
+
+fn hops(caller: Option<&Caller>, limits: &Limits) -> Result<u32, Refusal> {
+    let hops = caller.map_or(0, |caller| caller.hops.saturating_add(1));
+    if hops > limits.max_hops {
+        return Err(Refusal::new(
+            "hop_limit",
+            format!(
+                "this would be hop {hops} of a chain of messages between turns; limits.max_hops = {}",
+                limits.max_hops
+            ),
+        )
+        .hint("the chain started with one message from outside: let the operator look at it"));
+    }
+    Ok(hops)
+}

@@ -1,0 +1,175 @@
+//! The one next thing: a ladder of twenty rungs, of which the first that holds decides (contract, semantics §8).
+
+use crate::model::decision::{Decision, DuplicateTick, Rest, Tick};
+use crate::model::work::SchedulingState;
+
+use super::projection::{Gate, Projection, waiting_reason};
+
+/// One rung: what it would decide, why, and whether it holds.
+pub struct Rung {
+    /// From 1, as in the contract.
+    pub number: u8,
+    /// The decisions that it can come to, for `explain`.
+    pub decision: &'static str,
+    pub reason: &'static str,
+    pub holds: fn(&Projection) -> Option<Decision>,
+}
+
+macro_rules! ladder {
+    ($($number:literal $decision:literal $reason:literal $holds:expr),+ $(,)?) => {
+        &[$(Rung { number: $number, decision: $decision, reason: $reason, holds: $holds }),+]
+    };
+}
+
+/// The rungs in order of priority.
+pub const LADDER: &[Rung] = ladder![
+    1 "stop, noop" "stopped, not_started" gate,
+    2 "noop" "turn_in_progress" live_run,
+    3 "start_recovery" "retry, after_stop" recovery,
+    4 "wait_for_timer" "recovery_backoff" backoff,
+    5 "start_model_turn" "resume_suspended, resources_available" held_may_go_on,
+    6 "wait_for_resources" "what is missing" held_may_not,
+    7 "start_model_turn" "the message kind" message_with_reentry,
+    8 "reduce_message_only" "the message kind" message_without_reentry,
+    9 "emit_system_tick" "wake_hint" wake_hint,
+    10 "emit_system_tick" "continue_active" current_runnable,
+    11 "emit_system_tick" "queued_available" queued_runnable,
+    12 "noop" "duplicate_wake_hint, duplicate_continue_active, duplicate_queued_available" duplicate,
+    13 "wait_for_operator" "agent_operator_wait" agent_operator_wait,
+    14 "wait_for_external_change" "agent_external_wait" agent_external_wait,
+    15 "wait_for_timer" "active_timers" timers,
+    16 "wait_for_task" "agent_task_wait" agent_task_wait,
+    17 "wait_for_operator, wait_for_task, wait_for_external_change, wait_for_timer"
+       "work_item_needs_input, work_item_task_wait, work_item_external_wait, work_item_timer_wait" current_waits,
+    18 "emit_system_tick" "work_item_system_wait" current_system_wait,
+    19 "stay_idle" "already_asleep" already_asleep,
+    20 "sleep" "no_pending_scheduler_facts" nothing,
+];
+
+/// The decision of the first rung that holds. The last one always does.
+pub fn decide(facts: &Projection) -> Decision {
+    LADDER.iter().find_map(|rung| (rung.holds)(facts)).unwrap_or(Decision::Sleep)
+}
+
+fn gate(facts: &Projection) -> Option<Decision> {
+    match facts.gate {
+        Gate::Stopped => Some(Decision::Stop),
+        Gate::NotStarted => Some(Decision::NotStarted),
+        Gate::Open => None,
+    }
+}
+
+fn live_run(facts: &Projection) -> Option<Decision> {
+    facts.live_run.map(|run_id| Decision::TurnInProgress { run_id })
+}
+
+fn recovery(facts: &Projection) -> Option<Decision> {
+    let backoff = facts.backoff.filter(|backoff| backoff.is_over)?;
+    Some(Decision::StartRecovery { cause: backoff.cause })
+}
+
+fn backoff(facts: &Projection) -> Option<Decision> {
+    let backoff = facts.backoff.filter(|backoff| !backoff.is_over)?;
+    Some(Decision::RecoveryBackoff { until: backoff.until })
+}
+
+fn held_may_go_on(facts: &Projection) -> Option<Decision> {
+    let held = facts.held.as_ref().filter(|held| held.may_go_on)?;
+    Some(Decision::Resume {
+        message_id: held.message_id,
+        cause: held.cause,
+        continuation: held.continuation.clone(),
+    })
+}
+
+fn held_may_not(facts: &Projection) -> Option<Decision> {
+    let held = facts.held.as_ref().filter(|held| !held.may_go_on)?;
+    Some(Decision::WaitForResources { missing: held.missing.clone(), until: held.until })
+}
+
+fn message_with_reentry(facts: &Projection) -> Option<Decision> {
+    let message = facts.message.as_ref()?;
+    let continuation = message.continuation.clone().filter(|continuation| continuation.model_reentry)?;
+    Some(Decision::StartTurn { message_id: message.id, kind: message.kind, continuation })
+}
+
+fn message_without_reentry(facts: &Projection) -> Option<Decision> {
+    let message = facts.message.as_ref()?;
+    if message.continuation.as_ref().is_some_and(|continuation| continuation.model_reentry) {
+        return None;
+    }
+    Some(Decision::Reduce {
+        message_id: message.id,
+        kind: message.kind,
+        continuation: message.continuation.clone(),
+    })
+}
+
+fn wake_hint(facts: &Projection) -> Option<Decision> {
+    let hint = facts.hint.as_ref().filter(|hint| !hint.seen)?;
+    Some(Decision::EmitTick(Tick::WakeHint { key: hint.key.clone() }))
+}
+
+fn current_runnable(facts: &Projection) -> Option<Decision> {
+    let work = facts.current.filter(|work| work.state == SchedulingState::Runnable && !work.ticked)?;
+    Some(Decision::EmitTick(Tick::ContinueActive { work_item_id: work.id, revision: work.revision }))
+}
+
+fn queued_runnable(facts: &Projection) -> Option<Decision> {
+    let work = facts.queued.iter().find(|work| work.state == SchedulingState::Runnable && !work.ticked)?;
+    Some(Decision::EmitTick(Tick::QueuedAvailable { work_item_id: work.id, revision: work.revision }))
+}
+
+fn duplicate(facts: &Projection) -> Option<Decision> {
+    let ticked = |work: &super::projection::WorkFact| work.state == SchedulingState::Runnable && work.ticked;
+    if facts.hint.as_ref().is_some_and(|hint| hint.seen) {
+        return Some(Decision::Duplicate(DuplicateTick::WakeHint));
+    }
+    if let Some(work) = facts.current.filter(|work| ticked(work)) {
+        return Some(Decision::Duplicate(DuplicateTick::ContinueActive { work_item_id: work.id }));
+    }
+    let work = facts.queued.iter().find(|work| ticked(work))?;
+    Some(Decision::Duplicate(DuplicateTick::QueuedAvailable { work_item_id: work.id }))
+}
+
+fn agent_operator_wait(facts: &Projection) -> Option<Decision> {
+    facts.agent_waits.operator.map(|wait_id| Decision::Rest(Rest::AgentOperatorWait { wait_id }))
+}
+
+fn agent_external_wait(facts: &Projection) -> Option<Decision> {
+    facts.agent_waits.external.map(|wait_id| Decision::Rest(Rest::AgentExternalWait { wait_id }))
+}
+
+fn timers(facts: &Projection) -> Option<Decision> {
+    let (timer_id, wait_id) = (facts.timer, facts.agent_waits.timer);
+    (timer_id.is_some() || wait_id.is_some()).then_some(Decision::Rest(Rest::Timers { timer_id, wait_id }))
+}
+
+fn agent_task_wait(facts: &Projection) -> Option<Decision> {
+    let wait_id = facts.agent_waits.task?;
+    Some(Decision::Rest(Rest::AgentTaskWait { wait_id, task_id: facts.awaited_task }))
+}
+
+fn current_waits(facts: &Projection) -> Option<Decision> {
+    let work = facts.current?;
+    let reason = waiting_reason(work.state)?;
+    Some(Decision::Rest(Rest::WorkItem {
+        work_item_id: work.id,
+        reason,
+        wait_id: work.wait_id,
+        task_id: work.task_id,
+    }))
+}
+
+fn current_system_wait(facts: &Projection) -> Option<Decision> {
+    let work = facts.current.filter(|work| work.state == SchedulingState::WaitingSystem && !work.ticked)?;
+    Some(Decision::EmitTick(Tick::SystemWait { work_item_id: work.id, revision: work.revision }))
+}
+
+fn already_asleep(facts: &Projection) -> Option<Decision> {
+    facts.asleep.then_some(Decision::StayIdle)
+}
+
+fn nothing(_: &Projection) -> Option<Decision> {
+    Some(Decision::Sleep)
+}

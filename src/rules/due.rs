@@ -1,0 +1,32 @@
+//! When the agent next has something to do by itself, so that nobody has to look before.
+
+use crate::model::agent::Status;
+use crate::model::execution::ExecutionState;
+use crate::model::records::Records;
+use crate::model::time::{Span, Time};
+
+use super::execution::timeout;
+
+/// The earliest moment at which a step would find something due. `None`: only an arrival can wake the agent.
+pub fn next_due(records: &Records) -> Option<Time> {
+    let state = &records.state;
+    if matches!(state.status, Status::Stopped | Status::Booting) {
+        return None;
+    }
+    let waits = records.waits.iter().filter(|wait| wait.is_active());
+    let rechecks = records.works.iter().filter(|item| item.recheck_consumed_at.is_none());
+    let failed = state.execution.state == ExecutionState::Failed;
+    let recovery = state.retry.as_ref().filter(|_| failed).map(|retry| retry.not_before);
+    let held = state.held.as_ref().and_then(|held| held.not_before);
+    // A timeout is over one millisecond after its limit.
+    let over = timeout(&state.execution, &records.policy.timeouts)
+        .map(|(limit, _)| limit.after(Span::from_millis(1)));
+    let lease = state.current_run.as_ref().map(|run| run.lease_expires_at);
+    waits
+        .flat_map(|wait| [wait.wake_at, wait.recheck_at, wait.expires_at])
+        .chain(rechecks.map(|item| item.recheck_at))
+        .chain(records.timers.iter().map(|timer| Some(timer.next_at)))
+        .chain([recovery, held, over, lease, state.sleeping_until])
+        .flatten()
+        .min()
+}

@@ -1,0 +1,76 @@
+//! The machine of twelve states: its 23 edges, the statuses that go with each, and its timeouts.
+
+use crate::model::agent::Status;
+use crate::model::execution::{Execution, ExecutionState};
+use crate::model::policy::Timeouts;
+use crate::model::refusal::Refusal;
+use crate::model::time::Time;
+
+use ExecutionState::{
+    Completed, Failed, Initializing, Recovering, Resumed, Runnable, Running, Scheduled, ShuttingDown,
+    Suspended, Waiting, WaitingResources,
+};
+
+/// The states that may follow one (contract, execution §1).
+pub const fn next(state: ExecutionState) -> &'static [ExecutionState] {
+    match state {
+        Initializing => &[Runnable, Failed],
+        Runnable => &[Scheduled],
+        Scheduled => &[Running],
+        Running => &[Waiting, WaitingResources, Suspended, Completed, Failed, ShuttingDown],
+        Waiting => &[Running],
+        WaitingResources => &[Running, Failed],
+        Suspended => &[Resumed, Failed],
+        Resumed => &[Running],
+        Completed => &[Runnable],
+        Failed => &[Recovering],
+        ShuttingDown => &[Completed, Failed],
+        Recovering => &[Runnable, Failed, ShuttingDown],
+    }
+}
+
+/// Whether an edge leads from one state to another.
+pub fn can(from: ExecutionState, to: ExecutionState) -> bool {
+    next(from).contains(&to)
+}
+
+/// Refuses a pair of states that no edge joins.
+pub fn check(from: ExecutionState, to: ExecutionState) -> Result<(), Refusal> {
+    if can(from, to) { Ok(()) } else { Err(Refusal::transition(from, to)) }
+}
+
+/// The statuses that go with a state (contract, execution §3). `stopped` goes with every one.
+pub const fn statuses(state: ExecutionState) -> &'static [Status] {
+    match state {
+        Initializing => &[Status::Booting],
+        Runnable | Completed | WaitingResources | Suspended | Failed | Recovering => {
+            &[Status::AwakeIdle, Status::Asleep]
+        }
+        Scheduled | Running | Resumed | ShuttingDown => &[Status::AwakeRunning],
+        Waiting => &[Status::AwaitingTask, Status::Asleep, Status::AwakeIdle],
+    }
+}
+
+/// Whether a status may stand beside a state. Every transition passes through here, and so does `doctor`.
+pub fn agrees(state: ExecutionState, status: Status) -> bool {
+    status == Status::Stopped || statuses(state).contains(&status)
+}
+
+/// When a state is over by its timeout, and what the failure is then called (contract, execution §4).
+/// `None`: the state has no timeout, or it is switched off.
+pub fn timeout(execution: &Execution, timeouts: &Timeouts) -> Option<(Time, &'static str)> {
+    let (limit, reason) = match execution.state {
+        Initializing => (timeouts.init.0, "init_timeout"),
+        WaitingResources => (timeouts.resources.0, "resource_timeout"),
+        Suspended => (timeouts.suspend.0, "suspend_timeout"),
+        Recovering => (timeouts.recovery.0, "recovery_timeout"),
+        ShuttingDown => (Some(timeouts.shutdown), "shutdown_timeout"),
+        Runnable | Scheduled | Running | Waiting | Resumed | Completed | Failed => return None,
+    };
+    Some((execution.since.after(limit?), reason))
+}
+
+/// Exactly at the limit is not yet over; one millisecond later is.
+pub fn is_over(limit: Time, now: Time) -> bool {
+    now > limit
+}

@@ -1,0 +1,14 @@
+//! What happens and when: pure functions of records and a moment. No I/O, no clock, no chance of their own.
+
+pub mod admission;
+pub mod advisory;
+pub mod closure;
+pub mod continuation;
+pub mod decide;
+pub mod due;
+pub mod execution;
+pub mod posture;
+pub mod projection;
+pub mod retry;
+pub mod transition;
+pub mod work;

@@ -1,0 +1,133 @@
+//! What an agent is up to, in one word for people (contract, semantics §3). Nothing that schedules reads it.
+
+use serde::Serialize;
+
+use crate::model::agent::Status;
+use crate::model::id::{MessageId, RunId, TaskId, WaitId, WorkId};
+use crate::model::posture::Posture;
+use crate::model::records::Records;
+use crate::model::wait::{Wait, WaitKind};
+use crate::model::work::{PlanStatus, SchedulingState, WorkItem, WorkState};
+
+use super::work::scheduling_state;
+
+/// A posture, why, and the ids that decided it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PostureReport {
+    pub posture: Posture,
+    pub reason: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message_id: Option<MessageId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub work_item_id: Option<WorkId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task_id: Option<TaskId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait_id: Option<WaitId>,
+}
+
+impl PostureReport {
+    fn new(posture: Posture, reason: impl Into<String>) -> PostureReport {
+        PostureReport {
+            posture,
+            reason: reason.into(),
+            run_id: None,
+            message_id: None,
+            work_item_id: None,
+            task_id: None,
+            wait_id: None,
+        }
+    }
+
+    fn about_work(mut self, item: &WorkItem) -> PostureReport {
+        self.work_item_id = Some(item.id);
+        self
+    }
+
+    fn about_wait(mut self, wait: &Wait) -> PostureReport {
+        self.wait_id = Some(wait.id);
+        self.work_item_id = wait.work_item_id;
+        self.task_id = wait.task_id();
+        self
+    }
+}
+
+/// First match wins.
+pub fn posture(records: &Records) -> PostureReport {
+    let state = &records.state;
+    if state.status == Status::Stopped {
+        return PostureReport::new(Posture::Archived, "the agent is stopped");
+    }
+    if let Some(run) = &state.current_run {
+        let reason = format!("a turn runs, attempt {}", run.attempt);
+        let report = PostureReport::new(Posture::ActiveTurn, reason);
+        return PostureReport { run_id: Some(run.run_id), message_id: Some(run.message_id), ..report };
+    }
+    if let Some(message) = &records.inbox.head {
+        let reason = format!("next is a message of kind {}", message.kind);
+        let report = PostureReport::new(Posture::HasQueuedInput, reason);
+        return PostureReport { message_id: Some(message.id), ..report };
+    }
+    if let Some(item) = runnable_work(records) {
+        let reason = format!("can go on with: {}", item.objective);
+        return PostureReport::new(Posture::HasRunnableWork, reason).about_work(item);
+    }
+    if let Some(wait) = active_wait(records, WaitKind::Task) {
+        return PostureReport::new(Posture::WaitingForTask, &wait.reason).about_wait(wait);
+    }
+    if let Some(wait) = active_wait(records, WaitKind::External) {
+        return PostureReport::new(Posture::WaitingForExternal, &wait.reason).about_wait(wait);
+    }
+    if let Some(report) = waiting_for_operator(records) {
+        return report;
+    }
+    blocked(records).unwrap_or_else(|| PostureReport::new(Posture::Idle, "nothing to do"))
+}
+
+/// The current item if it is runnable, else the oldest runnable one.
+fn runnable_work(records: &Records) -> Option<&WorkItem> {
+    let is_runnable = |item: &&WorkItem| scheduling_state(item, &records.waits) == SchedulingState::Runnable;
+    let focus = records.state.focus;
+    let current = records.works.iter().find(|item| Some(item.id) == focus);
+    current.filter(is_runnable).or_else(|| records.works.iter().find(is_runnable))
+}
+
+fn waiting_for_operator(records: &Records) -> Option<PostureReport> {
+    if let Some(wait) = active_wait(records, WaitKind::Operator) {
+        return Some(PostureReport::new(Posture::WaitingForOperator, &wait.reason).about_wait(wait));
+    }
+    let item =
+        records.works.iter().find(|item| is_open(item) && item.plan_status == PlanStatus::NeedsInput)?;
+    let reason = format!("needs input: {}", item.objective);
+    Some(PostureReport::new(Posture::WaitingForOperator, reason).about_work(item))
+}
+
+fn blocked(records: &Records) -> Option<PostureReport> {
+    if let Some(item) = records.works.iter().find(|item| is_open(item) && item.blocked_by.is_some()) {
+        let reason = format!("blocked by: {}", item.blocked_by.as_deref().unwrap_or_default());
+        return Some(PostureReport::new(Posture::Blocked, reason).about_work(item));
+    }
+    let timer_or_system =
+        active_wait(records, WaitKind::Timer).or_else(|| active_wait(records, WaitKind::System));
+    if let Some(wait) = timer_or_system {
+        return Some(PostureReport::new(Posture::Blocked, &wait.reason).about_wait(wait));
+    }
+    let held = records.state.held.as_ref()?;
+    let report = PostureReport::new(Posture::Blocked, format!("missing: {}", held.missing));
+    Some(PostureReport { message_id: Some(held.message_id), ..report })
+}
+
+/// The oldest active wait of a kind, of the agent's own or on an open work item.
+fn active_wait(records: &Records, kind: WaitKind) -> Option<&Wait> {
+    let on_open_item = |wait: &Wait| match wait.work_item_id {
+        None => true,
+        Some(id) => records.works.iter().any(|item| item.id == id && is_open(item)),
+    };
+    records.waits.iter().find(|wait| wait.is_active() && wait.kind == kind && on_open_item(wait))
+}
+
+fn is_open(item: &WorkItem) -> bool {
+    item.state == WorkState::Open
+}

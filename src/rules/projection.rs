@@ -1,0 +1,260 @@
+//! The facts that a decision is made of: one constructor, from records and a moment, and nothing else.
+
+use crate::model::agent::Status;
+use crate::model::closure::{Closure, RuntimePosture, WaitingReason};
+use crate::model::continuation::Continuation;
+use crate::model::decision::{RecoveryCause, ResumeCause};
+use crate::model::execution::ExecutionState;
+use crate::model::id::{MessageId, RunId, TaskId, TimerId, WaitId, WorkId};
+use crate::model::message::{Message, MessageKind, OriginKind, Priority};
+use crate::model::records::{Lease, Records};
+use crate::model::time::Time;
+use crate::model::wait::{Wait, WaitKind};
+use crate::model::work::{SchedulingState, Ticked, WorkItem};
+
+use super::closure::{AgentWaits, ClosureFacts, CurrentWork, derive};
+use super::continuation::{Trigger, resolve};
+use super::work::{scheduling_state, wait_kind, waits_on};
+
+/// Whether the agent may run at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gate {
+    NotStarted,
+    Open,
+    Stopped,
+}
+
+/// A failed execution and when it may recover.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backoff {
+    pub until: Time,
+    pub is_over: bool,
+    pub cause: RecoveryCause,
+}
+
+/// A run that was suspended or lacked a resource.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HeldRun {
+    pub message_id: MessageId,
+    pub missing: String,
+    pub until: Option<Time>,
+    pub may_go_on: bool,
+    pub cause: ResumeCause,
+    pub continuation: Continuation,
+}
+
+/// The message that would be taken next, and what it means.
+#[derive(Debug, Clone, PartialEq)]
+pub struct QueuedMessage {
+    pub id: MessageId,
+    pub kind: MessageKind,
+    /// Absent for messages that are no triggers.
+    pub continuation: Option<Continuation>,
+}
+
+/// The pending wake hint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PendingHint {
+    pub key: String,
+    pub seen: bool,
+}
+
+/// A work item as a decision sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkFact {
+    pub id: WorkId,
+    pub revision: u64,
+    pub state: SchedulingState,
+    /// A tick for this revision has been emitted, and nothing has woken the agent since.
+    pub ticked: bool,
+    pub wait_id: Option<WaitId>,
+    pub task_id: Option<TaskId>,
+}
+
+/// Everything that rungs of the ladder ask about.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Projection {
+    pub gate: Gate,
+    /// `Some` while a run is live; with its id where that is known.
+    pub live_run: Option<Option<RunId>>,
+    pub backoff: Option<Backoff>,
+    pub held: Option<HeldRun>,
+    pub message: Option<QueuedMessage>,
+    pub hint: Option<PendingHint>,
+    pub current: Option<WorkFact>,
+    /// Open items without the focus, in order of creation.
+    pub queued: Vec<WorkFact>,
+    pub agent_waits: AgentWaits,
+    pub awaited_task: Option<TaskId>,
+    /// The timer that fires first.
+    pub timer: Option<TimerId>,
+    pub asleep: bool,
+    /// How the agent stands before anything new is applied.
+    pub prior_closure: Closure,
+}
+
+/// Projects the records of one agent at one moment.
+pub fn project(records: &Records, now: Time) -> Projection {
+    let state = &records.state;
+    let current = current_work(records);
+    let prior_closure = derive(&closure_facts(records));
+    Projection {
+        gate: gate(records),
+        live_run: live_run(records),
+        backoff: backoff(records, now),
+        held: held(records, now),
+        message: records.inbox.head.as_ref().map(|message| queued_message(records, &prior_closure, message)),
+        hint: state.pending_wake_hint.as_ref().map(|hint| {
+            let key = hint.tick_key();
+            PendingHint { seen: state.last_wake_key.as_deref() == Some(key.as_str()), key }
+        }),
+        current,
+        queued: queued_work(records).collect(),
+        agent_waits: agent_waits(records),
+        awaited_task: own_wait(records, WaitKind::Task).and_then(Wait::task_id),
+        timer: records.timers.iter().min_by_key(|timer| (timer.next_at, timer.id)).map(|timer| timer.id),
+        asleep: matches!(state.status, Status::Asleep | Status::AwaitingTask),
+        prior_closure,
+    }
+}
+
+/// What a closure over these records is derived from.
+pub fn closure_facts(records: &Records) -> ClosureFacts {
+    let state = &records.state;
+    ClosureFacts {
+        runtime_error: state.runtime_error.is_some(),
+        turn_in_progress: records.lease == Lease::Held && state.current_run.is_some(),
+        turn_unaccounted: state.current_run.is_some(),
+        terminal: state.last_turn.as_ref().map(|turn| turn.terminal),
+        current_work: current_work(records)
+            .map(|work| CurrentWork { state: work.state, wait_id: work.wait_id }),
+        queued_work_runnable: queued_work(records).any(|work| work.state == SchedulingState::Runnable),
+        agent_waits: agent_waits(records),
+        active_tasks: records.tasks.iter().filter(|task| !task.status.is_terminal()).count(),
+        active_timers: records.timers.len(),
+        runtime_posture: match state.status {
+            Status::Asleep | Status::AwaitingTask | Status::Stopped => RuntimePosture::Sleeping,
+            Status::Booting | Status::AwakeIdle | Status::AwakeRunning => RuntimePosture::Awake,
+        },
+    }
+}
+
+fn gate(records: &Records) -> Gate {
+    match records.state.status {
+        Status::Stopped => Gate::Stopped,
+        Status::Booting => Gate::NotStarted,
+        Status::AwakeIdle | Status::AwakeRunning | Status::AwaitingTask | Status::Asleep => Gate::Open,
+    }
+}
+
+fn live_run(records: &Records) -> Option<Option<RunId>> {
+    match (&records.state.current_run, records.lease) {
+        (Some(run), _) => Some(Some(run.run_id)),
+        // A turn whose run was ended from outside still has its last processes to see off.
+        (None, Lease::Held) => Some(None),
+        (None, Lease::Free) => None,
+    }
+}
+
+fn backoff(records: &Records, now: Time) -> Option<Backoff> {
+    let state = &records.state;
+    if state.execution.state != ExecutionState::Failed {
+        return None;
+    }
+    let Some(retry) = &state.retry else {
+        return Some(Backoff { until: now, is_over: true, cause: RecoveryCause::AfterStop });
+    };
+    let interjected = records.inbox.head.as_ref().is_some_and(|message| {
+        message.priority == Priority::Interject
+            && message.origin.kind == OriginKind::Operator
+            && message.attempt == 1
+    });
+    Some(Backoff {
+        until: retry.not_before,
+        is_over: now >= retry.not_before || interjected,
+        cause: RecoveryCause::Retry,
+    })
+}
+
+fn held(records: &Records, now: Time) -> Option<HeldRun> {
+    let cause = match records.state.execution.state {
+        ExecutionState::Suspended => ResumeCause::Suspended,
+        ExecutionState::WaitingResources => ResumeCause::ResourcesAvailable,
+        ExecutionState::Initializing
+        | ExecutionState::Runnable
+        | ExecutionState::Scheduled
+        | ExecutionState::Running
+        | ExecutionState::Waiting
+        | ExecutionState::Resumed
+        | ExecutionState::Completed
+        | ExecutionState::Failed
+        | ExecutionState::ShuttingDown
+        | ExecutionState::Recovering => return None,
+    };
+    let held = records.state.held.as_ref()?;
+    Some(HeldRun {
+        message_id: held.message_id,
+        missing: held.missing.clone(),
+        until: held.not_before,
+        may_go_on: held.not_before.is_some_and(|until| now >= until),
+        cause,
+        continuation: held.continuation.clone(),
+    })
+}
+
+/// A retry keeps what its first attempt found; a message that is no trigger has no continuation.
+fn queued_message(records: &Records, prior: &Closure, message: &Message) -> QueuedMessage {
+    let continuation =
+        message.continuation.clone().or_else(|| Some(resolve(prior, &Trigger::of(message)?, &records.waits)));
+    QueuedMessage { id: message.id, kind: message.kind, continuation }
+}
+
+fn work_fact(records: &Records, item: &WorkItem) -> WorkFact {
+    let state = scheduling_state(item, &records.waits);
+    let wait =
+        wait_kind(state).and_then(|kind| waits_on(item.id, &records.waits).find(|wait| wait.kind == kind));
+    WorkFact {
+        id: item.id,
+        revision: item.revision,
+        state,
+        ticked: item.ticked == Some(Ticked { revision: item.revision, wakes: records.state.counters.wakes }),
+        wait_id: wait.map(|wait| wait.id),
+        task_id: wait.and_then(Wait::task_id),
+    }
+}
+
+fn current_work(records: &Records) -> Option<WorkFact> {
+    let focus = records.state.focus?;
+    records.works.iter().find(|item| item.id == focus).map(|item| work_fact(records, item))
+}
+
+fn queued_work(records: &Records) -> impl Iterator<Item = WorkFact> + '_ {
+    let focus = records.state.focus;
+    records.works.iter().filter(move |item| Some(item.id) != focus).map(|item| work_fact(records, item))
+}
+
+fn own_wait(records: &Records, kind: WaitKind) -> Option<&Wait> {
+    records.waits.iter().find(|wait| wait.is_active() && wait.is_agents_own() && wait.kind == kind)
+}
+
+fn agent_waits(records: &Records) -> AgentWaits {
+    let own = |kind| own_wait(records, kind).map(|wait| wait.id);
+    AgentWaits {
+        operator: own(WaitKind::Operator),
+        external: own(WaitKind::External),
+        timer: own(WaitKind::Timer),
+        task: own(WaitKind::Task),
+        system: own(WaitKind::System),
+    }
+}
+
+/// The reason that a waiting work item gives its closure and its decision.
+pub fn waiting_reason(state: SchedulingState) -> Option<WaitingReason> {
+    match wait_kind(state)? {
+        WaitKind::Operator => Some(WaitingReason::AwaitingOperatorInput),
+        WaitKind::Task => Some(WaitingReason::AwaitingTaskResult),
+        WaitKind::External => Some(WaitingReason::AwaitingExternalChange),
+        WaitKind::Timer => Some(WaitingReason::AwaitingTimer),
+        WaitKind::System => None,
+    }
+}

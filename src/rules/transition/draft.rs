@@ -1,0 +1,194 @@
+//! A transaction in the making: working copies of the records, and everything that has changed in them.
+
+use serde_json::{Value, json};
+
+use crate::model::agent::Status;
+use crate::model::decision::DecisionReport;
+use crate::model::dedupe::DedupeEntry;
+use crate::model::event::{Event, EventKind, EventSchema};
+use crate::model::execution::{Execution, ExecutionState};
+use crate::model::id::{EventId, MessageId, RunId};
+use crate::model::message::{Message, MessageStatus, Settlement};
+use crate::model::records::Records;
+use crate::model::refusal::Refusal;
+use crate::model::stamp::Stamp;
+use crate::model::time::Time;
+use crate::model::transaction::{Archived, Delete, Put, Transaction};
+
+use crate::rules::due::next_due;
+use crate::rules::execution;
+
+/// Collects one transition. The records show at every point what they will be after the commit.
+#[derive(Debug, Clone)]
+pub struct Draft {
+    pub records: Records,
+    pub stamp: Stamp,
+    puts: Vec<Put>,
+    deletes: Vec<Delete>,
+    archived: Vec<Archived>,
+    events: Vec<Event>,
+    resting: Option<DecisionReport>,
+    touched: bool,
+}
+
+impl Draft {
+    pub fn new(records: Records, stamp: Stamp) -> Draft {
+        Draft {
+            records,
+            stamp,
+            puts: Vec::new(),
+            deletes: Vec::new(),
+            archived: Vec::new(),
+            events: Vec::new(),
+            resting: None,
+            touched: false,
+        }
+    }
+
+    pub fn now(&self) -> Time {
+        self.stamp.now
+    }
+
+    /// Whether there is anything to commit.
+    pub fn is_empty(&self) -> bool {
+        !self.touched
+    }
+
+    pub fn put(&mut self, put: Put) {
+        self.touched = true;
+        self.puts.push(put);
+    }
+
+    pub fn delete(&mut self, delete: Delete) {
+        self.touched = true;
+        self.deletes.push(delete);
+    }
+
+    pub fn archive(&mut self, archived: Archived) {
+        self.touched = true;
+        self.archived.push(archived);
+    }
+
+    /// Appends to the ledger; the run is the one that the event is about, if it is about one.
+    pub fn event(&mut self, kind: EventKind, run_id: Option<RunId>, data: Value) {
+        self.touched = true;
+        let state = &mut self.records.state;
+        state.counters.events += 1;
+        self.events.push(Event {
+            schema: EventSchema::V1,
+            seq: state.counters.events,
+            id: EventId(self.stamp.mint()),
+            at: self.stamp.now,
+            kind,
+            agent: state.agent.clone(),
+            run_id,
+            data,
+        });
+    }
+
+    /// Enters an execution state, if an edge leads there; the cause goes into the ledger.
+    pub fn enter(
+        &mut self,
+        to: ExecutionState,
+        task_id: Option<MessageId>,
+        cause: &str,
+    ) -> Result<(), Refusal> {
+        let from = self.records.state.execution.state;
+        execution::check(from, to)?;
+        let reason = matches!(
+            to,
+            ExecutionState::Failed | ExecutionState::WaitingResources | ExecutionState::Suspended
+        )
+        .then(|| cause.to_owned());
+        self.records.state.execution = Execution { state: to, since: self.stamp.now, task_id, reason };
+        let run_id = self.records.state.current_run.as_ref().map(|run| run.run_id);
+        self.event(EventKind::StateTransition, run_id, json!({ "from": from, "to": to, "cause": cause }));
+        Ok(())
+    }
+
+    pub fn set_status(&mut self, status: Status) {
+        if self.records.state.status != status {
+            self.touched = true;
+            self.records.state.status = status;
+        }
+    }
+
+    /// Ends a message: out of the inbox, into the archive.
+    pub fn settle_message(&mut self, mut message: Message, settlement: Settlement) {
+        self.delete(Delete::Message(message.key()));
+        let counters = &mut self.records.state.counters;
+        match settlement.status {
+            MessageStatus::Processed => counters.messages_processed += 1,
+            MessageStatus::Dropped => counters.messages_dropped += 1,
+            MessageStatus::Queued
+            | MessageStatus::Dequeued
+            | MessageStatus::Aborted
+            | MessageStatus::Interjected => {}
+        }
+        if settlement.dead_letter {
+            counters.dead += 1;
+        }
+        self.note_dedupe(&message, settlement.status);
+        let mut data = json!({ "message_id": message.id, "kind": message.kind, "status": settlement.status });
+        if let Some(reason) = &settlement.reason {
+            data["reason"] = json!(reason);
+        }
+        self.event(EventKind::MessageSettled, settlement.run_id, data);
+        message.settlement = Some(settlement);
+        let inbox = &mut self.records.inbox;
+        for slot in [&mut inbox.head, &mut inbox.claimed] {
+            if slot.as_ref().is_some_and(|other| other.id == message.id) {
+                *slot = None;
+            }
+        }
+        self.archive(Archived::Message(Box::new(message)));
+    }
+
+    /// Remembers how the message under a `dedupe_key` stands, so that a repeat can be answered.
+    pub fn note_dedupe(&mut self, message: &Message, status: MessageStatus) {
+        let Some(key) = &message.dedupe_key else { return };
+        self.put(Put::Dedupe(Box::new(DedupeEntry {
+            key: key.clone(),
+            message_id: message.id,
+            admitted_at: message.created_at,
+            status,
+            revision: self.records.state.revision + 1,
+            extra: Default::default(),
+        })));
+    }
+
+    /// The decision that the next step would come to if nothing happened before.
+    pub fn rest(&mut self, report: DecisionReport) {
+        self.touched = true;
+        self.resting = Some(report);
+    }
+
+    /// The transaction. Refuses a status that does not go with the execution state: that would be
+    /// a fault of the rules, and a wrong record is worse than a refused step.
+    pub fn finish(mut self) -> Result<Transaction, Refusal> {
+        let state = &mut self.records.state;
+        if !execution::agrees(state.execution.state, state.status) {
+            return Err(Refusal::new(
+                "status_table",
+                format!(
+                    "status `{}` does not go with execution state `{}`",
+                    state.status, state.execution.state
+                ),
+            )
+            .hint("run `dormouse doctor`"));
+        }
+        let base_revision = state.revision;
+        state.revision = base_revision + 1;
+        state.resting = self.resting;
+        self.records.state.next_due_at = next_due(&self.records);
+        Ok(Transaction {
+            agent: self.records.state.agent.clone(),
+            base_revision,
+            state: self.records.state,
+            puts: self.puts,
+            deletes: self.deletes,
+            archived: self.archived,
+            events: self.events,
+        })
+    }
+}

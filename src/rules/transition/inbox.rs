@@ -1,0 +1,318 @@
+//! Taking in what has arrived, reducing what needs no turn, and emitting the scheduler's own ticks.
+
+use serde_json::json;
+
+use crate::model::agent::Status;
+use crate::model::continuation::{Continuation, TriggerKind};
+use crate::model::decision::Tick;
+use crate::model::event::EventKind;
+use crate::model::execution::ExecutionState;
+use crate::model::id::MessageId;
+use crate::model::message::{
+    AdmissionContext, Body, DeliverySurface, Message, MessageKind, MessageStatus, Origin, OriginKind,
+    Priority, Settlement, WakeHint,
+};
+use crate::model::record::Extra;
+use crate::model::records::Staleness;
+use crate::model::refusal::Refusal;
+use crate::model::state::Retry;
+use crate::model::time::Time;
+use crate::model::transaction::{Archived, Delete, Put};
+use crate::model::work::Ticked;
+
+use crate::rules::admission::authority;
+use crate::rules::execution::{is_over, timeout};
+use crate::rules::retry::delay;
+
+use super::draft::Draft;
+
+/// Whether a message is past taking up. `first` is the message that its `dedupe_key` stands for.
+pub fn staleness(message: &Message, first: Option<MessageId>, now: Time) -> Option<Staleness> {
+    if message.expires_at.is_some_and(|limit| now > limit) && message.attempt == 1 {
+        Some(Staleness::Expired)
+    } else if first.is_some_and(|first| first != message.id) {
+        Some(Staleness::Duplicate)
+    } else {
+        None
+    }
+}
+
+/// Takes in what is due before anything is decided: stale messages are dropped, states whose time
+/// is over fail, hints of one scope become one.
+pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
+    for (message, why) in std::mem::take(&mut draft.records.inbox.stale) {
+        let reason = match why {
+            Staleness::Expired => "ttl_expired",
+            Staleness::Duplicate => "duplicate",
+        };
+        admitted(draft, &message);
+        // The key stands for the other message: this one must not take its place.
+        let keyless = Message {
+            dedupe_key: message.dedupe_key.clone().filter(|_| why == Staleness::Expired),
+            ..message
+        };
+        drop_message(draft, keyless, reason);
+    }
+    end_overdue_state(draft)?;
+    coalesce_hints(draft);
+    Ok(())
+}
+
+/// Fails a held run whose state has lasted too long, or whose message is gone. The message itself
+/// stays where it is, at the same attempt.
+fn end_overdue_state(draft: &mut Draft) -> Result<(), Refusal> {
+    let Some(held) = draft.records.state.held.clone() else { return Ok(()) };
+    let state = &draft.records.state;
+    let overdue = timeout(&state.execution, &draft.records.policy.timeouts)
+        .filter(|(limit, _)| is_over(*limit, draft.now()))
+        .map(|(_, reason)| reason);
+    let gone = draft.records.inbox.claimed.is_none().then_some("its message is gone");
+    let Some(reason) = gone.or(overdue) else { return Ok(()) };
+    draft.enter(ExecutionState::Failed, Some(held.message_id), reason)?;
+    draft.records.state.held = None;
+    let attempt = draft.records.inbox.claimed.as_ref().map(|message| message.attempt);
+    let pause = delay(&draft.records.policy.recovery, 1, draft.stamp.chance);
+    draft.records.state.retry = Some(Retry {
+        message_id: held.message_id,
+        attempt,
+        not_before: draft.now().after(pause),
+        reason: reason.to_owned(),
+    });
+    draft.set_status(Status::AwakeIdle);
+    Ok(())
+}
+
+/// The first waiting hint becomes the pending one; others of its scope are counted into it. Hints
+/// of other scopes stay in the inbox for a later step.
+fn coalesce_hints(draft: &mut Draft) {
+    let mut hints = std::mem::take(&mut draft.records.inbox.hints).into_iter();
+    if draft.records.state.pending_wake_hint.is_none() {
+        let Some(first) = hints.next() else { return };
+        draft.delete(Delete::Hint(first.id));
+        draft.records.state.counters.wakes += 1;
+        draft.records.state.pending_wake_hint = Some(first);
+    }
+    for hint in hints {
+        let Some(pending) = &mut draft.records.state.pending_wake_hint else { return };
+        if hint.scope() != pending.scope() || hint.id == pending.id {
+            draft.records.inbox.hints.push(hint);
+            continue;
+        }
+        pending.count += hint.count;
+        let data = json!({ "hint_id": hint.id, "into": pending.id, "scope": pending.scope(), "count": pending.count });
+        // The newest word wins: it is what the agent will find when it looks.
+        pending.body = hint.body.clone().or(pending.body.take());
+        pending.reason = hint.reason.clone().or(pending.reason.take());
+        draft.delete(Delete::Hint(hint.id));
+        draft.event(EventKind::WakeHintCoalesced, None, data);
+    }
+}
+
+/// Records hints that arrived while nothing could wake the agent.
+pub fn ignore_hints(draft: &mut Draft, why: &str) {
+    let pending = draft.records.state.pending_wake_hint.take();
+    for hint in std::mem::take(&mut draft.records.inbox.hints) {
+        draft.delete(Delete::Hint(hint.id));
+        ignore_hint(draft, &hint, why);
+    }
+    if let Some(hint) = pending {
+        ignore_hint(draft, &hint, why);
+    }
+}
+
+fn ignore_hint(draft: &mut Draft, hint: &WakeHint, why: &str) {
+    let data = json!({ "hint_id": hint.id, "scope": hint.scope(), "count": hint.count, "reason": why });
+    draft.event(EventKind::WakeHintIgnored, None, data);
+}
+
+/// The ledger's word that a message came in. The message itself arrived without a transaction.
+pub fn admitted(draft: &mut Draft, message: &Message) {
+    let data = json!({
+        "message_id": message.id,
+        "kind": message.kind,
+        "origin": message.origin.to_string(),
+        "priority": message.priority,
+        "delivery_surface": message.delivery_surface,
+        "admitted_at": message.created_at,
+    });
+    draft.event(EventKind::MessageAdmitted, None, data);
+}
+
+/// Admits a hand-written file under a name and an envelope of its own. The caller removes the file.
+pub fn admit_drop(draft: &mut Draft, message: Message) {
+    draft.note_dedupe(&message, MessageStatus::Queued);
+    draft.put(Put::Message(Box::new(message)));
+}
+
+/// Records a hand-written file that could not be admitted and was moved aside.
+pub fn reject_drop(draft: &mut Draft, file: &str, reason: &str) {
+    draft.event(EventKind::MessageRejected, None, json!({ "file": file, "reason": reason }));
+}
+
+/// Drops a message, with the reason in the ledger.
+pub fn drop_message(draft: &mut Draft, message: Message, reason: &str) {
+    let settlement = Settlement {
+        status: MessageStatus::Dropped,
+        at: draft.now(),
+        reason: Some(reason.to_owned()),
+        run_id: None,
+        dead_letter: false,
+    };
+    draft.settle_message(message, settlement);
+}
+
+/// Takes note of a message that starts no turn. The next turn finds it in its context.
+pub fn reduce(draft: &mut Draft, message: Message, continuation: Option<Continuation>) {
+    admitted(draft, &message);
+    if let Some(continuation) = &continuation {
+        let data = json!({
+            "message_id": message.id,
+            "class": continuation.class,
+            "matched_waiting_reason": continuation.matched_waiting_reason,
+            "waits": "unchanged",
+        });
+        draft.event(EventKind::TriggerIgnored, None, data);
+    }
+    if matches!(draft.records.state.status, Status::Asleep | Status::AwaitingTask) {
+        draft.set_status(Status::AwakeIdle);
+    }
+    draft.records.state.last_continuation = continuation;
+    draft.records.state.counters.messages_reduced += 1;
+    draft.records.state.counters.reduced_since_turn += 1;
+    let settlement = Settlement {
+        status: MessageStatus::Processed,
+        at: draft.now(),
+        reason: Some("reduced".to_owned()),
+        run_id: None,
+        dead_letter: false,
+    };
+    draft.settle_message(message, settlement);
+}
+
+/// Admits the one `system_tick` for a fact that asks for a turn. The next step runs it.
+pub fn emit_tick(draft: &mut Draft, tick: &Tick) {
+    let hint = match tick {
+        Tick::WakeHint { .. } => draft.records.state.pending_wake_hint.take(),
+        Tick::ContinueActive { .. } | Tick::QueuedAvailable { .. } | Tick::SystemWait { .. } => None,
+    };
+    if let Tick::WakeHint { key } = tick {
+        draft.records.state.last_wake_key = Some(key.clone());
+    }
+    if let Some(work_item_id) = tick.work_item_id() {
+        let wakes = draft.records.state.counters.wakes;
+        if let Some(item) = draft.records.works.iter_mut().find(|item| item.id == work_item_id) {
+            item.ticked = Some(Ticked { revision: item.revision, wakes });
+            let item = Box::new(item.clone());
+            draft.put(Put::Work(item));
+        }
+    }
+    if matches!(draft.records.state.status, Status::Asleep | Status::AwaitingTask) {
+        draft.set_status(Status::AwakeIdle);
+    }
+    let message = tick_message(draft, tick, hint);
+    draft.put(Put::Message(Box::new(message)));
+}
+
+fn tick_message(draft: &mut Draft, tick: &Tick, hint: Option<WakeHint>) -> Message {
+    let body = match &hint {
+        Some(hint) => hint.body.clone().unwrap_or(Body::Text { text: String::new() }),
+        None => {
+            let item =
+                tick.work_item_id().and_then(|id| draft.records.works.iter().find(|item| item.id == id));
+            Body::Text { text: item.map(|item| item.objective.clone()).unwrap_or_default() }
+        }
+    };
+    Message {
+        id: MessageId(draft.stamp.mint()),
+        agent: draft.records.state.agent.clone(),
+        kind: MessageKind::SystemTick,
+        priority: Priority::Normal,
+        origin: Origin { kind: OriginKind::System, id: hint.as_ref().map(|hint| hint.source.clone()) },
+        authority_class: authority(OriginKind::System),
+        delivery_surface: DeliverySurface::RuntimeSystem,
+        admission_context: AdmissionContext::RuntimeOwned,
+        trigger_kind: Some(TriggerKind::SystemTick),
+        body,
+        work_item_id: tick.work_item_id(),
+        task_id: None,
+        task_status: None,
+        wait_id: hint.as_ref().and_then(|hint| hint.wait_id),
+        trigger_id: hint.as_ref().and_then(|hint| hint.trigger_id),
+        resource: hint.as_ref().and_then(|hint| hint.resource.clone()),
+        correlation_id: None,
+        causation_id: hint.as_ref().map(|hint| hint.id.to_string()),
+        source_refs: Vec::new(),
+        dedupe_key: None,
+        idempotency_key: Some(tick.key()),
+        expires_at: None,
+        hops: 0,
+        attempt: 1,
+        created_at: draft.now(),
+        continuation: None,
+        failures: Vec::new(),
+        settlement: None,
+        extra: Extra::new(),
+    }
+}
+
+/// Brings a message from the archive back to the queue, as if it had just arrived.
+pub fn requeue(draft: &mut Draft, archived: Message) -> Result<(), Refusal> {
+    let Some(settlement) = archived.settlement.clone() else {
+        return Err(Refusal::new("not_settled", format!("{} is still in the queue", archived.id)));
+    };
+    match settlement.status {
+        MessageStatus::Aborted | MessageStatus::Dropped => {}
+        MessageStatus::Queued | MessageStatus::Dequeued => {
+            return Err(Refusal::new("not_settled", format!("{} has been requeued already", archived.id)));
+        }
+        MessageStatus::Processed | MessageStatus::Interjected => {
+            return Err(Refusal::new(
+                "already_processed",
+                format!("{} was processed: it does not run again", archived.id),
+            )
+            .hint("enqueue it anew if it must"));
+        }
+    }
+    bury(draft, &archived, &settlement, MessageStatus::Queued, "requeued by the operator");
+    let message = Message { attempt: 1, continuation: None, expires_at: None, settlement: None, ..archived };
+    draft.event(EventKind::MessageRequeued, None, json!({ "message_id": message.id }));
+    draft.note_dedupe(&message, MessageStatus::Queued);
+    draft.put(Put::Message(Box::new(message)));
+    Ok(())
+}
+
+/// Drops a dead letter for good.
+pub fn drop_dead_letter(draft: &mut Draft, archived: Message) -> Result<(), Refusal> {
+    match archived.settlement.clone() {
+        Some(settlement) if settlement.dead_letter => {
+            bury(draft, &archived, &settlement, MessageStatus::Dropped, "dropped by the operator");
+            draft.event(
+                EventKind::MessageSettled,
+                None,
+                json!({ "message_id": archived.id, "kind": archived.kind, "status": MessageStatus::Dropped }),
+            );
+            Ok(())
+        }
+        Some(settlement) => Err(Refusal::new(
+            "not_dead",
+            format!("{} is {}: there is nothing to drop", archived.id, settlement.status),
+        )),
+        None => Err(Refusal::new("not_settled", format!("{} is still in the queue", archived.id))),
+    }
+}
+
+/// The archive's newest line about a message is what counts: a dead letter ends by another line.
+fn bury(draft: &mut Draft, archived: &Message, last: &Settlement, status: MessageStatus, reason: &str) {
+    if last.dead_letter {
+        draft.records.state.counters.dead = draft.records.state.counters.dead.saturating_sub(1);
+    }
+    let settlement = Settlement {
+        status,
+        at: draft.now(),
+        reason: Some(reason.to_owned()),
+        run_id: None,
+        dead_letter: false,
+    };
+    let line = Message { settlement: Some(settlement), ..archived.clone() };
+    draft.archive(Archived::Message(Box::new(line)));
+}

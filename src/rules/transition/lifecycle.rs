@@ -1,0 +1,132 @@
+//! `create`, `start` and `stop`: whether the agent may run at all (contract, semantics §14).
+
+use serde_json::json;
+
+use crate::model::agent::Status;
+use crate::model::event::EventKind;
+use crate::model::execution::{Execution, ExecutionState};
+use crate::model::id::AgentName;
+use crate::model::policy::Policy;
+use crate::model::record::Extra;
+use crate::model::records::{Inbox, Lease, Records};
+use crate::model::refusal::Refusal;
+use crate::model::stamp::Stamp;
+use crate::model::state::{Counters, State, Stopping};
+use crate::model::time::Span;
+use crate::model::transaction::Transaction;
+
+use super::draft::Draft;
+use super::inbox::ignore_hints;
+
+/// The first state of a new agent: `booting`, and nothing has happened.
+pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transaction, Refusal> {
+    let state = State {
+        agent: agent.clone(),
+        revision: 0,
+        status: Status::Booting,
+        execution: Execution {
+            state: ExecutionState::Initializing,
+            since: stamp.now,
+            task_id: None,
+            reason: None,
+        },
+        current_run: None,
+        held: None,
+        retry: None,
+        focus: None,
+        sleeping_until: None,
+        pending_wake_hint: None,
+        last_wake_key: None,
+        last_turn: None,
+        last_closure: None,
+        last_continuation: None,
+        runtime_error: None,
+        next_due_at: None,
+        resting: None,
+        counters: Counters::default(),
+        events: Vec::new(),
+        extra: Extra::new(),
+    };
+    let records = Records {
+        policy,
+        state,
+        lease: Lease::Free,
+        inbox: Inbox::default(),
+        works: Vec::new(),
+        waits: Vec::new(),
+        timers: Vec::new(),
+        tasks: Vec::new(),
+    };
+    let mut draft = Draft::new(records, stamp);
+    draft.event(EventKind::AgentCreated, None, json!({ "status": Status::Booting }));
+    draft.finish()
+}
+
+/// Opens the gate. Creates no message, runs no turn: the next step decides.
+pub fn start(draft: &mut Draft) -> Result<(), Refusal> {
+    let state = &draft.records.state;
+    let previous = state.status;
+    match previous {
+        Status::Booting => {}
+        Status::Stopped if state.current_run.is_some() => {
+            return Err(Refusal::new("still_stopping", format!("`{}` is still being stopped", state.agent))
+                .hint("finish it with `dormouse stop`"));
+        }
+        Status::Stopped => {}
+        Status::AwakeIdle | Status::AwakeRunning | Status::AwaitingTask | Status::Asleep => {
+            return Err(Refusal::new(
+                "already_started",
+                format!("`{}` is {previous}: it is started", state.agent),
+            ));
+        }
+    }
+    control(draft, "start", previous, Status::AwakeIdle, None);
+    ignore_hints(draft, "stopped");
+    draft.set_status(Status::AwakeIdle);
+    if draft.records.state.execution.state == ExecutionState::Initializing {
+        draft.enter(ExecutionState::Runnable, None, "start")?;
+    }
+    Ok(())
+}
+
+/// Closes the gate: from here nothing is claimed. Returns whether anything changed.
+///
+/// A live run is marked as stopping; it ends by `turn::finish_stop` once its processes are gone.
+pub fn stop(draft: &mut Draft, grace: Span, requeue: bool, reason: Option<String>) -> Result<bool, Refusal> {
+    let previous = draft.records.state.status;
+    if previous == Status::Stopped {
+        return Ok(false);
+    }
+    control(draft, "stop", previous, Status::Stopped, reason.as_deref());
+    let now = draft.now();
+    if let Some(run) = &mut draft.records.state.current_run {
+        let message_id = run.message_id;
+        run.stopping = Some(Stopping { requested_at: now, kill_at: now.after(grace), requeue, reason });
+        draft.enter(ExecutionState::ShuttingDown, Some(message_id), "stop")?;
+    }
+    draft.set_status(Status::Stopped);
+    draft.records.state.sleeping_until = None;
+    ignore_hints(draft, "stopped");
+    Ok(true)
+}
+
+/// The two events of a control action, with what it affects.
+pub fn control(draft: &mut Draft, action: &str, previous: Status, next: Status, reason: Option<&str>) {
+    let run_id = draft.records.state.current_run.as_ref().map(|run| run.run_id);
+    let mut request = json!({ "action": action });
+    if let Some(reason) = reason {
+        request["reason"] = json!(reason);
+    }
+    draft.event(EventKind::ControlRequestAdmitted, run_id, request);
+    let tasks: Vec<_> = draft.records.tasks.iter().map(|task| task.id).collect();
+    let applied = json!({
+        "action": action,
+        "previous_status": previous,
+        "next_status": next,
+        "boundary": "control",
+        "run_id": run_id,
+        "task_ids": tasks,
+        "workspace": draft.records.policy.workspace.path,
+    });
+    draft.event(EventKind::ControlApplied, run_id, applied);
+}

@@ -1,0 +1,10 @@
+//! What each step and command changes: records and a moment in, one transaction out.
+//!
+//! `status`, `execution`, `current_run`, `sleeping_until` and `pending_wake_hint` change nowhere else.
+
+pub mod draft;
+pub mod inbox;
+pub mod lifecycle;
+pub mod recovery;
+pub mod rest;
+pub mod turn;

@@ -1,0 +1,66 @@
+//! Steps that find nothing to run: the agent rests, and the record says for what.
+
+use serde_json::json;
+
+use crate::model::agent::Status;
+use crate::model::decision::{Decision, DecisionKind, DecisionReport};
+use crate::model::event::EventKind;
+use crate::model::execution::ExecutionState;
+
+use super::draft::Draft;
+
+/// Records a decision that goes on to change something.
+pub fn decided(draft: &mut Draft, report: &DecisionReport) {
+    draft.event(EventKind::SchedulerDecision, report.run_id, json!(report));
+}
+
+/// Records a decision after which the agent rests. The same decision twice is recorded once: a
+/// step that finds everything as the last one left it writes nothing.
+pub fn rest(draft: &mut Draft, decision: &Decision) {
+    if matches!(decision, Decision::TurnInProgress { .. }) {
+        // Another process is at work on these records; they are not this step's to change.
+        return;
+    }
+    let status = resting_status(draft, decision);
+    let report = match decision {
+        // What the next step would find.
+        Decision::Sleep => Decision::StayIdle.report(),
+        other => other.report(),
+    };
+    let unchanged =
+        status == draft.records.state.status && draft.records.state.resting.as_ref() == Some(&report);
+    if unchanged && draft.is_empty() {
+        return;
+    }
+    draft.set_status(status);
+    decided(draft, &decision.report());
+    draft.rest(report);
+}
+
+fn resting_status(draft: &Draft, decision: &Decision) -> Status {
+    let state = &draft.records.state;
+    match decision {
+        Decision::Rest(_) => {
+            let for_task = decision.kind() == DecisionKind::WaitForTask;
+            // Only an execution that is itself `waiting` shows what it waits for.
+            if for_task && state.execution.state == ExecutionState::Waiting {
+                Status::AwaitingTask
+            } else {
+                Status::Asleep
+            }
+        }
+        Decision::Sleep => Status::Asleep,
+        Decision::Stop
+        | Decision::NotStarted
+        | Decision::TurnInProgress { .. }
+        | Decision::StartRecovery { .. }
+        | Decision::RecoveryBackoff { .. }
+        | Decision::Resume { .. }
+        | Decision::WaitForResources { .. }
+        | Decision::StartTurn { .. }
+        | Decision::Reduce { .. }
+        | Decision::EmitTick(_)
+        | Decision::Duplicate(_)
+        | Decision::StayIdle => state.status,
+    }
+}

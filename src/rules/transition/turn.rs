@@ -1,0 +1,496 @@
+//! The life of a run: claimed, settled, or found to have been interrupted.
+
+use serde_json::json;
+
+use crate::model::agent::Status;
+use crate::model::closure::{Closure, ClosureOutcome, WaitingReason};
+use crate::model::continuation::Continuation;
+use crate::model::event::EventKind;
+use crate::model::execution::ExecutionState;
+use crate::model::id::{MessageId, RunId, WaitId};
+use crate::model::message::{Failure, Message, MessageStatus, Settlement};
+use crate::model::policy::OnExhausted;
+use crate::model::record::Extra;
+use crate::model::refusal::Refusal;
+use crate::model::run::{Brief, Exit, Run, Terminal, Usage};
+use crate::model::state::{CurrentRun, Held, LastTurn, Retry};
+use crate::model::time::{Span, Time};
+use crate::model::transaction::{Archived, Delete, Put};
+use crate::model::turn::{Claimant, TurnEnd};
+use crate::model::wait::WaitStatus;
+
+use crate::rules::closure::derive;
+use crate::rules::projection::closure_facts;
+use crate::rules::retry::delay;
+
+use super::draft::Draft;
+use super::inbox::admitted;
+use super::lifecycle::control;
+
+/// How long beyond its timeout a run on another host counts as live; a day if it has no timeout.
+const LEASE_MARGIN: Span = Span::from_secs(60);
+const LEASE_WITHOUT_TIMEOUT: Span = Span::from_secs(24 * 3600);
+
+/// The longest brief that is kept, in bytes.
+const BRIEF_MAX: usize = 4096;
+
+/// A turn that is to run now.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Claimed {
+    pub run: CurrentRun,
+    pub message: Message,
+}
+
+/// How a settlement found the run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settled {
+    pub terminal: Terminal,
+    pub reason: Option<String>,
+    /// Absent where the run was no longer current.
+    pub closure: Option<Closure>,
+}
+
+/// Claims a message for a turn; the wait that it satisfies is over.
+pub fn claim(
+    draft: &mut Draft,
+    message: Message,
+    continuation: Continuation,
+    claimant: Claimant,
+) -> Result<Claimed, Refusal> {
+    let now = draft.now();
+    let held = draft.records.state.held.take();
+    let lease = draft.records.policy.turn.timeout.0.unwrap_or(LEASE_WITHOUT_TIMEOUT);
+    let run = CurrentRun {
+        run_id: RunId(draft.stamp.mint()),
+        message_id: message.id,
+        work_item_id: message.work_item_id,
+        attempt: message.attempt,
+        claimed_at: now,
+        host: claimant.host,
+        boot_id: claimant.boot_id,
+        pid: claimant.pid,
+        lease_expires_at: now.after(lease).after(LEASE_MARGIN),
+        hops: message.hops,
+        continuation: continuation.clone(),
+        deferrals: held.as_ref().map_or(0, |held| held.deferrals),
+        stopping: None,
+    };
+    if held.is_none() && message.attempt == 1 {
+        admitted(draft, &message);
+    }
+    if let Some(wait) = continuation.resolves {
+        end_wait(draft, wait, WaitStatus::Resolved, &message.id.to_string());
+    }
+    draft.records.state.current_run = Some(run.clone());
+    draft.records.state.last_continuation = Some(continuation);
+    to_running(draft, message.id)?;
+    draft.set_status(Status::AwakeRunning);
+    Ok(Claimed { run, message })
+}
+
+/// Every way that leads to `running`.
+fn to_running(draft: &mut Draft, message_id: MessageId) -> Result<(), Refusal> {
+    let task = Some(message_id);
+    match draft.records.state.execution.state {
+        ExecutionState::Completed => {
+            draft.enter(ExecutionState::Runnable, None, "ready for the next message")?;
+            draft.enter(ExecutionState::Scheduled, task, "claimed")?;
+        }
+        ExecutionState::Runnable => draft.enter(ExecutionState::Scheduled, task, "claimed")?,
+        ExecutionState::Suspended => draft.enter(ExecutionState::Resumed, task, "resumed")?,
+        ExecutionState::Initializing
+        | ExecutionState::Scheduled
+        | ExecutionState::Running
+        | ExecutionState::Waiting
+        | ExecutionState::WaitingResources
+        | ExecutionState::Resumed
+        | ExecutionState::Failed
+        | ExecutionState::ShuttingDown
+        | ExecutionState::Recovering => {}
+    }
+    draft.enter(ExecutionState::Running, task, "turn command starts")
+}
+
+/// Ends a wait, if it is still active.
+pub fn end_wait(draft: &mut Draft, id: WaitId, status: WaitStatus, cause: &str) {
+    let Some(at) = draft.records.waits.iter().position(|wait| wait.id == id && wait.is_active()) else {
+        return;
+    };
+    let mut wait = draft.records.waits.remove(at);
+    wait.status = status;
+    wait.ended_at = Some(draft.now());
+    let data =
+        json!({ "wait_id": id, "kind": wait.kind, "from": WaitStatus::Active, "to": status, "cause": cause });
+    draft.event(EventKind::WaitTransition, None, data);
+    draft.delete(Delete::Wait(id));
+    draft.archive(Archived::Wait(Box::new(wait)));
+}
+
+/// Settles a run whose command has ended.
+///
+/// A run that `stop` is ending is aborted. A run that is no longer current has been settled
+/// already: its output is recorded, nothing else.
+pub fn settle(
+    draft: &mut Draft,
+    run_id: RunId,
+    end: TurnEnd,
+    previous: Option<Run>,
+) -> Result<Settled, Refusal> {
+    let current = draft.records.state.current_run.clone().filter(|run| run.run_id == run_id);
+    let Some(run) = current else { return Ok(record_output(draft, run_id, &end, previous)) };
+    if run.stopping.is_some() {
+        let killed = matches!(end.exit, Exit::Signal { signal: 9 });
+        return finish_stop(draft, killed, Some(&end));
+    }
+    let (terminal, reason) = verdict(&end);
+    let brief = brief(&end, terminal);
+    let usage = end.outcome.as_ref().ok().and_then(|outcome| outcome.usage.clone());
+    count_usage(draft, usage.as_ref());
+    note_turn(draft, &run, terminal, reason.clone(), brief.clone(), end.ended_at);
+    if let Exit::NotStarted { error } = &end.exit {
+        draft.records.state.runtime_error = Some(error.clone());
+    }
+    match terminal {
+        Terminal::Completed => complete(draft, &run)?,
+        Terminal::Deferred => defer(draft, &run)?,
+        Terminal::Failed
+        | Terminal::TimedOut
+        | Terminal::Interrupted
+        | Terminal::Aborted
+        | Terminal::Suspended => {
+            fail(draft, &run, terminal, reason.clone().unwrap_or_default())?;
+        }
+    }
+    let closure = close(draft, terminal)?;
+    let mut record = run_record(draft, &run, terminal, &end);
+    record.reason = reason.clone();
+    record.usage = usage;
+    record.brief = brief.clone();
+    record.closure = Some(closure.clone());
+    settled_event(draft, &record);
+    draft.put(Put::Run(Box::new(record)));
+    if let Some(text) = brief {
+        let brief = Brief { run_id, message_id: run.message_id, at: end.ended_at, text, extra: Extra::new() };
+        draft.archive(Archived::Brief(Box::new(brief)));
+    }
+    Ok(Settled { terminal, reason, closure: Some(closure) })
+}
+
+/// Settles a run whose tick is gone. Its processes must be gone too: what is left of them would
+/// otherwise run beside the next attempt.
+pub fn interrupt(draft: &mut Draft, why: &str) -> Result<(), Refusal> {
+    let Some(run) = draft.records.state.current_run.clone() else { return Ok(()) };
+    draft.event(
+        EventKind::RunInterrupted,
+        Some(run.run_id),
+        json!({ "message_id": run.message_id, "attempt": run.attempt, "host": run.host, "reason": why }),
+    );
+    if run.stopping.is_some() {
+        finish_stop(draft, true, None)?;
+        return Ok(());
+    }
+    let now = draft.now();
+    let terminal = Terminal::Interrupted;
+    note_turn(draft, &run, terminal, Some(why.to_owned()), None, now);
+    fail(draft, &run, terminal, why.to_owned())?;
+    let closure = close(draft, terminal)?;
+    let mut record = unseen_run(draft, &run, terminal, now);
+    record.reason = Some(why.to_owned());
+    record.closure = Some(closure);
+    draft.put(Put::Run(Box::new(record)));
+    Ok(())
+}
+
+/// The second half of a stop: the run's processes are gone. `killed`: they did not end by themselves.
+pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Result<Settled, Refusal> {
+    let Some(run) = draft.records.state.current_run.clone() else {
+        return Err(Refusal::new("no_run", "there is no run to stop"));
+    };
+    let requeue = run.stopping.as_ref().is_some_and(|stopping| stopping.requeue);
+    let reason = run.stopping.as_ref().and_then(|stopping| stopping.reason.clone());
+    let reason = Some(reason.map_or_else(|| "stopped".to_owned(), |reason| format!("stopped: {reason}")));
+    let terminal = Terminal::Aborted;
+    let now = draft.now();
+    note_turn(draft, &run, terminal, reason.clone(), None, now);
+    if let Some(message) = claimed_message(draft, run.message_id) {
+        if requeue {
+            draft.event(EventKind::MessageRequeued, Some(run.run_id), json!({ "message_id": message.id }));
+        } else {
+            let status = MessageStatus::Aborted;
+            let settlement = Settlement {
+                status,
+                at: now,
+                reason: reason.clone(),
+                run_id: Some(run.run_id),
+                dead_letter: false,
+            };
+            draft.settle_message(message, settlement);
+        }
+    }
+    draft.event(
+        EventKind::CurrentRunAborted,
+        Some(run.run_id),
+        json!({ "message_id": run.message_id, "killed": killed, "requeued": requeue }),
+    );
+    if draft.records.state.execution.state == ExecutionState::ShuttingDown {
+        if killed {
+            draft.enter(ExecutionState::Failed, None, "shutdown_timeout")?;
+        } else {
+            draft.enter(ExecutionState::Completed, None, "ended within the grace")?;
+        }
+    }
+    draft.records.state.current_run = None;
+    draft.records.state.retry = None;
+    let mut record = match end {
+        Some(end) => run_record(draft, &run, terminal, end),
+        None => unseen_run(draft, &run, terminal, now),
+    };
+    record.reason = reason.clone();
+    draft.put(Put::Run(Box::new(record)));
+    Ok(Settled { terminal, reason, closure: None })
+}
+
+/// How a turn ended, and why if not well.
+fn verdict(end: &TurnEnd) -> (Terminal, Option<String>) {
+    if end.timed_out {
+        return (Terminal::TimedOut, Some("turn.timeout was reached".to_owned()));
+    }
+    if let Some(signal) = end.cancelled_by {
+        return (Terminal::Interrupted, Some(format!("the tick was ended by signal {signal}")));
+    }
+    match (&end.exit, &end.outcome) {
+        (Exit::Code { code: 0 }, Ok(_)) => (Terminal::Completed, None),
+        (Exit::Code { code: 0 }, Err(reason)) => (Terminal::Failed, Some(reason.clone())),
+        (Exit::Code { code: 75 }, _) => {
+            (Terminal::Deferred, Some("the turn asks to come back later".to_owned()))
+        }
+        (exit, _) => {
+            let said = end.last_error_line.as_ref().map(|line| format!(": {line}")).unwrap_or_default();
+            (Terminal::Failed, Some(format!("{exit}{said}")))
+        }
+    }
+}
+
+fn brief(end: &TurnEnd, terminal: Terminal) -> Option<String> {
+    if terminal != Terminal::Completed {
+        return None;
+    }
+    let own = end.outcome.as_ref().ok().and_then(|outcome| outcome.brief.clone());
+    let text = own.or_else(|| end.last_line.clone())?;
+    let mut cut = text.len().min(BRIEF_MAX);
+    while !text.is_char_boundary(cut) {
+        cut -= 1;
+    }
+    Some(text[..cut].to_owned()).filter(|text| !text.trim().is_empty())
+}
+
+fn count_usage(draft: &mut Draft, usage: Option<&Usage>) {
+    let Some(usage) = usage else { return };
+    let counters = &mut draft.records.state.counters;
+    counters.input_tokens = counters.input_tokens.saturating_add(usage.input_tokens.unwrap_or(0));
+    counters.output_tokens = counters.output_tokens.saturating_add(usage.output_tokens.unwrap_or(0));
+    counters.cost_usd += usage.cost_usd.unwrap_or(0.0);
+}
+
+fn note_turn(
+    draft: &mut Draft,
+    run: &CurrentRun,
+    terminal: Terminal,
+    reason: Option<String>,
+    brief: Option<String>,
+    ended_at: Time,
+) {
+    let state = &mut draft.records.state;
+    state.counters.turns += 1;
+    match terminal {
+        Terminal::Completed => {
+            state.runtime_error = None;
+            // A turn that did not complete may not have read them.
+            state.counters.reduced_since_turn = 0;
+        }
+        Terminal::Failed | Terminal::TimedOut | Terminal::Interrupted => state.counters.turns_failed += 1,
+        Terminal::Aborted | Terminal::Suspended | Terminal::Deferred => {}
+    }
+    state.last_turn = Some(LastTurn {
+        run_id: run.run_id,
+        message_id: run.message_id,
+        attempt: run.attempt,
+        terminal,
+        ended_at,
+        brief,
+        reason,
+    });
+}
+
+fn claimed_message(draft: &Draft, id: MessageId) -> Option<Message> {
+    let inbox = &draft.records.inbox;
+    inbox.claimed.iter().chain(&inbox.head).find(|message| message.id == id).cloned()
+}
+
+fn complete(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal> {
+    if let Some(message) = claimed_message(draft, run.message_id) {
+        let settlement = Settlement {
+            status: MessageStatus::Processed,
+            at: draft.now(),
+            reason: None,
+            run_id: Some(run.run_id),
+            dead_letter: false,
+        };
+        draft.settle_message(message, settlement);
+    }
+    draft.records.state.current_run = None;
+    draft.records.state.retry = None;
+    Ok(())
+}
+
+/// Not now: the message stays claimed and its attempt does not count.
+fn defer(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal> {
+    let deferrals = run.deferrals + 1;
+    let pause = delay(&draft.records.policy.recovery, deferrals, draft.stamp.chance);
+    draft.enter(ExecutionState::WaitingResources, Some(run.message_id), "exit status 75")?;
+    draft.records.state.held = Some(Held {
+        message_id: run.message_id,
+        missing: "the turn asked to come back later (exit status 75)".to_owned(),
+        not_before: Some(draft.now().after(pause)),
+        continuation: run.continuation.clone(),
+        deferrals,
+    });
+    draft.records.state.current_run = None;
+    Ok(())
+}
+
+/// Puts the message back as its next attempt, or parks it after the last one.
+fn fail(draft: &mut Draft, run: &CurrentRun, terminal: Terminal, reason: String) -> Result<(), Refusal> {
+    let policy = draft.records.policy.recovery.clone();
+    let now = draft.now();
+    draft.enter(ExecutionState::Failed, Some(run.message_id), &reason)?;
+    let exhausted = run.attempt >= policy.max_attempts;
+    if let Some(mut message) = claimed_message(draft, run.message_id) {
+        let failure =
+            Failure { attempt: run.attempt, run_id: run.run_id, terminal, at: now, reason: reason.clone() };
+        message.failures.push(failure);
+        if exhausted {
+            park(draft, message, run, &reason);
+        } else {
+            message.attempt = run.attempt + 1;
+            message.continuation = Some(run.continuation.clone());
+            draft.put(Put::Message(Box::new(message)));
+        }
+    }
+    let pause = if exhausted { Span::ZERO } else { delay(&policy, run.attempt, draft.stamp.chance) };
+    draft.records.state.retry = Some(Retry {
+        message_id: run.message_id,
+        attempt: (!exhausted).then_some(run.attempt + 1),
+        not_before: now.after(pause),
+        reason,
+    });
+    draft.records.state.current_run = None;
+    if exhausted && policy.on_exhausted == OnExhausted::Stop {
+        let previous = draft.records.state.status;
+        control(draft, "stop", previous, Status::Stopped, Some("recovery.on_exhausted"));
+        draft.set_status(Status::Stopped);
+    }
+    Ok(())
+}
+
+/// A dead letter: it keeps the reason of every attempt and blocks nobody.
+fn park(draft: &mut Draft, message: Message, run: &CurrentRun, reason: &str) {
+    let settlement = Settlement {
+        status: MessageStatus::Aborted,
+        at: draft.now(),
+        reason: Some(format!("gave up after {} attempts: {reason}", run.attempt)),
+        run_id: Some(run.run_id),
+        dead_letter: true,
+    };
+    draft.settle_message(message, settlement);
+}
+
+/// Derives the closure and lets status and execution follow it.
+fn close(draft: &mut Draft, terminal: Terminal) -> Result<Closure, Refusal> {
+    let closure = derive(&closure_facts(&draft.records));
+    draft.records.state.last_closure = Some(closure.clone());
+    let waits_for_task = closure.waiting_reason == Some(WaitingReason::AwaitingTaskResult)
+        && draft.records.tasks.iter().any(|task| !task.status.is_terminal());
+    if terminal == Terminal::Completed {
+        match closure.outcome {
+            ClosureOutcome::Waiting => {
+                let cause = closure.waiting_reason.map_or("waiting_system", WaitingReason::name);
+                draft.enter(ExecutionState::Waiting, None, cause)?;
+                draft.set_status(if waits_for_task { Status::AwaitingTask } else { Status::Asleep });
+            }
+            ClosureOutcome::Completed | ClosureOutcome::Continuable | ClosureOutcome::Failed => {
+                draft.enter(ExecutionState::Completed, None, closure.outcome.name())?;
+                draft.set_status(Status::AwakeIdle);
+            }
+        }
+    } else if draft.records.state.status != Status::Stopped {
+        draft.set_status(Status::AwakeIdle);
+    }
+    Ok(closure)
+}
+
+fn run_record(draft: &Draft, run: &CurrentRun, terminal: Terminal, end: &TurnEnd) -> Run {
+    Run {
+        duration_ms: Some(end.duration_ms),
+        exit: end.exit.clone(),
+        stdout_bytes: Some(end.stdout_bytes),
+        stderr_bytes: Some(end.stderr_bytes),
+        ..unseen_run(draft, run, terminal, end.ended_at)
+    }
+}
+
+/// The record of a run whose end nobody saw.
+fn unseen_run(draft: &Draft, run: &CurrentRun, terminal: Terminal, ended_at: Time) -> Run {
+    Run {
+        id: run.run_id,
+        agent: draft.records.state.agent.clone(),
+        message_id: run.message_id,
+        work_item_id: run.work_item_id,
+        attempt: run.attempt,
+        started_at: run.claimed_at,
+        ended_at,
+        duration_ms: None,
+        terminal,
+        exit: Exit::Unknown,
+        reason: None,
+        brief: None,
+        usage: None,
+        stdout_bytes: None,
+        stderr_bytes: None,
+        continuation: run.continuation.clone(),
+        closure: None,
+        extra: Extra::new(),
+    }
+}
+
+fn settled_event(draft: &mut Draft, record: &Run) {
+    let mut data = json!({
+        "message_id": record.message_id,
+        "attempt": record.attempt,
+        "terminal": record.terminal,
+        "closure": record.closure.as_ref().map(|closure| closure.outcome),
+    });
+    if let Some(reason) = &record.reason {
+        data["reason"] = json!(reason);
+    }
+    draft.event(EventKind::RunSettled, Some(record.id), data);
+}
+
+/// What is left to do for a run that somebody else has settled: add how it ended to its record.
+fn record_output(draft: &mut Draft, run_id: RunId, end: &TurnEnd, previous: Option<Run>) -> Settled {
+    let Some(mut record) = previous else {
+        return Settled { terminal: Terminal::Aborted, reason: None, closure: None };
+    };
+    record.exit = end.exit.clone();
+    record.duration_ms = Some(end.duration_ms);
+    record.stdout_bytes = Some(end.stdout_bytes);
+    record.stderr_bytes = Some(end.stderr_bytes);
+    let settled = Settled { terminal: record.terminal, reason: record.reason.clone(), closure: None };
+    draft.event(
+        EventKind::RunSettled,
+        Some(run_id),
+        json!({ "terminal": record.terminal, "current": false }),
+    );
+    draft.put(Put::Run(Box::new(record)));
+    settled
+}

@@ -1,0 +1,446 @@
+//! One agent's records: read without a lock, changed under one, whole or not at all.
+
+use std::cell::Cell;
+
+use crate::error::{Error, Result};
+use crate::model::agent::Identity;
+use crate::model::id::{AgentName, RunId};
+use crate::model::message::{Message, WakeHint};
+use crate::model::policy::{Durability, Policy};
+use crate::model::state::State;
+use crate::model::task::Task;
+use crate::model::time::Time;
+use crate::model::timer::Timer;
+use crate::model::transaction::{Archived, Delete, Put, Transaction};
+use crate::model::trigger::Trigger;
+use crate::model::turn::TurnEnd;
+use crate::model::wait::Wait;
+use crate::model::work::WorkItem;
+
+use super::files;
+use super::files::Disk;
+use super::journal::{self, Append, Journal, Write};
+use super::layout::{self, AgentDir};
+use super::record::{decode, decode_plain, encode, encode_line, encode_plain_line};
+use super::view::View;
+use super::{Store, config, dedupe, inbox, lock};
+
+/// How many events may ride in `state.json` before they go to the ledger.
+const RIDING_MAX: usize = 64;
+
+/// How often a reader starts over because the records move on under it.
+const READ_ATTEMPTS: u32 = 100;
+
+/// The open records of an agent, but for its inbox.
+#[derive(Debug, Clone)]
+pub struct Open {
+    pub state: State,
+    pub works: Vec<WorkItem>,
+    pub waits: Vec<Wait>,
+    pub timers: Vec<Timer>,
+    pub tasks: Vec<Task>,
+}
+
+/// An agent of an open store.
+#[derive(Debug)]
+pub struct Agent<'s> {
+    store: &'s Store,
+    name: AgentName,
+    dir: AgentDir,
+}
+
+impl<'s> Agent<'s> {
+    pub(super) fn new(store: &'s Store, name: AgentName, dir: AgentDir) -> Agent<'s> {
+        Agent { store, name, dir }
+    }
+
+    pub fn name(&self) -> &AgentName {
+        &self.name
+    }
+
+    pub fn dir(&self) -> &AgentDir {
+        &self.dir
+    }
+
+    pub fn policy(&self) -> Result<Policy> {
+        config::policy(&self.dir.join(layout::POLICY), &self.store.config.defaults)
+    }
+
+    pub fn identity(&self) -> Result<Identity> {
+        let path = self.dir.join(layout::IDENTITY);
+        let Some(bytes) = files::read(&path)? else { return Err(missing(&path)) };
+        decode(&path, &bytes)
+    }
+
+    pub fn triggers(&self) -> Result<Vec<Trigger>> {
+        View::settled(&self.dir).records(layout::TRIGGERS)
+    }
+
+    /// `state.json` as it is, without finishing an interrupted transaction: the one read of a step
+    /// that finds nothing to do.
+    pub fn peek(&self) -> Result<State> {
+        let path = self.dir.join(layout::STATE);
+        let Some(bytes) = files::read(&path)? else { return Err(missing(&path)) };
+        let state: State = decode(&path, &bytes)?;
+        self.check_owner(&state)?;
+        Ok(state)
+    }
+
+    /// Whether nothing has arrived and no transaction was interrupted.
+    pub fn is_quiet(&self) -> Result<bool> {
+        let no_journal = !self.dir.join(layout::JOURNAL).exists();
+        Ok(no_journal && inbox::is_empty(&View::settled(&self.dir))?)
+    }
+
+    /// Reads without a lock whatever `read` takes from one revision: `state.json` first and again
+    /// last, and once more from the start if it has moved on.
+    pub fn consistently<T>(&self, read: impl Fn(&View<'_>, State) -> Result<T>) -> Result<T> {
+        for _ in 0..READ_ATTEMPTS {
+            let before = self.peek()?;
+            let mut view = View::open(&self.dir)?;
+            view.at_revision(before.revision);
+            let revision = before.revision;
+            let state = if view.has_journal() { self.state_in(&view)? } else { before };
+            let found = read(&view, state);
+            if self.peek()?.revision == revision {
+                return found;
+            }
+        }
+        Err(Error::Busy {
+            path: self.dir.join(layout::STATE),
+            holder: "a writer that never rests".to_owned(),
+            waited_ms: 0,
+        })
+    }
+
+    fn state_in(&self, view: &View<'_>) -> Result<State> {
+        let state: State =
+            view.record(layout::STATE)?.ok_or_else(|| missing(&self.dir.join(layout::STATE)))?;
+        self.check_owner(&state)?;
+        Ok(state)
+    }
+
+    fn check_owner(&self, state: &State) -> Result<()> {
+        if state.agent == self.name {
+            return Ok(());
+        }
+        let message =
+            format!("the record of agent `{}` lies in the directory of `{}`", state.agent, self.name);
+        Err(Error::damaged(self.dir.join(layout::STATE), message))
+    }
+
+    /// Reads every open record but the inbox.
+    pub fn open_records(&self, view: &View<'_>, state: State) -> Result<Open> {
+        Ok(Open {
+            state,
+            works: view.records(layout::WORK)?,
+            waits: view.records(layout::WAITS)?,
+            timers: view.records(layout::TIMERS)?,
+            tasks: view.records(layout::TASKS)?,
+        })
+    }
+
+    /// Puts a message into the inbox: one new file, no lock. It is there for good when this returns.
+    pub fn arrive(&self, message: &Message) -> Result<()> {
+        self.put_arrival(&layout::message(message.key()), &encode(message))
+    }
+
+    /// The same for a wake hint.
+    pub fn arrive_hint(&self, hint: &WakeHint) -> Result<()> {
+        self.put_arrival(&layout::hint(hint.id), &encode(hint))
+    }
+
+    fn put_arrival(&self, path: &str, bytes: &[u8]) -> Result<()> {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let temporary = self.dir.join(layout::TMP).join(name);
+        self.store.disk.replace(&temporary, &self.dir.join(path), bytes)
+    }
+
+    /// Puts many messages into the inbox, all of them synced before the first appears.
+    pub fn arrive_all(&self, messages: &[Message]) -> Result<()> {
+        let disk = self.store.disk;
+        let temporary =
+            |message: &Message| self.dir.join(layout::TMP).join(format!("{}.json", message.key()));
+        let staged =
+            messages.iter().try_for_each(|message| disk.stage(&temporary(message), &encode(message)));
+        if let Err(error) = staged {
+            for message in messages {
+                let _ = files::remove(&temporary(message));
+            }
+            return Err(error);
+        }
+        for message in messages {
+            files::rename(&temporary(message), &self.dir.join(layout::message(message.key())))?;
+        }
+        disk.sync_dir(&self.dir.join(layout::INBOX))
+    }
+
+    /// The lease of a run: free, and then held by the caller, or `None`.
+    pub fn lease(&self, now: Time) -> Result<Option<lock::Held>> {
+        lock::try_acquire(&self.dir.join(layout::RUN_LOCK), Some(&self.store.holder(now)))
+    }
+
+    /// Whether somebody holds the lease, without taking it.
+    pub fn is_leased(&self) -> Result<bool> {
+        lock::is_held(&self.dir.join(layout::RUN_LOCK))
+    }
+
+    /// Notes how a turn ended, before that is settled. Survives a kill; after a power cut the
+    /// run counts as interrupted.
+    pub fn note_end(&self, id: RunId, end: &TurnEnd) -> Result<()> {
+        let disk = Disk { durability: Durability::Process };
+        let dir = self.dir.run_dir(id);
+        disk.replace(&dir.join("end.json.new"), &dir.join(layout::END), &encode_plain_line(end))
+    }
+
+    /// How a turn ended that was not settled, if somebody saw it.
+    pub fn noted_end(&self, id: RunId) -> Result<Option<TurnEnd>> {
+        let path = self.dir.run_dir(id).join(layout::END);
+        files::read(&path)?.map(|bytes| decode_plain(&path, 0, &bytes)).transpose()
+    }
+
+    /// Writes a file into a run's directory: material for the turn, not a record.
+    pub fn write_run_file(&self, id: RunId, name: &str, bytes: &[u8]) -> Result<std::path::PathBuf> {
+        let path = self.dir.run_dir(id).join(name);
+        Disk { durability: Durability::Process }.stage(&path, bytes)?;
+        Ok(path)
+    }
+
+    /// Makes the directory of a run.
+    pub fn make_run_dir(&self, id: RunId) -> Result<()> {
+        files::make_dir(&self.dir.run_dir(id))
+    }
+
+    /// Takes the agent's lock, and finishes a transaction that was interrupted.
+    pub fn lock(&self, now: Time) -> Result<Locked<'_>> {
+        let path = self.dir.join(layout::LOCK);
+        let held = lock::acquire(&path, &self.store.holder(now), self.store.opener.patience)?;
+        let locked = Locked { agent: self, revision: Cell::new(None), _held: held };
+        locked.finish_journal()?;
+        Ok(locked)
+    }
+}
+
+fn missing(path: &std::path::Path) -> Error {
+    Error::Damaged {
+        path: path.to_owned(),
+        line: 0,
+        column: 0,
+        message: "missing: every agent has one".to_owned(),
+        hint: Some("bring it back from git or a backup; nothing is made up in its place".to_owned()),
+    }
+}
+
+/// An agent whose lock is held: the only way to change its records.
+#[derive(Debug)]
+pub struct Locked<'a> {
+    agent: &'a Agent<'a>,
+    /// The revision that was read under this lock.
+    revision: Cell<Option<u64>>,
+    _held: lock::Held,
+}
+
+impl Locked<'_> {
+    pub fn view(&self) -> View<'_> {
+        View::settled(&self.agent.dir)
+    }
+
+    /// The current `state.json`.
+    pub fn state(&self) -> Result<State> {
+        let state = self.agent.peek()?;
+        self.revision.set(Some(state.revision));
+        Ok(state)
+    }
+
+    /// Files a long backlog, so that taking from it stays cheap.
+    pub fn file_backlog(&self, scan: &mut inbox::Scan) -> Result<()> {
+        inbox::file_backlog(&self.view(), scan, self.agent.store.disk)
+    }
+
+    /// Removes a hand-written file whose message has been admitted.
+    pub fn remove_drop(&self, name: &std::path::Path) -> Result<()> {
+        files::remove(&self.agent.dir.join(layout::INBOX).join(name))
+    }
+
+    /// Moves a hand-written file aside that can't be admitted, with the reason beside it.
+    pub fn reject_drop(&self, name: &std::path::Path, reason: &str) -> Result<()> {
+        let disk = self.agent.store.disk;
+        let rejected = self.agent.dir.join(layout::INBOX).join(layout::REJECTED);
+        files::make_dir(&rejected)?;
+        let mut note = name.as_os_str().to_owned();
+        note.push(".reason");
+        let note = rejected.join(note);
+        disk.replace(
+            &self.agent.dir.join(layout::TMP).join("reason"),
+            &note,
+            format!("{reason}\n").as_bytes(),
+        )?;
+        files::rename(&self.agent.dir.join(layout::INBOX).join(name), &rejected.join(name))?;
+        disk.sync_dir(&rejected)?;
+        disk.sync_dir(&self.agent.dir.join(layout::INBOX))
+    }
+
+    fn finish_journal(&self) -> Result<()> {
+        let dir = &self.agent.dir;
+        let Some(journal) = Journal::read(dir)? else { return Ok(()) };
+        if journal.counts_at(self.agent.peek()?.revision) {
+            journal.apply(dir, self.agent.store.disk)
+        } else {
+            files::remove(&dir.join(layout::JOURNAL))
+        }
+    }
+
+    /// Commits a transaction, whole or not at all, and returns the state as it now is. One that was
+    /// made from another revision is refused.
+    pub fn commit(&self, transaction: Transaction) -> Result<State> {
+        if self.revision.get() != Some(transaction.base_revision) {
+            return Err(Error::Refused {
+                kind: "stale_revision",
+                message: format!(
+                    "the records of `{}` have moved on from revision {}",
+                    self.agent.name, transaction.base_revision
+                ),
+                hint: Some("try again".to_owned()),
+            });
+        }
+        let mut state = transaction.state.clone();
+        let dir = &self.agent.dir;
+        let disk = self.agent.store.disk;
+        let touches_state_alone =
+            transaction.puts.is_empty() && transaction.deletes.is_empty() && transaction.archived.is_empty();
+        if touches_state_alone && state.events.len() + transaction.events.len() <= RIDING_MAX {
+            state.events.extend(transaction.events);
+            disk.replace(
+                &dir.join(layout::TMP).join(layout::STATE),
+                &dir.join(layout::STATE),
+                &encode(&state),
+            )?;
+        } else {
+            let riding = std::mem::take(&mut state.events);
+            let journal = self.journal(&transaction, &state, riding)?;
+            journal.commit(dir, disk)?;
+            journal.apply(dir, disk)?;
+        }
+        self.revision.set(Some(state.revision));
+        Ok(state)
+    }
+
+    fn journal(
+        &self,
+        transaction: &Transaction,
+        state: &State,
+        riding: Vec<crate::model::event::Event>,
+    ) -> Result<Journal> {
+        let mut writes = Vec::with_capacity(transaction.puts.len() + 1);
+        for put in &transaction.puts {
+            writes.push(self.write(put)?);
+        }
+        // Last, so that whoever reads in between finds the old revision beside what is new.
+        writes.push(write(layout::STATE.to_owned(), encode(state)));
+        let mut deletes = Vec::with_capacity(transaction.deletes.len());
+        for delete in &transaction.deletes {
+            deletes.push(self.delete(*delete)?);
+        }
+        let mut lines: Vec<(String, Vec<u8>)> = Vec::new();
+        let mut add = |path: String, line: Vec<u8>| match lines.iter_mut().find(|(other, _)| *other == path) {
+            Some((_, lines)) => lines.extend_from_slice(&line),
+            None => lines.push((path, line)),
+        };
+        for event in riding.iter().chain(&transaction.events) {
+            add(layout::ledger(event.at), encode_plain_line(event));
+        }
+        for archived in &transaction.archived {
+            let (path, line) = archive_line(archived);
+            add(path, line);
+        }
+        let mut appends = Vec::with_capacity(lines.len());
+        for (path, content) in lines {
+            appends.push(self.append(path, content)?);
+        }
+        Ok(Journal {
+            schema: journal::SCHEMA.to_owned(),
+            base_revision: transaction.base_revision,
+            writes,
+            appends,
+            deletes,
+        })
+    }
+
+    fn write(&self, put: &Put) -> Result<Write> {
+        Ok(match put {
+            Put::Message(message) => {
+                let key = message.key();
+                let place = inbox::find(&self.view(), key)?.unwrap_or_else(|| layout::message(key));
+                write(place, encode(message.as_ref()))
+            }
+            Put::Work(item) => write(layout::work(item.id), encode(item.as_ref())),
+            Put::Run(run) => write(layout::run(run.id), encode(run.as_ref())),
+            Put::Dedupe(entry) => write(dedupe::path(&entry.key, entry.admitted_at), encode(entry.as_ref())),
+        })
+    }
+
+    fn delete(&self, delete: Delete) -> Result<String> {
+        Ok(match delete {
+            Delete::Message(key) => inbox::find(&self.view(), key)?.unwrap_or_else(|| layout::message(key)),
+            Delete::Hint(id) => layout::hint(id),
+            Delete::Wait(id) => layout::wait(id),
+        })
+    }
+
+    /// An append at the end of the file as it is now. A last line without its end (somebody edited
+    /// the file) is ended first, so that no two lines become one.
+    fn append(&self, path: String, content: Vec<u8>) -> Result<Append> {
+        let full = self.agent.dir.join(&path);
+        let (offset, ends_whole) = end_of(&full)?;
+        let mut text = into_text(content);
+        if !ends_whole {
+            text.insert(0, '\n');
+        }
+        Ok(Append { path, offset, content: text })
+    }
+}
+
+/// The length of a file, and whether its last line is whole.
+fn end_of(path: &std::path::Path) -> Result<(u64, bool)> {
+    use crate::error::Context;
+    use std::os::unix::fs::FileExt;
+
+    let file = match std::fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok((0, true)),
+        Err(error) => return Err(error).context("open", path),
+    };
+    let length = file.metadata().context("read", path)?.len();
+    if length == 0 {
+        return Ok((0, true));
+    }
+    let mut last = [0];
+    file.read_exact_at(&mut last, length - 1).context("read", path)?;
+    Ok((length, last == *b"\n"))
+}
+
+fn archive_line(archived: &Archived) -> (String, Vec<u8>) {
+    use crate::model::record::Record;
+    use crate::model::run::Brief;
+
+    match archived {
+        Archived::Message(message) => {
+            let at = message.settlement.as_ref().map_or(message.created_at, |settlement| settlement.at);
+            (layout::archive(at, Message::KIND), encode_line(message.as_ref()))
+        }
+        Archived::Wait(wait) => (
+            layout::archive(wait.ended_at.unwrap_or(wait.created_at), Wait::KIND),
+            encode_line(wait.as_ref()),
+        ),
+        Archived::Brief(brief) => (layout::archive(brief.at, Brief::KIND), encode_line(brief.as_ref())),
+    }
+}
+
+fn write(path: String, content: Vec<u8>) -> Write {
+    Write { path, content: into_text(content) }
+}
+
+/// Encoded JSON is UTF-8; the fallback loses nothing that was ever there.
+fn into_text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}

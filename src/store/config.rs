@@ -1,0 +1,87 @@
+//! `dormouse.toml` and `agent.toml`: read, put over each other, and checked, with line and column of what is wrong.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use toml::Table;
+
+use crate::error::{Error, Result};
+use crate::model::policy::{FORMAT, Policy, StoreConfig};
+
+use super::files;
+
+/// Reads `dormouse.toml`.
+pub fn store_config(path: &Path, bytes: &[u8]) -> Result<StoreConfig> {
+    #[derive(Deserialize)]
+    struct Format {
+        format: u32,
+    }
+    let text = utf8(path, bytes)?;
+    // A newer format may have settings that this version does not know: say that first.
+    if let Ok(Format { format }) = toml::from_str(text)
+        && format != FORMAT
+    {
+        return Err(Error::Newer {
+            path: path.to_owned(),
+            found: format!("format {format}"),
+            known: format!("format {FORMAT}"),
+        });
+    }
+    parse(path, text)
+}
+
+/// Reads `agent.toml` over the defaults of the state directory.
+pub fn policy(path: &Path, defaults: &Table) -> Result<Policy> {
+    let Some(bytes) = files::read(path)? else {
+        return Err(Error::damaged(path, "missing: it says what the agent runs"));
+    };
+    policy_from(path, &bytes, defaults)
+}
+
+/// The same from bytes that are not in place yet; `path` is what errors name.
+pub fn policy_from(path: &Path, bytes: &[u8], defaults: &Table) -> Result<Policy> {
+    let text = utf8(path, bytes)?;
+    // The file alone first: only so do errors name a place in it.
+    let mut policy: Policy = parse(path, text)?;
+    if !defaults.is_empty() {
+        let mut merged = defaults.clone();
+        overlay(&mut merged, parse(path, text)?);
+        policy = merged.try_into().map_err(|error: toml::de::Error| {
+            let config = files::parent(files::parent(files::parent(path))).join(super::layout::CONFIG);
+            Error::damaged(config, format!("[defaults]: {}", error.message()))
+        })?;
+    }
+    policy.check().map_err(|reason| Error::damaged(path, reason))?;
+    Ok(policy)
+}
+
+/// Table by table, key by key: what is over wins.
+fn overlay(under: &mut Table, over: Table) {
+    for (key, value) in over {
+        match (under.get_mut(&key), value) {
+            (Some(toml::Value::Table(under)), toml::Value::Table(over)) => overlay(under, over),
+            (_, value) => {
+                under.insert(key, value);
+            }
+        }
+    }
+}
+
+fn utf8<'a>(path: &Path, bytes: &'a [u8]) -> Result<&'a str> {
+    std::str::from_utf8(bytes).map_err(|_| Error::damaged(path, "not UTF-8"))
+}
+
+fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T> {
+    toml::from_str(text).map_err(|error| {
+        if let Some(line) = super::record::conflict_marker(text.as_bytes()) {
+            let message = "a merge conflict: git left its markers here".to_owned();
+            return Error::Damaged { path: path.to_owned(), line, column: 1, message, hint: None };
+        }
+        let before = error.span().and_then(|span| text.get(..span.start));
+        let line = before.map_or(0, |before| before.matches('\n').count() + 1);
+        let column = before.map_or(0, |before| before.chars().rev().take_while(|c| *c != '\n').count() + 1);
+        let message = error.message().to_owned();
+        Error::Damaged { path: path.to_owned(), line, column, message, hint: None }
+    })
+}

@@ -1,0 +1,144 @@
+//! What is remembered of dedupe keys: a cache beside the records, made again from them where it is missing.
+
+use sha2::{Digest, Sha256};
+
+use crate::error::Result;
+use crate::model::dedupe::DedupeEntry;
+use crate::model::message::{Message, MessageStatus};
+use crate::model::time::{Span, Time};
+
+use super::evidence;
+use super::files;
+use super::inbox;
+use super::layout;
+use super::record::encode;
+use super::view::View;
+
+const DAY: Span = Span::from_secs(24 * 3600);
+
+/// Where the entry of a key lies that was admitted at this time.
+pub fn path(key: &str, admitted_at: Time) -> String {
+    layout::dedupe(admitted_at, &hash(key))
+}
+
+fn hash(key: &str) -> String {
+    Sha256::digest(key.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The message that a key stands for, if one was admitted under it within the window.
+///
+/// `revision` is the agent's: an entry from a later one shows that the records were set back
+/// (by a checkout, say), and then the cache is made anew from the records as they are.
+pub fn find(
+    view: &View<'_>,
+    key: &str,
+    now: Time,
+    window: Span,
+    revision: u64,
+) -> Result<Option<DedupeEntry>> {
+    let dir = view.agent.join(layout::DEDUPE);
+    if !dir.exists() {
+        rebuild(view, now, window)?;
+    }
+    let mut entry = look_up(view, key, now, window)?;
+    if entry.as_ref().is_some_and(|entry| entry.revision > revision) {
+        rebuild(view, now, window)?;
+        entry = look_up(view, key, now, window)?;
+    }
+    Ok(entry)
+}
+
+fn look_up(view: &View<'_>, key: &str, now: Time, window: Span) -> Result<Option<DedupeEntry>> {
+    let hash = hash(key);
+    // From tomorrow on: the clock may have been set back since.
+    let mut day = now.after(DAY);
+    loop {
+        if let Some(entry) = view.record::<DedupeEntry>(&layout::dedupe(day, &hash))?
+            && entry.key == key
+            && now.since(entry.admitted_at) < window
+        {
+            return Ok(Some(entry));
+        }
+        if now.since(day) >= window {
+            return Ok(None);
+        }
+        day = Time::from_millis(day.as_millis() - DAY.as_millis() as i64);
+    }
+}
+
+/// Makes the cache from the inbox and the archive of the window. It appears as a whole.
+fn rebuild(view: &View<'_>, now: Time, window: Span) -> Result<()> {
+    let staged = view.agent.join(layout::TMP).join("dedupe");
+    let in_the_way = view.agent.join(layout::TMP).join("dedupe-old");
+    for leftover in [&staged, &in_the_way] {
+        if leftover.exists() {
+            std::fs::remove_dir_all(leftover).map_err(|source| remove_error(leftover, source))?;
+        }
+    }
+    files::make_dir(&staged)?;
+    let write = |message: &Message, status: MessageStatus| -> Result<()> {
+        let Some(key) = &message.dedupe_key else { return Ok(()) };
+        let relative = path(key, message.created_at);
+        let target = staged.join(relative.trim_start_matches(layout::DEDUPE).trim_start_matches('/'));
+        if target.exists() || now.since(message.created_at) >= window {
+            return Ok(());
+        }
+        let entry = DedupeEntry {
+            key: key.clone(),
+            message_id: message.id,
+            admitted_at: message.created_at,
+            status,
+            revision: 0,
+            extra: Default::default(),
+        };
+        files::make_dir(files::parent(&target))?;
+        std::fs::write(&target, encode(&entry)).map_err(|source| remove_error(&target, source))
+    };
+    let mut failure = None;
+    evidence::archived(view, |message: Message| {
+        let Some(settlement) = &message.settlement else { return true };
+        let duplicate = settlement.reason.as_deref() == Some("duplicate");
+        if !duplicate && let Err(error) = write(&message, settlement.status) {
+            failure = Some(error);
+            return false;
+        }
+        now.since(settlement.at) < window
+    })?;
+    if let Some(error) = failure {
+        return Err(error);
+    }
+    for key in inbox::all(view, &inbox::scan(view)?)? {
+        if let Some(path) = inbox::find(view, key)?
+            && let Some(message) = inbox::read(view, key, &path)?
+        {
+            write(&message, MessageStatus::Queued)?;
+        }
+    }
+    let dir = view.agent.join(layout::DEDUPE);
+    if dir.exists() {
+        files::rename(&dir, &in_the_way)?;
+    }
+    files::rename(&staged, &dir)?;
+    if in_the_way.exists() {
+        std::fs::remove_dir_all(&in_the_way).map_err(|source| remove_error(&in_the_way, source))?;
+    }
+    Ok(())
+}
+
+fn remove_error(path: &std::path::Path, source: std::io::Error) -> crate::error::Error {
+    crate::error::Error::Io { action: "rebuild", path: path.to_owned(), source }
+}
+
+/// Forgets the days that no window reaches any more. Called when a new day begins.
+pub fn forget_old_days(view: &View<'_>, now: Time, window: Span) -> Result<()> {
+    let oldest = Time::from_millis(now.as_millis() - (window.as_millis() + 2 * DAY.as_millis()) as i64).day();
+    let dir = view.agent.join(layout::DEDUPE);
+    for entry in files::entries(&dir)? {
+        let Some(name) = entry.name.to_str() else { continue };
+        if entry.is_dir && name.len() == oldest.len() && name < oldest.as_str() {
+            let old = dir.join(name);
+            std::fs::remove_dir_all(&old).map_err(|source| remove_error(&old, source))?;
+        }
+    }
+    Ok(())
+}

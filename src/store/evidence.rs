@@ -1,0 +1,222 @@
+//! Reading back what was: the ledger, the archive and the runs. No step depends on any of it.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+
+use crate::error::{Context, Result};
+use crate::model::event::Event;
+use crate::model::id::{MessageId, RunId};
+use crate::model::message::Message;
+use crate::model::record::Record;
+use crate::model::run::{Brief, Run};
+use crate::model::state::State;
+use crate::model::time::Time;
+
+use super::files;
+use super::layout;
+use super::record::{decode_at, decode_plain};
+use super::view::View;
+
+/// The months of the ledger, oldest first.
+fn ledger_files(view: &View<'_>) -> Result<Vec<String>> {
+    let entries = files::entries(&view.agent.join(layout::LEDGER))?;
+    let names = entries.into_iter().filter_map(|entry| entry.name.into_string().ok());
+    Ok(names
+        .filter(|name| name.ends_with(".jsonl"))
+        .map(|name| format!("{}/{name}", layout::LEDGER))
+        .collect())
+}
+
+/// The months of the archive that have a file of this kind, newest first.
+fn archive_files(view: &View<'_>, kind: &str) -> Result<Vec<String>> {
+    let entries = files::entries(&view.agent.join(layout::ARCHIVE))?;
+    let months = entries
+        .into_iter()
+        .rev()
+        .filter(|entry| entry.is_dir)
+        .filter_map(|entry| entry.name.into_string().ok());
+    Ok(months
+        .map(|month| format!("{}/{month}/{kind}.jsonl", layout::ARCHIVE))
+        .filter(|path| view.exists(path))
+        .collect())
+}
+
+/// Lines with their numbers from 1. Blank ones are no lines: a merge may leave some.
+fn numbered(bytes: &[u8]) -> impl DoubleEndedIterator<Item = (usize, &[u8])> {
+    let lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
+    lines
+        .into_iter()
+        .enumerate()
+        .map(|(at, line)| (at + 1, line))
+        .filter(|(_, line)| !line.trim_ascii().is_empty())
+}
+
+/// Every event that `each` asks for, oldest first: the ledger, then what still rides in `state.json`.
+/// `since` skips the months before it without opening them.
+pub fn events(
+    view: &View<'_>,
+    state: &State,
+    since: Option<Time>,
+    mut each: impl FnMut(Event) -> Result<()>,
+) -> Result<()> {
+    let first_month = since.map(|since| format!("{}/{}.jsonl", layout::LEDGER, since.month()));
+    for path in ledger_files(view)? {
+        if first_month.as_ref().is_some_and(|first| path < *first) {
+            continue;
+        }
+        let bytes = view.lines(&path)?;
+        for (number, line) in numbered(&bytes) {
+            each(decode_plain(&view.agent.join(&path), number, line)?)?;
+        }
+    }
+    state.events.iter().try_for_each(|event| each(event.clone()))
+}
+
+/// The last events that satisfy `wanted`, newest first, at most `count`.
+pub fn last_events(
+    view: &View<'_>,
+    state: &State,
+    count: usize,
+    wanted: impl Fn(&Event) -> bool,
+) -> Result<Vec<Event>> {
+    let mut found: Vec<Event> =
+        state.events.iter().rev().filter(|event| wanted(event)).take(count).cloned().collect();
+    for path in ledger_files(view)?.into_iter().rev() {
+        if found.len() >= count {
+            break;
+        }
+        let bytes = view.lines(&path)?;
+        for (number, line) in numbered(&bytes).rev() {
+            let event: Event = decode_plain(&view.agent.join(&path), number, line)?;
+            if wanted(&event) {
+                found.push(event);
+                if found.len() >= count {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The records of one kind in the archive, newest first, until `each` says stop (`false`).
+pub fn archived<T: Record>(view: &View<'_>, mut each: impl FnMut(T) -> bool) -> Result<()> {
+    for path in archive_files(view, T::KIND)? {
+        let bytes = view.lines(&path)?;
+        for (number, line) in numbered(&bytes).rev() {
+            if !each(decode_at(&view.agent.join(&path), number, line)?) {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The archive's last word about a message. Months before it came to be are not looked at.
+pub fn archived_message(view: &View<'_>, id: MessageId) -> Result<Option<Message>> {
+    let needle = id.to_string();
+    let (born, _) = id.0.get_timestamp().map_or((0, 0), |at| at.to_unix());
+    let born = Time::from_millis(i64::try_from(born).unwrap_or(0).saturating_mul(1000)).month();
+    for path in archive_files(view, Message::KIND)? {
+        if path.split('/').nth(1).is_some_and(|month| month < born.as_str()) {
+            break;
+        }
+        let bytes = view.lines(&path)?;
+        for (number, line) in numbered(&bytes).rev() {
+            // A look at the text spares most lines the parsing.
+            if !contains(line, needle.as_bytes()) {
+                continue;
+            }
+            let message: Message = decode_at(&view.agent.join(&path), number, line)?;
+            if message.id == id {
+                return Ok(Some(message));
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn contains(line: &[u8], needle: &[u8]) -> bool {
+    line.windows(needle.len()).any(|window| window == needle)
+}
+
+/// How much of an archive's end is read for the last briefs and reduced messages.
+const TAIL: u64 = 256 * 1024;
+
+/// The newest records of this month's and last month's archive, at most `count` that satisfy `wanted`,
+/// newest first. Reads a bounded tail: what a turn is told of the past must not cost more with every turn.
+pub fn recent<T: Record>(
+    view: &View<'_>,
+    now: Time,
+    count: usize,
+    wanted: impl Fn(&T) -> bool,
+) -> Result<Vec<T>> {
+    let mut found = Vec::new();
+    let month_ago = Time::from_millis(now.as_millis() - 28 * 24 * 3600 * 1000);
+    let mut paths = vec![layout::archive(now, T::KIND), layout::archive(month_ago, T::KIND)];
+    paths.dedup();
+    for path in paths {
+        let full = view.agent.join(&path);
+        let tail = tail(&full)?;
+        for line in tail.split(|byte| *byte == b'\n').rev().filter(|line| !line.trim_ascii().is_empty()) {
+            if found.len() >= count {
+                return Ok(found);
+            }
+            let record: T = decode_at(&full, 0, line)?;
+            if wanted(&record) {
+                found.push(record);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The last whole lines of a file, at most [`TAIL`] bytes.
+fn tail(path: &Path) -> Result<Vec<u8>> {
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error).context("open", path),
+    };
+    let length = file.metadata().context("read", path)?.len();
+    let from = length.saturating_sub(TAIL);
+    file.seek(SeekFrom::Start(from)).context("read", path)?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).context("read", path)?;
+    if from > 0 {
+        // The first line is cut: leave it out.
+        let whole = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
+        bytes.drain(..whole);
+    }
+    Ok(bytes)
+}
+
+/// The ids of the runs that have a directory, newest first.
+pub fn run_ids(view: &View<'_>) -> Result<Vec<RunId>> {
+    let mut ids = Vec::new();
+    files::each_entry(&view.agent.join(layout::RUNS), |name, is_dir| {
+        if is_dir {
+            ids.extend(std::str::from_utf8(name).ok().and_then(|name| name.parse::<RunId>().ok()));
+        }
+        true
+    })?;
+    ids.sort_unstable_by(|one, other| other.cmp(one));
+    Ok(ids)
+}
+
+/// The record of a settled run; `None` for a live one and for one that was swept away.
+pub fn run(view: &View<'_>, id: RunId) -> Result<Option<Run>> {
+    view.record(&layout::run(id))
+}
+
+/// The last briefs, newest first.
+pub fn briefs(view: &View<'_>, count: usize) -> Result<Vec<Brief>> {
+    let mut briefs = Vec::new();
+    archived(view, |brief: Brief| {
+        briefs.push(brief);
+        briefs.len() < count
+    })?;
+    briefs.truncate(count);
+    Ok(briefs)
+}

@@ -1,0 +1,214 @@
+//! Files, as the store needs them: whole, durable, and never through a symbolic link.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Dir, FileType, Mode, OFlags};
+
+use crate::error::{Context, Error, Result};
+use crate::model::policy::Durability;
+
+const NOFOLLOW: i32 = OFlags::NOFOLLOW.bits() as i32;
+
+/// The content of a file; `None` if there is none. A symbolic link is refused.
+pub fn read(path: &Path) -> Result<Option<Vec<u8>>> {
+    let mut file = match OpenOptions::new().read(true).custom_flags(NOFOLLOW).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(refuse_link(error, "open", path)),
+    };
+    // Records are small: most fit the first read, and the second finds the end.
+    let mut bytes = Vec::with_capacity(4096);
+    file.read_to_end(&mut bytes).context("read", path)?;
+    Ok(Some(bytes))
+}
+
+fn refuse_link(error: io::Error, action: &'static str, path: &Path) -> Error {
+    let is_link = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_symlink());
+    if is_link {
+        Error::Damaged {
+            path: path.to_owned(),
+            line: 0,
+            column: 0,
+            message: "a symbolic link: records and their directories are never followed elsewhere".to_owned(),
+            hint: Some("put the real file or directory in its place".to_owned()),
+        }
+    } else {
+        Error::Io { action, path: path.to_owned(), source: error }
+    }
+}
+
+/// One entry of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    pub name: OsString,
+    pub is_dir: bool,
+}
+
+/// Calls `each` with every entry but `.` and `..`, in no order, until it says stop (`false`). A
+/// directory that is not there has none: git does not keep empty ones.
+pub fn each_entry(path: &Path, mut each: impl FnMut(&[u8], bool) -> bool) -> Result<()> {
+    let Some(dir) = open_dir(path)? else { return Ok(()) };
+    for entry in Dir::read_from(&dir).context("read directory", path)? {
+        let entry = entry.context("read directory", path)?;
+        let name = entry.file_name().to_bytes();
+        if matches!(name, b"." | b"..") {
+            continue;
+        }
+        let is_dir = match entry.file_type() {
+            FileType::Directory => true,
+            FileType::Unknown => path.join(OsString::from_vec(name.to_vec())).is_dir(),
+            _ => false,
+        };
+        if !each(name, is_dir) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Every entry, sorted by name.
+pub fn entries(path: &Path) -> Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    each_entry(path, |name, is_dir| {
+        entries.push(Entry { name: OsString::from_vec(name.to_vec()), is_dir });
+        true
+    })?;
+    entries.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(entries)
+}
+
+/// A directory, for reading or syncing; `None` if there is none. A symbolic link is refused.
+pub fn open_dir(path: &Path) -> Result<Option<File>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(dir) => Ok(Some(File::from(dir))),
+        Err(rustix::io::Errno::NOENT) => Ok(None),
+        Err(errno) => Err(refuse_link(errno.into(), "open directory", path)),
+    }
+}
+
+/// Makes a directory and those above it, for the owner alone.
+pub fn make_dir(path: &Path) -> Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path).context("make directory", path)
+}
+
+/// Makes what the last step of a durable write leaves undone if it fails half-way: nothing.
+struct Unfinished<'a>(Option<&'a Path>);
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if let Some(path) = self.0 {
+            // The error that got us here is the one worth telling.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// How writes reach the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Disk {
+    pub durability: Durability,
+}
+
+impl Disk {
+    fn syncs(self) -> bool {
+        self.durability == Durability::Full
+    }
+
+    /// Makes a file's content durable.
+    pub fn sync_file(self, file: &File, path: &Path) -> Result<()> {
+        if self.syncs() { file.sync_all().context("sync", path) } else { Ok(()) }
+    }
+
+    /// Makes the names in a directory durable.
+    pub fn sync_dir(self, path: &Path) -> Result<()> {
+        if !self.syncs() {
+            return Ok(());
+        }
+        match open_dir(path)? {
+            Some(dir) => dir.sync_all().context("sync directory", path),
+            None => Ok(()),
+        }
+    }
+
+    /// A new file at `temporary` with this content, durable; on any failure it is gone again.
+    pub fn stage(self, temporary: &Path, bytes: &[u8]) -> Result<()> {
+        let mut unfinished = Unfinished(Some(temporary));
+        let file = self.stage_unsynced(temporary, bytes)?;
+        self.sync_file(&file, temporary)?;
+        unfinished.0 = None;
+        Ok(())
+    }
+
+    /// The same, except that the caller syncs the file that it gets.
+    pub fn stage_unsynced(self, temporary: &Path, bytes: &[u8]) -> Result<File> {
+        let open = || {
+            OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .custom_flags(NOFOLLOW)
+                .open(temporary)
+        };
+        let mut file = match open() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // A clone has no tmp/: make it and try once more.
+                if let Some(parent) = temporary.parent() {
+                    make_dir(parent)?;
+                }
+                open()
+            }
+            opened => opened,
+        }
+        .map_err(|error| refuse_link(error, "create", temporary))?;
+        let mut unfinished = Unfinished(Some(temporary));
+        file.write_all(bytes).context("write", temporary)?;
+        unfinished.0 = None;
+        Ok(file)
+    }
+
+    /// Puts a file in place as a whole: stage, rename, sync the directory. A reader finds the old
+    /// content or the new, and so does whoever comes after a power cut.
+    pub fn replace(self, temporary: &Path, target: &Path, bytes: &[u8]) -> Result<()> {
+        self.stage(temporary, bytes)?;
+        let mut unfinished = Unfinished(Some(temporary));
+        rename(temporary, target)?;
+        unfinished.0 = None;
+        self.sync_dir(parent(target))
+    }
+}
+
+/// Renames, making the directory of the target if a clone lacks it.
+pub fn rename(from: &Path, to: &Path) -> Result<()> {
+    match fs::rename(from, to) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !parent(to).exists() => {
+            make_dir(parent(to))?;
+            fs::rename(from, to).context("rename to", to)
+        }
+        renamed => renamed.context("rename to", to),
+    }
+}
+
+/// Removes a file. One that is not there is removed already.
+pub fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed.context("remove", path),
+    }
+}
+
+/// The directory that a path is in; a path without one is in the working directory.
+pub fn parent(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("."))
+}
+
+/// Joins a name from `each_entry`.
+pub fn child(dir: &Path, name: &[u8]) -> PathBuf {
+    dir.join(OsString::from_vec(name.to_vec()))
+}

@@ -1,0 +1,188 @@
+//! The journal: a transaction over several files happens whole or not at all.
+//!
+//! Invariants, and the order of writes that follows from them:
+//!
+//! 1. Once `journal.json` is durable the transaction **must** become visible, so every file it
+//!    names **must** be durable before the journal goes away.
+//! 2. Applying a journal twice **must** be the same as applying it once: contents are whole,
+//!    appends have a recorded offset, deletes don't mind what is gone.
+//! 3. A journal **must not** be applied over later transactions: it holds while `state.json` is at
+//!    its base revision or the one after, and is void from then on.
+//! 4. Reading goes the other way round: `journal.json` first, then the files, whose contents in
+//!    the journal count.
+
+use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::OFlags;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Context, Error, Result};
+
+use super::files::{self, Disk};
+use super::layout::{self, AgentDir};
+use super::record::decode_plain;
+
+/// A file of the transaction, in its new wording.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Write {
+    pub path: String,
+    pub content: String,
+}
+
+/// Lines that go to the end of a file, which was `offset` bytes long.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Append {
+    pub path: String,
+    pub offset: u64,
+    pub content: String,
+}
+
+/// `journal.json`: paths are relative to the agent's directory.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Journal {
+    pub schema: String,
+    pub base_revision: u64,
+    pub writes: Vec<Write>,
+    pub appends: Vec<Append>,
+    pub deletes: Vec<String>,
+}
+
+pub const SCHEMA: &str = "dormouse/journal/1";
+
+impl Journal {
+    /// The journal of an interrupted transaction, if there is one.
+    pub fn read(agent: &AgentDir) -> Result<Option<Journal>> {
+        let path = agent.join(layout::JOURNAL);
+        let Some(bytes) = files::read(&path)? else { return Ok(None) };
+        let journal: Journal = decode_plain(&path, 0, &bytes)?;
+        if journal.schema != SCHEMA {
+            return Err(Error::Newer { path, found: journal.schema, known: SCHEMA.to_owned() });
+        }
+        journal.check_paths(&path)?;
+        Ok(Some(journal))
+    }
+
+    /// Nothing that a journal says may lead out of the agent's directory.
+    fn check_paths(&self, journal: &Path) -> Result<()> {
+        let writes = self.writes.iter().map(|write| &write.path);
+        let mut paths = writes.chain(self.appends.iter().map(|append| &append.path)).chain(&self.deletes);
+        let inside =
+            |path: &String| Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
+        match paths.find(|path| path.is_empty() || !inside(path)) {
+            None => Ok(()),
+            Some(path) => {
+                Err(Error::damaged(journal, format!("`{path}` is not a path inside the agent's directory")))
+            }
+        }
+    }
+
+    /// Whether it still counts beside a `state.json` of this revision.
+    pub fn counts_at(&self, revision: u64) -> bool {
+        revision == self.base_revision || revision == self.base_revision + 1
+    }
+
+    /// The new content of a file: `Some(None)` if the transaction deletes it.
+    pub fn content(&self, path: &str) -> Option<Option<&str>> {
+        if self.deletes.iter().any(|delete| delete == path) {
+            return Some(None);
+        }
+        self.writes.iter().find(|write| write.path == path).map(|write| Some(write.content.as_str()))
+    }
+
+    /// Makes the transaction durable: from here on it has happened.
+    pub fn commit(&self, agent: &AgentDir, disk: Disk) -> Result<()> {
+        let mut bytes = serde_json::to_vec(self).unwrap_or_default();
+        bytes.push(b'\n');
+        disk.replace(&agent.join(layout::TMP).join(layout::JOURNAL), &agent.join(layout::JOURNAL), &bytes)
+    }
+
+    /// Carries it out, as often as it takes, and removes it.
+    pub fn apply(&self, agent: &AgentDir, disk: Disk) -> Result<()> {
+        let mut touched = BTreeSet::new();
+        self.apply_writes(agent, disk, &mut touched)?;
+        for append in &self.appends {
+            apply_append(agent, disk, append, &mut touched)?;
+        }
+        for delete in &self.deletes {
+            let path = agent.join(delete);
+            files::remove(&path)?;
+            touched.insert(files::parent(&path).to_owned());
+        }
+        for dir in &touched {
+            disk.sync_dir(dir)?;
+        }
+        files::remove(&agent.join(layout::JOURNAL))?;
+        self.remove_empty_segments(agent);
+        Ok(())
+    }
+
+    /// All files are written before the first is synced, and all are synced before the first is
+    /// renamed: one flush of the file system's own journal then serves for most of them.
+    fn apply_writes(&self, agent: &AgentDir, disk: Disk, touched: &mut BTreeSet<PathBuf>) -> Result<()> {
+        let staged_name = |at: usize| agent.join(layout::TMP).join(format!("apply-{at}"));
+        let mut staged = Vec::with_capacity(self.writes.len());
+        for (at, write) in self.writes.iter().enumerate() {
+            let name = staged_name(at);
+            staged.push((disk.stage_unsynced(&name, write.content.as_bytes())?, name));
+        }
+        for (file, name) in &staged {
+            disk.sync_file(file, name)?;
+        }
+        for (write, (_, name)) in self.writes.iter().zip(&staged) {
+            let target = agent.join(&write.path);
+            note_new_dirs(&target, touched);
+            files::rename(name, &target)?;
+        }
+        Ok(())
+    }
+
+    /// A directory of the inbox that has given its last message is of no more use. One that is
+    /// not empty stays by itself.
+    fn remove_empty_segments(&self, agent: &AgentDir) {
+        for delete in &self.deletes {
+            if Path::new(delete).components().count() == 3 && delete.starts_with(layout::INBOX) {
+                let _ = std::fs::remove_dir(files::parent(&agent.join(delete)));
+            }
+        }
+    }
+}
+
+/// The directory of a new name must be synced, and so must the one above where it is new itself.
+fn note_new_dirs(target: &Path, touched: &mut BTreeSet<PathBuf>) {
+    let mut dir = files::parent(target);
+    touched.insert(dir.to_owned());
+    while !dir.exists() {
+        dir = files::parent(dir);
+        touched.insert(dir.to_owned());
+    }
+}
+
+fn apply_append(
+    agent: &AgentDir,
+    disk: Disk,
+    append: &Append,
+    touched: &mut BTreeSet<PathBuf>,
+) -> Result<()> {
+    let path = agent.join(&append.path);
+    let options = || {
+        let mut options = OpenOptions::new();
+        options.write(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits() as i32);
+        options
+    };
+    let file = if append.offset == 0 {
+        note_new_dirs(&path, touched);
+        files::make_dir(files::parent(&path))?;
+        options().create(true).truncate(false).open(&path)
+    } else {
+        options().open(&path)
+    }
+    .context("open", &path)?;
+    file.write_all_at(append.content.as_bytes(), append.offset).context("append to", &path)?;
+    // What a torn earlier attempt may have left behind goes.
+    file.set_len(append.offset + append.content.len() as u64).context("append to", &path)?;
+    disk.sync_file(&file, &path)
+}

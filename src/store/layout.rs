@@ -1,0 +1,107 @@
+//! Where everything is: every path of the state directory is made here (contract, store §1).
+
+use std::path::{Path, PathBuf};
+
+use crate::model::id::{AgentName, MessageId, RunId, WaitId, WorkId};
+use crate::model::message::InboxKey;
+use crate::model::time::Time;
+
+/// The name of a state directory.
+pub const STATE_DIR: &str = ".dormouse";
+/// What makes a directory a state directory.
+pub const CONFIG: &str = "dormouse.toml";
+pub const AGENTS: &str = "agents";
+pub const HOOKS: &str = "hooks";
+
+pub const STATE: &str = "state.json";
+pub const IDENTITY: &str = "identity.json";
+pub const POLICY: &str = "agent.toml";
+pub const JOURNAL: &str = "journal.json";
+pub const LOCK: &str = "lock";
+pub const RUN_LOCK: &str = "run.lock";
+pub const INBOX: &str = "inbox";
+pub const REJECTED: &str = "rejected";
+pub const WORK: &str = "work";
+pub const WAITS: &str = "waits";
+pub const TIMERS: &str = "timers";
+pub const TASKS: &str = "tasks";
+pub const TRIGGERS: &str = "triggers";
+pub const RUNS: &str = "runs";
+pub const LEDGER: &str = "ledger";
+pub const ARCHIVE: &str = "archive";
+pub const TMP: &str = "tmp";
+/// In a run's directory.
+pub const CONTEXT: &str = "context.json";
+pub const PROMPT: &str = "prompt.txt";
+pub const OUTCOME: &str = "outcome.json";
+pub const END: &str = "end.json";
+pub const LEADER: &str = "leader";
+pub const STDOUT: &str = "stdout.log";
+pub const STDERR: &str = "stderr.log";
+pub const DEDUPE: &str = "cache/dedupe";
+
+/// What `create` makes. A clone may lack the empty ones; whoever needs one makes it again.
+pub const AGENT_DIRS: &[&str] =
+    &[INBOX, WORK, WAITS, TIMERS, TASKS, TRIGGERS, RUNS, LEDGER, ARCHIVE, HOOKS, TMP, "cache"];
+
+/// The directory of one agent. Paths inside it are relative, so that a journal can name them.
+#[derive(Debug, Clone)]
+pub struct AgentDir {
+    path: PathBuf,
+}
+
+impl AgentDir {
+    pub fn new(root: &Path, agent: &AgentName) -> AgentDir {
+        AgentDir { path: root.join(AGENTS).join(agent.as_str()) }
+    }
+
+    /// A directory that is being made, under whatever name.
+    pub fn at(path: PathBuf) -> AgentDir {
+        AgentDir { path }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn join(&self, relative: impl AsRef<Path>) -> PathBuf {
+        self.path.join(relative)
+    }
+
+    pub fn run_dir(&self, id: RunId) -> PathBuf {
+        self.path.join(RUNS).join(id.to_string())
+    }
+}
+
+pub fn message(key: InboxKey) -> String {
+    format!("{INBOX}/{key}.json")
+}
+
+pub fn hint(id: MessageId) -> String {
+    format!("{INBOX}/w-{id}.json")
+}
+
+pub fn work(id: WorkId) -> String {
+    format!("{WORK}/{id}.json")
+}
+
+pub fn wait(id: WaitId) -> String {
+    format!("{WAITS}/{id}.json")
+}
+
+pub fn run(id: RunId) -> String {
+    format!("{RUNS}/{id}/run.json")
+}
+
+pub fn ledger(at: Time) -> String {
+    format!("{LEDGER}/{}.jsonl", at.month())
+}
+
+pub fn archive(at: Time, kind: &str) -> String {
+    format!("{ARCHIVE}/{}/{kind}.jsonl", at.month())
+}
+
+/// One file per key, under the day it was admitted, so that old days go as a whole. `hash`: of the key.
+pub fn dedupe(admitted_at: Time, hash: &str) -> String {
+    format!("{DEDUPE}/{}/{hash}.json", admitted_at.day())
+}

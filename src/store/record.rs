@@ -1,0 +1,123 @@
+//! The codec: a record to its bytes and back, with its schema and the fields that this version does not know.
+
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+use crate::model::record::Record;
+
+#[derive(Serialize)]
+struct Stamped<'a, T> {
+    schema: String,
+    #[serde(flatten)]
+    record: &'a T,
+}
+
+/// A record file: two spaces, keys in declaration order, a newline at the end. The same record is
+/// always the same bytes.
+pub fn encode<T: Record>(record: &T) -> Vec<u8> {
+    let mut bytes = json_bytes(serde_json::to_vec_pretty(&Stamped { schema: T::schema(), record }));
+    bytes.push(b'\n');
+    bytes
+}
+
+/// One line of an archive.
+pub fn encode_line<T: Record>(record: &T) -> Vec<u8> {
+    encode_plain_line(&Stamped { schema: T::schema(), record })
+}
+
+/// One line of something that carries its own schema.
+pub fn encode_plain_line<T: Serialize>(value: &T) -> Vec<u8> {
+    let mut bytes = json_bytes(serde_json::to_vec(value));
+    bytes.push(b'\n');
+    bytes
+}
+
+/// Records hold nothing that JSON can't say (string keys, no foreign maps), so this does not fail.
+fn json_bytes(encoded: serde_json::Result<Vec<u8>>) -> Vec<u8> {
+    encoded.unwrap_or_default()
+}
+
+/// Reads a record. Errors name the path, and line and column where there is one; a record of a
+/// newer schema is refused as such, whatever is in it.
+pub fn decode<T: Record>(path: &Path, bytes: &[u8]) -> Result<T> {
+    decode_at(path, 0, bytes)
+}
+
+/// Reads a record from line `line` of a file, counted from 1; 0 for a file that is one record.
+pub fn decode_at<T: Record>(path: &Path, line: usize, bytes: &[u8]) -> Result<T> {
+    let mut record: T = match serde_json::from_slice(bytes) {
+        Ok(record) => record,
+        Err(error) => {
+            return Err(schema_error::<T>(path, bytes).unwrap_or_else(|| damaged(path, line, bytes, &error)));
+        }
+    };
+    match record.extra_mut().shift_remove("schema") {
+        Some(Value::String(schema)) if schema == T::schema() => {}
+        Some(Value::String(schema)) => return Err(wrong_schema::<T>(path, &schema)),
+        _ => return Err(Error::damaged(path, format!("no `schema`: expected \"{}\"", T::schema()))),
+    }
+    record.check().map_err(|reason| Error::damaged(path, reason))?;
+    Ok(record)
+}
+
+/// Reads JSON that is not a record of ours alone.
+pub fn decode_plain<T: DeserializeOwned>(path: &Path, line: usize, bytes: &[u8]) -> Result<T> {
+    serde_json::from_slice(bytes).map_err(|error| damaged(path, line, bytes, &error))
+}
+
+/// If the bytes are JSON with another schema than this type's, that is the error worth telling.
+fn schema_error<T: Record>(path: &Path, bytes: &[u8]) -> Option<Error> {
+    #[derive(Deserialize)]
+    struct Schema {
+        schema: String,
+    }
+    let Schema { schema } = serde_json::from_slice(bytes).ok()?;
+    (schema != T::schema()).then(|| wrong_schema::<T>(path, &schema))
+}
+
+fn wrong_schema<T: Record>(path: &Path, found: &str) -> Error {
+    let version =
+        found.strip_prefix(&format!("dormouse/{}/", T::KIND)).and_then(|version| version.parse::<u32>().ok());
+    match version {
+        Some(version) if version > T::VERSION => {
+            Error::Newer { path: path.to_owned(), found: found.to_owned(), known: T::schema() }
+        }
+        _ => Error::damaged(path, format!("schema is \"{found}\": expected \"{}\"", T::schema())),
+    }
+}
+
+fn damaged(path: &Path, line: usize, bytes: &[u8], error: &serde_json::Error) -> Error {
+    if let Some(marker) = conflict_marker(bytes) {
+        return Error::Damaged {
+            path: path.to_owned(),
+            line: marker,
+            column: 1,
+            message: "a merge conflict: git left its markers here".to_owned(),
+            hint: Some(
+                "one clone ticks an agent at a time; take one side whole (git checkout --ours or --theirs)"
+                    .to_owned(),
+            ),
+        };
+    }
+    let text = error.to_string();
+    let message = text.rsplit_once(" at line ").map_or(text.as_str(), |(message, _)| message).to_owned();
+    Error::Damaged {
+        path: path.to_owned(),
+        line: if line > 0 { line } else { error.line() },
+        column: error.column(),
+        message,
+        hint: Some(
+            "`dormouse doctor` says what is wrong, `dormouse doctor --repair` moves it aside".to_owned(),
+        ),
+    }
+}
+
+/// The line of the first git conflict marker, from 1.
+pub fn conflict_marker(bytes: &[u8]) -> Option<usize> {
+    let is_marker = |line: &[u8]| line.starts_with(b"<<<<<<< ") || line.starts_with(b">>>>>>> ");
+    bytes.split(|byte| *byte == b'\n').position(is_marker).map(|at| at + 1)
+}

@@ -1,0 +1,108 @@
+//! The files of one agent as they are once an interrupted transaction is finished, read without a lock.
+
+use std::path::Path;
+
+use crate::error::Result;
+use crate::model::record::Record;
+
+use super::files;
+use super::journal::Journal;
+use super::layout::AgentDir;
+use super::record::decode;
+
+/// An agent's directory, with the contents of a journal over it that nobody has applied yet.
+#[derive(Debug)]
+pub struct View<'a> {
+    pub agent: &'a AgentDir,
+    overlay: Option<Journal>,
+}
+
+impl<'a> View<'a> {
+    /// For whoever holds the lock, after the journal is finished.
+    pub fn settled(agent: &'a AgentDir) -> View<'a> {
+        View { agent, overlay: None }
+    }
+
+    /// For whoever reads without the lock.
+    pub fn open(agent: &'a AgentDir) -> Result<View<'a>> {
+        Ok(View { agent, overlay: Journal::read(agent)? })
+    }
+
+    /// Takes a journal as void that later transactions have gone past.
+    pub fn at_revision(&mut self, revision: u64) {
+        if self.overlay.as_ref().is_some_and(|journal| !journal.counts_at(revision)) {
+            self.overlay = None;
+        }
+    }
+
+    pub fn has_journal(&self) -> bool {
+        self.overlay.is_some()
+    }
+
+    /// A file's content; `None` if there is none.
+    pub fn bytes(&self, path: &str) -> Result<Option<Vec<u8>>> {
+        match self.overlay.as_ref().and_then(|journal| journal.content(path)) {
+            Some(content) => Ok(content.map(|content| content.as_bytes().to_vec())),
+            None => files::read(&self.agent.join(path)),
+        }
+    }
+
+    /// Whether there is such a file.
+    pub fn exists(&self, path: &str) -> bool {
+        match self.overlay.as_ref().and_then(|journal| journal.content(path)) {
+            Some(content) => content.is_some(),
+            None => self.agent.join(path).symlink_metadata().is_ok(),
+        }
+    }
+
+    /// A record; `None` if there is none.
+    pub fn record<T: Record>(&self, path: &str) -> Result<Option<T>> {
+        match self.bytes(path)? {
+            Some(bytes) => decode(&self.agent.join(path), &bytes).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Every record of a directory, in the order of their names.
+    pub fn records<T: Record>(&self, dir: &str) -> Result<Vec<T>> {
+        let mut paths = Vec::new();
+        files::each_entry(&self.agent.join(dir), |name, is_dir| {
+            if !is_dir && name.ends_with(b".json") && !name.starts_with(b".") {
+                paths.push(format!("{dir}/{}", String::from_utf8_lossy(name)));
+            }
+            true
+        })?;
+        self.overlay_names(dir, &mut paths);
+        paths.sort();
+        paths.dedup();
+        let mut records = Vec::with_capacity(paths.len());
+        for path in paths {
+            records.extend(self.record(&path)?);
+        }
+        Ok(records)
+    }
+
+    /// Adds the names that the journal puts into a directory; what it deletes reads as absent.
+    pub fn overlay_names(&self, dir: &str, paths: &mut Vec<String>) {
+        let Some(journal) = &self.overlay else { return };
+        let here = |path: &str| Path::new(path).parent() == Some(Path::new(dir));
+        paths.extend(journal.writes.iter().map(|write| write.path.clone()).filter(|path| here(path)));
+    }
+
+    /// Whether the journal deletes this file.
+    pub fn is_deleted(&self, path: &str) -> bool {
+        self.overlay.as_ref().is_some_and(|journal| journal.content(path) == Some(None))
+    }
+
+    /// A file that only grows, with the lines that the journal appends to it.
+    pub fn lines(&self, path: &str) -> Result<Vec<u8>> {
+        let mut bytes = files::read(&self.agent.join(path))?.unwrap_or_default();
+        if let Some(append) =
+            self.overlay.iter().flat_map(|journal| &journal.appends).find(|append| append.path == path)
+        {
+            bytes.truncate(usize::try_from(append.offset).unwrap_or(usize::MAX));
+            bytes.extend_from_slice(append.content.as_bytes());
+        }
+        Ok(bytes)
+    }
+}
