@@ -24,12 +24,12 @@ impl Stamp {
     /// A new UUIDv7: the moment, then a counter that orders what is minted within it, then chance.
     pub fn mint(&mut self) -> Uuid {
         let millis = u128::from(u64::try_from(self.now.as_millis()).unwrap_or(0)) & 0xffff_ffff_ffff;
-        let counter = u128::from(self.minted & 0x0fff);
-        // The upper counter bits go where they still sort: right after the variant.
-        let carry = u128::from(self.minted >> 12) & 0x3fff;
+        // The counter's upper bits stand before the variant and its lower bits behind it, as its order asks.
+        let upper = u128::from(self.minted >> 14) & 0x0fff;
+        let lower = u128::from(self.minted & 0x3fff);
         self.minted = self.minted.wrapping_add(1);
         let random = self.entropy & ((1 << 48) - 1);
-        Uuid::from_u128(millis << 80 | 0x7 << 76 | counter << 64 | 0b10 << 62 | carry << 48 | random)
+        Uuid::from_u128(millis << 80 | 0x7 << 76 | upper << 64 | 0b10 << 62 | lower << 48 | random)
     }
 }
 

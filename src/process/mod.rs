@@ -1,6 +1,8 @@
 //! Child processes: the only place that starts, watches and ends them.
 
+pub mod git;
 pub mod host;
+pub mod jobs;
 pub mod remains;
 pub mod turn;
 
@@ -33,6 +35,3 @@ fn alone() -> std::sync::MutexGuard<'static, ()> {
 fn run_id() -> String {
     format!("run_{}", std::process::id())
 }
-
-pub mod git;
-pub mod jobs;

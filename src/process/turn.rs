@@ -395,7 +395,7 @@ mod tests {
     /// Far more than anything here takes, on however busy a machine.
     const LONG: Duration = Duration::from_secs(600);
 
-    fn spec(dir: &Path, argv: &[&str]) -> TurnSpec<'static> {
+    fn spec(dir: &Path, argv: &[&str]) -> TurnSpec {
         TurnSpec {
             argv: argv.iter().map(OsString::from).collect(),
             workdir: dir.to_owned(),
@@ -411,7 +411,7 @@ mod tests {
         }
     }
 
-    fn sh(dir: &TempDir, script: &str) -> TurnSpec<'static> {
+    fn sh(dir: &TempDir, script: &str) -> TurnSpec {
         spec(dir.path(), &["sh", "-c", script])
     }
 
