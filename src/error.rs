@@ -33,9 +33,6 @@ pub enum Error {
     /// Something outside did what it was asked to, and failed.
     #[error("{message}")]
     Failed { message: String, hint: Option<String> },
-    /// `doctor` found something; it has been said already.
-    #[error("{findings} {}", if *findings == 1 { "finding" } else { "findings" })]
-    Findings { findings: usize },
 }
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -114,7 +111,7 @@ impl Error {
             | Error::NoRecord { .. } => Status::NotFound,
             Error::Refused { .. } => Status::Refused,
             Error::Busy { .. } => Status::Busy,
-            Error::Damaged { .. } | Error::Newer { .. } | Error::Findings { .. } => Status::Damaged,
+            Error::Damaged { .. } | Error::Newer { .. } => Status::Damaged,
         }
     }
 
@@ -131,7 +128,6 @@ impl Error {
             Error::Damaged { .. } => "damaged",
             Error::Newer { .. } => "newer_schema",
             Error::Failed { .. } => "failed",
-            Error::Findings { .. } => "findings",
         }
     }
 
@@ -160,7 +156,7 @@ impl Error {
                 }
                 _ => None,
             },
-            Error::NoRecord { .. } | Error::Findings { .. } => None,
+            Error::NoRecord { .. } => None,
         }
     }
 
@@ -177,8 +173,7 @@ impl Error {
             | Error::NoAgent { .. }
             | Error::NoRecord { .. }
             | Error::Refused { .. }
-            | Error::Failed { .. }
-            | Error::Findings { .. } => None,
+            | Error::Failed { .. } => None,
         }
     }
 

@@ -26,7 +26,8 @@ use session::Session;
 pub fn run(cli: Cli) -> Status {
     let mut session = match Session::new(&cli.global) {
         Ok(session) => session,
-        Err((mut out, error)) => {
+        Err(failed) => {
+            let (mut out, error) = *failed;
             out.failure(&error, None);
             return out.finish(error.exit_status());
         }

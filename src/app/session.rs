@@ -25,7 +25,7 @@ pub struct Session {
 
 impl Session {
     /// Fails with the output to say it with.
-    pub fn new(global: &Global) -> std::result::Result<Session, (Output, Error)> {
+    pub fn new(global: &Global) -> std::result::Result<Session, Box<(Output, Error)>> {
         let color = match global.color {
             Color::Auto => None,
             Color::Always => Some(true),
@@ -36,7 +36,7 @@ impl Session {
         match Clock::from_env().and_then(|clock| Ok((clock, parse("--lock-timeout", &global.lock_timeout)?)))
         {
             Ok((clock, patience)) => Ok(Session { clock, out, dir: global.dir.clone(), patience }),
-            Err(error) => Err((out, error)),
+            Err(error) => Err(Box::new((out, error))),
         }
     }
 

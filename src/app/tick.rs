@@ -71,6 +71,13 @@ fn steps(session: &mut Session, store: &Store, name: &AgentName, args: &cli::Tic
         }
         session.out.result(&report, |out| step::text(&report, out));
         session.out.flush();
+        if let Some(continuation) = &report.decision.continuation {
+            session.out.detail(&format!(
+                "{name}: {}: {}",
+                continuation.class,
+                continuation.evidence.join(", ")
+            ));
+        }
         if !did {
             break;
         }

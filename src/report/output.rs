@@ -59,8 +59,11 @@ impl Output {
         self.colored
     }
 
-    pub fn is_verbose(&self) -> bool {
-        self.style.verbose
+    /// Talk for whoever asked for more of it.
+    pub fn detail(&self, text: &str) {
+        if self.style.verbose {
+            let _ = writeln!(io::stderr(), "dormouse: {}", escape(text));
+        }
     }
 
     /// One result: an object for scripts, or lines for people.

@@ -180,6 +180,11 @@ impl<'s> Agent<'s> {
         lock::try_acquire(&self.dir.join(layout::RUN_LOCK), Some(&self.store.holder(now)))
     }
 
+    /// Puts a file that is no record of its own in place, whole: a ledger without its broken lines.
+    pub fn replace_file(&self, path: &std::path::Path, bytes: &[u8]) -> Result<()> {
+        self.store.disk.replace(&self.dir.join(layout::TMP).join("replacement"), path, bytes)
+    }
+
     /// Whether somebody holds the lease, without taking it.
     pub fn is_leased(&self) -> Result<bool> {
         lock::is_held(&self.dir.join(layout::RUN_LOCK))

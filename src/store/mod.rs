@@ -107,10 +107,6 @@ impl Store {
         &self.root
     }
 
-    pub fn config(&self) -> &StoreConfig {
-        &self.config
-    }
-
     /// The directory that holds the state directory: what paths in `agent.toml` are relative to.
     pub fn home(&self) -> &Path {
         files::parent(&self.root)

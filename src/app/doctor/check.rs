@@ -1,0 +1,458 @@
+//! Looking: every check of every record, without changing anything.
+
+use std::collections::{HashMap, HashSet};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::model::agent::{Identity, Status};
+use crate::model::event::Event;
+use crate::model::execution::ExecutionState;
+use crate::model::id::{AgentName, MessageId, RunId};
+use crate::model::message::{Message, WakeHint};
+use crate::model::record::Record;
+use crate::model::run::{Brief, Run};
+use crate::model::state::State;
+use crate::model::task::Task;
+use crate::model::time::Time;
+use crate::model::timer::Timer;
+use crate::model::trigger::Trigger;
+use crate::model::wait::Wait;
+use crate::model::work::WorkItem;
+use crate::rules::execution::agrees;
+use crate::store::inbox::{Name, parse_name};
+use crate::store::journal::Journal;
+use crate::store::record::{conflict_marker, decode, decode_at, decode_plain};
+use crate::store::view::View;
+use crate::store::{Agent, Store, files, layout};
+
+use super::{ESSENTIAL, Finding, Remedy};
+
+/// What was found in one agent's directory.
+pub struct Found {
+    pub checked: usize,
+    pub findings: Vec<Finding>,
+}
+
+/// The state directory itself: names of agents, and who may write where.
+pub fn state_directory(store: &Store) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    let agents = store.root().join(layout::AGENTS);
+    for entry in files::entries(&agents)? {
+        let path = agents.join(&entry.name);
+        let name = entry.name.to_string_lossy();
+        let message = if name.starts_with('.') {
+            continue;
+        } else if !entry.is_dir {
+            "not a directory: an agent is never a symbolic link or a file".to_owned()
+        } else if let Err(error) = name.parse::<AgentName>() {
+            error.to_string()
+        } else {
+            continue;
+        };
+        findings.push(Finding { agent: None, path, kind: "not_an_agent", message, remedy: Remedy::None });
+    }
+    for path in [store.root().to_owned(), agents, store.root().join(layout::CONFIG)] {
+        findings.extend(writable_by_others(None, &path));
+    }
+    Ok(findings)
+}
+
+fn writable_by_others(agent: Option<&AgentName>, path: &Path) -> Option<Finding> {
+    let found = std::fs::symlink_metadata(path).ok()?;
+    if found.file_type().is_symlink() || found.mode() & 0o002 == 0 {
+        return None;
+    }
+    Some(Finding {
+        agent: agent.cloned(),
+        path: path.to_owned(),
+        kind: "writable_by_others",
+        message: format!(
+            "mode {:o}: everybody may write here, and what stands here is run",
+            found.mode() & 0o7777
+        ),
+        remedy: Remedy::Protect,
+    })
+}
+
+/// Everything about one agent, under its lock, so that nobody changes anything meanwhile. Whoever
+/// takes the lock finishes an interrupted transaction; one that can't be read is a finding.
+pub fn agent(store: &Store, name: &AgentName, now: Time) -> Result<Found> {
+    let agent = store.agent(name)?;
+    let _locked = match agent.lock(now) {
+        Err(error @ Error::Busy { .. }) => return Err(error),
+        locked => locked,
+    };
+    let mut checks = Checks { agent: &agent, checked: 0, findings: Vec::new() };
+    checks.policy();
+    checks.whole::<Identity>(layout::IDENTITY, |identity, name| {
+        (identity.name != *name).then(|| identity.name.to_string())
+    });
+    checks.journal();
+    if let Some(state) = checks.state() {
+        let messages = checks.inbox();
+        let works = checks.dir::<WorkItem>(layout::WORK, |item| (&item.agent, item.id.to_string()));
+        let waits = checks.dir::<Wait>(layout::WAITS, |wait| (&wait.agent, wait.id.to_string()));
+        checks.dir::<Timer>(layout::TIMERS, |timer| (&timer.agent, timer.id.to_string()));
+        let tasks = checks.dir::<Task>(layout::TASKS, |task| (&task.agent, task.id.to_string()));
+        checks.dir::<Trigger>(layout::TRIGGERS, |trigger| (&trigger.agent, trigger.id.to_string()));
+        checks.references(&state, &works, &waits, &tasks, &messages);
+        checks.runs(&state);
+        checks.ledger();
+        checks.archive(&state);
+    }
+    checks.permissions(agent.dir().path(), 0);
+    Ok(Found { checked: checks.checked, findings: checks.findings })
+}
+
+struct Checks<'a> {
+    agent: &'a Agent<'a>,
+    checked: usize,
+    findings: Vec<Finding>,
+}
+
+impl Checks<'_> {
+    fn path(&self, relative: &str) -> PathBuf {
+        self.agent.dir().join(relative)
+    }
+
+    fn find(&mut self, path: PathBuf, kind: &'static str, message: impl Into<String>, remedy: Remedy) {
+        let agent = Some(self.agent.name().clone());
+        self.findings.push(Finding { agent, path, kind, message: message.into(), remedy });
+    }
+
+    fn unreadable(&mut self, path: PathBuf, error: &Error) {
+        let essential = path.parent() == Some(self.agent.dir().path())
+            && path.file_name().and_then(|name| name.to_str()).is_some_and(|name| ESSENTIAL.contains(&name));
+        let remedy = if essential { Remedy::None } else { Remedy::Quarantine };
+        self.findings.push(Finding::unreadable(self.agent.name(), path, error, remedy));
+    }
+
+    fn policy(&mut self) {
+        self.checked += 1;
+        if let Err(error) = self.agent.policy() {
+            self.unreadable(self.path(layout::POLICY), &error);
+        }
+    }
+
+    /// Reads one record; says what is wrong with it.
+    fn record<T: Record>(&mut self, path: &Path) -> Option<T> {
+        self.checked += 1;
+        let read = files::read(path).and_then(|bytes| match bytes {
+            Some(bytes) => decode(path, &bytes),
+            None => Err(Error::damaged(path, "missing")),
+        });
+        read.map_err(|error| self.unreadable(path.to_owned(), &error)).ok()
+    }
+
+    fn whole<T: Record>(&mut self, relative: &str, foreign: impl Fn(&T, &AgentName) -> Option<String>) {
+        let path = self.path(relative);
+        let name = self.agent.name().clone();
+        if let Some(owner) = self.record::<T>(&path).and_then(|record| foreign(&record, &name)) {
+            self.find(path, "wrong_owner", format!("the record of `{owner}`"), Remedy::None);
+        }
+    }
+
+    fn journal(&mut self) {
+        if let Err(error) = Journal::read(self.agent.dir()) {
+            self.unreadable(self.path(layout::JOURNAL), &error);
+        }
+        for lock in [layout::LOCK, layout::RUN_LOCK] {
+            let path = self.path(lock);
+            if std::fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) {
+                self.find(path, "damaged", "a lock is a plain file", Remedy::Quarantine);
+            }
+        }
+    }
+
+    fn state(&mut self) -> Option<State> {
+        let path = self.path(layout::STATE);
+        let state: State = self.record(&path)?;
+        if state.agent != *self.agent.name() {
+            self.find(path.clone(), "wrong_owner", format!("the record of `{}`", state.agent), Remedy::None);
+        }
+        let execution = state.execution.state;
+        if !agrees(execution, state.status) {
+            let message = format!("status `{}` does not go with execution state `{execution}`", state.status);
+            self.find(path.clone(), "status_table", message, Remedy::None);
+        }
+        let in_a_run = matches!(
+            execution,
+            ExecutionState::Scheduled
+                | ExecutionState::Running
+                | ExecutionState::Resumed
+                | ExecutionState::ShuttingDown
+        );
+        if in_a_run != state.current_run.is_some() {
+            let message = format!(
+                "execution state `{execution}` {} a current run",
+                if in_a_run { "without" } else { "with" }
+            );
+            self.find(path.clone(), "current_run", message, Remedy::None);
+        }
+        let is_held = matches!(execution, ExecutionState::Suspended | ExecutionState::WaitingResources);
+        if is_held != state.held.is_some() && state.status != Status::Stopped {
+            let message = format!(
+                "execution state `{execution}` {} a held run",
+                if is_held { "without" } else { "with" }
+            );
+            self.find(path, "held_run", message, Remedy::None);
+        }
+        Some(state)
+    }
+
+    /// The inbox and its segments: names, contents, and that no message is there twice.
+    fn inbox(&mut self) -> HashSet<MessageId> {
+        let mut places: HashMap<MessageId, PathBuf> = HashMap::new();
+        let inbox = self.path(layout::INBOX);
+        let mut dirs = vec![inbox];
+        while let Some(dir) = dirs.pop() {
+            let entries = match files::entries(&dir) {
+                Ok(entries) => entries,
+                Err(error) => {
+                    self.unreadable(dir, &error);
+                    continue;
+                }
+            };
+            for entry in entries {
+                let path = dir.join(&entry.name);
+                match parse_name(entry.name.as_encoded_bytes(), entry.is_dir) {
+                    Name::Message(key) => {
+                        let Some(message) = self.record::<Message>(&path) else { continue };
+                        if message.key() != key || message.agent != *self.agent.name() {
+                            let message = format!("its content is {} of `{}`", message.key(), message.agent);
+                            self.find(path, "wrong_name", message, Remedy::Quarantine);
+                        } else if let Some(other) = places.insert(message.id, path.clone()) {
+                            let message = format!("the same message as {}", other.display());
+                            self.find(path, "duplicate_message", message, Remedy::Quarantine);
+                        }
+                    }
+                    Name::Hint(id) => {
+                        let hint = self.record::<WakeHint>(&path);
+                        if hint.is_some_and(|hint| hint.id != id || hint.agent != *self.agent.name()) {
+                            self.find(
+                                path,
+                                "wrong_name",
+                                "its content is another hint's",
+                                Remedy::Quarantine,
+                            );
+                        }
+                    }
+                    Name::Segment(_) => dirs.push(path),
+                    // Hand-written files are the next step's to judge.
+                    Name::Drop | Name::Other => {}
+                }
+            }
+        }
+        places.into_keys().collect()
+    }
+
+    /// A directory of open records: each readable, named after itself, and this agent's.
+    fn dir<T: Record>(&mut self, dir: &str, name_of: impl Fn(&T) -> (&AgentName, String)) -> Vec<T> {
+        let path = self.path(dir);
+        let entries = match files::entries(&path) {
+            Ok(entries) => entries,
+            Err(error) => {
+                self.unreadable(path, &error);
+                return Vec::new();
+            }
+        };
+        let mut records = Vec::new();
+        for entry in entries.iter().filter(|entry| !entry.is_dir) {
+            let name = entry.name.to_string_lossy();
+            if name.starts_with('.') || !name.ends_with(".json") {
+                continue;
+            }
+            let path = path.join(&entry.name);
+            let Some(record) = self.record::<T>(&path) else { continue };
+            let (owner, id) = name_of(&record);
+            if *owner != *self.agent.name() || format!("{id}.json") != name {
+                let message = format!("its content is {id} of `{owner}`");
+                self.find(path, "wrong_name", message, Remedy::Quarantine);
+                continue;
+            }
+            records.push(record);
+        }
+        records
+    }
+
+    fn references(
+        &mut self,
+        state: &State,
+        works: &[WorkItem],
+        waits: &[Wait],
+        tasks: &[Task],
+        messages: &HashSet<MessageId>,
+    ) {
+        let at_state = self.path(layout::STATE);
+        if let Some(focus) = state.focus
+            && !works.iter().any(|item| item.id == focus)
+        {
+            self.find(
+                at_state.clone(),
+                "dangling_focus",
+                format!("{focus} is not an open work item"),
+                Remedy::None,
+            );
+        }
+        let claimed = state.current_run.as_ref().map(|run| run.message_id);
+        if let Some(id) = claimed.filter(|id| !messages.contains(id)) {
+            self.find(
+                at_state,
+                "dangling_message",
+                format!("{id} is claimed and not in the inbox"),
+                Remedy::None,
+            );
+        }
+        for wait in waits {
+            let path = self.path(&layout::wait(wait.id));
+            if let Some(item) = wait.work_item_id.filter(|id| !works.iter().any(|item| item.id == *id)) {
+                self.find(
+                    path.clone(),
+                    "dangling_wait",
+                    format!("{item} is not an open work item"),
+                    Remedy::None,
+                );
+            }
+            if !wait.is_active() {
+                self.find(
+                    path,
+                    "not_open",
+                    format!("a {} wait belongs into the archive", wait.status),
+                    Remedy::Quarantine,
+                );
+            }
+        }
+        for task in tasks.iter().filter(|task| task.status.is_terminal()) {
+            let path = self.path(&format!("{}/{}.json", layout::TASKS, task.id));
+            self.find(
+                path,
+                "not_open",
+                format!("a {} task belongs into the archive", task.status),
+                Remedy::Quarantine,
+            );
+        }
+    }
+
+    /// Every run but the current one has its record.
+    fn runs(&mut self, state: &State) {
+        let runs = self.path(layout::RUNS);
+        let entries = files::entries(&runs).unwrap_or_default();
+        for entry in entries {
+            let path = runs.join(&entry.name);
+            let id = entry.name.to_str().and_then(|name| name.parse::<RunId>().ok());
+            let Some(id) = id.filter(|_| entry.is_dir) else {
+                self.find(path, "wrong_name", "not the directory of a run", Remedy::Quarantine);
+                continue;
+            };
+            if state.current_run.as_ref().is_some_and(|run| run.run_id == id) {
+                continue;
+            }
+            let record = path.join("run.json");
+            if !record.exists() {
+                self.find(path, "orphaned_run", "no run.json, and not the current run", Remedy::Quarantine);
+                continue;
+            }
+            if let Some(run) = self.record::<Run>(&record)
+                && (run.id != id || run.agent != *self.agent.name())
+            {
+                self.find(
+                    record,
+                    "wrong_name",
+                    format!("its content is {} of `{}`", run.id, run.agent),
+                    Remedy::Quarantine,
+                );
+            }
+        }
+    }
+
+    /// Files of lines: those that can't be read are told together.
+    fn lines(&mut self, path: &Path, mut read: impl FnMut(usize, &[u8]) -> Result<()>) {
+        let bytes = match files::read(path) {
+            Ok(bytes) => bytes.unwrap_or_default(),
+            Err(error) => return self.unreadable(path.to_owned(), &error),
+        };
+        let mut bad = Vec::new();
+        let mut first = None;
+        for (at, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+            if line.trim_ascii().is_empty() {
+                continue;
+            }
+            self.checked += 1;
+            if let Err(error) = read(at + 1, line) {
+                bad.push(at + 1);
+                first.get_or_insert(error);
+            }
+        }
+        let Some(error) = first else { return };
+        let remedy = Remedy::QuarantineLines(bad.clone());
+        let mut finding = Finding::unreadable(self.agent.name(), path.to_owned(), &error, remedy);
+        if conflict_marker(&bytes).is_none() && bad.len() > 1 {
+            finding.message = format!("{} ({} lines like it)", finding.message, bad.len());
+        }
+        self.findings.push(finding);
+    }
+
+    fn ledger(&mut self) {
+        let dir = self.path(layout::LEDGER);
+        for entry in files::entries(&dir).unwrap_or_default() {
+            let path = dir.join(&entry.name);
+            if path.extension().is_some_and(|ending| ending == "jsonl") {
+                self.lines(&path, |number, line| decode_plain::<Event>(&path, number, line).map(|_| ()));
+            }
+        }
+    }
+
+    /// The archive's lines, and that the dead letters are as many as the counter says.
+    fn archive(&mut self, state: &State) {
+        let mut last_word: HashMap<MessageId, bool> = HashMap::new();
+        let dir = self.path(layout::ARCHIVE);
+        for month in files::entries(&dir).unwrap_or_default().iter().filter(|entry| entry.is_dir) {
+            let of = |kind: &str| dir.join(&month.name).join(format!("{kind}.jsonl"));
+            let messages = of(Message::KIND);
+            self.lines(&messages, |number, line| {
+                let message: Message = decode_at(&messages, number, line)?;
+                let dead = message.settlement.as_ref().is_some_and(|settlement| settlement.dead_letter);
+                last_word.insert(message.id, dead);
+                Ok(())
+            });
+            let waits = of(Wait::KIND);
+            self.lines(&waits, |number, line| decode_at::<Wait>(&waits, number, line).map(|_| ()));
+            let briefs = of(Brief::KIND);
+            self.lines(&briefs, |number, line| decode_at::<Brief>(&briefs, number, line).map(|_| ()));
+        }
+        let dead = last_word.values().filter(|dead| **dead).count() as u64;
+        if dead != state.counters.dead {
+            let message =
+                format!("{} dead letters are counted, {dead} are in the archive", state.counters.dead);
+            self.find(self.path(layout::STATE), "dead_count", message, Remedy::Recount(dead));
+        }
+    }
+
+    /// What others can write, down to the files of runs.
+    fn permissions(&mut self, dir: &Path, depth: usize) {
+        const DEEPEST: usize = 4;
+        if let Some(finding) = writable_by_others(Some(self.agent.name()), dir) {
+            self.findings.push(finding);
+        }
+        for entry in files::entries(dir).unwrap_or_default() {
+            let path = dir.join(&entry.name);
+            if entry.is_dir && depth < DEEPEST {
+                self.permissions(&path, depth + 1);
+            } else if let Some(finding) = writable_by_others(Some(self.agent.name()), &path) {
+                self.findings.push(finding);
+            }
+        }
+    }
+}
+
+/// Dead letters in the archive right now, for whoever counts anew under the lock.
+pub fn count_dead(view: &View<'_>) -> Result<u64> {
+    let mut last_word: HashMap<MessageId, bool> = HashMap::new();
+    crate::store::evidence::archived(view, |message: Message| {
+        let dead = message.settlement.as_ref().is_some_and(|settlement| settlement.dead_letter);
+        last_word.entry(message.id).or_insert(dead);
+        true
+    })?;
+    Ok(last_word.values().filter(|dead| **dead).count() as u64)
+}
