@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Dir, FileType, Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags, RawDir};
 
 use crate::error::{Context, Error, Result};
 use crate::model::policy::Durability;
@@ -49,11 +49,16 @@ pub struct Entry {
     pub is_dir: bool,
 }
 
+/// What one look into a directory takes in: enough for most at once.
+const DIR_BUFFER: usize = 32 << 10;
+
 /// Calls `each` with every entry but `.` and `..`, in no order, until it says stop (`false`). A
 /// directory that is not there has none: git does not keep empty ones.
 pub fn each_entry(path: &Path, mut each: impl FnMut(&[u8], bool) -> bool) -> Result<()> {
     let Some(dir) = open_dir(path)? else { return Ok(()) };
-    for entry in Dir::read_from(&dir).context("read directory", path)? {
+    let mut buffer = Box::new_uninit_slice(DIR_BUFFER);
+    let mut entries = RawDir::new(dir, &mut buffer);
+    while let Some(entry) = entries.next() {
         let entry = entry.context("read directory", path)?;
         let name = entry.file_name().to_bytes();
         if matches!(name, b"." | b"..") {
@@ -61,7 +66,7 @@ pub fn each_entry(path: &Path, mut each: impl FnMut(&[u8], bool) -> bool) -> Res
         }
         let is_dir = match entry.file_type() {
             FileType::Directory => true,
-            FileType::Unknown => path.join(OsString::from_vec(name.to_vec())).is_dir(),
+            FileType::Unknown => child(path, name).is_dir(),
             _ => false,
         };
         if !each(name, is_dir) {
