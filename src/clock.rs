@@ -1,10 +1,11 @@
 //! The only source of time, ids and randomness. `DORMOUSE_NOW` pins the time of one invocation.
 
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use uuid::Uuid;
-
-use crate::error::{Error, Result};
+use crate::error::{Context, Error, Result};
 use crate::model::stamp::Stamp;
 use crate::model::time::Time;
 
@@ -34,15 +35,36 @@ impl Clock {
     }
 
     /// The moment for one transition, with fresh randomness.
-    pub fn stamp(&self) -> Stamp {
-        let chance = f64::from(Uuid::new_v4().as_u128() as u32) / (f64::from(u32::MAX) + 1.0);
-        Stamp::new(self.now(), Uuid::new_v4().as_u128(), chance)
+    pub fn stamp(&self) -> Result<Stamp> {
+        let [chance, upper, lower] = random()?;
+        // The upper 53 bits are what a float of this size can hold.
+        let chance = (chance >> 11) as f64 / (1u64 << 53) as f64;
+        Ok(Stamp::new(self.now(), u128::from(upper) << 64 | u128::from(lower), chance))
     }
 
     /// 256 random bits in hexadecimal: the secret of a trigger.
-    pub fn secret(&self) -> String {
-        // A version 4 UUID carries 122 random bits; three of them more than 256.
-        let bits = || Uuid::new_v4().simple().to_string();
-        format!("{}{}{}", bits(), bits(), bits())
+    pub fn secret(&self) -> Result<String> {
+        let words: [u64; 4] = random()?;
+        Ok(words.iter().map(|word| format!("{word:016x}")).collect())
     }
+}
+
+/// Random words from the kernel.
+fn random<const N: usize>() -> Result<[u64; N]> {
+    let mut words = [0; N];
+    for word in &mut words {
+        let mut bytes = [0; 8];
+        fill(&mut bytes)?;
+        *word = u64::from_le_bytes(bytes);
+    }
+    Ok(words)
+}
+
+fn fill(bytes: &mut [u8; 8]) -> Result<()> {
+    #[cfg(target_os = "linux")]
+    if rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty()) == Ok(bytes.len()) {
+        return Ok(());
+    }
+    let device = Path::new("/dev/urandom");
+    File::open(device).and_then(|mut file| file.read_exact(bytes)).context("read", device)
 }

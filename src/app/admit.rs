@@ -44,7 +44,7 @@ pub fn enqueue(session: &mut Session, args: cli::Enqueue) -> Result<Status> {
         return enqueue_batch(session, &agent, &policy, caller.as_ref(), &args);
     }
     let submission = submission(&args, policy.limits.max_message)?;
-    let mut stamp = session.clock.stamp();
+    let mut stamp = session.clock.stamp()?;
     let message =
         admit(agent.name(), submission, DeliverySurface::Cli, caller.as_ref(), &policy.limits, &mut stamp)?;
     let admitted = if message.dedupe_key.is_some() {
@@ -111,7 +111,7 @@ fn admit_once(session: &Session, agent: &Agent<'_>, policy: &Policy, message: Me
     let admitted = Admitted { id: message.id, status: MessageStatus::Queued, duplicate: false };
     let scan = inbox::Scan::default();
     let records = load::records(agent, &locked.view(), &scan, state, Lease::Free, now, Purpose::Change)?;
-    let mut draft = Draft::new(records, session.clock.stamp());
+    let mut draft = Draft::new(records, session.clock.stamp()?);
     crate::rules::transition::inbox::admit_drop(&mut draft, message);
     locked.commit(draft.finish()?)?;
     Ok(admitted)
@@ -130,7 +130,7 @@ fn enqueue_batch(
     caller: Option<&Caller>,
     args: &cli::Enqueue,
 ) -> Result<Status> {
-    let mut stamp = session.clock.stamp();
+    let mut stamp = session.clock.stamp()?;
     let mut messages = Vec::new();
     let mut input = std::io::stdin().lock();
     let mut line = Vec::new();
@@ -224,7 +224,7 @@ fn admit_batch(
 pub fn wake(session: &mut Session, args: cli::Wake) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
-    let mut stamp = session.clock.stamp();
+    let mut stamp = session.clock.stamp()?;
     let limit = agent.policy()?.limits.max_message;
     let body = match &args.text {
         Some(word) => Some(Body::Text { text: text("TEXT", Some(word), limit)? }),

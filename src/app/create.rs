@@ -35,8 +35,8 @@ pub fn create(session: &mut Session, args: cli::Create) -> Result<Status> {
     }
     let (path, text) = policy_text(&args)?;
     let policy = store.policy_from(&path, &text)?;
-    let mut stamp = session.clock.stamp();
-    let secret = session.clock.secret();
+    let mut stamp = session.clock.stamp()?;
+    let secret = session.clock.secret()?;
     let trigger = Trigger {
         id: TriggerId(stamp.mint()),
         agent: name.clone(),

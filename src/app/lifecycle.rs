@@ -46,7 +46,7 @@ fn begin<'a>(session: &Session, agent: &'a Agent<'a>) -> Result<(Draft, Locked<'
     let scan = inbox::scan(&locked.view())?;
     let records =
         load::records(agent, &locked.view(), &scan, locked.state()?, Lease::Free, now, Purpose::Change)?;
-    Ok((Draft::new(records, session.clock.stamp()), locked))
+    Ok((Draft::new(records, session.clock.stamp()?), locked))
 }
 
 fn report(

@@ -63,7 +63,7 @@ fn inbox(
         .or(state.held.as_ref().map(|held| held.message_id));
     let mut inbox = Inbox { hints: inbox::read_hints(view, scan)?, ..Inbox::default() };
     if let Some(id) = claimed_id
-        && let Some((key, path)) = inbox::find_id(view, id)?
+        && let Some((key, path)) = inbox::find_id(view, scan, id)
     {
         inbox.claimed = inbox::read(view, key, &path)?;
     }

@@ -94,7 +94,7 @@ fn line(message: &Message, status: MessageStatus, out: &Output) -> String {
 
 /// A message by its id: in the inbox, else the archive's last word about it.
 fn find(view: &View<'_>, id: MessageId) -> Result<Option<Message>> {
-    if let Some((key, path)) = inbox::find_id(view, id)? {
+    if let Some((key, path)) = inbox::find_id(view, &inbox::scan(view)?, id) {
         return inbox::read(view, key, &path);
     }
     evidence::archived_message(view, id)
@@ -175,7 +175,7 @@ fn change(
     let scan = inbox::scan(&locked.view())?;
     let records =
         load::records(&agent, &locked.view(), &scan, state.clone(), Lease::Free, now, Purpose::Change)?;
-    let mut draft = Draft::new(records, session.clock.stamp());
+    let mut draft = Draft::new(records, session.clock.stamp()?);
     rule(&mut draft, message, &state)?;
     locked.commit(draft.finish()?)?;
     let object = json!({ "agent": found.agent, "message_id": found.id, "action": done });

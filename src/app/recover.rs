@@ -63,7 +63,7 @@ pub fn settle_abandoned(
     }
     let scan = crate::store::inbox::scan(&locked.view())?;
     let records = load::records(agent, &locked.view(), &scan, state, Lease::Free, now, Purpose::Change)?;
-    let mut draft = Draft::new(records, session.clock.stamp());
+    let mut draft = Draft::new(records, session.clock.stamp()?);
     match agent.noted_end(run_id)? {
         Some(end) => {
             settle(&mut draft, run_id, end, None)?;
@@ -106,7 +106,7 @@ pub fn recover(session: &mut Session, args: cli::Recover) -> Result<Status> {
     } else {
         let scan = crate::store::inbox::scan(&locked.view())?;
         let records = load::records(&agent, &locked.view(), &scan, state, Lease::Free, now, Purpose::Change)?;
-        let mut draft = Draft::new(records, session.clock.stamp());
+        let mut draft = Draft::new(records, session.clock.stamp()?);
         recovery::recover(&mut draft, "asked for by the operator")?;
         locked.commit(draft.finish()?)?
     };

@@ -175,7 +175,7 @@ pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<S
         locked.file_backlog(&mut scan)?;
         let records = load::records(agent, &locked.view(), &scan, state, Lease::Free, now, Purpose::Change)?;
         let more_stale = records.inbox.head.is_none() && !records.inbox.stale.is_empty();
-        let mut draft = Draft::new(records, session.clock.stamp());
+        let mut draft = Draft::new(records, session.clock.stamp()?);
         arrivals::take_in(&mut draft)?;
         if more_stale {
             locked.commit(draft.finish()?)?;
@@ -370,7 +370,7 @@ fn would_do(session: &Session, agent: &Agent<'_>) -> Result<StepReport> {
 /// Decides without a lock and without changing a file.
 pub fn foresee(session: &Session, agent: &Agent<'_>, now: Time) -> Result<(Decision, Draft)> {
     let records = load::look(agent, now)?;
-    let mut draft = Draft::new(records, session.clock.stamp());
+    let mut draft = Draft::new(records, session.clock.stamp()?);
     let state = &draft.records.state;
     let abandoned = state.current_run.as_ref().is_some_and(|run| Owner::of(run, now) == Owner::Here);
     if abandoned && draft.records.lease == Lease::Free {
@@ -413,7 +413,7 @@ fn take_in_drops(
         session.clock.now(),
         Purpose::Change,
     )?;
-    let mut draft = Draft::new(records, session.clock.stamp());
+    let mut draft = Draft::new(records, session.clock.stamp()?);
     let mut admitted = Vec::new();
     for name in &scan.drops {
         match read_drop(session, agent, &draft, name)? {
@@ -462,7 +462,7 @@ fn read_drop(
         DeliverySurface::FileDrop,
         None,
         &limits,
-        &mut session.clock.stamp(),
+        &mut session.clock.stamp()?,
     );
     Ok(match admitted {
         Ok(message) => Ok(Message { id: inbox::drop_identity(&path, &bytes)?, ..message }),

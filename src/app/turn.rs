@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::model::id::RunId;
+use crate::model::message::Message;
 use crate::model::policy::{CommandSpec, Policy, StdinForm};
 use crate::model::records::{Lease, Records};
 use crate::model::run::Exit;
@@ -113,16 +114,20 @@ pub fn settle(
     let now = session.clock.now();
     let locked = agent.lock(now)?;
     let view = locked.view();
-    let scan = inbox::scan(&view)?;
+    let mut scan = inbox::scan(&view)?;
     let records = load::records(agent, &view, &scan, locked.state()?, Lease::Held, now, Purpose::Change)?;
-    let mut draft = Draft::new(records, session.clock.stamp());
+    let claimed = records.inbox.claimed.as_ref().map(Message::key);
+    let mut draft = Draft::new(records, session.clock.stamp()?);
     let settled = rules::settle(&mut draft, run_id, end, evidence::run(&view, run_id)?)?;
     let mut after = draft.records.clone();
     if !draft.is_empty() {
         after.state = locked.commit(draft.finish()?)?;
     }
     // The next message may now be another one.
-    after.inbox.head = match inbox::first(&view, &inbox::scan(&view)?, 1)?.first() {
+    if let Some(key) = claimed.filter(|key| !view.exists(&layout::message(*key))) {
+        scan.direct.retain(|other| *other != key);
+    }
+    after.inbox.head = match inbox::first(&view, &scan, 1)?.first() {
         Some((key, path)) => inbox::read(&view, *key, path)?,
         None => None,
     };
@@ -175,18 +180,14 @@ fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {
     })
 }
 
-fn reduced(
-    session: &Session,
-    view: &View<'_>,
-    records: &Records,
-) -> Result<Vec<crate::model::message::Message>> {
+fn reduced(session: &Session, view: &View<'_>, records: &Records) -> Result<Vec<Message>> {
     let count = usize::try_from(records.state.counters.reduced_since_turn)
         .unwrap_or(usize::MAX)
         .min(context::REDUCED);
     if count == 0 {
         return Ok(Vec::new());
     }
-    evidence::recent(view, session.clock.now(), count, |message: &crate::model::message::Message| {
+    evidence::recent(view, session.clock.now(), count, |message: &Message| {
         message.settlement.as_ref().is_some_and(|settlement| settlement.reason.as_deref() == Some("reduced"))
     })
 }

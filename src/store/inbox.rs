@@ -171,25 +171,22 @@ pub fn find(view: &View<'_>, key: InboxKey) -> Result<Option<String>> {
     if view.exists(&direct) {
         return Ok(Some(direct));
     }
-    // Segments may overlap where late arrivals were filed, so every one that begins before counts.
-    for segment in scan(view)?.segments.into_iter().filter(|segment| *segment <= key).rev() {
-        let path = filed_path(segment, key);
-        if view.exists(&path) {
-            return Ok(Some(path));
-        }
-    }
-    Ok(None)
+    Ok(find_filed(view, &scan(view)?, key))
+}
+
+/// Segments may overlap where late arrivals were filed, so every one that begins before counts.
+fn find_filed(view: &View<'_>, scan: &Scan, key: InboxKey) -> Option<String> {
+    let before = scan.segments.iter().rev().filter(|segment| **segment <= key);
+    before.map(|segment| filed_path(*segment, key)).find(|path| view.exists(path))
 }
 
 /// A message by its id alone.
-pub fn find_id(view: &View<'_>, id: MessageId) -> Result<Option<(InboxKey, String)>> {
-    for priority in Priority::ALL {
-        let key = InboxKey { priority: *priority, id };
-        if let Some(path) = find(view, key)? {
-            return Ok(Some((key, path)));
-        }
+pub fn find_id(view: &View<'_>, scan: &Scan, id: MessageId) -> Option<(InboxKey, String)> {
+    if let Some(key) = scan.direct.iter().find(|key| key.id == id) {
+        return Some((*key, layout::message(*key)));
     }
-    Ok(None)
+    let keys = Priority::ALL.iter().map(|priority| InboxKey { priority: *priority, id });
+    keys.filter(|_| !scan.segments.is_empty()).find_map(|key| Some((key, find_filed(view, scan, key)?)))
 }
 
 /// Reads a message at its place; the name must be that of its content.

@@ -12,7 +12,7 @@
 //!    the journal count.
 
 use std::collections::BTreeSet;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
@@ -101,42 +101,34 @@ impl Journal {
     }
 
     /// Carries it out, as often as it takes, and removes it.
+    ///
+    /// Everything is written before anything is synced, and synced together; only then do names
+    /// change, and those are synced together too. The journal goes last.
     pub fn apply(&self, agent: &AgentDir, disk: Disk) -> Result<()> {
         let mut touched = BTreeSet::new();
-        self.apply_writes(agent, disk, &mut touched)?;
+        let mut written = Vec::with_capacity(self.writes.len() + self.appends.len());
+        for (at, write) in self.writes.iter().enumerate() {
+            let staged = staged_name(agent, at);
+            written.push((disk.stage_unsynced(&staged, write.content.as_bytes())?, staged));
+        }
         for append in &self.appends {
-            apply_append(agent, disk, append, &mut touched)?;
+            let path = agent.join(&append.path);
+            written.push((write_append(&path, append, &mut touched)?, path));
+        }
+        disk.sync_together(&written)?;
+        for (at, write) in self.writes.iter().enumerate() {
+            let target = agent.join(&write.path);
+            note_dirs(&target, &mut touched);
+            files::rename(&staged_name(agent, at), &target)?;
         }
         for delete in &self.deletes {
             let path = agent.join(delete);
             files::remove(&path)?;
             touched.insert(files::parent(&path).to_owned());
         }
-        for dir in &touched {
-            disk.sync_dir(dir)?;
-        }
+        disk.sync_dirs(touched)?;
         files::remove(&agent.join(layout::JOURNAL))?;
         self.remove_empty_segments(agent);
-        Ok(())
-    }
-
-    /// All files are written before the first is synced, and all are synced before the first is
-    /// renamed: one flush of the file system's own journal then serves for most of them.
-    fn apply_writes(&self, agent: &AgentDir, disk: Disk, touched: &mut BTreeSet<PathBuf>) -> Result<()> {
-        let staged_name = |at: usize| agent.join(layout::TMP).join(format!("apply-{at}"));
-        let mut staged = Vec::with_capacity(self.writes.len());
-        for (at, write) in self.writes.iter().enumerate() {
-            let name = staged_name(at);
-            staged.push((disk.stage_unsynced(&name, write.content.as_bytes())?, name));
-        }
-        for (file, name) in &staged {
-            disk.sync_file(file, name)?;
-        }
-        for (write, (_, name)) in self.writes.iter().zip(&staged) {
-            let target = agent.join(&write.path);
-            note_new_dirs(&target, touched);
-            files::rename(name, &target)?;
-        }
         Ok(())
     }
 
@@ -151,38 +143,37 @@ impl Journal {
     }
 }
 
-/// The directory of a new name must be synced, and so must the one above where it is new itself.
-fn note_new_dirs(target: &Path, touched: &mut BTreeSet<PathBuf>) {
+/// Only whoever holds the lock stages, so that the same names will do every time.
+fn staged_name(agent: &AgentDir, at: usize) -> PathBuf {
+    agent.join(layout::TMP).join(format!("apply-{at}"))
+}
+
+/// The directory of a new name must be synced, and so must the one above: it may be new itself,
+/// or made a moment ago for this run.
+fn note_dirs(target: &Path, touched: &mut BTreeSet<PathBuf>) {
     let mut dir = files::parent(target);
     touched.insert(dir.to_owned());
+    let in_a_run = files::parent(dir).ends_with(layout::RUNS);
+    if in_a_run {
+        touched.insert(files::parent(dir).to_owned());
+    }
     while !dir.exists() {
         dir = files::parent(dir);
         touched.insert(dir.to_owned());
     }
 }
 
-fn apply_append(
-    agent: &AgentDir,
-    disk: Disk,
-    append: &Append,
-    touched: &mut BTreeSet<PathBuf>,
-) -> Result<()> {
-    let path = agent.join(&append.path);
-    let options = || {
-        let mut options = OpenOptions::new();
-        options.write(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits() as i32);
-        options
-    };
-    let file = if append.offset == 0 {
-        note_new_dirs(&path, touched);
-        files::make_dir(files::parent(&path))?;
-        options().create(true).truncate(false).open(&path)
-    } else {
-        options().open(&path)
+fn write_append(path: &Path, append: &Append, touched: &mut BTreeSet<PathBuf>) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits() as i32);
+    if append.offset == 0 {
+        note_dirs(path, touched);
+        files::make_dir(files::parent(path))?;
+        options.create(true).truncate(false);
     }
-    .context("open", &path)?;
-    file.write_all_at(append.content.as_bytes(), append.offset).context("append to", &path)?;
+    let file = options.open(path).context("open", path)?;
+    file.write_all_at(append.content.as_bytes(), append.offset).context("append to", path)?;
     // What a torn earlier attempt may have left behind goes.
-    file.set_len(append.offset + append.content.len() as u64).context("append to", &path)?;
-    disk.sync_file(&file, &path)
+    file.set_len(append.offset + append.content.len() as u64).context("append to", path)?;
+    Ok(file)
 }

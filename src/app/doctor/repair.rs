@@ -84,7 +84,7 @@ fn draft_of<'a>(session: &Session, agent: &'a Agent<'a>) -> Result<(Draft, crate
     let scan = inbox::Scan::default();
     let records =
         load::records(agent, &locked.view(), &scan, locked.state()?, Lease::Free, now, Purpose::Look)?;
-    Ok((Draft::new(records, session.clock.stamp()), locked))
+    Ok((Draft::new(records, session.clock.stamp()?), locked))
 }
 
 fn recount(session: &Session, agent: &Agent<'_>) -> Result<()> {
