@@ -1,15 +1,18 @@
 //! `enqueue` and `wake`: what somebody has to say becomes one new file.
 
 use std::io::{BufRead, Read};
+use std::path::Path;
 
 use serde_json::{Value, json};
 
 use crate::cli;
-use crate::error::{Error, Result, Status};
+use crate::error::{Context, Error, Result, Status};
 use crate::model::agent::Status as AgentStatus;
 use crate::model::dedupe::DedupeEntry;
 use crate::model::id::{AgentName, MessageId};
-use crate::model::message::{AdmissionContext, Body, DeliverySurface, Message, MessageStatus, WakeHint};
+use crate::model::message::{
+    AdmissionContext, Body, DeliverySurface, InboxKey, Message, MessageStatus, WakeHint,
+};
 use crate::model::policy::{Policy, Size};
 use crate::model::records::Lease;
 use crate::model::stamp::Stamp;
@@ -24,9 +27,6 @@ use super::words::{parse, parse_optional, text};
 
 /// The longest line of a batch, beyond what its body may have.
 const LINE_MARGIN: u64 = 64 << 10;
-
-/// How many messages of a batch are written together, so that a long batch needs little memory.
-const BATCH_CHUNK: usize = 1024;
 
 /// What became of one request.
 struct Admitted {
@@ -131,32 +131,43 @@ fn enqueue_batch(
     args: &cli::Enqueue,
 ) -> Result<Status> {
     let mut stamp = session.clock.stamp()?;
-    let mut messages = Vec::new();
+    let mut batch = agent.batch(stamp.mint())?;
+    // Of each message only the key is kept, and whether it needs a look first.
+    let mut staged: Vec<(InboxKey, bool)> = Vec::new();
     let mut input = std::io::stdin().lock();
     let mut line = Vec::new();
-    let mut number = 0;
-    loop {
-        line.clear();
-        let most = policy.limits.max_message.0.saturating_mul(2).saturating_add(LINE_MARGIN);
-        let read = input.by_ref().take(most).read_until(b'\n', &mut line).map_err(|source| Error::Io {
-            action: "read",
-            path: "stdin".into(),
-            source,
-        })?;
-        if read == 0 {
+    for number in 1.. {
+        if !read_line(&mut input, &mut line, policy)? {
             break;
         }
-        number += 1;
         if line.trim_ascii().is_empty() {
             continue;
         }
-        messages.push(batch_message(agent, policy, caller, args, number, &line, &mut stamp)?);
+        let message = batch_message(agent, policy, caller, args, number, &line, &mut stamp)?;
+        staged.push((message.key(), message.dedupe_key.is_some()));
+        batch.stage(&message)?;
     }
-    let answers = admit_batch(session, agent, policy, messages)?;
-    for admitted in &answers {
-        say(session, agent.name(), admitted);
+    batch.sync()?;
+    let mut answers = Vec::with_capacity(staged.len());
+    for (key, once) in staged {
+        answers.push(if once {
+            admit_once(session, agent, policy, batch.read(key)?)?
+        } else {
+            batch.admit(key)?;
+            Admitted { id: key.id, status: MessageStatus::Queued, duplicate: false }
+        });
     }
+    batch.finish()?;
+    answers.iter().for_each(|admitted| say(session, agent.name(), admitted));
     Ok(Status::Done)
+}
+
+/// The next line of stdin, as far as any message can be long. `false` at the end.
+fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>, policy: &Policy) -> Result<bool> {
+    line.clear();
+    let most = policy.limits.max_message.0.saturating_mul(2).saturating_add(LINE_MARGIN);
+    let read = input.take(most).read_until(b'\n', line).context("read", Path::new("stdin"))?;
+    Ok(read > 0)
 }
 
 fn batch_message(
@@ -194,31 +205,6 @@ fn batch_message(
             )),
         }
     })
-}
-
-/// Admits in order; runs of messages without a key go together.
-fn admit_batch(
-    session: &Session,
-    agent: &Agent<'_>,
-    policy: &Policy,
-    messages: Vec<Message>,
-) -> Result<Vec<Admitted>> {
-    let mut answers = Vec::with_capacity(messages.len());
-    let mut together = Vec::new();
-    for message in messages {
-        if message.dedupe_key.is_none() {
-            answers.push(Admitted { id: message.id, status: MessageStatus::Queued, duplicate: false });
-            together.push(message);
-            if together.len() == BATCH_CHUNK {
-                agent.arrive_all(&std::mem::take(&mut together))?;
-            }
-            continue;
-        }
-        agent.arrive_all(&std::mem::take(&mut together))?;
-        answers.push(admit_once(session, agent, policy, message)?);
-    }
-    agent.arrive_all(&together)?;
-    Ok(answers)
 }
 
 pub fn wake(session: &mut Session, args: cli::Wake) -> Result<Status> {

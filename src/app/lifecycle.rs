@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::cli;
-use crate::error::{Result, Status};
+use crate::error::{Error, Result, Status};
 use crate::model::agent::Status as AgentStatus;
 use crate::model::id::RunId;
 use crate::model::records::Lease;
@@ -84,6 +84,7 @@ pub fn stop(session: &mut Session, args: cli::Stop) -> Result<Status> {
     let grace: Option<Span> = parse_optional("--grace", args.grace.as_deref())?;
     Ok(session.each_agent(&names, |session, name| {
         let agent = store.agent(name)?;
+        refuse_own_turn(&agent)?;
         let (mut draft, locked) = begin(session, &agent)?;
         let previous = draft.records.state.status;
         let grace = grace.unwrap_or(draft.records.policy.timeouts.shutdown);
@@ -98,6 +99,20 @@ pub fn stop(session: &mut Session, args: cli::Stop) -> Result<Status> {
         report(session, &state, "stop", previous, changed, aborted);
         Ok(Status::Done)
     }))
+}
+
+/// A turn can't stop its own agent: the stop would wait for the turn, and the turn for the stop.
+fn refuse_own_turn(agent: &Agent<'_>) -> Result<()> {
+    let run = std::env::var("DORMOUSE_RUN").ok().and_then(|run| run.parse::<RunId>().ok());
+    let current = agent.peek()?.current_run.map(|run| run.run_id);
+    if run.is_none() || run != current {
+        return Ok(());
+    }
+    Err(Error::Refused {
+        kind: "own_turn",
+        message: format!("this is a turn of `{}` itself: it can't stop its own agent", agent.name()),
+        hint: Some("end the turn; whoever is outside can stop the agent then".to_owned()),
+    })
 }
 
 /// Ends the processes of a run whose gate is closed, and settles it if its own tick does not.

@@ -10,7 +10,7 @@ use clap::Args;
 pub struct Tick {
     #[arg(value_name = "AGENT", required_unless_present = "all")]
     pub agents: Vec<String>,
-    /// Every agent that is not stopped
+    /// Every agent
     #[arg(long, conflicts_with = "agents")]
     pub all: bool,
     /// Go on until a step finds nothing to do

@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 
+use uuid::Uuid;
+
 use crate::error::{Error, Result};
 use crate::model::agent::Identity;
 use crate::model::id::{AgentName, RunId};
@@ -17,6 +19,7 @@ use crate::model::turn::TurnEnd;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 
+use super::batch::Batch;
 use super::files;
 use super::files::Disk;
 use super::journal::{self, Append, Journal, Write};
@@ -156,23 +159,9 @@ impl<'s> Agent<'s> {
         self.store.disk.replace(&temporary, &self.dir.join(path), bytes)
     }
 
-    /// Puts many messages into the inbox, all of them synced before the first appears.
-    pub fn arrive_all(&self, messages: &[Message]) -> Result<()> {
-        let disk = self.store.disk;
-        let temporary =
-            |message: &Message| self.dir.join(layout::TMP).join(format!("{}.json", message.key()));
-        let staged =
-            messages.iter().try_for_each(|message| disk.stage(&temporary(message), &encode(message)));
-        if let Err(error) = staged {
-            for message in messages {
-                let _ = files::remove(&temporary(message));
-            }
-            return Err(error);
-        }
-        for message in messages {
-            files::rename(&temporary(message), &self.dir.join(layout::message(message.key())))?;
-        }
-        disk.sync_dir(&self.dir.join(layout::INBOX))
+    /// Begins to put many messages into the inbox. The name is one that nobody else has.
+    pub fn batch(&self, name: Uuid) -> Result<Batch<'_>> {
+        Batch::begin(self, self.store.disk, name)
     }
 
     /// The lease of a run: free, and then held by the caller, or `None`.

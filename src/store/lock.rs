@@ -60,6 +60,11 @@ pub fn try_acquire(path: &Path, holder: Option<&Holder>) -> Result<Option<Held>>
     }
 }
 
+/// Locks an open file or directory that nobody else uses yet.
+pub fn hold(file: &File, path: &Path) -> Result<()> {
+    fs2::FileExt::try_lock_exclusive(file).context("lock", path)
+}
+
 /// Whether somebody holds the lock, without making the file.
 pub fn is_held(path: &Path) -> Result<bool> {
     match OpenOptions::new().read(true).custom_flags(OFlags::NOFOLLOW.bits() as i32).open(path) {

@@ -1,0 +1,100 @@
+//! Many arrivals at once: all of them written and synced aside before the first appears in the inbox.
+
+use std::fs::File;
+use std::path::PathBuf;
+
+use uuid::Uuid;
+
+use crate::error::{Context, Result};
+use crate::model::message::{InboxKey, Message};
+
+use super::agent::Agent;
+use super::files::{self, Disk};
+use super::layout::{self, AgentDir};
+use super::record::{decode, encode};
+
+/// How many files are synced together: enough to share the cost, few enough to be open at once.
+const TOGETHER: usize = 64;
+
+/// Messages on their way into the inbox. Dropping it drops those that were not admitted.
+#[derive(Debug)]
+pub struct Batch<'a> {
+    agent: &'a AgentDir,
+    disk: Disk,
+    dir: PathBuf,
+    /// Held for as long as the batch is being made, so that nobody takes it for a leftover.
+    _lock: File,
+    unsynced: Vec<(File, PathBuf)>,
+}
+
+impl<'a> Batch<'a> {
+    /// Begins a batch in a directory of its own under `tmp/`, and removes what killed ones left there.
+    pub(super) fn begin(agent: &'a Agent<'_>, disk: Disk, name: Uuid) -> Result<Batch<'a>> {
+        let tmp = agent.dir().join(layout::TMP);
+        sweep(&tmp)?;
+        let dir = tmp.join(format!("{PREFIX}{}", name.simple()));
+        files::make_dir(&dir)?;
+        let lock = File::open(&dir).context("open", &dir)?;
+        super::lock::hold(&lock, &dir)?;
+        Ok(Batch { agent: agent.dir(), disk, dir, _lock: lock, unsynced: Vec::new() })
+    }
+
+    fn staged(&self, key: InboxKey) -> PathBuf {
+        self.dir.join(format!("{key}.json"))
+    }
+
+    /// Writes a message aside.
+    pub fn stage(&mut self, message: &Message) -> Result<()> {
+        let path = self.staged(message.key());
+        let file = self.disk.stage_unsynced(&path, &encode(message))?;
+        self.unsynced.push((file, path));
+        if self.unsynced.len() == TOGETHER { self.sync() } else { Ok(()) }
+    }
+
+    /// Makes everything durable that was staged. Must come before the first is admitted.
+    pub fn sync(&mut self) -> Result<()> {
+        self.disk.sync_together(&self.unsynced)?;
+        self.unsynced.clear();
+        Ok(())
+    }
+
+    /// Reads a staged message back.
+    pub fn read(&self, key: InboxKey) -> Result<Message> {
+        let path = self.staged(key);
+        let bytes = files::read(&path)?.unwrap_or_default();
+        decode(&path, &bytes)
+    }
+
+    /// Lets a staged message appear in the inbox.
+    pub fn admit(&self, key: InboxKey) -> Result<()> {
+        files::rename(&self.staged(key), &self.agent.join(layout::message(key)))
+    }
+
+    /// Makes the admissions durable: from here on they may be acknowledged.
+    pub fn finish(self) -> Result<()> {
+        self.disk.sync_dir(&self.agent.join(layout::INBOX))
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        // What stays behind is swept by the next batch.
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+const PREFIX: &str = "batch-";
+
+/// Removes the batches whose makers are gone.
+fn sweep(tmp: &std::path::Path) -> Result<()> {
+    for entry in files::entries(tmp)? {
+        if !entry.is_dir || !entry.name.to_string_lossy().starts_with(PREFIX) {
+            continue;
+        }
+        let dir = tmp.join(&entry.name);
+        if !super::lock::is_held(&dir)? {
+            std::fs::remove_dir_all(&dir).context("remove", &dir)?;
+        }
+    }
+    Ok(())
+}
