@@ -179,9 +179,13 @@ fn batch_message(
     line: &[u8],
     stamp: &mut Stamp,
 ) -> Result<Message> {
-    let mut submission: Submission = serde_json::from_slice(line).map_err(|error| Error::Usage {
-        message: format!("line {number} of the batch: {error}"),
-        hint: Some("nothing was admitted".to_owned()),
+    let mut submission: Submission = serde_json::from_slice(line).map_err(|error| {
+        let text = error.to_string();
+        let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
+        Error::Usage {
+            message: format!("line {number} of the batch, column {}: {what}", error.column()),
+            hint: Some("nothing was admitted".to_owned()),
+        }
     })?;
     // What the flags say holds for every line that says nothing else.
     submission.origin = submission.origin.or_else(|| args.origin.clone());

@@ -24,7 +24,7 @@ use session::Session;
 
 /// Runs one command and returns its exit status; whatever is to be said has been said.
 pub fn run(cli: Cli) -> Status {
-    let mut session = match Session::new(&cli.global) {
+    let mut session = match Session::new(&cli.global, name(&cli.command)) {
         Ok(session) => session,
         Err(failed) => {
             let (mut out, error) = *failed;
@@ -57,12 +57,46 @@ pub fn refuse_usage(error: &clap::Error) -> Status {
     if is_mistake { Status::Usage } else { Status::Done }
 }
 
+/// What those who wait for our locks are told.
+fn name(command: &Command) -> &'static str {
+    match command {
+        Command::Init(_) => "init",
+        Command::Create(_) => "create",
+        Command::Start(_) | Command::Resume(_) => "start",
+        Command::Stop(_) | Command::Pause(_) => "stop",
+        Command::Enqueue(_) => "enqueue",
+        Command::Wake(_) => "wake",
+        Command::Tick(_) => "tick",
+        Command::Get(_) => "get",
+        Command::List(_) => "list",
+        Command::Explain(_) => "explain",
+        Command::State(_) => "state",
+        Command::Queue(_) => "queue",
+        Command::Run(_) => "run",
+        Command::Briefs(_) => "briefs",
+        Command::Events(_) => "events",
+        Command::Recover(_) => "recover",
+        Command::Doctor(_) => "doctor",
+        Command::Schema(_) => "schema",
+        Command::Completions(_) => "completions",
+        Command::Man(_) => "man",
+    }
+}
+
 fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
     match command {
         Command::Init(args) => create::init(session, args),
         Command::Create(args) => create::create(session, args),
         Command::Start(args) => lifecycle::start(session, args),
         Command::Stop(args) => lifecycle::stop(session, args),
+        Command::Pause(args) => {
+            session.out.note("`pause` is deprecated: there is no pause, this is `stop`");
+            lifecycle::stop(session, args)
+        }
+        Command::Resume(args) => {
+            session.out.note("`resume` of a stopped agent is deprecated: this is `start`");
+            lifecycle::start(session, args)
+        }
         Command::Enqueue(args) => admit::enqueue(session, args),
         Command::Wake(args) => admit::wake(session, args),
         Command::Tick(args) => tick::tick(session, args),

@@ -19,13 +19,14 @@ use super::words::parse;
 pub struct Session {
     pub clock: Clock,
     pub out: Output,
+    command: &'static str,
     dir: Option<PathBuf>,
     patience: Span,
 }
 
 impl Session {
     /// Fails with the output to say it with.
-    pub fn new(global: &Global) -> std::result::Result<Session, Box<(Output, Error)>> {
+    pub fn new(global: &Global, command: &'static str) -> std::result::Result<Session, Box<(Output, Error)>> {
         let color = match global.color {
             Color::Auto => None,
             Color::Always => Some(true),
@@ -35,7 +36,7 @@ impl Session {
         let out = Output::new(style);
         match Clock::from_env().and_then(|clock| Ok((clock, parse("--lock-timeout", &global.lock_timeout)?)))
         {
-            Ok((clock, patience)) => Ok(Session { clock, out, dir: global.dir.clone(), patience }),
+            Ok((clock, patience)) => Ok(Session { clock, out, command, dir: global.dir.clone(), patience }),
             Err(error) => Err(Box::new((out, error))),
         }
     }
@@ -53,12 +54,8 @@ impl Session {
     pub fn store(&self) -> Result<Store> {
         let here = env::current_dir().context("find", Path::new("the working directory"))?;
         let root = Store::find(self.named_dir().as_deref(), &here)?;
-        let command = env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
-        let opener = Opener {
-            command: format!("dormouse {command}"),
-            host: host::hostname(),
-            patience: self.patience.as_std(),
-        };
+        let command = format!("dormouse {}", self.command);
+        let opener = Opener { command, host: host::hostname(), patience: self.patience.as_std() };
         Store::open(root, opener)
     }
 

@@ -305,8 +305,7 @@ fn run_turn(
     let run_id = claimed.run.run_id;
     let attempt = claimed.run.attempt;
     let end = turn::run(session, &Turn { store, agent, claimed: &claimed, records: &records })?;
-    let (settled, after) = turn::settle(session, agent, run_id, end)?;
-    drop(lease);
+    let (settled, after) = turn::settle(session, agent, run_id, end, lease)?;
     let brief = after
         .state
         .last_turn

@@ -17,7 +17,7 @@ use crate::report::context::{self, Past};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::turn::{self as rules, Claimed, Settled};
 use crate::store::view::View;
-use crate::store::{Agent, Store, evidence, files, inbox, layout};
+use crate::store::{Agent, Store, evidence, files, inbox, layout, lock};
 
 use super::load::{self, Purpose};
 use super::session::Session;
@@ -105,11 +105,14 @@ fn read_outcome(path: &Path) -> std::result::Result<Outcome, String> {
 
 /// Settles a run, however it ended. Where another process has settled it already, only its output
 /// is recorded.
+///
+/// The lease goes before the lock: whoever gets the lock next finds no run that is already settled.
 pub fn settle(
     session: &Session,
     agent: &Agent<'_>,
     run_id: RunId,
     end: TurnEnd,
+    lease: lock::Held,
 ) -> Result<(Settled, Records)> {
     let now = session.clock.now();
     let locked = agent.lock(now)?;
@@ -123,6 +126,7 @@ pub fn settle(
     if !draft.is_empty() {
         after.state = locked.commit(draft.finish()?)?;
     }
+    drop(lease);
     // The next message may now be another one.
     if let Some(key) = claimed.filter(|key| !view.exists(&layout::message(*key))) {
         scan.direct.retain(|other| *other != key);

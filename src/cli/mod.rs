@@ -75,8 +75,13 @@ pub enum Command {
     Init(Init),
     Create(Create),
     Start(Start),
-    #[command(alias = "pause")]
     Stop(Stop),
+    /// Deprecated: use stop
+    #[command(hide = true)]
+    Pause(Stop),
+    /// Deprecated for stopped agents: use start
+    #[command(hide = true)]
+    Resume(Start),
     Enqueue(Enqueue),
     Wake(Wake),
     Tick(Tick),

@@ -13,10 +13,12 @@ use crate::error::{Context, Error, Result};
 use crate::model::policy::Durability;
 
 const NOFOLLOW: i32 = OFlags::NOFOLLOW.bits() as i32;
+/// Opening a pipe that somebody put in a record's place must not wait for its other end.
+const NONBLOCK: i32 = OFlags::NONBLOCK.bits() as i32;
 
 /// The content of a file; `None` if there is none. A symbolic link is refused.
 pub fn read(path: &Path) -> Result<Option<Vec<u8>>> {
-    let mut file = match OpenOptions::new().read(true).custom_flags(NOFOLLOW).open(path) {
+    let mut file = match OpenOptions::new().read(true).custom_flags(NOFOLLOW | NONBLOCK).open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(refuse_link(error, "open", path)),
@@ -226,6 +228,10 @@ pub fn rename(from: &Path, to: &Path) -> Result<()> {
     match fs::rename(from, to) {
         Err(error) if error.kind() == io::ErrorKind::NotFound && !parent(to).exists() => {
             make_dir(parent(to))?;
+            // So rarely that it need not depend on the durability that was asked for.
+            if let Some(above) = open_dir(parent(parent(to)))? {
+                above.sync_all().context("sync directory", parent(parent(to)))?;
+            }
             fs::rename(from, to).context("rename to", to)
         }
         renamed => renamed.context("rename to", to),

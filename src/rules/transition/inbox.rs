@@ -39,7 +39,17 @@ pub fn staleness(message: &Message, first: Option<MessageId>, now: Time) -> Opti
 
 /// Takes in what is due before anything is decided: stale messages are dropped, states whose time
 /// is over fail, hints of one scope become one.
+///
+/// While the agent is stopped messages are kept as they are, and hints are ignored.
 pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
+    match draft.records.state.status {
+        Status::Booting => return Ok(()),
+        Status::Stopped => {
+            ignore_hints(draft, "stopped");
+            return Ok(());
+        }
+        Status::AwakeIdle | Status::AwakeRunning | Status::AwaitingTask | Status::Asleep => {}
+    }
     for (message, why) in std::mem::take(&mut draft.records.inbox.stale) {
         let reason = match why {
             Staleness::Expired => "ttl_expired",
