@@ -21,12 +21,11 @@ pub fn next_due(records: &Records) -> Option<Time> {
     // A timeout is over one millisecond after its limit.
     let over = timeout(&state.execution, &records.policy.timeouts)
         .map(|(limit, _)| limit.after(Span::from_millis(1)));
-    let lease = state.current_run.as_ref().map(|run| run.lease_expires_at);
     waits
         .flat_map(|wait| [wait.wake_at, wait.recheck_at, wait.expires_at])
         .chain(rechecks.map(|item| item.recheck_at))
         .chain(records.timers.iter().map(|timer| Some(timer.next_at)))
-        .chain([recovery, held, over, lease, state.sleeping_until])
+        .chain([recovery, held, over, state.sleeping_until])
         .flatten()
         .min()
 }
