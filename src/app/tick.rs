@@ -177,7 +177,8 @@ pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<S
         let more_stale = records.inbox.head.is_none() && !records.inbox.stale.is_empty();
         let mut draft = Draft::new(records, session.clock.stamp()?);
         arrivals::take_in(&mut draft)?;
-        if more_stale {
+        // Behind a closed gate nothing is taken in: there is nothing more to look for then.
+        if more_stale && draft.records.inbox.stale.is_empty() {
             locked.commit(draft.finish()?)?;
             continue;
         }
