@@ -64,14 +64,15 @@ impl<'a> Trigger<'a> {
         self.resource.is_none() && self.wait_id.is_none() && self.trigger_id.is_none()
     }
 
-    /// The active external wait that this names by its id, its trigger or its resource.
+    /// The active external wait that this names: by its id, else its trigger, else its resource,
+    /// which is also the order of a hint's scope.
     fn tied_wait<'w>(&self, waits: &'w [Wait]) -> Option<&'w Wait> {
-        let mut external = waits.iter().filter(|wait| wait.is_active() && wait.kind == WaitKind::External);
-        external.find(|wait| {
-            self.wait_id == Some(wait.id)
-                || (self.trigger_id.is_some() && self.trigger_id == wait.trigger_id)
-                || (self.resource.is_some() && self.resource == wait.resource.as_deref())
-        })
+        let find = |names: &dyn Fn(&Wait) -> bool| {
+            waits.iter().find(|wait| wait.is_active() && wait.kind == WaitKind::External && names(wait))
+        };
+        find(&|wait| self.wait_id == Some(wait.id))
+            .or_else(|| find(&|wait| self.trigger_id.is_some() && self.trigger_id == wait.trigger_id))
+            .or_else(|| find(&|wait| self.resource.is_some() && self.resource == wait.resource.as_deref()))
     }
 }
 
