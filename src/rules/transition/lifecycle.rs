@@ -111,7 +111,7 @@ pub fn stop(draft: &mut Draft, grace: Span, requeue: bool, reason: Option<String
 }
 
 /// The two events of a control action, with what it affects.
-pub fn control(draft: &mut Draft, action: &str, previous: Status, next: Status, reason: Option<&str>) {
+fn control(draft: &mut Draft, action: &str, previous: Status, next: Status, reason: Option<&str>) {
     let run_id = draft.records.state.current_run.as_ref().map(|run| run.run_id);
     let mut request = json!({ "action": action });
     if let Some(reason) = reason {

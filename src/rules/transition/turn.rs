@@ -25,7 +25,7 @@ use crate::rules::retry::delay;
 
 use super::draft::Draft;
 use super::inbox::admitted;
-use super::lifecycle::control;
+use super::lifecycle::stop;
 
 /// How long beyond its timeout a run on another host counts as live; a day if it has no timeout.
 const LEASE_MARGIN: Span = Span::from_secs(60);
@@ -386,9 +386,7 @@ fn fail(draft: &mut Draft, run: &CurrentRun, terminal: Terminal, reason: String)
     });
     draft.records.state.current_run = None;
     if exhausted && policy.on_exhausted == OnExhausted::Stop {
-        let previous = draft.records.state.status;
-        control(draft, "stop", previous, Status::Stopped, Some("recovery.on_exhausted"));
-        draft.set_status(Status::Stopped);
+        stop(draft, Span::ZERO, false, Some("recovery.on_exhausted".to_owned()))?;
     }
     Ok(())
 }
