@@ -11,13 +11,14 @@ use crate::model::id::{MessageId, RunId, WaitId};
 use crate::model::message::{Failure, Message, MessageStatus, Settlement};
 use crate::model::policy::OnExhausted;
 use crate::model::record::Extra;
+use crate::model::records::Records;
 use crate::model::refusal::Refusal;
 use crate::model::run::{Brief, Exit, Run, Terminal, Usage};
 use crate::model::state::{CurrentRun, Held, LastTurn, Retry};
 use crate::model::time::{Span, Time};
 use crate::model::transaction::{Archived, Delete, Put};
 use crate::model::turn::{Claimant, TurnEnd};
-use crate::model::wait::WaitStatus;
+use crate::model::wait::{Wait, WaitStatus};
 
 use crate::rules::closure::derive;
 use crate::rules::projection::closure_facts;
@@ -408,7 +409,7 @@ fn close(draft: &mut Draft, terminal: Terminal) -> Result<Closure, Refusal> {
     let closure = derive(&closure_facts(&draft.records));
     draft.records.state.last_closure = Some(closure.clone());
     let waits_for_task = closure.waiting_reason == Some(WaitingReason::AwaitingTaskResult)
-        && draft.records.tasks.iter().any(|task| !task.status.is_terminal());
+        && awaited_task_runs(&draft.records, &closure);
     if terminal == Terminal::Completed {
         match closure.outcome {
             ClosureOutcome::Waiting => {
@@ -425,6 +426,13 @@ fn close(draft: &mut Draft, terminal: Terminal) -> Result<Closure, Refusal> {
         draft.set_status(Status::AwakeIdle);
     }
     Ok(closure)
+}
+
+/// Whether the task that a closure waits for has not ended.
+fn awaited_task_runs(records: &Records, closure: &Closure) -> bool {
+    let wait = records.waits.iter().find(|wait| Some(wait.id) == closure.wait_id);
+    let awaited = wait.and_then(Wait::task_id);
+    records.tasks.iter().any(|task| Some(task.id) == awaited && !task.status.is_terminal())
 }
 
 fn run_record(draft: &Draft, run: &CurrentRun, terminal: Terminal, end: &TurnEnd) -> Run {
