@@ -40,6 +40,8 @@ pub fn rest(draft: &mut Draft, decision: &Decision) {
 fn resting_status(draft: &Draft, decision: &Decision) -> Status {
     let state = &draft.records.state;
     match decision {
+        // What it is shown to rest for does not change before something wakes it.
+        Decision::Rest(_) if matches!(state.status, Status::Asleep | Status::AwaitingTask) => state.status,
         Decision::Rest(_) => {
             let for_task = decision.kind() == DecisionKind::WaitForTask;
             // Only an execution that is itself `waiting` shows what it waits for.
