@@ -27,6 +27,8 @@ pub struct Scenario {
     pub again: &'static [i32],
     /// Every how many-th point is taken. 1: all of them.
     pub every: usize,
+    /// Whether it must survive a power cut as well.
+    pub is_durable: bool,
 }
 
 /// Those that a single process goes through, from the first call to the last.
@@ -38,6 +40,7 @@ pub const SCENARIOS: &[Scenario] = &[
         stdin: "",
         again: &[0],
         every: 1,
+        is_durable: true,
     },
     Scenario {
         name: "enqueue, in a clone without empty directories",
@@ -46,6 +49,7 @@ pub const SCENARIOS: &[Scenario] = &[
         stdin: "",
         again: &[0],
         every: 1,
+        is_durable: true,
     },
     Scenario {
         name: "enqueue --dedupe-key, first",
@@ -54,6 +58,7 @@ pub const SCENARIOS: &[Scenario] = &[
         stdin: "",
         again: &[0],
         every: 1,
+        is_durable: true,
     },
     Scenario {
         name: "enqueue --dedupe-key, again",
@@ -66,6 +71,7 @@ pub const SCENARIOS: &[Scenario] = &[
         stdin: "",
         again: &[0],
         every: 1,
+        is_durable: true,
     },
     Scenario {
         name: "enqueue --dedupe-key, in a clone with keys",
@@ -80,6 +86,7 @@ pub const SCENARIOS: &[Scenario] = &[
         stdin: "",
         again: &[0],
         every: 1,
+        is_durable: true,
     },
     Scenario {
         name: "enqueue --batch",
@@ -88,6 +95,7 @@ pub const SCENARIOS: &[Scenario] = &[
         stdin: "{\"text\":\"one\"}\n{\"text\":\"two\"}\n{\"text\":\"three\"}\n",
         again: &[0],
         every: 1,
+        is_durable: true,
     },
     Scenario {
         name: "wake",
@@ -96,6 +104,7 @@ pub const SCENARIOS: &[Scenario] = &[
         stdin: "",
         again: &[0],
         every: 1,
+        is_durable: true,
     },
     Scenario {
         name: "start",
@@ -104,6 +113,7 @@ pub const SCENARIOS: &[Scenario] = &[
         stdin: "",
         again: &[0, 4],
         every: 1,
+        is_durable: true,
     },
     Scenario {
         name: "stop, idle",
@@ -112,6 +122,7 @@ pub const SCENARIOS: &[Scenario] = &[
         stdin: "",
         again: &[0],
         every: 1,
+        is_durable: true,
     },
     Scenario {
         name: "tick: claim, turn, settle",
@@ -120,6 +131,22 @@ pub const SCENARIOS: &[Scenario] = &[
         stdin: "",
         again: &[0],
         every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "tick: claim, turn, settle, without syncs",
+        prepare: || {
+            let sandbox = queued();
+            let path = sandbox.store().join("dormouse.toml");
+            let text = fs::read_to_string(&path).unwrap();
+            fs::write(&path, text.replace("durability = \"full\"", "durability = \"process\"")).unwrap();
+            sandbox
+        },
+        args: |_| words("tick ada"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: false,
     },
     Scenario {
         name: "tick: a second turn in the same month",
@@ -133,6 +160,7 @@ pub const SCENARIOS: &[Scenario] = &[
         stdin: "",
         again: &[0],
         every: 1,
+        is_durable: true,
     },
     Scenario {
         name: "tick: a turn that fails",
@@ -146,6 +174,7 @@ pub const SCENARIOS: &[Scenario] = &[
         stdin: "",
         again: &[0, 7],
         every: 1,
+        is_durable: true,
     },
     Scenario {
         name: "tick: a turn that fails for the last time",
@@ -159,6 +188,7 @@ pub const SCENARIOS: &[Scenario] = &[
         stdin: "",
         again: &[0, 7],
         every: 1,
+        is_durable: true,
     },
     Scenario {
         name: "tick: reduce",
@@ -171,6 +201,7 @@ pub const SCENARIOS: &[Scenario] = &[
         stdin: "",
         again: &[0],
         every: 1,
+        is_durable: true,
     },
     Scenario {
         name: "tick: a wake hint becomes a tick",
@@ -183,6 +214,7 @@ pub const SCENARIOS: &[Scenario] = &[
         stdin: "",
         again: &[0],
         every: 1,
+        is_durable: true,
     },
     Scenario {
         name: "tick: hand-written files, a good one and a bad one",
@@ -197,6 +229,7 @@ pub const SCENARIOS: &[Scenario] = &[
         stdin: "",
         again: &[0],
         every: 1,
+        is_durable: true,
     },
     Scenario {
         name: "tick: recovery, the turn ended and nobody noted it",
@@ -205,6 +238,7 @@ pub const SCENARIOS: &[Scenario] = &[
         stdin: "",
         again: &[0],
         every: 1,
+        is_durable: true,
     },
     Scenario {
         name: "tick: recovery, the turn never began",
@@ -213,6 +247,7 @@ pub const SCENARIOS: &[Scenario] = &[
         stdin: "",
         again: &[0],
         every: 1,
+        is_durable: true,
     },
     Scenario {
         name: "tick: recovery, the turn's end was noted",
@@ -221,6 +256,7 @@ pub const SCENARIOS: &[Scenario] = &[
         stdin: "",
         again: &[0],
         every: 1,
+        is_durable: true,
     },
     Scenario {
         name: "tick: recovery, the settlement was committed and not applied",
@@ -229,6 +265,7 @@ pub const SCENARIOS: &[Scenario] = &[
         stdin: "",
         again: &[0],
         every: 1,
+        is_durable: true,
     },
     Scenario {
         name: "tick: sleep",
@@ -237,6 +274,7 @@ pub const SCENARIOS: &[Scenario] = &[
         stdin: "",
         again: &[0],
         every: 1,
+        is_durable: true,
     },
     Scenario {
         name: "tick: a backlog is filed",
@@ -252,6 +290,7 @@ pub const SCENARIOS: &[Scenario] = &[
         again: &[0],
         // More than a thousand renames are much of a muchness.
         every: 61,
+        is_durable: true,
     },
     Scenario {
         name: "queue requeue",
@@ -263,6 +302,7 @@ pub const SCENARIOS: &[Scenario] = &[
         stdin: "",
         again: &[0, 4],
         every: 1,
+        is_durable: true,
     },
     Scenario {
         name: "recover, a failed agent",
@@ -277,6 +317,7 @@ pub const SCENARIOS: &[Scenario] = &[
         stdin: "",
         again: &[0, 4],
         every: 1,
+        is_durable: true,
     },
     Scenario {
         name: "recover, an abandoned run",
@@ -285,6 +326,7 @@ pub const SCENARIOS: &[Scenario] = &[
         stdin: "",
         again: &[0, 4],
         every: 1,
+        is_durable: true,
     },
 ];
 

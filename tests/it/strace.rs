@@ -133,9 +133,21 @@ pub fn record(sandbox: &Sandbox, args: &[&str], stdin: &str) -> Recording {
 }
 
 /// Records everything that touches files, for a model of the disk: whole contents, in hexadecimal.
-pub fn record_files(sandbox: &Sandbox, args: &[&str], stdin: &str) -> (Ran, String) {
+///
+/// `harm`: what befalls it meanwhile.
+pub fn record_files(
+    sandbox: &Sandbox,
+    args: &[&str],
+    stdin: &str,
+    harm: Option<(&Call, Harm)>,
+) -> (Ran, String) {
     let trace = format!("trace={TRACED},close");
-    traced(sandbox, args, stdin, &["-y", "-xx", "-s", "100000000", "-e", &trace])
+    let mut options = vec!["-y", "-xx", "-s", "100000000", "-e", &trace];
+    let option = harm.map(|(call, harm)| harm.option(call));
+    if let Some(option) = &option {
+        options.extend(["-e", option]);
+    }
+    traced(sandbox, args, stdin, &options)
 }
 
 /// Runs a command and harms it at one call.
