@@ -1,7 +1,10 @@
 //! System calls of one command: recorded, cut at, or made to fail.
 //!
 //! strace runs without `-f`: only the command itself is looked at, never the turn that it starts.
+//! Nor are its threads: all that they do is to sync, which a kill can't undo. A power cut can, so
+//! recordings for that follow them.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs;
 
@@ -142,12 +145,39 @@ pub fn record_files(
     harm: Option<(&Call, Harm)>,
 ) -> (Ran, String) {
     let trace = format!("trace={TRACED},close");
-    let mut options = vec!["-y", "-xx", "-s", "100000000", "-e", &trace];
+    let mut options = vec!["-f", "-y", "-xx", "-s", "100000000", "-e", &trace];
     let option = harm.map(|(call, harm)| harm.option(call));
     if let Some(option) = &option {
         options.extend(["-e", option]);
     }
-    traced(sandbox, args, stdin, &options)
+    let (ran, text) = traced(sandbox, args, stdin, &options);
+    (ran, of_one_process(&text))
+}
+
+/// The calls of the first process of a recording that followed others as well, each at the time
+/// when it had its effect. Of its threads there are the syncs; no turn makes any.
+fn of_one_process(text: &str) -> String {
+    let mut unfinished: HashMap<&str, &str> = HashMap::new();
+    let mut calls = String::new();
+    let main = text.split(' ').next().unwrap_or_default();
+    for line in text.lines() {
+        let Some((pid, call)) = line.split_once(' ') else { continue };
+        let call = call.trim_start();
+        let whole = if let Some(begun) = call.strip_suffix(" <unfinished ...>") {
+            unfinished.insert(pid, begun);
+            continue;
+        } else if let Some(resumed) = call.strip_prefix("<... ") {
+            let begun = unfinished.remove(pid).unwrap_or_default();
+            let end = resumed.split_once(" resumed>").map_or("", |(_, end)| end);
+            format!("{begun}{end}\n")
+        } else {
+            format!("{call}\n")
+        };
+        if pid == main || whole.starts_with("fsync(") || whole.starts_with("fdatasync(") {
+            calls.push_str(&whole);
+        }
+    }
+    calls
 }
 
 /// Runs a command and harms it at one call.
