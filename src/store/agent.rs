@@ -190,7 +190,10 @@ impl<'s> Agent<'s> {
     /// How a turn ended that was not settled, if somebody saw it.
     pub fn noted_end(&self, id: RunId) -> Result<Option<TurnEnd>> {
         let path = self.dir.run_dir(id).join(layout::END);
-        files::read(&path)?.map(|bytes| decode_plain(&path, 0, &bytes)).transpose()
+        let Some(bytes) = files::read(&path)? else { return Ok(None) };
+        // It is not synced: a power cut may leave the name with nothing, zeros or a part behind it.
+        let is_whole = serde_json::from_slice::<serde_json::Value>(&bytes).is_ok();
+        if is_whole { decode_plain(&path, 0, &bytes).map(Some) } else { Ok(None) }
     }
 
     /// Writes a file into a run's directory: material for the turn, not a record.

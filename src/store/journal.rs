@@ -113,12 +113,12 @@ impl Journal {
         }
         for append in &self.appends {
             let path = agent.join(&append.path);
-            written.push((write_append(&path, append, &mut touched)?, path));
+            written.push((write_append(agent, &path, append, &mut touched)?, path));
         }
         disk.sync_together(&written)?;
         for (at, write) in self.writes.iter().enumerate() {
             let target = agent.join(&write.path);
-            note_dirs(&target, &mut touched);
+            note_dirs(agent, &target, &mut touched);
             files::rename(&staged_name(agent, at), &target)?;
         }
         for delete in &self.deletes {
@@ -148,26 +148,23 @@ fn staged_name(agent: &AgentDir, at: usize) -> PathBuf {
     agent.join(layout::TMP).join(format!("apply-{at}"))
 }
 
-/// The directory of a new name must be synced, and so must the one above: it may be new itself,
-/// or made a moment ago for this run.
-fn note_dirs(target: &Path, touched: &mut BTreeSet<PathBuf>) {
-    let mut dir = files::parent(target);
-    touched.insert(dir.to_owned());
-    let in_a_run = files::parent(dir).ends_with(layout::RUNS);
-    if in_a_run {
-        touched.insert(files::parent(dir).to_owned());
-    }
-    while !dir.exists() {
-        dir = files::parent(dir);
-        touched.insert(dir.to_owned());
-    }
+/// The directory of a new name must be synced, and so must all above it: each may be new itself,
+/// made a moment ago for this run, or by an earlier attempt at this very transaction that was killed.
+fn note_dirs(agent: &AgentDir, target: &Path, touched: &mut BTreeSet<PathBuf>) {
+    let above = target.ancestors().skip(1).take_while(|dir| dir.starts_with(agent.path()));
+    touched.extend(above.map(Path::to_owned));
 }
 
-fn write_append(path: &Path, append: &Append, touched: &mut BTreeSet<PathBuf>) -> Result<File> {
+fn write_append(
+    agent: &AgentDir,
+    path: &Path,
+    append: &Append,
+    touched: &mut BTreeSet<PathBuf>,
+) -> Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits() as i32);
     if append.offset == 0 {
-        note_dirs(path, touched);
+        note_dirs(agent, path, touched);
         files::make_dir(files::parent(path))?;
         options.create(true).truncate(false);
     }

@@ -1,0 +1,321 @@
+//! A second opinion on the records of an agent, by none of the program's own code.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+/// What lies in an agent's directory, and what is wrong with it.
+#[derive(Debug, Default)]
+pub struct Found {
+    pub state: Value,
+    /// The messages in the inbox, wherever they lie there.
+    pub queued: BTreeMap<String, Value>,
+    pub hints: BTreeSet<String>,
+    /// Everything that the archive says of a message, in order.
+    pub archived: BTreeMap<String, Vec<Value>>,
+    pub runs: BTreeMap<String, Value>,
+    pub has_journal: bool,
+    /// What lies in `tmp/`.
+    pub leftovers: Vec<String>,
+    pub complaints: Vec<String>,
+}
+
+/// Reads everything. An interrupted transaction is not finished: whatever it has left half-done is
+/// complained about, unless `has_journal`.
+pub fn look(agent: &Path) -> Found {
+    let mut found = Found { has_journal: agent.join("journal.json").exists(), ..Found::default() };
+    found.leftovers = names(&agent.join("tmp"));
+    found.read_top(agent);
+    found.read_inbox(agent);
+    found.read_archive(agent);
+    found.read_runs(agent);
+    found.read_ledger(agent);
+    found.read_dedupe(agent);
+    found.compare();
+    found
+}
+
+impl Found {
+    /// Every message that was ever admitted and not lost.
+    pub fn messages(&self) -> BTreeSet<String> {
+        self.queued.keys().chain(self.archived.keys()).cloned().collect()
+    }
+
+    /// The archive's last word about a message that is no longer queued.
+    pub fn ended_as(&self, id: &str) -> Option<&str> {
+        if self.queued.contains_key(id) {
+            return None;
+        }
+        self.archived.get(id)?.last()?["settlement"]["status"].as_str()
+    }
+
+    pub fn revision(&self) -> u64 {
+        self.state["revision"].as_u64().unwrap_or(0)
+    }
+
+    fn complain(&mut self, text: impl Into<String>) {
+        self.complaints.push(text.into());
+    }
+
+    /// One JSON file: whole, with a newline at its end, of this schema.
+    fn record(&mut self, path: &Path, schema: &str) -> Option<Value> {
+        let bytes = match fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                self.complain(format!("{}: {error}", path.display()));
+                return None;
+            }
+        };
+        if bytes.last() != Some(&b'\n') {
+            self.complain(format!("{}: no newline at the end", path.display()));
+        }
+        self.parse(&path.display().to_string(), &bytes, schema)
+    }
+
+    fn parse(&mut self, place: &str, bytes: &[u8], schema: &str) -> Option<Value> {
+        match serde_json::from_slice::<Value>(bytes) {
+            Ok(value) if value["schema"] == schema => Some(value),
+            Ok(value) => {
+                self.complain(format!("{place}: schema {} is not {schema}", value["schema"]));
+                None
+            }
+            Err(error) => {
+                let text = String::from_utf8_lossy(bytes);
+                self.complain(format!("{place}: {error}: {:?}", text.chars().take(80).collect::<String>()));
+                None
+            }
+        }
+    }
+
+    /// The lines of a file that only grows.
+    fn lines(&mut self, path: &Path, schema: &str) -> Vec<Value> {
+        let bytes = fs::read(path).unwrap_or_default();
+        if bytes.last().is_some_and(|byte| *byte != b'\n') {
+            self.complain(format!("{}: the last line is torn", path.display()));
+        }
+        let mut values = Vec::new();
+        for (at, line) in bytes.split(|byte| *byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty())
+        {
+            values.extend(self.parse(&format!("{}:{}", path.display(), at + 1), line, schema));
+        }
+        values
+    }
+
+    fn read_top(&mut self, agent: &Path) {
+        const KNOWN: &[&str] = &[
+            "agent.toml",
+            "identity.json",
+            "state.json",
+            "inbox",
+            "work",
+            "waits",
+            "timers",
+            "tasks",
+            "triggers",
+            "runs",
+            "ledger",
+            "archive",
+            "hooks",
+            "lock",
+            "run.lock",
+            "journal.json",
+            "tmp",
+            "cache",
+        ];
+        for name in names(agent).into_iter().filter(|name| !KNOWN.contains(&name.as_str())) {
+            self.complain(format!("an unknown name in the agent's directory: {name}"));
+        }
+        self.record(&agent.join("identity.json"), "dormouse/identity/1");
+        self.state = self.record(&agent.join("state.json"), "dormouse/state/1").unwrap_or_default();
+        for (dir, kind) in [("work", "work"), ("waits", "wait"), ("timers", "timer"), ("triggers", "trigger")]
+        {
+            for name in names(&agent.join(dir)).into_iter().filter(|name| name.ends_with(".json")) {
+                let path = agent.join(dir).join(&name);
+                if let Some(record) = self.record(&path, &format!("dormouse/{kind}/1"))
+                    && record["id"].as_str() != name.strip_suffix(".json")
+                {
+                    self.complain(format!("{}: another id inside: {}", path.display(), record["id"]));
+                }
+            }
+        }
+        if names(&agent.join("triggers")).len() != 1 {
+            self.complain("not exactly one trigger");
+        }
+    }
+
+    fn read_inbox(&mut self, agent: &Path) {
+        let inbox = agent.join("inbox");
+        for name in names(&inbox) {
+            let path = inbox.join(&name);
+            if name == "rejected" {
+                continue;
+            }
+            if path.is_dir() {
+                for filed in names(&path) {
+                    if filed.trim_end_matches(".json") < name.as_str() {
+                        self.complain(format!("{name}/{filed}: filed in a segment that begins behind it"));
+                    }
+                    self.message(&path.join(&filed), &filed);
+                }
+            } else if let Some(id) = name.strip_prefix("w-").and_then(|name| name.strip_suffix(".json")) {
+                if let Some(hint) = self.record(&path, "dormouse/wake_hint/1")
+                    && hint["id"] != id
+                {
+                    self.complain(format!("{}: another id inside", path.display()));
+                }
+                self.hints.insert(id.to_owned());
+            } else {
+                self.message(&path, &name);
+            }
+        }
+    }
+
+    fn message(&mut self, path: &Path, name: &str) {
+        let Some(message) = self.record(path, "dormouse/message/1") else { return };
+        let id = message["id"].as_str().unwrap_or_default().to_owned();
+        let digit = ["interject", "next", "normal", "background"]
+            .iter()
+            .position(|priority| message["priority"] == *priority);
+        if name != format!("{}-{id}.json", digit.unwrap_or(9)) {
+            self.complain(format!("{}: the name does not fit {id}", path.display()));
+        }
+        if !message["settlement"].is_null() {
+            self.complain(format!("{}: settled, and in the inbox", path.display()));
+        }
+        if self.queued.insert(id, message).is_some() {
+            self.complain(format!("{}: the message lies in the inbox twice", path.display()));
+        }
+    }
+
+    fn read_archive(&mut self, agent: &Path) {
+        let mut briefs = BTreeSet::new();
+        for month in names(&agent.join("archive")) {
+            for name in names(&agent.join("archive").join(&month)) {
+                let path = agent.join("archive").join(&month).join(&name);
+                let kind = name.trim_end_matches(".jsonl");
+                for line in self.lines(&path, &format!("dormouse/{kind}/1")) {
+                    match kind {
+                        "message" => {
+                            let id = line["id"].as_str().unwrap_or_default().to_owned();
+                            self.archived.entry(id).or_default().push(line);
+                        }
+                        "brief" if !briefs.insert(line["run_id"].to_string()) => {
+                            self.complain(format!("two briefs of {}", line["run_id"]));
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn read_runs(&mut self, agent: &Path) {
+        for id in names(&agent.join("runs")) {
+            let path = agent.join("runs").join(&id).join("run.json");
+            if path.exists() {
+                if let Some(run) = self.record(&path, "dormouse/run/1") {
+                    if run["id"] != id.as_str() {
+                        self.complain(format!("{}: another id inside", path.display()));
+                    }
+                    self.runs.insert(id, run);
+                }
+            } else if !self.has_journal && self.state["current_run"]["run_id"] != id.as_str() {
+                self.complain(format!("{id} is over and has no run.json"));
+            }
+        }
+    }
+
+    /// The events, in the ledger and riding in `state.json`: numbered without a gap, none twice.
+    fn read_ledger(&mut self, agent: &Path) {
+        if self.has_journal {
+            return;
+        }
+        let mut events = Vec::new();
+        for name in names(&agent.join("ledger")) {
+            events.extend(self.lines(&agent.join("ledger").join(name), "dormouse/event/1"));
+        }
+        events.extend(self.state["events"].as_array().cloned().unwrap_or_default());
+        for (at, event) in events.iter().enumerate() {
+            if event["seq"] != at as u64 + 1 {
+                self.complain(format!("event {} stands at place {}", event["seq"], at + 1));
+                break;
+            }
+        }
+        if self.state["counters"]["events"] != events.len() as u64 {
+            self.complain(format!("{} events, but {}", events.len(), self.state["counters"]));
+        }
+        for event in events {
+            if event["kind"] == "run_settled" || event["kind"] == "run_interrupted" {
+                let run = event["run_id"].as_str().unwrap_or_default().to_owned();
+                if !self.runs.contains_key(&run) {
+                    self.complain(format!("the ledger says that {run} is over; there is no run.json of it"));
+                }
+            }
+        }
+    }
+
+    fn read_dedupe(&mut self, agent: &Path) {
+        let dir = agent.join("cache/dedupe");
+        for day in names(&dir) {
+            for name in names(&dir.join(&day)) {
+                let path = dir.join(&day).join(name);
+                let entry = self.record(&path, "dormouse/dedupe/1").unwrap_or_default();
+                let id = entry["message_id"].as_str().unwrap_or_default().to_owned();
+                if !self.has_journal && !self.messages().contains(&id) {
+                    self.complain(format!("{}: there is no message {id}", path.display()));
+                }
+            }
+        }
+    }
+
+    /// What the records say of each other.
+    fn compare(&mut self) {
+        if self.has_journal {
+            return;
+        }
+        let mut complaints = Vec::new();
+        let (mut dead, mut processed) = (0_u64, 0_u64);
+        for (id, lines) in &self.archived {
+            let words: Vec<&str> =
+                lines.iter().map(|line| line["settlement"]["status"].as_str().unwrap_or_default()).collect();
+            let is_queued = self.queued.contains_key(id);
+            let last = *words.last().unwrap_or(&"");
+            if is_queued != (last == "queued") {
+                complaints.push(format!("{id}: in the inbox: {is_queued}; the archive says {words:?}"));
+            }
+            if words.windows(2).any(|pair| pair[0] == pair[1] || pair[0] == "processed") {
+                complaints.push(format!("{id}: archived twice: {words:?}"));
+            }
+            dead += u64::from(lines.last().is_some_and(|line| line["settlement"]["dead_letter"] == true));
+            processed += words.iter().filter(|word| **word == "processed").count() as u64;
+        }
+        let counters = &self.state["counters"];
+        if counters["dead"] != dead || counters["messages_processed"] != processed {
+            complaints.push(format!("{dead} dead, {processed} processed, but {counters}"));
+        }
+        for claimed in [&self.state["current_run"], &self.state["held"]] {
+            if let Some(id) = claimed["message_id"].as_str()
+                && !self.queued.contains_key(id)
+            {
+                complaints.push(format!("{id} is claimed, but not in the inbox"));
+            }
+        }
+        if let Some(run) = self.state["last_turn"]["run_id"].as_str()
+            && !self.runs.contains_key(run)
+        {
+            complaints.push(format!("the last turn {run} has no run.json"));
+        }
+        self.complaints.extend(complaints);
+    }
+}
+
+/// The names in a directory, sorted; none if it is not there.
+pub fn names(dir: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}

@@ -1,0 +1,389 @@
+//! A state directory of its own for every test, and commands that say what they expect.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::thread;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// When the first command of every sandbox runs: 2026-01-02T03:04:05Z.
+pub const START: i64 = 1_767_323_045;
+
+/// The program under test.
+pub fn dormouse() -> PathBuf {
+    assert_cmd::cargo::cargo_bin!("dormouse").to_path_buf()
+}
+
+/// A temporary directory with a project (the working directory of every command, where `.dormouse`
+/// lies) and a home beside it. It is kept when the test fails.
+///
+/// Commands see PATH, HOME, TZ and the time, nothing else. The time starts at [`START`] and goes on
+/// by one second per command, unless the sandbox uses the real clock.
+pub struct Sandbox {
+    root: Option<TempDir>,
+    /// Seconds since 1970, for the next command; `None`: the real clock.
+    clock: Option<AtomicI64>,
+    /// The ids that answers have shown, in order: they are compared as `msg_#1`, `run_#2`.
+    ids: Mutex<Vec<String>>,
+    /// The command lines so far, for whoever has to reproduce a failure.
+    history: Mutex<Vec<String>>,
+    /// Whether it was copied: then the copies are what is of interest.
+    is_template: AtomicBool,
+}
+
+impl Sandbox {
+    /// A project without a state directory.
+    pub fn empty() -> Sandbox {
+        Sandbox::in_dir(&std::env::temp_dir())
+    }
+
+    /// The same where a sync costs nothing, if there is such a place: for tests that run thousands
+    /// of commands. Programs can't be put there: it may be mounted `noexec`.
+    pub fn in_memory() -> Sandbox {
+        let memory = Path::new("/dev/shm");
+        if memory.is_dir() { Sandbox::in_dir(memory) } else { Sandbox::empty() }
+    }
+
+    fn in_dir(dir: &Path) -> Sandbox {
+        let root = tempfile::Builder::new().prefix("dormouse-").tempdir_in(dir).unwrap();
+        for dir in ["project", "home"] {
+            fs::create_dir(root.path().join(dir)).unwrap();
+        }
+        Sandbox {
+            root: Some(root),
+            clock: Some(AtomicI64::new(START)),
+            ids: Mutex::default(),
+            history: Mutex::default(),
+            is_template: AtomicBool::new(false),
+        }
+    }
+
+    /// A project with an initialised state directory.
+    #[track_caller]
+    pub fn new() -> Sandbox {
+        let sandbox = Sandbox::empty();
+        sandbox.run(["init"]);
+        sandbox
+    }
+
+    /// From here on commands see the time as it is.
+    pub fn with_real_clock(mut self) -> Sandbox {
+        self.clock = None;
+        self
+    }
+
+    /// The same files at the same time, in another place. Nothing in a state directory knows where
+    /// it lies.
+    pub fn copy(&self) -> Sandbox {
+        self.is_template.store(true, Ordering::Relaxed);
+        let mut copy = Sandbox::in_dir(self.root().parent().unwrap());
+        copy_tree(self.root(), copy.root());
+        copy.clock = self.clock.as_ref().map(|clock| AtomicI64::new(clock.load(Ordering::Relaxed)));
+        *copy.history.lock().unwrap() = self.history.lock().unwrap().clone();
+        copy
+    }
+
+    pub fn root(&self) -> &Path {
+        self.root.as_ref().unwrap().path()
+    }
+
+    /// The working directory of every command.
+    pub fn project(&self) -> PathBuf {
+        self.root().join("project")
+    }
+
+    pub fn home(&self) -> PathBuf {
+        self.root().join("home")
+    }
+
+    /// The state directory.
+    pub fn store(&self) -> PathBuf {
+        self.project().join(".dormouse")
+    }
+
+    pub fn agent(&self, name: &str) -> PathBuf {
+        self.store().join("agents").join(name)
+    }
+
+    /// Lets time pass before the next command.
+    pub fn pass(&self, seconds: i64) {
+        if let Some(clock) = &self.clock {
+            clock.fetch_add(seconds, Ordering::Relaxed);
+        }
+    }
+
+    /// A `dormouse` command line, to be asked for its answer.
+    pub fn cmd<A: Into<OsString>>(&self, args: impl IntoIterator<Item = A>) -> Cmd<'_> {
+        let args: Vec<OsString> = args.into_iter().map(Into::into).collect();
+        self.program(dormouse(), args)
+    }
+
+    /// Any program in the same place, with the same environment.
+    pub fn program(&self, program: impl AsRef<OsStr>, args: Vec<OsString>) -> Cmd<'_> {
+        let mut command = Command::new(program.as_ref());
+        command.args(&args).current_dir(self.project()).env_clear();
+        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command.env("HOME", self.home()).env("TZ", "UTC");
+        let mut line = String::new();
+        if let Some(clock) = &self.clock {
+            let now = clock.fetch_add(1, Ordering::Relaxed);
+            let now = chrono::DateTime::from_timestamp(now, 0).unwrap().format("%Y-%m-%dT%H:%M:%SZ");
+            command.env("DORMOUSE_NOW", now.to_string());
+            line.push_str(&format!("DORMOUSE_NOW={now} "));
+        }
+        let program = Path::new(program.as_ref()).file_name().unwrap_or_default();
+        line.push_str(&program.to_string_lossy());
+        for arg in &args {
+            line.push_str(&format!(" {}", quoted(&arg.to_string_lossy())));
+        }
+        self.history.lock().unwrap().push(line);
+        Cmd {
+            sandbox: self,
+            command,
+            stdin: Vec::new(),
+            stdout: String::new(),
+            stderr: String::new(),
+            status: 0,
+        }
+    }
+
+    /// Runs a command that must succeed without talk, and returns its standard output.
+    #[track_caller]
+    pub fn run<A: Into<OsString>>(&self, args: impl IntoIterator<Item = A>) -> String {
+        let ran = self.cmd(args).output();
+        assert!(
+            ran.status.code() == Some(0) && ran.stderr.is_empty(),
+            "{ran}\nreproduce:\n{}",
+            self.reproduction()
+        );
+        ran.stdout
+    }
+
+    /// The one object that a command prints with `--json`.
+    #[track_caller]
+    pub fn json<A: Into<OsString>>(&self, args: impl IntoIterator<Item = A>) -> Value {
+        let mut lines = self.json_lines(args);
+        assert_eq!(lines.len(), 1, "one object was expected: {lines:?}");
+        lines.remove(0)
+    }
+
+    /// All objects that a command prints with `--json`.
+    #[track_caller]
+    pub fn json_lines<A: Into<OsString>>(&self, args: impl IntoIterator<Item = A>) -> Vec<Value> {
+        let args: Vec<OsString> =
+            [OsString::from("--json")].into_iter().chain(args.into_iter().map(Into::into)).collect();
+        let text = self.run(args);
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// The id that is shown as, say, `msg_#1`.
+    #[track_caller]
+    pub fn id(&self, shown: &str) -> String {
+        let (_, number) = shown.split_once('#').unwrap();
+        self.ids.lock().unwrap()[number.parse::<usize>().unwrap() - 1].clone()
+    }
+
+    /// The command lines so far, as a script.
+    pub fn reproduction(&self) -> String {
+        self.history.lock().unwrap().iter().map(|line| format!("    {line}\n")).collect()
+    }
+
+    /// Text as it is compared: this directory is `[SANDBOX]`, ids are numbered in order of appearance.
+    fn shown(&self, text: &str) -> String {
+        let text = text.replace(&*self.root().to_string_lossy(), "[SANDBOX]");
+        let mut ids = self.ids.lock().unwrap();
+        let mut shown = String::with_capacity(text.len());
+        let mut rest = text.as_str();
+        while let Some(at) = rest.find('_') {
+            let start = rest[..at].rfind(|c: char| !c.is_ascii_lowercase()).map_or(0, |before| before + 1);
+            let end = at + 33;
+            let is_id = start < at
+                && rest.get(at + 1..end).is_some_and(|hex| hex.bytes().all(|byte| byte.is_ascii_hexdigit()));
+            if is_id {
+                let id = &rest[start..end];
+                let number = ids.iter().position(|known| known == id).unwrap_or_else(|| {
+                    ids.push(id.to_owned());
+                    ids.len() - 1
+                });
+                shown.push_str(&format!("{}_#{}", &rest[..at], number + 1));
+                rest = &rest[end..];
+            } else {
+                shown.push_str(&rest[..=at]);
+                rest = &rest[at + 1..];
+            }
+        }
+        shown.push_str(rest);
+        shown
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        if thread::panicking()
+            && !self.is_template.load(Ordering::Relaxed)
+            && let Some(root) = self.root.take()
+        {
+            eprintln!("kept for a look: {}", root.keep().display());
+        }
+    }
+}
+
+/// A command line that has not run yet, and what is expected of it: success, and silence.
+#[must_use = "a command runs when it is asked for its answer"]
+pub struct Cmd<'s> {
+    sandbox: &'s Sandbox,
+    command: Command,
+    stdin: Vec<u8>,
+    stdout: String,
+    stderr: String,
+    status: i32,
+}
+
+impl<'s> Cmd<'s> {
+    pub fn stdin(mut self, text: impl Into<Vec<u8>>) -> Cmd<'s> {
+        self.stdin = text.into();
+        self
+    }
+
+    pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Cmd<'s> {
+        self.command.env(name, value);
+        self
+    }
+
+    /// The whole of standard output; the default is nothing.
+    pub fn stdout(mut self, text: &str) -> Cmd<'s> {
+        self.stdout = text.to_owned();
+        self
+    }
+
+    /// The whole of standard error; the default is nothing.
+    pub fn stderr(mut self, text: &str) -> Cmd<'s> {
+        self.stderr = text.to_owned();
+        self
+    }
+
+    /// The exit status; the default is 0.
+    pub fn status(mut self, status: i32) -> Cmd<'s> {
+        self.status = status;
+        self
+    }
+
+    /// The command itself, for whoever starts it and waits for it in a way of their own.
+    pub fn into_command(self) -> Command {
+        self.command
+    }
+
+    /// Runs it, whatever comes of it.
+    #[track_caller]
+    pub fn output(mut self) -> Ran {
+        self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child =
+            self.command.spawn().unwrap_or_else(|error| panic!("{:?}: {error}", self.command.get_program()));
+        let mut pipe = child.stdin.take().unwrap();
+        // Written from the side: who prints before it has read everything must not wait for us.
+        let stdin = std::mem::take(&mut self.stdin);
+        let output = thread::scope(|scope| {
+            // A command that reads nothing closes the pipe.
+            scope.spawn(move || pipe.write_all(&stdin));
+            child.wait_with_output().unwrap()
+        });
+        let ran = Ran {
+            status: output.status,
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        };
+        assert!(!ran.stderr.contains("panicked"), "{ran}\nreproduce:\n{}", self.sandbox.reproduction());
+        ran
+    }
+
+    /// Runs it and compares status and both streams, whole.
+    #[track_caller]
+    pub fn check(self) -> Ran {
+        let sandbox = self.sandbox;
+        let expected = (Some(self.status), self.stdout.clone(), self.stderr.clone());
+        let ran = self.output();
+        let found = (ran.status.code(), sandbox.shown(&ran.stdout), sandbox.shown(&ran.stderr));
+        assert_eq!(found, expected, "reproduce:\n{}", sandbox.reproduction());
+        ran
+    }
+}
+
+/// What a command answered.
+#[derive(Debug, Clone)]
+pub struct Ran {
+    pub status: ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ran {
+    /// The exit status as a shell has it: 128 and more for signals.
+    pub fn code(&self) -> i32 {
+        self.status.code().unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
+    }
+}
+
+impl std::fmt::Display for Ran {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}\nstdout: {}\nstderr: {}", self.status, self.stdout, self.stderr)
+    }
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// Copies what is below a directory into another one.
+pub fn copy_tree(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            fs::create_dir_all(&target).unwrap();
+            copy_tree(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), &target).unwrap();
+        }
+    }
+}
+
+/// Does the work for every case, on as many threads as there are processors.
+pub fn each_in_parallel<T: Sync>(cases: &[T], work: impl Fn(&T) + Sync) {
+    let next = AtomicUsize::new(0);
+    let failed = AtomicUsize::new(0);
+    let threads = thread::available_parallelism().map_or(2, usize::from).min(8);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while failed.load(Ordering::Relaxed) == 0 {
+                    let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
+                    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(case))).is_err() {
+                        failed.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(failed.load(Ordering::Relaxed), 0, "a case failed: see above");
+}
+
+#[test]
+fn ids_and_places_are_shown_the_same_every_time() {
+    let sandbox = Sandbox::empty();
+    let id = format!("msg_{}", "0123456789abcdef".repeat(2));
+    let text = format!("{id} a_b {} x{id}", sandbox.root().display());
+    assert_eq!(sandbox.shown(&text), "msg_#1 a_b [SANDBOX] xmsg_#2");
+    assert_eq!(sandbox.id("msg_#1"), id);
+}

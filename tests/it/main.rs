@@ -1,0 +1,16 @@
+//! The integration tests: one binary, one file per command family or danger.
+
+mod checker;
+#[cfg(target_os = "linux")]
+mod concurrency;
+#[cfg(target_os = "linux")]
+mod crash;
+#[cfg(target_os = "linux")]
+mod faults;
+mod harness;
+#[cfg(target_os = "linux")]
+mod power;
+#[cfg(target_os = "linux")]
+mod scenarios;
+#[cfg(target_os = "linux")]
+mod strace;

@@ -1,0 +1,612 @@
+//! Power cuts: file operations are recorded, and replayed on a model of a disk that forgets what was not synced.
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fs;
+use std::hash::{Hash, Hasher};
+use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::checker;
+use crate::harness::{Sandbox, each_in_parallel};
+use crate::scenarios::{AGENT, Before, Case, SCENARIOS, Scenario, hold, settle, turns};
+use crate::strace::{self, Harm};
+
+type Id = usize;
+
+#[derive(Debug, Clone)]
+enum Node {
+    Dir(BTreeMap<String, Id>),
+    File(Vec<u8>),
+}
+
+/// One change. Names and contents reach the disk independently of each other.
+#[derive(Debug, Clone)]
+enum Change {
+    Link { dir: Id, name: String, node: Id },
+    Unlink { dir: Id, name: String },
+    Rename { from: Id, from_name: String, to: Id, to_name: String, node: Id },
+    Write { file: Id, offset: usize, bytes: Vec<u8> },
+    Cut { file: Id, length: usize },
+}
+
+impl Change {
+    /// Whose order it keeps: the directory that gets the name, or the file.
+    fn queue(&self) -> Id {
+        match self {
+            Change::Link { dir, .. } | Change::Unlink { dir, .. } => *dir,
+            Change::Rename { to, .. } => *to,
+            Change::Write { file, .. } | Change::Cut { file, .. } => *file,
+        }
+    }
+
+    fn is_about_names(&self) -> bool {
+        !matches!(self, Change::Write { .. } | Change::Cut { .. })
+    }
+
+    /// Whether a sync of this file or directory makes it durable. A rename is one change: once
+    /// either directory is durable, so is all of it.
+    fn is_synced_by(&self, node: Id) -> bool {
+        self.queue() == node || matches!(self, Change::Rename { from, .. } if *from == node)
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Event {
+    Change(Change),
+    Sync(Id),
+    Said(String),
+}
+
+/// What a power cut leaves of the changes that nobody has synced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Luck {
+    /// Nothing.
+    None,
+    /// Everything.
+    All,
+    /// Every name, and no content: the file that was renamed too early.
+    Names,
+    /// Every name, and zeros as long as the content: the length was in time.
+    Zeros,
+    /// Every content, and no name.
+    Contents,
+    /// Of each directory and of each file the first few changes, the last of a file torn.
+    Some(u64),
+}
+
+/// The file operations of commands, from a tree that was durable.
+struct Tape {
+    /// The nodes of the tree at the beginning, and, empty, those that were made since.
+    base: Vec<Node>,
+    /// The same with every change: what the commands themselves see.
+    now: Vec<Node>,
+    events: Vec<Event>,
+    root: PathBuf,
+}
+
+const ROOT: Id = 0;
+
+impl Tape {
+    fn new(root: &Path) -> Tape {
+        let mut base = Vec::new();
+        load(root, &mut base);
+        Tape { now: base.clone(), base, events: Vec::new(), root: root.to_owned() }
+    }
+
+    fn find(&self, path: &Path) -> Option<Id> {
+        let mut at = ROOT;
+        for part in path.strip_prefix(&self.root).ok()?.components() {
+            let Component::Normal(name) = part else { return None };
+            let Node::Dir(names) = &self.now[at] else { return None };
+            at = *names.get(&*name.to_string_lossy())?;
+        }
+        Some(at)
+    }
+
+    /// The directory of a path below the root, and the name in it.
+    fn place(&self, path: &Path) -> Option<(Id, String)> {
+        let dir = self.find(path.parent()?)?;
+        Some((dir, path.file_name()?.to_string_lossy().into_owned()))
+    }
+
+    fn change(&mut self, change: Change) {
+        apply(&mut self.now, &change);
+        self.events.push(Event::Change(change));
+    }
+
+    fn make(&mut self, path: &Path, node: Node) -> Option<Id> {
+        let (dir, name) = self.place(path)?;
+        let id = self.now.len();
+        self.base.push(node.clone());
+        self.now.push(node);
+        self.change(Change::Link { dir, name, node: id });
+        Some(id)
+    }
+
+    fn length(&self, file: Id) -> usize {
+        match &self.now[file] {
+            Node::File(bytes) => bytes.len(),
+            Node::Dir(_) => 0,
+        }
+    }
+
+    /// Takes in what strace has recorded of one command.
+    fn play(&mut self, recording: &str) {
+        let mut open: HashMap<i64, (Id, usize)> = HashMap::new();
+        for line in recording.lines() {
+            let Some(call) = Call::parse(line) else { continue };
+            self.take(&call, &mut open);
+        }
+    }
+
+    fn take(&mut self, call: &Call, open: &mut HashMap<i64, (Id, usize)>) {
+        let fd = call.fd(0);
+        match call.name {
+            "open" | "openat" => {
+                let (path, flags) = if call.name == "open" {
+                    (call.path(0), call.args[1])
+                } else {
+                    (call.path_at(0, 1), call.args[2])
+                };
+                let file = match self.find(&path) {
+                    None if flags.contains("O_CREAT") => self.make(&path, Node::File(Vec::new())),
+                    found => found,
+                };
+                let Some(file) = file else { return };
+                if flags.contains("O_TRUNC") && self.length(file) > 0 {
+                    self.change(Change::Cut { file, length: 0 });
+                }
+                let at = if flags.contains("O_APPEND") { self.length(file) } else { 0 };
+                open.insert(call.result, (file, at));
+            }
+            "close" => {
+                open.remove(&fd);
+            }
+            "lseek" => {
+                if let Some(entry) = open.get_mut(&fd) {
+                    entry.1 = usize::try_from(call.result).unwrap();
+                }
+            }
+            "write" | "pwrite64" => {
+                let length = usize::try_from(call.result).unwrap();
+                let bytes = call.bytes(1)[..length].to_vec();
+                if let Some((file, at)) = open.get(&fd).copied() {
+                    let offset = if call.name == "write" { at } else { call.args[3].parse().unwrap() };
+                    self.change(Change::Write { file, offset, bytes });
+                    if call.name == "write" {
+                        open.insert(fd, (file, at + length));
+                    }
+                } else if fd == 1 {
+                    self.events.push(Event::Said(String::from_utf8(bytes).unwrap()));
+                }
+            }
+            "ftruncate" => {
+                if let Some((file, _)) = open.get(&fd).copied() {
+                    let length = call.args[1].parse().unwrap();
+                    if length != self.length(file) {
+                        self.change(Change::Cut { file, length });
+                    }
+                }
+            }
+            "fsync" | "fdatasync" => {
+                if let Some((node, _)) = open.get(&fd) {
+                    self.events.push(Event::Sync(*node));
+                }
+            }
+            "mkdir" => drop(self.make(&call.path(0), Node::Dir(BTreeMap::new()))),
+            "mkdirat" => drop(self.make(&call.path_at(0, 1), Node::Dir(BTreeMap::new()))),
+            "unlink" | "rmdir" => self.unlink(&call.path(0)),
+            "unlinkat" => self.unlink(&call.path_at(0, 1)),
+            "rename" => self.rename(&call.path(0), &call.path(1)),
+            "renameat" | "renameat2" => self.rename(&call.path_at(0, 1), &call.path_at(2, 3)),
+            "flock" | "poll" | "ppoll" | "wait4" | "waitid" | "clone" | "clone3" | "fork" | "vfork"
+            | "exit_group" => {}
+            other => panic!("the model does not know {other}"),
+        }
+    }
+
+    fn unlink(&mut self, path: &Path) {
+        if let Some((dir, name)) = self.place(path) {
+            self.change(Change::Unlink { dir, name });
+        }
+    }
+
+    fn rename(&mut self, from: &Path, to: &Path) {
+        let Some(node) = self.find(from) else { return };
+        let ((from, from_name), (to, to_name)) = (self.place(from).unwrap(), self.place(to).unwrap());
+        self.change(Change::Rename { from, from_name, to, to_name, node });
+    }
+
+    /// The tree that is there when the power comes back, if it went after so many events.
+    fn tree(&self, events: usize, luck: Luck) -> Tree {
+        let events = &self.events[..events];
+        let mut durable = vec![false; events.len()];
+        for (at, event) in events.iter().enumerate() {
+            let Event::Sync(node) = event else { continue };
+            for (earlier, durable) in events[..at].iter().zip(&mut durable) {
+                *durable |= matches!(earlier, Event::Change(change) if change.is_synced_by(*node));
+            }
+        }
+        let mut nodes = self.base.clone();
+        let mut luck = Dice::new(luck);
+        for (event, durable) in events.iter().zip(durable) {
+            let Event::Change(change) = event else { continue };
+            if durable {
+                apply(&mut nodes, change);
+            } else if let Some(change) = luck.leaves(change) {
+                apply(&mut nodes, &change);
+            }
+        }
+        let mut tree = Tree::default();
+        tree.walk(&nodes, ROOT, &mut PathBuf::new());
+        tree
+    }
+
+    fn said(&self, events: usize) -> String {
+        let said = self.events[..events].iter().filter_map(|event| match event {
+            Event::Said(text) => Some(text.as_str()),
+            Event::Change(_) | Event::Sync(_) => None,
+        });
+        said.collect()
+    }
+}
+
+fn load(path: &Path, nodes: &mut Vec<Node>) -> Id {
+    let id = nodes.len();
+    if path.is_dir() {
+        nodes.push(Node::Dir(BTreeMap::new()));
+        let names = checker::names(path).into_iter();
+        let names = names.map(|name| (name.clone(), load(&path.join(&name), nodes))).collect();
+        nodes[id] = Node::Dir(names);
+    } else {
+        nodes.push(Node::File(fs::read(path).unwrap()));
+    }
+    id
+}
+
+fn names_of(nodes: &mut [Node], dir: Id) -> &mut BTreeMap<String, Id> {
+    match &mut nodes[dir] {
+        Node::Dir(names) => names,
+        Node::File(_) => panic!("not a directory"),
+    }
+}
+
+fn apply(nodes: &mut [Node], change: &Change) {
+    match change {
+        Change::Link { dir, name, node } => {
+            names_of(nodes, *dir).insert(name.clone(), *node);
+        }
+        Change::Unlink { dir, name } => {
+            names_of(nodes, *dir).remove(name);
+        }
+        Change::Rename { from, from_name, to, to_name, node } => {
+            // The old name may be another file by now, where its own change has not come through.
+            let names = names_of(nodes, *from);
+            if names.get(from_name) == Some(node) {
+                names.remove(from_name);
+            }
+            names_of(nodes, *to).insert(to_name.clone(), *node);
+        }
+        Change::Write { file, offset, bytes } => {
+            let Node::File(content) = &mut nodes[*file] else { panic!("not a file") };
+            let end = offset + bytes.len();
+            content.resize(content.len().max(end), 0);
+            content[*offset..end].copy_from_slice(bytes);
+        }
+        Change::Cut { file, length } => {
+            let Node::File(content) = &mut nodes[*file] else { panic!("not a file") };
+            content.resize(*length, 0);
+        }
+    }
+}
+
+/// Decides over each change that is not durable. Random numbers are the same every time.
+struct Dice {
+    luck: Luck,
+    state: u64,
+    /// The files and directories that have lost a change: nothing after it comes through.
+    over: HashSet<Id>,
+}
+
+impl Dice {
+    fn new(luck: Luck) -> Dice {
+        let state = if let Luck::Some(seed) = luck { seed.wrapping_mul(2) + 1 } else { 1 };
+        Dice { luck, state, over: HashSet::new() }
+    }
+
+    fn throw(&mut self, sides: u64) -> u64 {
+        self.state = self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.state >> 33) % sides
+    }
+
+    fn leaves(&mut self, change: &Change) -> Option<Change> {
+        let names = change.is_about_names();
+        let kept = match self.luck {
+            Luck::None => false,
+            Luck::All => true,
+            Luck::Names => names,
+            Luck::Contents => !names,
+            Luck::Zeros => {
+                return Some(match change.clone() {
+                    Change::Write { file, offset, bytes } => {
+                        Change::Write { file, offset, bytes: vec![0; bytes.len()] }
+                    }
+                    other => other,
+                });
+            }
+            Luck::Some(_) => {
+                if self.over.contains(&change.queue()) {
+                    return None;
+                }
+                match self.throw(4) {
+                    0 => {
+                        self.over.insert(change.queue());
+                        let Change::Write { file, offset, bytes } = change.clone() else { return None };
+                        let torn = self.throw(bytes.len() as u64 + 1) as usize;
+                        return Some(Change::Write { file, offset, bytes: bytes[..torn].to_vec() });
+                    }
+                    _ => true,
+                }
+            }
+        };
+        kept.then(|| change.clone())
+    }
+}
+
+/// Files by path, and directories.
+#[derive(Debug, Default, Hash)]
+struct Tree {
+    dirs: BTreeSet<PathBuf>,
+    files: BTreeMap<PathBuf, Vec<u8>>,
+}
+
+impl Tree {
+    fn walk(&mut self, nodes: &[Node], id: Id, path: &mut PathBuf) {
+        match &nodes[id] {
+            Node::File(bytes) => {
+                // What a lock file says is for people.
+                let is_lock = path.extension().is_some_and(|end| end == "lock") || path.ends_with("lock");
+                if !is_lock {
+                    self.files.insert(path.clone(), bytes.clone());
+                }
+            }
+            Node::Dir(names) => {
+                self.dirs.insert(path.clone());
+                for (name, id) in names {
+                    path.push(name);
+                    self.walk(nodes, *id, path);
+                    path.pop();
+                }
+            }
+        }
+    }
+
+    fn put(&self, root: &Path) {
+        fs::remove_dir_all(root).unwrap();
+        for dir in &self.dirs {
+            fs::create_dir_all(root.join(dir)).unwrap();
+        }
+        for (path, bytes) in &self.files {
+            fs::write(root.join(path), bytes).unwrap();
+        }
+    }
+}
+
+/// A line of strace: `name(args) = result`. Strings and the paths of descriptors are hexadecimal, so
+/// nothing in them looks like syntax.
+struct Call<'a> {
+    name: &'a str,
+    args: Vec<&'a str>,
+    result: i64,
+}
+
+impl<'a> Call<'a> {
+    /// Nothing for what failed or was never finished.
+    fn parse(line: &'a str) -> Option<Call<'a>> {
+        let (call, result) = line.rsplit_once(" = ")?;
+        let (name, args) = call.trim_end().strip_suffix(')')?.split_once('(')?;
+        let result = result.split(|c: char| c != '-' && !c.is_ascii_digit()).next()?.parse().ok()?;
+        (result >= 0).then(|| Call { name, args: args.split(", ").collect(), result })
+    }
+
+    fn fd(&self, at: usize) -> i64 {
+        self.args[at].split('<').next().unwrap().parse().unwrap_or(-1)
+    }
+
+    fn bytes(&self, at: usize) -> Vec<u8> {
+        unhex(self.args[at].trim_matches('"'))
+    }
+
+    fn path(&self, at: usize) -> PathBuf {
+        PathBuf::from(String::from_utf8(self.bytes(at)).unwrap())
+    }
+
+    fn path_at(&self, dir: usize, at: usize) -> PathBuf {
+        let dir = self.args[dir].split_once('<').unwrap().1.trim_end_matches('>');
+        PathBuf::from(String::from_utf8(unhex(dir)).unwrap()).join(self.path(at))
+    }
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    assert!(!text.ends_with("..."), "strace has cut a string");
+    text.split("\\x").skip(1).map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
+}
+
+/// One power cut.
+struct Outage<'a> {
+    scenario: &'a Scenario,
+    template: &'a Sandbox,
+    /// A copy of the template that the command had run in: its history is the way to get there.
+    ran_in: &'a Sandbox,
+    tape: &'a Tape,
+    events: usize,
+    luck: Luck,
+    /// What the state's revision was when the command had said that it is done.
+    final_revision: u64,
+}
+
+/// One command that was recorded.
+struct Recorded<'a> {
+    scenario: &'a Scenario,
+    template: Sandbox,
+    ran_in: Sandbox,
+    tape: Tape,
+    first_event: usize,
+    final_revision: u64,
+}
+
+fn play<'a>(scenario: &'a Scenario, killed_at: Option<usize>) -> Recorded<'a> {
+    let template = (scenario.prepare)();
+    let args = (scenario.args)(&template);
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let ran_in = template.copy();
+    let mut tape = Tape::new(&ran_in.store());
+    if let Some(at) = killed_at {
+        let points = strace::record(&template.copy(), &words, scenario.stdin).points();
+        // Counted for each process by itself: these calls no turn makes.
+        let of_tick = ["rename", "unlink", "mkdir", "fsync", "ftruncate", "flock", "pwrite64"];
+        let points: Vec<_> =
+            points.into_iter().filter(|point| of_tick.contains(&point.name.as_str())).collect();
+        let point = &points[at % points.len()];
+        tape.play(&strace::record_files(&ran_in, &words, scenario.stdin, Some((point, Harm::Kill))).1);
+    }
+    let first_event = tape.events.len();
+    let (ran, recording) = strace::record_files(&ran_in, &words, scenario.stdin, None);
+    tape.play(&recording);
+    assert!([0, 4, 7].contains(&ran.code()), "{ran}");
+    let final_revision = checker::look(&ran_in.agent(AGENT)).revision();
+    Recorded { scenario, template, ran_in, tape, first_event, final_revision }
+}
+
+/// The outages of a recording that leave different trees, every `every`th of them.
+fn outages<'a>(recorded: &'a Recorded<'a>, every: usize, tally: &mut usize) -> Vec<Outage<'a>> {
+    let mut seen = HashSet::new();
+    let mut outages = Vec::new();
+    // Of the long ones most operations are left out.
+    let step = (recorded.tape.events.len() / 150).max(1);
+    let mut number = 0;
+    for events in recorded.first_event..=recorded.tape.events.len() {
+        if events % step > 0 && recorded.tape.events.len() - events > 30 {
+            continue;
+        }
+        let seed = events as u64;
+        let lucks =
+            [Luck::None, Luck::All, Luck::Names, Luck::Zeros, Luck::Contents, Luck::Some(seed), Luck::Some(!seed)];
+        for luck in lucks {
+            *tally += 1;
+            let mut hash = DefaultHasher::new();
+            (recorded.tape.tree(events, luck), recorded.tape.said(events)).hash(&mut hash);
+            if !seen.insert(hash.finish()) {
+                continue;
+            }
+            number += 1;
+            if number % every == 0 {
+                let Recorded { scenario, template, ran_in, tape, final_revision, .. } = recorded;
+                let final_revision = *final_revision;
+                outages.push(Outage { scenario, template, ran_in, tape, events, luck, final_revision });
+            }
+        }
+    }
+    outages
+}
+
+fn survive(outage: &Outage<'_>) {
+    let sandbox = outage.template.copy();
+    let before = Before::of(&sandbox);
+    let turns_before = turns(&sandbox);
+    let tree = outage.tape.tree(outage.events, outage.luck);
+    tree.put(&sandbox.store());
+    let case = Case {
+        scenario: outage.scenario,
+        template: outage.template,
+        what: format!(
+            "power cut after {} of {} file operations, of the rest {:?} came through; the operations are those of\n{}\
+             the last ones:\n{}",
+            outage.events,
+            outage.tape.events.len(),
+            outage.luck,
+            outage.ran_in.reproduction(),
+            outage.last_events()
+        ),
+    };
+    let got = sandbox.cmd(["get", AGENT, "--json"]).output();
+    case.must(got.code() == 0, &sandbox, format!("get: {got}"));
+    let said = outage.tape.said(outage.events);
+    let acknowledged: BTreeSet<String> =
+        said.lines().filter(|line| line.starts_with("msg_")).map(str::to_owned).collect();
+    settle(&case, &sandbox);
+    hold(&case, &sandbox, &before, &acknowledged);
+    if !said.is_empty() {
+        let revision = checker::look(&sandbox.agent(AGENT)).revision();
+        case.must(
+            revision >= outage.final_revision,
+            &sandbox,
+            format!("it said that it was done, and its revision {} is lost", outage.final_revision),
+        );
+        let ran_again = outage.scenario.name == "tick: claim, turn, settle" && turns(&sandbox) != turns_before;
+        case.must(!ran_again, &sandbox, "a turn that was reported as completed ran again");
+    }
+}
+
+impl Outage<'_> {
+    /// The last operations before the cut, with short contents, for people.
+    fn last_events(&self) -> String {
+        let from = self.events.saturating_sub(12);
+        let line = |event: &Event| {
+            let text: String = match event {
+                Event::Change(Change::Write { file, offset, bytes }) => {
+                    format!("write {} bytes to #{file} at {offset}", bytes.len())
+                }
+                other => format!("{other:?}"),
+            };
+            format!("    {text}\n")
+        };
+        self.tape.events[from..self.events].iter().map(line).collect()
+    }
+}
+
+#[test]
+fn every_command_survives_a_power_cut_at_every_operation() {
+    let recorded: Vec<Recorded<'_>> =
+        SCENARIOS.iter().filter(|scenario| scenario.is_durable).map(|scenario| play(scenario, None)).collect();
+    let (mut all, mut outages_) = (0, Vec::new());
+    for recorded in &recorded {
+        // The long ones are sampled.
+        let every = if recorded.scenario.every > 1 { 23 } else { 1 };
+        let outages = outages(recorded, every, &mut all);
+        println!(
+            "{}: {} operations, {} different trees tried",
+            recorded.scenario.name,
+            recorded.tape.events.len(),
+            outages.len()
+        );
+        outages_.extend(outages);
+    }
+    each_in_parallel(&outages_, survive);
+    println!("{} of {all} power cuts left different trees, and were tried", outages_.len());
+}
+
+/// A kill leaves what nobody has synced; whoever cleans up must not take it for durable.
+#[test]
+fn power_may_fail_while_a_killed_command_is_cleaned_up() {
+    let scenario = SCENARIOS.iter().find(|scenario| scenario.name == "tick: claim, turn, settle").unwrap();
+    let points: Vec<usize> = (0..40).step_by(2).collect();
+    let (outages_tried, total) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    each_in_parallel(&points, |point| {
+        let recorded = play(scenario, Some(*point));
+        let mut all = 0;
+        // Where it was killed matters more than where exactly the power fails then.
+        for outage in outages(&recorded, 11, &mut all) {
+            survive(&outage);
+            outages_tried.fetch_add(1, Ordering::Relaxed);
+        }
+        total.fetch_add(all, Ordering::Relaxed);
+    });
+    println!(
+        "{} kills, then {} of {} power cuts tried",
+        points.len(),
+        outages_tried.into_inner(),
+        total.into_inner()
+    );
+}

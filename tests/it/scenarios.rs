@@ -1,0 +1,506 @@
+//! What is killed, made to fail and cut off from power: commands in situations, and what must hold afterwards.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use serde_json::Value;
+
+use crate::checker::{self, Found};
+use crate::harness::{Ran, Sandbox};
+use crate::strace::{self, Call, Harm};
+
+/// Notes that it ran, outside the store, and ends well: the note is its last act.
+const TURN: &str = r#"echo working; echo "$DORMOUSE_MESSAGE $DORMOUSE_ATTEMPT" >> "$HOME/turns""#;
+/// The same, and fails.
+const FAILING_TURN: &str = r#"echo working; echo "$DORMOUSE_MESSAGE $DORMOUSE_ATTEMPT" >> "$HOME/turns"; false"#;
+
+/// The one agent of all scenarios.
+pub const AGENT: &str = "ada";
+
+/// A command in a situation.
+pub struct Scenario {
+    pub name: &'static str,
+    pub prepare: fn() -> Sandbox,
+    pub args: fn(&Sandbox) -> Vec<String>,
+    pub stdin: &'static str,
+    /// The exit statuses that a second try may have, after a first one that was cut.
+    pub again: &'static [i32],
+    /// Every how many-th point is taken. 1: all of them.
+    pub every: usize,
+    /// Whether it must survive a power cut as well.
+    pub is_durable: bool,
+}
+
+/// Those that a single process goes through, from the first call to the last.
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "enqueue",
+        prepare: started,
+        args: |_| words("enqueue ada hello"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "enqueue, in a clone without empty directories",
+        prepare: cloned,
+        args: |_| words("enqueue ada hello"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "enqueue --dedupe-key, first",
+        prepare: started,
+        args: |_| words("enqueue ada hello --dedupe-key k"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "enqueue --dedupe-key, again",
+        prepare: || {
+            let sandbox = started();
+            sandbox.run(words("enqueue ada hello --dedupe-key k"));
+            sandbox
+        },
+        args: |_| words("enqueue ada hello --dedupe-key k"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "enqueue --dedupe-key, in a clone with keys",
+        prepare: || {
+            let sandbox = started();
+            sandbox.run(words("enqueue ada hello --dedupe-key k"));
+            sandbox.run(words("enqueue ada hello --dedupe-key l"));
+            forget_what_git_ignores(&sandbox);
+            sandbox
+        },
+        args: |_| words("enqueue ada hello --dedupe-key m"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "enqueue --batch",
+        prepare: started,
+        args: |_| words("enqueue ada --batch"),
+        stdin: "{\"text\":\"one\"}\n{\"text\":\"two\"}\n{\"text\":\"three\"}\n",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "wake",
+        prepare: started,
+        args: |_| words("wake ada look"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "start",
+        prepare: || created(TURN, ""),
+        args: |_| words("start ada"),
+        stdin: "",
+        again: &[0, 4],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "stop, idle",
+        prepare: queued,
+        args: |_| words("stop ada"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "tick: claim, turn, settle",
+        prepare: queued,
+        args: |_| words("tick ada"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "tick: claim, turn, settle, without syncs",
+        prepare: || {
+            let sandbox = queued();
+            let path = sandbox.store().join("dormouse.toml");
+            let text = fs::read_to_string(&path).unwrap();
+            fs::write(&path, text.replace("durability = \"full\"", "durability = \"process\"")).unwrap();
+            sandbox
+        },
+        args: |_| words("tick ada"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: false,
+    },
+    Scenario {
+        name: "tick: a second turn in the same month",
+        prepare: || {
+            let sandbox = queued();
+            sandbox.run(words("enqueue ada again --dedupe-key k"));
+            sandbox.run(words("tick ada"));
+            sandbox
+        },
+        args: |_| words("tick ada"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "tick: a turn that fails",
+        prepare: || {
+            let sandbox = created(FAILING_TURN, "[recovery]\nmax_attempts = 2\n");
+            sandbox.run(words("start ada"));
+            sandbox.run(words("enqueue ada hello"));
+            sandbox
+        },
+        args: |_| words("tick ada"),
+        stdin: "",
+        again: &[0, 7],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "tick: a turn that fails for the last time",
+        prepare: || {
+            let sandbox = created(FAILING_TURN, "[recovery]\nmax_attempts = 1\n");
+            sandbox.run(words("start ada"));
+            sandbox.run(words("enqueue ada hello"));
+            sandbox
+        },
+        args: |_| words("tick ada"),
+        stdin: "",
+        again: &[0, 7],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "tick: reduce",
+        prepare: || {
+            let sandbox = started();
+            sandbox.run(words("enqueue ada note --kind control"));
+            sandbox
+        },
+        args: |_| words("tick ada"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "tick: a wake hint becomes a tick",
+        prepare: || {
+            let sandbox = started();
+            sandbox.run(words("wake ada look"));
+            sandbox
+        },
+        args: |_| words("tick ada"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "tick: hand-written files, a good one and a bad one",
+        prepare: || {
+            let sandbox = started();
+            let inbox = sandbox.agent(AGENT).join("inbox");
+            fs::write(inbox.join("good.json"), "{\"text\":\"hello\"}\n").unwrap();
+            fs::write(inbox.join("bad.json"), "{\"text\":").unwrap();
+            sandbox
+        },
+        args: |_| words("tick ada"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "tick: recovery, the turn ended and nobody noted it",
+        prepare: || killed_at(queued(), |call| call.rest.contains("/end.json.new\", O_WRONLY")),
+        args: |_| words("tick ada"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "tick: recovery, the turn never began",
+        prepare: || killed_at(queued(), |call| call.name == "mkdir" && call.rest.contains("/runs/")),
+        args: |_| words("tick ada"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "tick: recovery, the turn's end was noted",
+        prepare: || killed_at(queued(), |call| call.rest.contains("/tmp/journal.json\", O_WRONLY")),
+        args: |_| words("tick ada"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "tick: recovery, the settlement was committed and not applied",
+        prepare: || killed_at(queued(), |call| call.rest.contains("/ledger/") && call.name == "openat"),
+        args: |_| words("tick ada"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "tick: sleep",
+        prepare: started,
+        args: |_| words("tick ada"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "tick: a backlog is filed",
+        prepare: || {
+            let sandbox = started();
+            let batch: String = (0..1100).map(|at| format!("{{\"text\":\"{at}\"}}\n")).collect();
+            let ran = sandbox.cmd(words("enqueue ada --batch")).stdin(batch).output();
+            assert_eq!(ran.stdout.lines().count(), 1100, "{ran}");
+            sandbox
+        },
+        args: |_| words("tick ada"),
+        stdin: "",
+        again: &[0],
+        // More than a thousand renames are much of a muchness.
+        every: 61,
+        is_durable: true,
+    },
+    Scenario {
+        name: "queue requeue",
+        prepare: dead,
+        args: |sandbox| {
+            let dead = sandbox.json(words("queue dead -a ada"));
+            vec!["queue".into(), "requeue".into(), dead["id"].as_str().unwrap().into()]
+        },
+        stdin: "",
+        again: &[0, 4],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "recover, a failed agent",
+        prepare: || {
+            let sandbox = created(FAILING_TURN, "[recovery]\nmax_attempts = 2\n");
+            sandbox.run(words("start ada"));
+            sandbox.run(words("enqueue ada hello"));
+            assert_eq!(sandbox.cmd(words("tick ada")).output().code(), 7);
+            sandbox
+        },
+        args: |_| words("recover ada"),
+        stdin: "",
+        again: &[0, 4],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "recover, an abandoned run",
+        prepare: || killed_at(queued(), |call| call.rest.contains("/end.json.new\", O_WRONLY")),
+        args: |_| words("recover ada"),
+        stdin: "",
+        again: &[0, 4],
+        every: 1,
+        is_durable: true,
+    },
+];
+
+pub fn words(line: &str) -> Vec<String> {
+    line.split(' ').map(str::to_owned).collect()
+}
+
+/// An agent that was never started. `policy` goes to the end of its `agent.toml`.
+pub fn created(turn: &str, policy: &str) -> Sandbox {
+    let sandbox = Sandbox::in_memory();
+    sandbox.run(["init"]);
+    sandbox.run(["create", AGENT, "--shell", turn]);
+    let path = sandbox.agent(AGENT).join("agent.toml");
+    fs::write(&path, format!("{}\n{policy}", fs::read_to_string(&path).unwrap())).unwrap();
+    sandbox
+}
+
+pub fn started() -> Sandbox {
+    let sandbox = created(TURN, "");
+    sandbox.run(words("start ada"));
+    sandbox
+}
+
+pub fn queued() -> Sandbox {
+    let sandbox = started();
+    sandbox.run(words("enqueue ada hello"));
+    sandbox
+}
+
+fn cloned() -> Sandbox {
+    let sandbox = started();
+    forget_what_git_ignores(&sandbox);
+    for dir in ["inbox", "work", "waits", "timers", "tasks", "runs", "ledger", "archive", "hooks"] {
+        // Git keeps no empty directories; one that is not empty stays.
+        let _ = fs::remove_dir(sandbox.agent(AGENT).join(dir));
+    }
+    sandbox
+}
+
+fn forget_what_git_ignores(sandbox: &Sandbox) {
+    for dir in ["tmp", "cache"] {
+        fs::remove_dir_all(sandbox.agent(AGENT).join(dir)).unwrap();
+    }
+    let _ = fs::remove_file(sandbox.agent(AGENT).join("lock"));
+}
+
+fn dead() -> Sandbox {
+    let sandbox = created(FAILING_TURN, "[recovery]\nmax_attempts = 1\n");
+    sandbox.run(words("start ada"));
+    sandbox.run(words("enqueue ada hello"));
+    assert_eq!(sandbox.cmd(words("tick ada")).output().code(), 7);
+    // Requeued, it begins with the first attempt again.
+    fs::remove_file(sandbox.home().join("turns")).unwrap();
+    sandbox
+}
+
+/// After a tick that was killed at the first call that satisfies `at`.
+fn killed_at(sandbox: Sandbox, at: fn(&Call) -> bool) -> Sandbox {
+    let calls = strace::record(&sandbox.copy(), &["tick", AGENT], "").calls;
+    let call = calls.into_iter().find(at).unwrap();
+    let harmed = strace::harm(&sandbox, &["tick", AGENT], "", &call, Harm::Kill);
+    assert_eq!(harmed.hit.len(), 1, "{}", harmed.ran);
+    sandbox
+}
+
+/// A case that went wrong says how to get there again.
+pub struct Case<'a> {
+    pub scenario: &'a Scenario,
+    pub template: &'a Sandbox,
+    pub what: String,
+}
+
+impl Case<'_> {
+    #[track_caller]
+    pub fn must(&self, holds: bool, sandbox: &Sandbox, complaint: impl std::fmt::Display) {
+        assert!(
+            holds,
+            "{}, {}: {complaint}\nreproduce:\n{}",
+            self.scenario.name,
+            self.what,
+            sandbox.reproduction()
+        );
+    }
+}
+
+/// The state of things before the harm.
+pub struct Before {
+    pub found: Found,
+}
+
+impl Before {
+    pub fn of(sandbox: &Sandbox) -> Before {
+        Before { found: checker::look(&sandbox.agent(AGENT)) }
+    }
+}
+
+/// The ids that a producer has printed whole.
+pub fn acknowledged(ran: &Ran) -> BTreeSet<String> {
+    let whole = ran.stdout.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+    whole.filter(|line| line.starts_with("msg_")).map(str::to_owned).collect()
+}
+
+/// How far a run came, as the disk tells: the end of its turn was noted, or more.
+pub fn noted_ends(sandbox: &Sandbox) -> BTreeSet<String> {
+    let runs = sandbox.agent(AGENT).join("runs");
+    let ended = |run: &String| {
+        let dir = runs.join(run);
+        let settled: Value = fs::read(dir.join("run.json"))
+            .ok()
+            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+            .unwrap_or_default();
+        dir.join("end.json").exists() || settled["exit"]["how"] == "code"
+    };
+    let journal = fs::read_to_string(sandbox.agent(AGENT).join("journal.json")).unwrap_or_default();
+    let named = |run: &String| journal.contains(&format!("runs/{run}/run.json"));
+    checker::names(&runs).into_iter().filter(|run| ended(run) || named(run)).collect()
+}
+
+/// The attempts that ran to the end of the turn's script, per message.
+pub fn turns(sandbox: &Sandbox) -> BTreeMap<String, Vec<u32>> {
+    let mut turns: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+    for line in fs::read_to_string(sandbox.home().join("turns")).unwrap_or_default().lines() {
+        let (id, attempt) = line.split_once(' ').unwrap();
+        turns.entry(id.to_owned()).or_default().push(attempt.parse().unwrap());
+    }
+    turns
+}
+
+/// Ticks, with an hour between two, until there is nothing more to do. A backlog is not worked off.
+pub fn settle(case: &Case<'_>, sandbox: &Sandbox) {
+    let mut quiet = 0;
+    for _ in 0..30 {
+        sandbox.pass(3600);
+        let ran = sandbox.cmd(["tick", AGENT, "--json", "--exit-code"]).output();
+        case.must([0, 7, 10].contains(&ran.code()), sandbox, format!("a later tick: {ran}"));
+        let in_progress = ran.stdout.contains("turn_in_progress");
+        quiet = if ran.code() == 10 && !in_progress { quiet + 1 } else { 0 };
+        if quiet == 2 || has_backlog(sandbox) {
+            return;
+        }
+    }
+    case.must(false, sandbox, "it never comes to rest");
+}
+
+fn has_backlog(sandbox: &Sandbox) -> bool {
+    let inbox = sandbox.agent(AGENT).join("inbox");
+    let names = checker::names(&inbox);
+    names.len() + names.iter().map(|name| checker::names(&inbox.join(name)).len()).sum::<usize>() > 100
+}
+
+/// What holds in the end, whatever happened: nothing damaged, nothing lost, nothing done twice.
+pub fn hold(case: &Case<'_>, sandbox: &Sandbox, before: &Before, acknowledged: &BTreeSet<String>) {
+    let doctor = sandbox.cmd(["doctor"]).output();
+    case.must(doctor.code() == 0, sandbox, format!("doctor: {doctor}"));
+    let found = checker::look(&sandbox.agent(AGENT));
+    case.must(found.complaints.is_empty(), sandbox, format!("{:#?}", found.complaints));
+    case.must(!found.has_journal, sandbox, "a journal is left");
+    let now = found.messages();
+    for id in before.found.messages().iter().chain(acknowledged) {
+        let kept = now.contains(id) || found.hints.contains(id) || taken_in(&found, id);
+        case.must(kept, sandbox, format!("{id} is lost"));
+    }
+    for hint in &before.found.hints {
+        case.must(found.hints.contains(hint) || taken_in(&found, hint), sandbox, "a hint is lost");
+    }
+    for (id, attempts) in turns(sandbox) {
+        let mut once = attempts.clone();
+        once.dedup();
+        case.must(once == attempts, sandbox, format!("{id} ran an attempt twice: {attempts:?}"));
+    }
+}
+
+/// A hint leaves no record of its own: the counter tells that it was taken in.
+fn taken_in(found: &Found, id: &str) -> bool {
+    let is_pending = found.state["pending_wake_hint"]["id"] == id;
+    is_pending || found.state["counters"]["wakes"].as_u64().unwrap_or(0) > 0
+}
