@@ -12,3 +12,6 @@ pub mod projection;
 pub mod retry;
 pub mod transition;
 pub mod work;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,337 @@
+//! What may be said by whom: every origin with every kind, priorities, sizes, bodies, expiry and hops.
+
+use serde_json::json;
+
+use crate::model::id::MessageId;
+use crate::model::message::{
+    AdmissionContext, AuthorityClass, Body, DeliverySurface, Message, MessageKind, Origin, OriginKind,
+    Priority,
+};
+use crate::model::policy::{Limits, Size};
+use crate::model::refusal::Refusal;
+use crate::model::submission::{Caller, Submission};
+use crate::model::time::Span;
+use crate::rules::admission::{admit, authority, is_open_to_outside, kinds};
+
+use super::{agent, at, message_id, now, run_id, secs, stamp_at, work_id};
+
+/// Contract, semantics §9: origin, allowed kinds, authority.
+const TABLE: [(&str, &[&str], &str); 7] = [
+    ("operator", &["operator_prompt", "control"], "operator_instruction"),
+    ("channel", &["channel_event"], "external_evidence"),
+    ("webhook", &["webhook_event"], "integration_signal"),
+    ("callback", &["callback_event"], "integration_signal"),
+    ("timer", &["timer_tick"], "runtime_instruction"),
+    ("system", &["system_tick", "internal_followup", "control"], "runtime_instruction"),
+    ("task", &["task_result", "task_status"], "runtime_instruction"),
+];
+
+/// The origins that belong to the runtime.
+const RUNTIME: [&str; 3] = ["timer", "system", "task"];
+
+fn said(text: &str) -> Submission {
+    Submission { text: Some(text.to_owned()), ..Submission::default() }
+}
+
+fn submit_with(submission: Submission, caller: Option<&Caller>, limits: &Limits) -> Result<Message, Refusal> {
+    admit(&agent(), submission, DeliverySurface::Cli, caller, limits, &mut stamp_at(now()))
+}
+
+fn submit(submission: Submission) -> Result<Message, Refusal> {
+    submit_with(submission, None, &Limits::default())
+}
+
+/// A turn of `writer`, whose own message came through `hops` turns.
+fn caller(hops: u32) -> Caller {
+    Caller { agent: "writer".parse().expect("a name"), run_id: run_id(5), message_id: message_id(6), hops }
+}
+
+fn submit_inside(submission: Submission, hops: u32) -> Result<Message, Refusal> {
+    submit_with(submission, Some(&caller(hops)), &Limits::default())
+}
+
+fn refused(result: Result<Message, Refusal>) -> &'static str {
+    result.expect_err("a refusal").kind
+}
+
+#[test]
+fn the_kinds_and_the_authority_of_each_origin_are_those_of_the_table() {
+    assert_eq!(OriginKind::ALL.len(), TABLE.len());
+    for (origin, (name, allowed, class)) in OriginKind::ALL.iter().zip(TABLE) {
+        assert_eq!(origin.name(), name);
+        let names: Vec<&str> = kinds(*origin).iter().map(|kind| kind.name()).collect();
+        assert_eq!(names, allowed, "{origin}");
+        assert_eq!(authority(*origin).name(), class, "{origin}");
+        assert_eq!(is_open_to_outside(*origin), !RUNTIME.contains(&name), "{origin}");
+    }
+}
+
+#[test]
+fn of_all_70_pairs_of_origin_and_kind_the_outside_may_use_exactly_those_of_the_table() {
+    let mut admitted = 0;
+    for (origin, allowed, class) in TABLE {
+        for kind in MessageKind::ALL {
+            let request = Submission { origin: Some(origin.to_owned()), kind: Some(*kind), ..said("hello") };
+            let result = submit(request);
+            if RUNTIME.contains(&origin) {
+                assert_eq!(refused(result), "origin_not_allowed", "{origin} {kind}");
+            } else if allowed.contains(&kind.name()) {
+                let message = result.unwrap_or_else(|refusal| panic!("{origin} {kind}: {refusal:?}"));
+                assert_eq!((message.origin.kind.name(), message.kind), (origin, *kind));
+                assert_eq!(message.authority_class.name(), class, "{origin} {kind}");
+                admitted += 1;
+            } else {
+                assert_eq!(refused(result), "kind_origin_mismatch", "{origin} {kind}");
+            }
+        }
+    }
+    assert_eq!(admitted, 5);
+}
+
+#[test]
+fn the_outside_can_not_ask_for_a_kind_of_the_runtime_without_naming_an_origin_either() {
+    for kind in MessageKind::ALL {
+        let result = submit(Submission { kind: Some(*kind), ..said("hello") });
+        match kind {
+            MessageKind::OperatorPrompt | MessageKind::Control => {
+                assert_eq!(result.map(|message| message.origin.kind), Ok(OriginKind::Operator), "{kind}");
+            }
+            MessageKind::ChannelEvent => {
+                assert_eq!(result.map(|message| message.origin.kind), Ok(OriginKind::Channel));
+            }
+            MessageKind::WebhookEvent => {
+                assert_eq!(result.map(|message| message.origin.kind), Ok(OriginKind::Webhook));
+            }
+            MessageKind::CallbackEvent => {
+                assert_eq!(result.map(|message| message.origin.kind), Ok(OriginKind::Callback));
+            }
+            MessageKind::TimerTick
+            | MessageKind::SystemTick
+            | MessageKind::TaskResult
+            | MessageKind::TaskStatus
+            | MessageKind::InternalFollowup => {
+                assert_eq!(refused(result), "origin_not_allowed", "{kind}");
+            }
+        }
+    }
+}
+
+#[test]
+fn without_a_kind_an_origin_speaks_in_its_first() {
+    let rows = [
+        (None, MessageKind::OperatorPrompt),
+        (Some("operator"), MessageKind::OperatorPrompt),
+        (Some("channel:irc"), MessageKind::ChannelEvent),
+        (Some("webhook:ci"), MessageKind::WebhookEvent),
+        (Some("callback"), MessageKind::CallbackEvent),
+    ];
+    for (origin, kind) in rows {
+        let request = Submission { origin: origin.map(str::to_owned), ..said("hello") };
+        assert_eq!(submit(request).map(|message| message.kind), Ok(kind), "{origin:?}");
+    }
+}
+
+#[test]
+fn an_origin_keeps_its_name_and_an_unknown_one_is_refused() {
+    let rows = [
+        ("webhook:ci", Some("ci")),
+        ("webhook:github:org/repo", Some("github:org/repo")),
+        ("webhook", None),
+        ("webhook:", None),
+    ];
+    for (origin, id) in rows {
+        let request = Submission { origin: Some(origin.to_owned()), ..said("hello") };
+        let expected = Origin { kind: OriginKind::Webhook, id: id.map(str::to_owned) };
+        assert_eq!(submit(request).map(|message| message.origin), Ok(expected), "{origin}");
+    }
+    for origin in ["robot", "", ":ci", "Webhook:ci"] {
+        let request = Submission { origin: Some(origin.to_owned()), ..said("hello") };
+        assert_eq!(refused(submit(request)), "unknown_origin", "{origin}");
+    }
+}
+
+#[test]
+fn an_admitted_message_is_the_request_and_its_provenance_and_nothing_else() {
+    let request = Submission {
+        origin: Some("webhook:ci".to_owned()),
+        priority: Some(Priority::Background),
+        dedupe_key: Some("build-7".to_owned()),
+        resource: Some("github:org/repo#12".to_owned()),
+        work_item_id: Some(work_id(3)),
+        correlation_id: Some("c-1".to_owned()),
+        ..said("red")
+    };
+    let found = submit(request).expect("admitted");
+    let expected = Message {
+        id: MessageId(stamp_at(now()).mint()),
+        agent: agent(),
+        kind: MessageKind::WebhookEvent,
+        priority: Priority::Background,
+        origin: Origin { kind: OriginKind::Webhook, id: Some("ci".to_owned()) },
+        authority_class: AuthorityClass::IntegrationSignal,
+        delivery_surface: DeliverySurface::Cli,
+        admission_context: AdmissionContext::LocalProcess,
+        trigger_kind: Some(crate::model::continuation::TriggerKind::ExternalEvent),
+        body: Body::Text { text: "red".to_owned() },
+        work_item_id: Some(work_id(3)),
+        task_id: None,
+        task_status: None,
+        wait_id: None,
+        trigger_id: None,
+        resource: Some("github:org/repo#12".to_owned()),
+        correlation_id: Some("c-1".to_owned()),
+        causation_id: None,
+        source_refs: Vec::new(),
+        dedupe_key: Some("build-7".to_owned()),
+        idempotency_key: None,
+        expires_at: None,
+        hops: 0,
+        attempt: 1,
+        created_at: now(),
+        continuation: None,
+        failures: Vec::new(),
+        settlement: None,
+        extra: Default::default(),
+    };
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn the_surface_is_the_one_that_the_request_came_through() {
+    for surface in [DeliverySurface::Cli, DeliverySurface::Cgi, DeliverySurface::FileDrop] {
+        let found = admit(&agent(), said("x"), surface, None, &Limits::default(), &mut stamp_at(now()));
+        assert_eq!(found.map(|message| message.delivery_surface), Ok(surface));
+    }
+}
+
+#[test]
+fn only_the_operator_interjects() {
+    for (origin, ..) in TABLE.iter().filter(|(origin, ..)| !RUNTIME.contains(origin)) {
+        for priority in Priority::ALL {
+            let request =
+                Submission { origin: Some((*origin).to_owned()), priority: Some(*priority), ..said("now") };
+            let result = submit(request);
+            if *priority == Priority::Interject && *origin != "operator" {
+                assert_eq!(refused(result), "priority_not_allowed", "{origin}");
+            } else {
+                assert_eq!(result.map(|message| message.priority), Ok(*priority), "{origin}");
+            }
+        }
+    }
+    let inside = submit_inside(Submission { priority: Some(Priority::Interject), ..said("now") }, 0);
+    assert_eq!(refused(inside), "priority_not_allowed");
+}
+
+#[test]
+fn without_a_priority_a_message_is_normal() {
+    assert_eq!(submit(said("x")).map(|message| message.priority), Ok(Priority::Normal));
+}
+
+#[test]
+fn a_turn_speaks_as_its_agent_in_a_follow_up_one_hop_further() {
+    let found = submit_inside(said("next"), 3).expect("admitted");
+    assert_eq!(found.kind, MessageKind::InternalFollowup);
+    assert_eq!(found.origin, Origin { kind: OriginKind::System, id: Some("writer".to_owned()) });
+    assert_eq!(found.authority_class, AuthorityClass::RuntimeInstruction);
+    assert_eq!(found.delivery_surface, DeliverySurface::RuntimeSystem);
+    assert_eq!(found.admission_context, AdmissionContext::RuntimeOwned);
+    assert_eq!(found.hops, 4);
+    assert_eq!(found.causation_id, Some(message_id(6).to_string()));
+    assert_eq!(found.source_refs, [format!("writer/{}", run_id(5))]);
+
+    for request in [
+        Submission { origin: Some("system".to_owned()), ..said("next") },
+        Submission { origin: Some("system:somebody-else".to_owned()), ..said("next") },
+        Submission { kind: Some(MessageKind::InternalFollowup), ..said("next") },
+    ] {
+        assert_eq!(submit_inside(request, 3), Ok(found.clone()));
+    }
+}
+
+#[test]
+fn a_turn_can_not_speak_as_the_operator_nor_in_any_other_kind_of_the_runtime() {
+    let as_operator = [
+        Submission { origin: Some("operator".to_owned()), ..said("x") },
+        Submission { origin: Some("operator:alice".to_owned()), ..said("x") },
+        Submission { kind: Some(MessageKind::OperatorPrompt), ..said("x") },
+        Submission { origin: Some("operator".to_owned()), kind: Some(MessageKind::Control), ..said("x") },
+    ];
+    for request in as_operator {
+        assert_eq!(refused(submit_inside(request.clone(), 0)), "origin_not_allowed", "{request:?}");
+    }
+    for kind in [MessageKind::SystemTick, MessageKind::Control] {
+        let request = Submission { kind: Some(kind), ..said("x") };
+        assert_eq!(refused(submit_inside(request, 0)), "kind_not_allowed", "{kind}");
+    }
+    for kind in [MessageKind::TimerTick, MessageKind::TaskResult, MessageKind::TaskStatus] {
+        let request = Submission { kind: Some(kind), ..said("x") };
+        assert_eq!(refused(submit_inside(request, 0)), "origin_not_allowed", "{kind}");
+    }
+    for origin in ["timer", "task"] {
+        let request = Submission { origin: Some(origin.to_owned()), ..said("x") };
+        assert_eq!(refused(submit_inside(request, 0)), "origin_not_allowed", "{origin}");
+    }
+}
+
+#[test]
+fn a_chain_of_turns_may_have_max_hops_and_not_one_more() {
+    assert_eq!(Limits::default().max_hops, 20);
+    assert_eq!(submit_inside(said("x"), 19).map(|message| message.hops), Ok(20));
+    assert_eq!(refused(submit_inside(said("x"), 20)), "hop_limit");
+    assert_eq!(refused(submit_inside(said("x"), u32::MAX)), "hop_limit");
+
+    let alone = Limits { max_hops: 0, ..Limits::default() };
+    assert_eq!(refused(submit_with(said("x"), Some(&caller(0)), &alone)), "hop_limit");
+    assert_eq!(submit_with(said("x"), None, &alone).map(|message| message.hops), Ok(0));
+}
+
+#[test]
+fn a_body_of_exactly_the_limit_is_admitted_and_one_byte_more_is_refused_with_the_limit_named() {
+    assert_eq!(Limits::default().max_message, Size(1 << 20));
+    let limits = Limits { max_message: Size(2048), ..Limits::default() };
+    let quoted = |bytes: usize| json!("x".repeat(bytes - 2));
+    let texts = [
+        (said(&"x".repeat(2048)), said(&"x".repeat(2049))),
+        (said(&"é".repeat(1024)), said(&"é".repeat(1025))),
+    ];
+    let values = [(
+        Submission { body: Some(quoted(2048)), ..Submission::default() },
+        Submission { body: Some(quoted(2049)), ..Submission::default() },
+    )];
+    for (fits, exceeds) in texts.into_iter().chain(values) {
+        assert!(submit_with(fits, None, &limits).is_ok());
+        let refusal = submit_with(exceeds, None, &limits).expect_err("too large");
+        assert_eq!(refusal.kind, "message_too_large");
+        assert!(refusal.message.contains("limits.max_message = 2 KiB"), "{}", refusal.message);
+    }
+}
+
+#[test]
+fn a_message_has_one_body_text_or_json() {
+    let body = |text: Option<&str>, body| {
+        submit(Submission { text: text.map(str::to_owned), body, ..Submission::default() })
+            .map(|message| message.body)
+            .map_err(|refusal| refusal.kind)
+    };
+    assert_eq!(body(Some("x"), None), Ok(Body::Text { text: "x".to_owned() }));
+    assert_eq!(body(Some(""), None), Ok(Body::Text { text: String::new() }));
+    assert_eq!(body(None, Some(json!({"a": 1}))), Ok(Body::Json { value: json!({"a": 1}) }));
+    assert_eq!(body(None, Some(json!(null))), Ok(Body::Json { value: json!(null) }));
+    assert_eq!(body(None, None), Err("invalid_body"));
+    assert_eq!(body(Some("x"), Some(json!(1))), Err("invalid_body"));
+}
+
+#[test]
+fn a_time_to_live_counts_from_admission_and_a_moment_goes_before_it() {
+    let rows = [
+        (None, None, None),
+        (Some(secs(90)), None, Some(at(90_000))),
+        (Some(Span::ZERO), None, Some(at(0))),
+        (None, Some(at(5)), Some(at(5))),
+        (Some(secs(90)), Some(at(5)), Some(at(5))),
+    ];
+    for (ttl, expires_at, expected) in rows {
+        let found = submit(Submission { ttl, expires_at, ..said("x") });
+        assert_eq!(found.map(|message| message.expires_at), Ok(expected), "{ttl:?} {expires_at:?}");
+    }
+}

@@ -1,0 +1,287 @@
+//! The closure of a turn: every combination of its facts, against the rows of the contract.
+
+use crate::model::closure::{ClosureOutcome, RuntimePosture, WaitingReason};
+use crate::model::id::WaitId;
+use crate::model::run::Terminal;
+use crate::model::work::SchedulingState;
+use crate::rules::closure::{AgentWaits, ClosureFacts, CurrentWork, derive};
+
+use super::{subsets, wait_id};
+
+use SchedulingState::{Runnable, WaitingExternal, WaitingOperator, WaitingSystem, WaitingTask, WaitingTimer};
+
+/// Which wait the closure is about.
+#[derive(Debug, Clone, Copy)]
+enum About {
+    Nothing,
+    Own(fn(&AgentWaits) -> Option<WaitId>),
+    CurrentItem,
+}
+
+type Holds = fn(&ClosureFacts) -> bool;
+type Row = (&'static str, Holds, &'static str, Option<&'static str>, About);
+
+fn item(facts: &ClosureFacts, state: SchedulingState) -> bool {
+    facts.current_work.is_some_and(|work| work.state == state)
+}
+
+/// Contract, semantics §6: number, condition, outcome, waiting reason, and the wait that it is about.
+const TABLE: [Row; 16] = [
+    ("1", |facts| facts.runtime_error, "failed", None, About::Nothing),
+    ("2", |facts| facts.turn_in_progress, "waiting", Some("awaiting_external_change"), About::Nothing),
+    (
+        "3",
+        |facts| !matches!(facts.terminal, None | Some(Terminal::Completed)),
+        "failed",
+        None,
+        About::Nothing,
+    ),
+    ("4", |facts| facts.turn_unaccounted, "waiting", Some("awaiting_external_change"), About::Nothing),
+    ("5 continue_active", |facts| item(facts, Runnable), "continuable", None, About::Nothing),
+    ("5 activate_queued", |facts| facts.queued_work_runnable, "continuable", None, About::Nothing),
+    (
+        "6 own",
+        |facts| facts.agent_waits.operator.is_some(),
+        "waiting",
+        Some("awaiting_operator_input"),
+        About::Own(|waits| waits.operator),
+    ),
+    (
+        "6 item",
+        |facts| item(facts, WaitingOperator),
+        "waiting",
+        Some("awaiting_operator_input"),
+        About::CurrentItem,
+    ),
+    (
+        "7",
+        |facts| facts.agent_waits.external.is_some(),
+        "waiting",
+        Some("awaiting_external_change"),
+        About::Own(|waits| waits.external),
+    ),
+    (
+        "8",
+        |facts| facts.agent_waits.timer.is_some(),
+        "waiting",
+        Some("awaiting_timer"),
+        About::Own(|waits| waits.timer),
+    ),
+    (
+        "9",
+        |facts| facts.agent_waits.task.is_some(),
+        "waiting",
+        Some("awaiting_task_result"),
+        About::Own(|waits| waits.task),
+    ),
+    (
+        "10 task",
+        |facts| item(facts, WaitingTask),
+        "waiting",
+        Some("awaiting_task_result"),
+        About::CurrentItem,
+    ),
+    (
+        "10 external",
+        |facts| item(facts, WaitingExternal),
+        "waiting",
+        Some("awaiting_external_change"),
+        About::CurrentItem,
+    ),
+    ("10 timer", |facts| item(facts, WaitingTimer), "waiting", Some("awaiting_timer"), About::CurrentItem),
+    ("11", |facts| item(facts, WaitingSystem), "waiting", None, About::CurrentItem),
+    ("12", |_| true, "completed", None, About::Nothing),
+];
+
+/// Nothing has gone wrong, nothing is open.
+fn quiet() -> ClosureFacts {
+    ClosureFacts {
+        runtime_error: false,
+        turn_in_progress: false,
+        turn_unaccounted: false,
+        terminal: Some(Terminal::Completed),
+        current_work: None,
+        queued_work_runnable: false,
+        agent_waits: AgentWaits::default(),
+        active_tasks: 0,
+        active_timers: 0,
+        runtime_posture: RuntimePosture::Awake,
+    }
+}
+
+fn agent_waits(kinds: &[u32]) -> AgentWaits {
+    let own = |number| kinds.contains(&number).then(|| wait_id(number));
+    AgentWaits { operator: own(1), external: own(2), timer: own(3), task: own(4), system: own(5) }
+}
+
+/// Every combination of the facts that a closure depends on.
+fn all_facts() -> impl Iterator<Item = ClosureFacts> {
+    let terminals: Vec<Option<Terminal>> =
+        std::iter::once(None).chain(Terminal::ALL.iter().copied().map(Some)).collect();
+    let works: Vec<Option<CurrentWork>> = std::iter::once(None)
+        .chain(
+            SchedulingState::ALL
+                .iter()
+                .map(|state| Some(CurrentWork { state: *state, wait_id: Some(wait_id(6)) })),
+        )
+        .collect();
+    let waits: Vec<AgentWaits> = subsets(&[1, 2, 3, 4, 5]).map(|kinds| agent_waits(&kinds)).collect();
+    let mut all = Vec::new();
+    for bits in 0..16 {
+        for terminal in &terminals {
+            for current_work in &works {
+                for agent_waits in &waits {
+                    all.push(ClosureFacts {
+                        runtime_error: bits & 1 != 0,
+                        turn_in_progress: bits & 2 != 0,
+                        turn_unaccounted: bits & 4 != 0,
+                        queued_work_runnable: bits & 8 != 0,
+                        terminal: *terminal,
+                        current_work: *current_work,
+                        agent_waits: *agent_waits,
+                        ..quiet()
+                    });
+                }
+            }
+        }
+    }
+    all.into_iter()
+}
+
+#[test]
+fn the_closure_is_the_first_row_that_holds_in_all_36864_combinations() {
+    let mut seen = [0u32; TABLE.len()];
+    for facts in all_facts() {
+        let row = TABLE.iter().position(|(_, holds, ..)| holds(&facts)).expect("the last row");
+        let (number, _, outcome, reason, about) = TABLE[row];
+        seen[row] += 1;
+        let closure = derive(&facts);
+        let wait = match about {
+            About::Nothing => None,
+            About::Own(which) => which(&facts.agent_waits),
+            About::CurrentItem => facts.current_work.and_then(|work| work.wait_id),
+        };
+        assert_eq!(
+            (closure.outcome.name(), closure.waiting_reason.map(WaitingReason::name), closure.wait_id),
+            (outcome, reason, wait),
+            "row {number}: {facts:?}"
+        );
+    }
+    assert_eq!(seen.iter().sum::<u32>(), 36_864);
+    assert!(seen.iter().all(|count| *count > 0), "a row that never held: {seen:?}");
+}
+
+/// The facts in the order in which every closure lists them.
+const EVIDENCE: [&str; 13] = [
+    "runtime_error",
+    "turn_in_progress",
+    "terminal",
+    "turn_unaccounted",
+    "current_work",
+    "queued_work_runnable",
+    "operator_wait",
+    "external_wait",
+    "timer_wait",
+    "task_wait",
+    "system_wait",
+    "active_tasks",
+    "active_timers",
+];
+
+#[test]
+fn the_evidence_lists_every_fact_in_one_order_whatever_decided() {
+    for facts in all_facts() {
+        let evidence = derive(&facts).evidence;
+        let names: Vec<&str> =
+            evidence.iter().map(|fact| fact.split_once('=').map_or("", |(name, _)| name)).collect();
+        assert_eq!(names, EVIDENCE, "{facts:?}");
+    }
+}
+
+#[test]
+fn the_evidence_says_how_each_fact_stood() {
+    let facts = ClosureFacts {
+        terminal: None,
+        current_work: Some(CurrentWork { state: WaitingTask, wait_id: None }),
+        agent_waits: agent_waits(&[2, 5]),
+        active_tasks: 2,
+        active_timers: 1,
+        ..quiet()
+    };
+    assert_eq!(
+        derive(&facts).evidence,
+        [
+            "runtime_error=false",
+            "turn_in_progress=false",
+            "terminal=none",
+            "turn_unaccounted=false",
+            "current_work=waiting_task",
+            "queued_work_runnable=false",
+            "operator_wait=false",
+            "external_wait=true",
+            "timer_wait=false",
+            "task_wait=false",
+            "system_wait=true",
+            "active_tasks=2",
+            "active_timers=1",
+        ]
+    );
+    let other = ClosureFacts {
+        runtime_error: true,
+        turn_in_progress: true,
+        turn_unaccounted: true,
+        terminal: Some(Terminal::TimedOut),
+        queued_work_runnable: true,
+        agent_waits: agent_waits(&[1, 3, 4]),
+        ..quiet()
+    };
+    assert_eq!(
+        derive(&other).evidence,
+        [
+            "runtime_error=true",
+            "turn_in_progress=true",
+            "terminal=timed_out",
+            "turn_unaccounted=true",
+            "current_work=none",
+            "queued_work_runnable=true",
+            "operator_wait=true",
+            "external_wait=false",
+            "timer_wait=true",
+            "task_wait=true",
+            "system_wait=false",
+            "active_tasks=0",
+            "active_timers=0",
+        ]
+    );
+}
+
+#[test]
+fn running_tasks_and_bare_timers_are_evidence_and_never_a_reason() {
+    for tasks in [0, 1, 2] {
+        for timers in [0, 1, 2] {
+            let facts = ClosureFacts { active_tasks: tasks, active_timers: timers, ..quiet() };
+            let closure = derive(&facts);
+            assert_eq!(
+                (closure.outcome, closure.waiting_reason),
+                (ClosureOutcome::Completed, None),
+                "{tasks} tasks, {timers} timers"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_runtime_posture_is_recorded_and_changes_nothing_else() {
+    for facts in all_facts() {
+        let awake = derive(&facts);
+        let asleep = derive(&ClosureFacts { runtime_posture: RuntimePosture::Sleeping, ..facts });
+        assert_eq!(
+            (awake.runtime_posture, asleep.runtime_posture),
+            (RuntimePosture::Awake, RuntimePosture::Sleeping)
+        );
+        assert_eq!(
+            (awake.outcome, awake.waiting_reason, awake.wait_id, awake.evidence),
+            (asleep.outcome, asleep.waiting_reason, asleep.wait_id, asleep.evidence)
+        );
+    }
+}

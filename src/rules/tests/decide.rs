@@ -1,0 +1,418 @@
+//! The ladder: every combination of what its rungs ask about, each rung by itself, and what is reported.
+
+use crate::model::agent::Status;
+use crate::model::closure::ClosureOutcome;
+use crate::model::decision::{Decision, RecoveryCause, ResumeCause};
+use crate::model::execution::ExecutionState;
+use crate::model::message::MessageKind;
+use crate::model::records::Records;
+use crate::model::wait::WaitKind;
+use crate::model::work::{PlanStatus, SchedulingState, WorkItem};
+use crate::rules::closure::AgentWaits;
+use crate::rules::decide::{LADDER, decide};
+use crate::rules::projection::{
+    Backoff, Gate, HeldRun, PendingHint, Projection, QueuedMessage, WorkFact, project,
+};
+
+use super::{
+    at, closure, continuation, current_run, held, hint, liveness, message, message_id, now, prompt, records,
+    records_in, retry, run_id, task_id, timer, timer_id, wait, wait_id, wait_on, work, work_id,
+};
+
+use SchedulingState::{
+    Blocked, Completed, Runnable, WaitingExternal, WaitingOperator, WaitingSystem, WaitingTask, WaitingTimer,
+};
+
+/// A fact with a moment of its own: it is not there, not yet, or by now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    Never,
+    NotYet,
+    Now,
+}
+
+/// What the rungs ask about, reduced to the choices that make a difference.
+#[derive(Debug, Clone, Copy)]
+struct Facts {
+    gate: Gate,
+    live: bool,
+    backoff: When,
+    held: When,
+    /// Whether the queued message re-enters.
+    message: Option<bool>,
+    /// Whether the pending hint was seen before.
+    hint: Option<bool>,
+    /// How the current item stands, and whether it has had its tick.
+    current: Option<(SchedulingState, bool)>,
+    /// For each queued item, whether it is runnable and whether it has had its tick.
+    queued: &'static [(bool, bool)],
+    operator: bool,
+    external: bool,
+    timer_wait: bool,
+    task: bool,
+    timer: bool,
+    asleep: bool,
+}
+
+/// Nothing to do.
+const QUIET: Facts = Facts {
+    gate: Gate::Open,
+    live: false,
+    backoff: When::Never,
+    held: When::Never,
+    message: None,
+    hint: None,
+    current: None,
+    queued: &[],
+    operator: false,
+    external: false,
+    timer_wait: false,
+    task: false,
+    timer: false,
+    asleep: false,
+};
+
+impl Facts {
+    fn current_is(&self, state: SchedulingState) -> bool {
+        self.current.is_some_and(|(current, _)| current == state)
+    }
+    fn queued_ticked(&self, wanted: bool) -> bool {
+        self.queued.iter().any(|(runnable, ticked)| *runnable && *ticked == wanted)
+    }
+}
+
+type Row = (u8, fn(&Facts) -> bool, &'static str, &'static str);
+
+/// Contract, semantics §8: rung, condition, decision, reason.
+const TABLE: [Row; 29] = [
+    (1, |f| f.gate == Gate::Stopped, "stop", "stopped"),
+    (1, |f| f.gate == Gate::NotStarted, "noop", "not_started"),
+    (2, |f| f.live, "noop", "turn_in_progress"),
+    (3, |f| f.backoff == When::Now, "start_recovery", "retry"),
+    (4, |f| f.backoff == When::NotYet, "wait_for_timer", "recovery_backoff"),
+    (5, |f| f.held == When::Now, "start_model_turn", "resources_available"),
+    (6, |f| f.held == When::NotYet, "wait_for_resources", "a free slot"),
+    (7, |f| f.message == Some(true), "start_model_turn", "webhook_event"),
+    (8, |f| f.message == Some(false), "reduce_message_only", "webhook_event"),
+    (9, |f| f.hint == Some(false), "emit_system_tick", "wake_hint"),
+    (10, |f| f.current == Some((Runnable, false)), "emit_system_tick", "continue_active"),
+    (11, |f| f.queued_ticked(false), "emit_system_tick", "queued_available"),
+    (12, |f| f.hint == Some(true), "noop", "duplicate_wake_hint"),
+    (12, |f| f.current == Some((Runnable, true)), "noop", "duplicate_continue_active"),
+    (12, |f| f.queued_ticked(true), "noop", "duplicate_queued_available"),
+    (13, |f| f.operator, "wait_for_operator", "agent_operator_wait"),
+    (14, |f| f.external, "wait_for_external_change", "agent_external_wait"),
+    (15, |f| f.timer, "wait_for_timer", "active_timers"),
+    (15, |f| f.timer_wait, "wait_for_timer", "active_timers"),
+    (16, |f| f.task, "wait_for_task", "agent_task_wait"),
+    (17, |f| f.current_is(WaitingOperator), "wait_for_operator", "work_item_needs_input"),
+    (17, |f| f.current_is(WaitingTask), "wait_for_task", "work_item_task_wait"),
+    (17, |f| f.current_is(WaitingExternal), "wait_for_external_change", "work_item_external_wait"),
+    (17, |f| f.current_is(WaitingTimer), "wait_for_timer", "work_item_timer_wait"),
+    (18, |f| f.current == Some((WaitingSystem, false)), "emit_system_tick", "work_item_system_wait"),
+    (19, |f| f.asleep, "stay_idle", "already_asleep"),
+    // The last rung is written three times, so that each of what rungs 10, 11 and 18 leave is seen.
+    (20, |f| f.current.is_some(), "sleep", "no_pending_scheduler_facts"),
+    (20, |f| !f.queued.is_empty(), "sleep", "no_pending_scheduler_facts"),
+    (20, |_| true, "sleep", "no_pending_scheduler_facts"),
+];
+
+fn work_fact(number: u32, state: SchedulingState, ticked: bool) -> WorkFact {
+    WorkFact { id: work_id(number), revision: 3, state, ticked, wait_id: None, task_id: None }
+}
+
+fn projection(facts: &Facts) -> Projection {
+    let own = |is: bool, number| is.then(|| wait_id(number));
+    Projection {
+        gate: facts.gate,
+        live_run: facts.live.then(|| Some(run_id(1))),
+        backoff: (facts.backoff != When::Never).then(|| Backoff {
+            until: at(1),
+            is_over: facts.backoff == When::Now,
+            cause: RecoveryCause::Retry,
+        }),
+        held: (facts.held != When::Never).then(|| HeldRun {
+            message_id: message_id(1),
+            missing: "a free slot".to_owned(),
+            until: None,
+            may_go_on: facts.held == When::Now,
+            cause: ResumeCause::ResourcesAvailable,
+            continuation: continuation(),
+        }),
+        message: facts.message.map(|reenters| QueuedMessage {
+            id: message_id(2),
+            kind: MessageKind::WebhookEvent,
+            continuation: Some(if reenters { continuation() } else { liveness() }),
+        }),
+        hint: facts.hint.map(|seen| PendingHint { key: "wake_hint:source:cron:1".to_owned(), seen }),
+        current: facts.current.map(|(state, ticked)| work_fact(1, state, ticked)),
+        queued: facts
+            .queued
+            .iter()
+            .zip(2..)
+            .map(|((runnable, ticked), number)| {
+                work_fact(number, if *runnable { Runnable } else { Blocked }, *ticked)
+            })
+            .collect(),
+        agent_waits: AgentWaits {
+            operator: own(facts.operator, 1),
+            external: own(facts.external, 2),
+            timer: own(facts.timer_wait, 3),
+            task: own(facts.task, 4),
+            system: None,
+        },
+        awaited_task: facts.task.then(|| task_id(1)),
+        timer: facts.timer.then(|| timer_id(1)),
+        asleep: facts.asleep,
+        prior_closure: closure(ClosureOutcome::Completed, None, None),
+    }
+}
+
+/// Which rung decides, as its number.
+fn rung(facts: &Projection) -> Option<u8> {
+    LADDER.iter().find(|rung| (rung.holds)(facts).is_some()).map(|rung| rung.number)
+}
+
+#[test]
+fn the_decision_is_that_of_the_first_row_that_holds_in_every_combination_of_facts() {
+    let whens = [When::Never, When::NotYet, When::Now];
+    let options = [None, Some(false), Some(true)];
+    let currents: Vec<Option<(SchedulingState, bool)>> = std::iter::once(None)
+        .chain(SchedulingState::ALL.iter().map(|state| Some((*state, false))))
+        .chain([Some((Runnable, true)), Some((WaitingSystem, true))])
+        .collect();
+    let queues: [&[(bool, bool)]; 4] =
+        [&[], &[(false, false)], &[(true, true)], &[(false, false), (true, true), (true, false)]];
+    let mut seen = [0u32; TABLE.len()];
+    let mut check = |facts: Facts| {
+        let row = TABLE.iter().position(|(_, holds, ..)| holds(&facts)).expect("the last row");
+        seen[row] += 1;
+        let (number, _, decision, reason) = TABLE[row];
+        let projection = projection(&facts);
+        let found = decide(&projection);
+        assert!(
+            found.kind().name() == decision && found.reason() == reason,
+            "{found:?} instead of {decision} ({reason}) for {facts:?}"
+        );
+        assert_eq!(rung(&projection), Some(number), "{facts:?}");
+    };
+    for gate in [Gate::Open, Gate::Stopped, Gate::NotStarted] {
+        for live in [false, true] {
+            for backoff in whens {
+                for held in whens {
+                    for message in options {
+                        // What stands below a rung that holds is varied for a part of the rungs above.
+                        let few = gate != Gate::Open || live || (backoff, held) != (When::Never, When::Never);
+                        for hint in options {
+                            for current in &currents {
+                                for queued in queues {
+                                    for bits in (0u32..64).step_by(if few { 21 } else { 1 }) {
+                                        check(Facts {
+                                            gate,
+                                            live,
+                                            backoff,
+                                            held,
+                                            message,
+                                            hint,
+                                            current: *current,
+                                            queued,
+                                            operator: bits & 1 != 0,
+                                            external: bits & 2 != 0,
+                                            timer_wait: bits & 4 != 0,
+                                            task: bits & 8 != 0,
+                                            timer: bits & 16 != 0,
+                                            asleep: bits & 32 != 0,
+                                        });
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    let never: Vec<_> =
+        TABLE.iter().zip(seen).filter(|(_, count)| *count == 0).map(|(row, _)| row.3).collect();
+    assert!(never.is_empty(), "rows that never held: {never:?}");
+}
+
+#[test]
+fn the_ladder_has_twenty_rungs_in_order() {
+    let numbers: Vec<u8> = LADDER.iter().map(|rung| rung.number).collect();
+    assert_eq!(numbers, (1..=20).collect::<Vec<u8>>());
+}
+
+#[test]
+fn each_rung_says_which_decisions_and_reasons_it_can_come_to() {
+    for (number, _, decision, reason) in TABLE {
+        let rung = LADDER.iter().find(|rung| rung.number == number).expect("a rung");
+        let lists = |listed: &str, word: &str| listed.split(", ").any(|one| one == word);
+        assert!(lists(rung.decision, decision), "rung {number} does not list {decision}");
+        let generic = matches!(number, 6..=8);
+        assert!(generic || lists(rung.reason, reason), "rung {number} does not list {reason}");
+    }
+    for (number, reason) in [(3, "after_stop"), (5, "resume_suspended")] {
+        let rung = LADDER.iter().find(|rung| rung.number == number).expect("a rung");
+        assert!(rung.reason.contains(reason), "rung {number} does not list {reason}");
+    }
+}
+
+#[test]
+fn a_tick_is_keyed_by_what_it_is_for() {
+    let rows = [
+        (
+            Facts { current: Some((Runnable, false)), ..QUIET },
+            format!("work_queue:continue_active:{}:3", work_id(1)),
+        ),
+        (
+            Facts { queued: &[(false, false), (true, true), (true, false)], ..QUIET },
+            format!("work_queue:queued_available:{}:3", work_id(4)),
+        ),
+        (
+            Facts { current: Some((WaitingSystem, false)), ..QUIET },
+            format!("work_queue:system_wait:{}:3", work_id(1)),
+        ),
+        (Facts { hint: Some(false), ..QUIET }, "wake_hint:source:cron:1".to_owned()),
+    ];
+    for (facts, expected) in rows {
+        match decide(&projection(&facts)) {
+            Decision::EmitTick(tick) => assert_eq!(tick.key(), expected),
+            other => panic!("{other:?} for {facts:?}"),
+        }
+    }
+}
+
+/// Records in which exactly one thing is to be found, the decision and its reason.
+fn single() -> Vec<(Records, &'static str, &'static str)> {
+    let with = |change: &dyn Fn(&mut Records)| {
+        let mut records = records();
+        change(&mut records);
+        records
+    };
+    let failed = |not_before| {
+        let mut records = records_in(Status::AwakeIdle, ExecutionState::Failed);
+        records.state.retry = Some(retry(&prompt(1), not_before));
+        records
+    };
+    let held_in = |state, not_before| {
+        let mut records = records_in(Status::AwakeIdle, state);
+        records.state.held = Some(held(&prompt(1), not_before));
+        records.inbox.head = Some(prompt(1));
+        records
+    };
+    let current = |kind: Option<WaitKind>| {
+        let mut records = records();
+        records.state.focus = Some(work_id(1));
+        records.works.push(work(1));
+        records.waits.extend(kind.map(|kind| wait_on(1, kind, 1)));
+        records
+    };
+    vec![
+        (records_in(Status::Stopped, ExecutionState::Runnable), "stop", "stopped"),
+        (records_in(Status::Booting, ExecutionState::Initializing), "noop", "not_started"),
+        (
+            with(&|records| records.state.current_run = Some(current_run(&prompt(1)))),
+            "noop",
+            "turn_in_progress",
+        ),
+        (failed(at(0)), "start_recovery", "retry"),
+        (records_in(Status::AwakeIdle, ExecutionState::Failed), "start_recovery", "after_stop"),
+        (failed(at(1)), "wait_for_timer", "recovery_backoff"),
+        (held_in(ExecutionState::Suspended, Some(at(0))), "start_model_turn", "resume_suspended"),
+        (held_in(ExecutionState::WaitingResources, Some(at(0))), "start_model_turn", "resources_available"),
+        (held_in(ExecutionState::Suspended, None), "wait_for_resources", "a free slot"),
+        (with(&|records| records.inbox.head = Some(prompt(1))), "start_model_turn", "operator_prompt"),
+        (
+            with(&|records| records.inbox.head = Some(message(1, MessageKind::Control))),
+            "reduce_message_only",
+            "control",
+        ),
+        (
+            with(&|records| records.inbox.head = Some(message(1, MessageKind::TaskStatus))),
+            "reduce_message_only",
+            "task_status",
+        ),
+        (with(&|records| records.state.pending_wake_hint = Some(hint(1))), "emit_system_tick", "wake_hint"),
+        (current(None), "emit_system_tick", "continue_active"),
+        (with(&|records| records.works.push(work(1))), "emit_system_tick", "queued_available"),
+        (
+            with(&|records| records.waits.push(wait(1, WaitKind::Operator))),
+            "wait_for_operator",
+            "agent_operator_wait",
+        ),
+        (
+            with(&|records| records.waits.push(wait(1, WaitKind::External))),
+            "wait_for_external_change",
+            "agent_external_wait",
+        ),
+        (with(&|records| records.timers.push(timer(1, 1000))), "wait_for_timer", "active_timers"),
+        (with(&|records| records.waits.push(wait(1, WaitKind::Timer))), "wait_for_timer", "active_timers"),
+        (with(&|records| records.waits.push(wait(1, WaitKind::Task))), "wait_for_task", "agent_task_wait"),
+        (current(Some(WaitKind::Operator)), "wait_for_operator", "work_item_needs_input"),
+        (
+            with(&|records| {
+                records.state.focus = Some(work_id(1));
+                records.works.push(WorkItem { plan_status: PlanStatus::NeedsInput, ..work(1) });
+            }),
+            "wait_for_operator",
+            "work_item_needs_input",
+        ),
+        (current(Some(WaitKind::Task)), "wait_for_task", "work_item_task_wait"),
+        (current(Some(WaitKind::External)), "wait_for_external_change", "work_item_external_wait"),
+        (current(Some(WaitKind::Timer)), "wait_for_timer", "work_item_timer_wait"),
+        (current(Some(WaitKind::System)), "emit_system_tick", "work_item_system_wait"),
+        (records_in(Status::Asleep, ExecutionState::Completed), "stay_idle", "already_asleep"),
+        (records(), "sleep", "no_pending_scheduler_facts"),
+        (
+            with(&|records| records.waits.push(wait(1, WaitKind::System))),
+            "sleep",
+            "no_pending_scheduler_facts",
+        ),
+        (
+            with(&|records| {
+                records.works.push(WorkItem { blocked_by: Some("a decision".to_owned()), ..work(1) });
+            }),
+            "sleep",
+            "no_pending_scheduler_facts",
+        ),
+    ]
+}
+
+#[test]
+fn one_record_alone_leads_to_its_own_decision() {
+    for (records, decision, reason) in single() {
+        let found = decide(&project(&records, now())).report();
+        assert_eq!((found.decision.name(), found.reason.as_str()), (decision, reason), "{:?}", records.state);
+    }
+}
+
+#[test]
+fn a_report_carries_the_ids_and_the_continuation_of_its_decision() {
+    let report = |facts: Facts| decide(&projection(&facts)).report();
+
+    let live = report(Facts { live: true, ..QUIET });
+    assert_eq!(live.run_id, Some(run_id(1)));
+
+    let resumed = report(Facts { held: When::Now, ..QUIET });
+    assert_eq!((resumed.message_id, resumed.continuation), (Some(message_id(1)), Some(continuation())));
+
+    let started = report(Facts { message: Some(true), ..QUIET });
+    assert_eq!((started.message_id, started.continuation), (Some(message_id(2)), Some(continuation())));
+
+    let reduced = report(Facts { message: Some(false), ..QUIET });
+    assert_eq!((reduced.message_id, reduced.continuation), (Some(message_id(2)), Some(liveness())));
+
+    for current in [Runnable, WaitingSystem, WaitingOperator, WaitingExternal, WaitingTimer, WaitingTask] {
+        let item = report(Facts { current: Some((current, false)), ..QUIET });
+        assert_eq!((item.work_item_id, item.message_id), (Some(work_id(1)), None), "{current}");
+    }
+    let again = report(Facts { current: Some((Runnable, true)), ..QUIET });
+    assert_eq!(again.work_item_id, Some(work_id(1)));
+
+    let task = report(Facts { task: true, ..QUIET });
+    assert_eq!((task.task_id, task.work_item_id), (Some(task_id(1)), None));
+
+    let nothing = report(Facts { current: Some((Completed, false)), ..QUIET });
+    assert_eq!((nothing.work_item_id, nothing.message_id, nothing.run_id), (None, None, None));
+}

@@ -1,0 +1,154 @@
+//! When an agent next has something to do by itself: each source by itself, the first of several, and never behind a closed gate.
+
+use crate::model::agent::Status;
+use crate::model::execution::ExecutionState;
+use crate::model::policy::Limit;
+use crate::model::records::Records;
+use crate::model::wait::{Wait, WaitKind, WaitStatus};
+use crate::model::work::WorkItem;
+use crate::rules::due::next_due;
+
+use super::{at, current_run, held, prompt, records, retry, timer, wait, work};
+
+type Source = (&'static str, fn(&mut Records, i64), i64);
+
+/// Each source that is due `millis` after the moment, and how much later the step then finds it.
+const SOURCES: [Source; 9] = [
+    (
+        "a timer wait's wake_at",
+        |records, millis| {
+            records.waits.push(Wait { wake_at: Some(at(millis)), ..wait(1, WaitKind::Timer) });
+        },
+        0,
+    ),
+    (
+        "a wait's recheck_at",
+        |records, millis| {
+            records.waits.push(Wait { recheck_at: Some(at(millis)), ..wait(2, WaitKind::External) });
+        },
+        0,
+    ),
+    (
+        "a wait's expires_at",
+        |records, millis| {
+            records.waits.push(Wait { expires_at: Some(at(millis)), ..wait(3, WaitKind::Operator) });
+        },
+        0,
+    ),
+    (
+        "a work item's recheck_at",
+        |records, millis| {
+            records.works.push(WorkItem { recheck_at: Some(at(millis)), ..work(1) });
+        },
+        0,
+    ),
+    ("a timer", |records, millis| records.timers.push(timer(1, millis)), 0),
+    (
+        "the end of a backoff",
+        |records, millis| {
+            records.state.execution.state = ExecutionState::Failed;
+            records.state.retry = Some(retry(&prompt(1), at(millis)));
+        },
+        0,
+    ),
+    (
+        "a held run that may go on",
+        |records, millis| {
+            records.state.held = Some(held(&prompt(1), Some(at(millis))));
+        },
+        0,
+    ),
+    (
+        "a state's timeout, which is over one millisecond after its limit",
+        |records, millis| {
+            records.state.execution.state = ExecutionState::Suspended;
+            records.state.execution.since = at(millis - 3_600_000);
+        },
+        1,
+    ),
+    ("the end of a sleep", |records, millis| records.state.sleeping_until = Some(at(millis)), 0),
+];
+
+#[test]
+fn nothing_is_due_where_nothing_has_a_moment() {
+    let mut records = records();
+    records.works.push(work(1));
+    records.waits.push(wait(1, WaitKind::External));
+    records.inbox.head = Some(prompt(1));
+    assert_eq!(next_due(&records), None);
+}
+
+#[test]
+fn each_source_is_due_at_its_moment_be_it_ahead_or_past() {
+    for (name, put, later) in SOURCES {
+        for millis in [-60_000, 0, 60_000] {
+            let mut records = records();
+            put(&mut records, millis);
+            assert_eq!(next_due(&records), Some(at(millis + later)), "{name}");
+        }
+    }
+}
+
+#[test]
+fn of_any_two_sources_the_earlier_one_is_due() {
+    for (one, put_one, later_one) in SOURCES {
+        for (two, put_two, later_two) in SOURCES {
+            let states = |name: &str| name.contains("backoff") || name.contains("timeout");
+            if one == two || (states(one) && states(two)) {
+                continue;
+            }
+            let mut records = records();
+            put_one(&mut records, 20_000);
+            put_two(&mut records, 10_000);
+            assert_eq!(next_due(&records), Some(at(10_000 + later_two)), "{two} before {one}");
+            let mut records = super::records();
+            put_one(&mut records, 10_000);
+            put_two(&mut records, 20_000);
+            assert_eq!(next_due(&records), Some(at(10_000 + later_one)), "{one} before {two}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_due_while_the_gate_is_closed() {
+    for (name, put, _) in SOURCES {
+        for status in Status::ALL {
+            let mut records = records();
+            put(&mut records, 1000);
+            records.state.status = *status;
+            let closed = matches!(status, Status::Stopped | Status::Booting);
+            assert_eq!(next_due(&records).is_none(), closed, "{name}, {status}");
+        }
+    }
+}
+
+#[test]
+fn what_has_ended_or_was_consumed_or_is_switched_off_is_not_due() {
+    for status in [WaitStatus::Resolved, WaitStatus::Cancelled, WaitStatus::Expired] {
+        let mut records = records();
+        records.waits.push(Wait { status, recheck_at: Some(at(1)), ..wait(1, WaitKind::Timer) });
+        assert_eq!(next_due(&records), None, "{status}");
+    }
+    let mut consumed = records();
+    consumed.works.push(WorkItem { recheck_at: Some(at(1)), recheck_consumed_at: Some(at(2)), ..work(1) });
+    assert_eq!(next_due(&consumed), None);
+
+    let mut no_limit = records();
+    no_limit.policy.timeouts.suspend = Limit(None);
+    no_limit.state.execution.state = ExecutionState::Suspended;
+    assert_eq!(next_due(&no_limit), None);
+}
+
+#[test]
+fn a_live_run_is_nobodys_to_be_woken_for() {
+    let mut records = records();
+    records.state.current_run = Some(current_run(&prompt(1)));
+    assert_eq!(next_due(&records), None);
+}
+
+#[test]
+fn a_backoff_counts_only_while_the_execution_is_failed() {
+    let mut records = records();
+    records.state.retry = Some(retry(&prompt(1), at(5)));
+    assert_eq!(next_due(&records), None);
+}

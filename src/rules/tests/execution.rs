@@ -1,0 +1,248 @@
+//! The machine of twelve states: every pair of states, every status beside every state, every timeout.
+
+use crate::model::agent::Status;
+use crate::model::execution::{Execution, ExecutionState};
+use crate::model::policy::{Limit, Policy, Timeouts};
+use crate::model::time::{Span, Time};
+use crate::rules::execution::{agrees, can, check, is_over, next, statuses, timeout};
+
+use super::{NOW_MS, now, secs};
+
+/// Contract, execution §1, one edge per row.
+const EDGES: [(&str, &str); 23] = [
+    ("initializing", "runnable"),
+    ("initializing", "failed"),
+    ("runnable", "scheduled"),
+    ("scheduled", "running"),
+    ("running", "waiting"),
+    ("running", "waiting_resources"),
+    ("running", "suspended"),
+    ("running", "completed"),
+    ("running", "failed"),
+    ("running", "shutting_down"),
+    ("waiting", "running"),
+    ("waiting_resources", "running"),
+    ("waiting_resources", "failed"),
+    ("suspended", "resumed"),
+    ("suspended", "failed"),
+    ("resumed", "running"),
+    ("completed", "runnable"),
+    ("failed", "recovering"),
+    ("shutting_down", "completed"),
+    ("shutting_down", "failed"),
+    ("recovering", "runnable"),
+    ("recovering", "failed"),
+    ("recovering", "shutting_down"),
+];
+
+/// Contract, execution §1, by number.
+const STATES: [&str; 12] = [
+    "initializing",
+    "runnable",
+    "scheduled",
+    "running",
+    "waiting",
+    "waiting_resources",
+    "suspended",
+    "resumed",
+    "completed",
+    "failed",
+    "shutting_down",
+    "recovering",
+];
+
+fn pairs() -> impl Iterator<Item = (ExecutionState, ExecutionState)> {
+    ExecutionState::ALL.iter().flat_map(|from| ExecutionState::ALL.iter().map(move |to| (*from, *to)))
+}
+
+#[test]
+fn the_states_have_the_published_names_and_numbers() {
+    let named: Vec<(&str, u8)> =
+        ExecutionState::ALL.iter().map(|state| (state.name(), state.code())).collect();
+    let published: Vec<(&str, u8)> = STATES.iter().copied().zip(0..).collect();
+    assert_eq!(named, published);
+}
+
+#[test]
+fn of_all_144_pairs_exactly_the_23_edges_are_allowed() {
+    assert_eq!(pairs().count(), 144);
+    for (from, to) in pairs() {
+        let edge = EDGES.contains(&(from.name(), to.name()));
+        assert_eq!(can(from, to), edge, "{from} -> {to}");
+        assert_eq!(next(from).contains(&to), edge, "{from} -> {to}");
+    }
+    assert_eq!(ExecutionState::ALL.iter().map(|state| next(*state).len()).sum::<usize>(), 23);
+}
+
+#[test]
+fn a_pair_without_an_edge_is_refused_by_naming_both_states() {
+    let mut refused = 0;
+    for (from, to) in pairs() {
+        if EDGES.contains(&(from.name(), to.name())) {
+            assert_eq!(check(from, to), Ok(()), "{from} -> {to}");
+            continue;
+        }
+        let refusal = check(from, to).expect_err("no edge");
+        assert_eq!(refusal.kind, "invalid_state_transition");
+        assert_eq!(refusal.message, format!("invalid state transition: {} -> {}", from.name(), to.name()));
+        refused += 1;
+    }
+    assert_eq!(refused, 121);
+}
+
+#[test]
+fn no_state_leads_to_itself_and_every_state_is_reachable_from_the_first() {
+    for state in ExecutionState::ALL {
+        assert!(!can(*state, *state), "{state}");
+    }
+    let mut reached = vec![ExecutionState::Initializing];
+    let mut looked_at = 0;
+    while looked_at < reached.len() {
+        for state in next(reached[looked_at]) {
+            if !reached.contains(state) {
+                reached.push(*state);
+            }
+        }
+        looked_at += 1;
+    }
+    assert_eq!(reached.len(), 12);
+}
+
+/// Contract, execution §3, without `stopped`, which goes with every state.
+const STATUSES: [(&str, &[&str]); 12] = [
+    ("initializing", &["booting"]),
+    ("runnable", &["awake_idle", "asleep"]),
+    ("completed", &["awake_idle", "asleep"]),
+    ("scheduled", &["awake_running"]),
+    ("running", &["awake_running"]),
+    ("resumed", &["awake_running"]),
+    ("shutting_down", &["awake_running"]),
+    ("waiting", &["awaiting_task", "asleep", "awake_idle"]),
+    ("waiting_resources", &["awake_idle", "asleep"]),
+    ("suspended", &["awake_idle", "asleep"]),
+    ("failed", &["awake_idle", "asleep"]),
+    ("recovering", &["awake_idle", "asleep"]),
+];
+
+#[test]
+fn of_all_72_pairs_of_state_and_status_exactly_those_of_the_table_agree() {
+    let mut pairs = 0;
+    for state in ExecutionState::ALL {
+        let (_, allowed) =
+            STATUSES.iter().find(|(name, _)| *name == state.name()).expect("a row for every state");
+        for status in Status::ALL {
+            pairs += 1;
+            let expected = *status == Status::Stopped || allowed.contains(&status.name());
+            assert_eq!(agrees(*state, *status), expected, "{state} beside {status}");
+        }
+        assert_eq!(statuses(*state).len(), allowed.len(), "{state}");
+    }
+    assert_eq!(pairs, 72);
+}
+
+fn in_state(state: ExecutionState) -> Execution {
+    Execution { state, since: now(), task_id: None, reason: None }
+}
+
+/// Contract, execution §4: the state, its default in milliseconds, the reason it fails with.
+const TIMEOUTS: [(ExecutionState, u64, &str); 5] = [
+    (ExecutionState::Initializing, 60_000, "init_timeout"),
+    (ExecutionState::WaitingResources, 300_000, "resource_timeout"),
+    (ExecutionState::Suspended, 3_600_000, "suspend_timeout"),
+    (ExecutionState::Recovering, 120_000, "recovery_timeout"),
+    (ExecutionState::ShuttingDown, 30_000, "shutdown_timeout"),
+];
+
+#[test]
+fn by_default_each_timeout_is_the_published_one_exactly_at_it_is_not_over_and_one_millisecond_later_is() {
+    for (state, millis, reason) in TIMEOUTS {
+        let (limit, why) = timeout(&in_state(state), &Timeouts::default()).expect("a timeout");
+        let millis = i64::try_from(millis).expect("small");
+        assert_eq!((limit.as_millis() - NOW_MS, why), (millis, reason), "{state}");
+        assert!(!is_over(limit, Time::from_millis(NOW_MS + millis - 1)), "{state} just before");
+        assert!(!is_over(limit, Time::from_millis(NOW_MS + millis)), "{state} exactly");
+        assert!(is_over(limit, Time::from_millis(NOW_MS + millis + 1)), "{state} just after");
+    }
+}
+
+#[test]
+fn a_state_without_a_row_never_times_out() {
+    let with_row: Vec<ExecutionState> = TIMEOUTS.iter().map(|(state, ..)| *state).collect();
+    let without = ExecutionState::ALL.iter().filter(|state| !with_row.contains(state));
+    assert_eq!(without.clone().count(), 7);
+    for state in without {
+        assert_eq!(timeout(&in_state(*state), &Timeouts::default()), None, "{state}");
+    }
+}
+
+#[test]
+fn each_state_is_timed_by_its_own_key() {
+    let timeouts = Timeouts {
+        init: Limit(Some(secs(1))),
+        resources: Limit(Some(secs(2))),
+        suspend: Limit(Some(secs(3))),
+        recovery: Limit(Some(secs(4))),
+        shutdown: secs(5),
+        hook: Limit(Some(secs(6))),
+    };
+    for ((state, _, reason), expected) in TIMEOUTS.iter().zip(1..) {
+        let limit = now().after(secs(expected));
+        assert_eq!(timeout(&in_state(*state), &timeouts), Some((limit, *reason)), "{state}");
+    }
+}
+
+#[test]
+fn a_timeout_that_is_switched_off_never_ends_its_state() {
+    let none = Limit(None);
+    let timeouts =
+        Timeouts { init: none, resources: none, suspend: none, recovery: none, ..Timeouts::default() };
+    for (state, ..) in TIMEOUTS {
+        let found = timeout(&in_state(state), &timeouts).map(|(_, reason)| reason);
+        let expected = (state == ExecutionState::ShuttingDown).then_some("shutdown_timeout");
+        assert_eq!(found, expected, "{state}");
+    }
+}
+
+fn policy(text: &str) -> Result<Policy, String> {
+    let policy: Policy = toml::from_str(text).map_err(|error| error.to_string())?;
+    policy.check()?;
+    Ok(policy)
+}
+
+#[test]
+fn zero_and_never_switch_a_timeout_off() {
+    for off in ["0", "\"0\"", "\"0s\"", "\"never\""] {
+        let text = format!(
+            "[timeouts]\ninit = {off}\nresources = {off}\nsuspend = {off}\nrecovery = {off}\nhook = {off}\n\
+             [turn]\ntimeout = {off}\n"
+        );
+        let policy = policy(&text).unwrap_or_else(|error| panic!("{off}: {error}"));
+        let none = Limit(None);
+        let all_off = Timeouts {
+            init: none,
+            resources: none,
+            suspend: none,
+            recovery: none,
+            hook: none,
+            shutdown: secs(30),
+        };
+        assert_eq!(policy.timeouts, all_off, "{off}");
+        assert_eq!(policy.turn.timeout, none, "{off}");
+    }
+}
+
+#[test]
+fn the_shutdown_timeout_can_not_be_switched_off() {
+    for off in ["0", "\"0\"", "\"0s\"", "\"never\""] {
+        let refused = policy(&format!("[timeouts]\nshutdown = {off}\n"));
+        assert!(refused.is_err(), "shutdown = {off} was taken");
+    }
+    let set = policy("[timeouts]\nshutdown = \"5s\"\n").expect("a shorter one is fine");
+    assert_eq!(set.timeouts.shutdown, secs(5));
+}
+
+#[test]
+fn the_turn_timeout_is_30_minutes_by_default_and_the_hook_timeout_30_seconds() {
+    assert_eq!(Policy::default().turn.timeout, Limit(Some(secs(1800))));
+    assert_eq!(Timeouts::default().hook, Limit(Some(Span::from_millis(30_000))));
+}

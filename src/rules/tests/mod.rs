@@ -1,0 +1,469 @@
+//! Tests of the rules, one file per rule, and the builders that their rows are written with.
+
+mod admission;
+mod advisory;
+mod closure;
+mod continuation;
+mod decide;
+mod due;
+mod execution;
+mod posture;
+mod projection;
+mod retry;
+mod transition_draft;
+mod transition_inbox;
+mod transition_lifecycle;
+mod transition_rest;
+mod transition_sequences;
+mod transition_turn;
+mod work;
+
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::model::agent::Status;
+use crate::model::closure::{Closure, ClosureOutcome, RuntimePosture, WaitingReason};
+use crate::model::continuation::{Continuation, ContinuationClass, TriggerKind};
+use crate::model::event::{Event, EventKind};
+use crate::model::execution::{Execution, ExecutionState};
+use crate::model::id::{AgentName, MessageId, RunId, TaskId, TimerId, WaitId, WorkId};
+use crate::model::message::{
+    AdmissionContext, AuthorityClass, Body, DeliverySurface, Message, MessageKind, Origin, OriginKind,
+    Priority, WakeHint,
+};
+use crate::model::policy::Policy;
+use crate::model::record::Extra;
+use crate::model::records::{Inbox, Lease, Records};
+use crate::model::run::{Exit, Terminal};
+use crate::model::stamp::Stamp;
+use crate::model::state::{Counters, CurrentRun, Held, LastTurn, Retry, State};
+use crate::model::task::{Task, TaskJob, TaskStatus};
+use crate::model::time::{Span, Time};
+use crate::model::timer::{CatchUp, Schedule, Timer};
+use crate::model::transaction::{Archived, Transaction};
+use crate::model::turn::{Claimant, Outcome, TurnEnd};
+use crate::model::wait::{Wait, WaitKind, WaitStatus};
+use crate::model::work::{PlanStatus, WorkItem, WorkState};
+
+use super::transition::draft::Draft;
+
+/// The moment of every test, 2023-11-14T22:13:20Z.
+pub const NOW_MS: i64 = 1_700_000_000_000;
+
+pub fn now() -> Time {
+    Time::from_millis(NOW_MS)
+}
+
+/// So many milliseconds after (or before) the moment.
+pub fn at(millis: i64) -> Time {
+    Time::from_millis(NOW_MS + millis)
+}
+
+pub fn secs(secs: u64) -> Span {
+    Span::from_secs(secs)
+}
+
+pub fn stamp_at(moment: Time) -> Stamp {
+    Stamp::new(moment, 7, 0.0)
+}
+
+pub fn agent() -> AgentName {
+    "worker".parse().expect("a valid name")
+}
+
+fn uuid(number: u32) -> Uuid {
+    Uuid::from_u128(u128::from(number))
+}
+
+pub fn message_id(number: u32) -> MessageId {
+    MessageId(uuid(number))
+}
+
+pub fn run_id(number: u32) -> RunId {
+    RunId(uuid(number))
+}
+
+pub fn work_id(number: u32) -> WorkId {
+    WorkId(uuid(number))
+}
+
+pub fn wait_id(number: u32) -> WaitId {
+    WaitId(uuid(number))
+}
+
+pub fn task_id(number: u32) -> TaskId {
+    TaskId(uuid(number))
+}
+
+pub fn timer_id(number: u32) -> TimerId {
+    TimerId(uuid(number))
+}
+
+/// An agent that is `status` in `execution`, and about which nothing else is known.
+pub fn state(status: Status, execution: ExecutionState) -> State {
+    State {
+        agent: agent(),
+        revision: 10,
+        status,
+        execution: Execution { state: execution, since: now(), task_id: None, reason: None },
+        current_run: None,
+        held: None,
+        retry: None,
+        focus: None,
+        sleeping_until: None,
+        pending_wake_hint: None,
+        last_wake_key: None,
+        last_turn: None,
+        last_closure: None,
+        last_continuation: None,
+        runtime_error: None,
+        next_due_at: None,
+        resting: None,
+        counters: Counters::default(),
+        events: Vec::new(),
+        extra: Extra::new(),
+    }
+}
+
+/// The records of an agent with the default policy, and nothing but its state.
+pub fn records_in(status: Status, execution: ExecutionState) -> Records {
+    Records {
+        policy: Policy::default(),
+        state: state(status, execution),
+        lease: Lease::Free,
+        inbox: Inbox::default(),
+        works: Vec::new(),
+        waits: Vec::new(),
+        timers: Vec::new(),
+        tasks: Vec::new(),
+    }
+}
+
+/// An agent that is awake, has nothing to do and never did anything.
+pub fn records() -> Records {
+    records_in(Status::AwakeIdle, ExecutionState::Runnable)
+}
+
+pub fn draft(records: Records) -> Draft {
+    Draft::new(records, stamp_at(now()))
+}
+
+/// A kind's own origin, authority and trigger kind, written down once more.
+fn provenance(kind: MessageKind) -> (OriginKind, AuthorityClass, Option<TriggerKind>) {
+    use AuthorityClass::{ExternalEvidence, IntegrationSignal, OperatorInstruction, RuntimeInstruction};
+    match kind {
+        MessageKind::OperatorPrompt => {
+            (OriginKind::Operator, OperatorInstruction, Some(TriggerKind::OperatorInput))
+        }
+        MessageKind::ChannelEvent => {
+            (OriginKind::Channel, ExternalEvidence, Some(TriggerKind::ExternalEvent))
+        }
+        MessageKind::WebhookEvent => {
+            (OriginKind::Webhook, IntegrationSignal, Some(TriggerKind::ExternalEvent))
+        }
+        MessageKind::CallbackEvent => {
+            (OriginKind::Callback, IntegrationSignal, Some(TriggerKind::ExternalEvent))
+        }
+        MessageKind::TimerTick => (OriginKind::Timer, RuntimeInstruction, Some(TriggerKind::TimerFire)),
+        MessageKind::SystemTick => (OriginKind::System, RuntimeInstruction, Some(TriggerKind::SystemTick)),
+        MessageKind::InternalFollowup => {
+            (OriginKind::System, RuntimeInstruction, Some(TriggerKind::InternalFollowup))
+        }
+        MessageKind::TaskResult => (OriginKind::Task, RuntimeInstruction, Some(TriggerKind::TaskResult)),
+        MessageKind::TaskStatus => (OriginKind::Task, RuntimeInstruction, None),
+        MessageKind::Control => (OriginKind::Operator, OperatorInstruction, None),
+    }
+}
+
+/// A message that says "do it", at its first attempt.
+pub fn message(number: u32, kind: MessageKind) -> Message {
+    let (origin, authority_class, trigger_kind) = provenance(kind);
+    Message {
+        id: message_id(number),
+        agent: agent(),
+        kind,
+        priority: Priority::Normal,
+        origin: Origin { kind: origin, id: None },
+        authority_class,
+        delivery_surface: DeliverySurface::Cli,
+        admission_context: AdmissionContext::LocalProcess,
+        trigger_kind,
+        body: text("do it"),
+        work_item_id: None,
+        task_id: None,
+        task_status: None,
+        wait_id: None,
+        trigger_id: None,
+        resource: None,
+        correlation_id: None,
+        causation_id: None,
+        source_refs: Vec::new(),
+        dedupe_key: None,
+        idempotency_key: None,
+        expires_at: None,
+        hops: 0,
+        attempt: 1,
+        created_at: at(-1000),
+        continuation: None,
+        failures: Vec::new(),
+        settlement: None,
+        extra: Extra::new(),
+    }
+}
+
+pub fn prompt(number: u32) -> Message {
+    message(number, MessageKind::OperatorPrompt)
+}
+
+pub fn text(text: &str) -> Body {
+    Body::Text { text: text.to_owned() }
+}
+
+/// An open, ready, unblocked item at revision 1.
+pub fn work(number: u32) -> WorkItem {
+    WorkItem {
+        id: work_id(number),
+        agent: agent(),
+        objective: format!("objective {number}"),
+        state: WorkState::Open,
+        plan_status: PlanStatus::Ready,
+        todo: Vec::new(),
+        blocked_by: None,
+        recheck_at: None,
+        recheck_consumed_at: None,
+        result: None,
+        revision: 1,
+        ticked: None,
+        created_at: at(-5000),
+        updated_at: at(-5000),
+        extra: Extra::new(),
+    }
+}
+
+/// An active wait of the agent's own; a timer wait is due in an hour, a task wait is for task 1.
+pub fn wait(number: u32, kind: WaitKind) -> Wait {
+    Wait {
+        id: wait_id(number),
+        agent: agent(),
+        kind,
+        reason: format!("reason {number}"),
+        resource: (kind == WaitKind::Task).then(|| task_id(1).to_string()),
+        work_item_id: None,
+        trigger_id: None,
+        wake_at: (kind == WaitKind::Timer).then(|| at(3_600_000)),
+        recheck_at: None,
+        expires_at: None,
+        source: None,
+        no_fallback: None,
+        status: WaitStatus::Active,
+        created_at: at(-4000),
+        ended_at: None,
+        extra: Extra::new(),
+    }
+}
+
+/// The same wait on a work item.
+pub fn wait_on(number: u32, kind: WaitKind, item: u32) -> Wait {
+    Wait { work_item_id: Some(work_id(item)), ..wait(number, kind) }
+}
+
+pub fn task(number: u32, status: TaskStatus) -> Task {
+    Task {
+        id: task_id(number),
+        agent: agent(),
+        job: TaskJob::Command { argv: vec!["true".to_owned()] },
+        status,
+        summary: None,
+        work_item_id: None,
+        created_at: at(-3000),
+        ended_at: None,
+        extra: Extra::new(),
+    }
+}
+
+/// A timer that fires so many milliseconds after the moment.
+pub fn timer(number: u32, millis: i64) -> Timer {
+    Timer {
+        id: timer_id(number),
+        agent: agent(),
+        schedule: Schedule::At { at: at(millis) },
+        catch_up: CatchUp::Once,
+        next_at: at(millis),
+        body: None,
+        created_at: at(-2000),
+        extra: Extra::new(),
+    }
+}
+
+/// A wake hint from `cron` without content.
+pub fn hint(number: u32) -> WakeHint {
+    WakeHint {
+        id: message_id(number),
+        agent: agent(),
+        source: "cron".to_owned(),
+        reason: None,
+        resource: None,
+        trigger_id: None,
+        wait_id: None,
+        body: None,
+        delivery_surface: DeliverySurface::Cli,
+        admission_context: AdmissionContext::LocalProcess,
+        created_at: at(-1000),
+        count: 1,
+        extra: Extra::new(),
+    }
+}
+
+pub fn closure(outcome: ClosureOutcome, reason: Option<WaitingReason>, wait: Option<WaitId>) -> Closure {
+    Closure {
+        outcome,
+        waiting_reason: reason,
+        wait_id: wait,
+        runtime_posture: RuntimePosture::Awake,
+        evidence: Vec::new(),
+    }
+}
+
+/// A continuation that starts a turn after a closure that waited for nothing.
+pub fn continuation() -> Continuation {
+    Continuation {
+        trigger_kind: TriggerKind::OperatorInput,
+        class: ContinuationClass::LocalContinuation,
+        model_reentry: true,
+        prior_closure_outcome: ClosureOutcome::Completed,
+        prior_waiting_reason: None,
+        matched_waiting_reason: false,
+        resolves: None,
+        evidence: vec!["prior=completed".to_owned()],
+    }
+}
+
+/// A continuation that starts no turn.
+pub fn liveness() -> Continuation {
+    Continuation {
+        trigger_kind: TriggerKind::ExternalEvent,
+        class: ContinuationClass::LivenessOnly,
+        model_reentry: false,
+        ..continuation()
+    }
+}
+
+pub fn claimant() -> Claimant {
+    Claimant { host: "here".to_owned(), boot_id: "boot".to_owned(), pid: 42 }
+}
+
+/// Run 1 of the message, claimed a second ago.
+pub fn current_run(message: &Message) -> CurrentRun {
+    CurrentRun {
+        run_id: run_id(1),
+        message_id: message.id,
+        work_item_id: message.work_item_id,
+        attempt: message.attempt,
+        claimed_at: at(-1000),
+        host: "here".to_owned(),
+        boot_id: "boot".to_owned(),
+        pid: 42,
+        lease_expires_at: at(1_859_000),
+        hops: message.hops,
+        continuation: continuation(),
+        deferrals: 0,
+        stopping: None,
+    }
+}
+
+/// An agent whose turn on this message runs as run 1.
+pub fn running(message: &Message) -> Records {
+    let mut records = records_in(Status::AwakeRunning, ExecutionState::Running);
+    records.state.execution.task_id = Some(message.id);
+    records.state.current_run = Some(current_run(message));
+    records.inbox.claimed = Some(message.clone());
+    records.inbox.head = Some(message.clone());
+    records
+}
+
+pub fn held(message: &Message, not_before: Option<Time>) -> Held {
+    Held {
+        message_id: message.id,
+        missing: "a free slot".to_owned(),
+        not_before,
+        continuation: continuation(),
+        deferrals: 1,
+    }
+}
+
+pub fn retry(message: &Message, not_before: Time) -> Retry {
+    Retry { message_id: message.id, attempt: Some(2), not_before, reason: "exit status 1".to_owned() }
+}
+
+pub fn last_turn(terminal: Terminal) -> LastTurn {
+    LastTurn {
+        run_id: run_id(9),
+        message_id: message_id(9),
+        attempt: 1,
+        terminal,
+        ended_at: at(-2000),
+        brief: None,
+        reason: None,
+    }
+}
+
+/// A command that ended with an exit status after 1.5 s, having said nothing.
+pub fn exited(code: i32) -> TurnEnd {
+    TurnEnd {
+        exit: Exit::Code { code },
+        timed_out: false,
+        cancelled_by: None,
+        ended_at: at(-10),
+        duration_ms: 1500,
+        outcome: Ok(Outcome::default()),
+        stdout_bytes: 12,
+        stderr_bytes: 34,
+        last_line: None,
+        last_error_line: None,
+    }
+}
+
+/// The subsets of a list, from the empty one to the whole.
+pub fn subsets<T: Copy>(all: &[T]) -> impl Iterator<Item = Vec<T>> + '_ {
+    (0u32..1 << all.len()).map(move |bits| {
+        all.iter().enumerate().filter(|(place, _)| bits & (1 << place) != 0).map(|(_, one)| *one).collect()
+    })
+}
+
+/// The transaction that a draft comes to.
+pub fn finish(draft: Draft) -> Transaction {
+    draft.finish().expect("a status that goes with the execution state")
+}
+
+pub fn kinds(events: &[Event]) -> Vec<EventKind> {
+    events.iter().map(|event| event.kind).collect()
+}
+
+/// The states that a transaction goes through, as `from -> to`.
+pub fn path(events: &[Event]) -> Vec<String> {
+    of_kind(events, EventKind::StateTransition)
+        .map(|data| format!("{} -> {}", word(data, "from"), word(data, "to")))
+        .collect()
+}
+
+/// The data of every event of a kind.
+pub fn of_kind(events: &[Event], kind: EventKind) -> impl Iterator<Item = &Value> {
+    events.iter().filter(move |event| event.kind == kind).map(|event| &event.data)
+}
+
+/// A text field of an event's data.
+pub fn word<'a>(data: &'a Value, field: &str) -> &'a str {
+    data[field].as_str().unwrap_or_else(|| panic!("no text field `{field}` in {data}"))
+}
+
+/// The one message that a transaction archives.
+pub fn archived_message(transaction: &Transaction) -> &Message {
+    let mut messages = transaction.archived.iter().filter_map(|archived| match archived {
+        Archived::Message(message) => Some(&**message),
+        Archived::Wait(_) | Archived::Brief(_) => None,
+    });
+    match (messages.next(), messages.next()) {
+        (Some(message), None) => message,
+        other => panic!("not exactly one archived message: {other:?}"),
+    }
+}

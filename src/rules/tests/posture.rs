@@ -1,0 +1,294 @@
+//! The posture that people see: every combination of facts, its precedence, and the ids that decided it.
+
+use crate::model::agent::Status;
+use crate::model::execution::ExecutionState;
+use crate::model::message::MessageKind;
+use crate::model::posture::Posture;
+use crate::model::records::Records;
+use crate::model::task::TaskStatus;
+use crate::model::wait::{Wait, WaitKind, WaitStatus};
+use crate::model::work::{PlanStatus, WorkItem, WorkState};
+use crate::rules::posture::{PostureReport, posture};
+
+use super::{
+    current_run, held, message, message_id, prompt, records, run_id, subsets, task, task_id, timer, wait,
+    wait_id, wait_on, work, work_id,
+};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fact {
+    Stopped,
+    Run,
+    Message,
+    CurrentRunnable,
+    QueuedRunnable,
+    TaskWait,
+    ExternalWait,
+    OperatorWait,
+    NeedsInput,
+    BlockedItem,
+    TimerWait,
+    SystemWait,
+    MissingResource,
+}
+
+use Fact::{
+    BlockedItem, CurrentRunnable, ExternalWait, Message, MissingResource, NeedsInput, OperatorWait,
+    QueuedRunnable, Run, Stopped, SystemWait, TaskWait, TimerWait,
+};
+
+const FACTS: [Fact; 13] = [
+    Stopped,
+    Run,
+    Message,
+    CurrentRunnable,
+    QueuedRunnable,
+    TaskWait,
+    ExternalWait,
+    OperatorWait,
+    NeedsInput,
+    BlockedItem,
+    TimerWait,
+    SystemWait,
+    MissingResource,
+];
+
+/// Contract, semantics §3: the facts of which one is enough, and the posture.
+const TABLE: [(&[Fact], &str); 9] = [
+    (&[Stopped], "archived"),
+    (&[Run], "active_turn"),
+    (&[Message], "has_queued_input"),
+    (&[CurrentRunnable, QueuedRunnable], "has_runnable_work"),
+    (&[TaskWait], "waiting_for_task"),
+    (&[ExternalWait], "waiting_for_external"),
+    (&[OperatorWait, NeedsInput], "waiting_for_operator"),
+    (&[BlockedItem, TimerWait, SystemWait, MissingResource], "blocked"),
+    (&[], "idle"),
+];
+
+fn with(facts: &[Fact]) -> Records {
+    let mut records = records();
+    for fact in facts {
+        match fact {
+            Stopped => records.state.status = Status::Stopped,
+            Run => records.state.current_run = Some(current_run(&prompt(1))),
+            Message => records.inbox.head = Some(prompt(2)),
+            QueuedRunnable => records.works.push(work(3)),
+            CurrentRunnable => {
+                records.state.focus = Some(work_id(4));
+                records.works.push(work(4));
+            }
+            NeedsInput => {
+                records.works.push(WorkItem { plan_status: PlanStatus::NeedsInput, ..work(5) });
+            }
+            BlockedItem => {
+                records.works.push(WorkItem { blocked_by: Some("a decision".to_owned()), ..work(6) });
+            }
+            TaskWait => records.waits.push(wait(7, WaitKind::Task)),
+            ExternalWait => records.waits.push(wait(8, WaitKind::External)),
+            OperatorWait => records.waits.push(wait(9, WaitKind::Operator)),
+            TimerWait => records.waits.push(wait(10, WaitKind::Timer)),
+            SystemWait => records.waits.push(wait(11, WaitKind::System)),
+            MissingResource => {
+                records.state.execution.state = ExecutionState::WaitingResources;
+                records.state.held = Some(held(&prompt(12), None));
+            }
+        }
+    }
+    records
+}
+
+#[test]
+fn the_posture_is_the_first_row_that_holds_in_all_8192_combinations() {
+    let mut seen = [0u32; TABLE.len()];
+    for facts in subsets(&FACTS) {
+        let holds = |enough: &[Fact]| enough.is_empty() || enough.iter().any(|fact| facts.contains(fact));
+        let row = TABLE.iter().position(|(enough, _)| holds(enough)).expect("the last row");
+        seen[row] += 1;
+        assert_eq!(posture(&with(&facts)).posture.name(), TABLE[row].1, "{facts:?}");
+    }
+    assert_eq!(seen.iter().sum::<u32>(), 8192);
+    assert!(seen.iter().all(|count| *count > 0), "a row that never held: {seen:?}");
+}
+
+#[test]
+fn the_postures_are_listed_in_order_of_precedence() {
+    let listed: Vec<&str> = Posture::ALL.iter().map(|posture| posture.name()).collect();
+    assert_eq!(listed, TABLE.map(|(_, posture)| posture));
+}
+
+fn report(posture: Posture, reason: &str) -> PostureReport {
+    PostureReport {
+        posture,
+        reason: reason.to_owned(),
+        run_id: None,
+        message_id: None,
+        work_item_id: None,
+        task_id: None,
+        wait_id: None,
+    }
+}
+
+#[test]
+fn each_posture_names_what_decided_it() {
+    let rows = [
+        (vec![Stopped], report(Posture::Archived, "the agent is stopped")),
+        (
+            vec![Run],
+            PostureReport {
+                run_id: Some(run_id(1)),
+                message_id: Some(message_id(1)),
+                ..report(Posture::ActiveTurn, "a turn runs, attempt 1")
+            },
+        ),
+        (
+            vec![Message],
+            PostureReport {
+                message_id: Some(message_id(2)),
+                ..report(Posture::HasQueuedInput, "next is a message of kind operator_prompt")
+            },
+        ),
+        (
+            vec![QueuedRunnable],
+            PostureReport {
+                work_item_id: Some(work_id(3)),
+                ..report(Posture::HasRunnableWork, "can go on with: objective 3")
+            },
+        ),
+        (
+            vec![QueuedRunnable, CurrentRunnable],
+            PostureReport {
+                work_item_id: Some(work_id(4)),
+                ..report(Posture::HasRunnableWork, "can go on with: objective 4")
+            },
+        ),
+        (
+            vec![TaskWait],
+            PostureReport {
+                wait_id: Some(wait_id(7)),
+                task_id: Some(task_id(1)),
+                ..report(Posture::WaitingForTask, "reason 7")
+            },
+        ),
+        (
+            vec![ExternalWait],
+            PostureReport { wait_id: Some(wait_id(8)), ..report(Posture::WaitingForExternal, "reason 8") },
+        ),
+        (
+            vec![OperatorWait],
+            PostureReport { wait_id: Some(wait_id(9)), ..report(Posture::WaitingForOperator, "reason 9") },
+        ),
+        (
+            vec![NeedsInput],
+            PostureReport {
+                work_item_id: Some(work_id(5)),
+                ..report(Posture::WaitingForOperator, "needs input: objective 5")
+            },
+        ),
+        (
+            vec![BlockedItem],
+            PostureReport {
+                work_item_id: Some(work_id(6)),
+                ..report(Posture::Blocked, "blocked by: a decision")
+            },
+        ),
+        (
+            vec![TimerWait],
+            PostureReport { wait_id: Some(wait_id(10)), ..report(Posture::Blocked, "reason 10") },
+        ),
+        (
+            vec![SystemWait],
+            PostureReport { wait_id: Some(wait_id(11)), ..report(Posture::Blocked, "reason 11") },
+        ),
+        (
+            vec![MissingResource],
+            PostureReport {
+                message_id: Some(message_id(12)),
+                ..report(Posture::Blocked, "missing: a free slot")
+            },
+        ),
+        (vec![], report(Posture::Idle, "nothing to do")),
+    ];
+    for (facts, expected) in rows {
+        assert_eq!(posture(&with(&facts)), expected, "{facts:?}");
+    }
+}
+
+#[test]
+fn a_wait_on_an_open_item_counts_and_names_the_item() {
+    let rows = [
+        (WaitKind::Task, Posture::WaitingForTask, Some(task_id(1))),
+        (WaitKind::External, Posture::WaitingForExternal, None),
+        (WaitKind::Operator, Posture::WaitingForOperator, None),
+        (WaitKind::Timer, Posture::Blocked, None),
+        (WaitKind::System, Posture::Blocked, None),
+    ];
+    for (kind, expected, task) in rows {
+        let mut records = records();
+        records.works.push(work(1));
+        records.waits.push(wait_on(2, kind, 1));
+        let expected = PostureReport {
+            wait_id: Some(wait_id(2)),
+            work_item_id: Some(work_id(1)),
+            task_id: task,
+            ..report(expected, "reason 2")
+        };
+        assert_eq!(posture(&records), expected, "{kind}");
+    }
+}
+
+#[test]
+fn ended_waits_and_waits_on_items_that_are_not_open_do_not_count() {
+    for kind in WaitKind::ALL {
+        for status in [WaitStatus::Resolved, WaitStatus::Cancelled, WaitStatus::Expired] {
+            let mut records = records();
+            records.waits.push(Wait { status, ..wait(1, *kind) });
+            assert_eq!(posture(&records).posture, Posture::Idle, "{kind} {status}");
+        }
+        let mut records = records();
+        records.works.push(WorkItem { state: WorkState::Completed, ..work(1) });
+        records.waits.push(wait_on(1, *kind, 1));
+        assert_eq!(posture(&records).posture, Posture::Idle, "{kind} on a completed item");
+        records.works.clear();
+        assert_eq!(posture(&records).posture, Posture::Idle, "{kind} on an unknown item");
+    }
+}
+
+#[test]
+fn a_completed_item_neither_runs_nor_needs_input_nor_blocks() {
+    let mut records = records();
+    records.state.focus = Some(work_id(1));
+    records.works.push(WorkItem {
+        state: WorkState::Completed,
+        plan_status: PlanStatus::NeedsInput,
+        blocked_by: Some("nothing any more".to_owned()),
+        ..work(1)
+    });
+    assert_eq!(posture(&records), report(Posture::Idle, "nothing to do"));
+}
+
+#[test]
+fn the_oldest_wait_of_a_kind_is_the_one_that_is_named() {
+    let mut records = records();
+    records.waits.push(Wait { status: WaitStatus::Resolved, ..wait(1, WaitKind::External) });
+    records.waits.push(wait(2, WaitKind::External));
+    records.waits.push(wait(3, WaitKind::External));
+    assert_eq!(posture(&records).wait_id, Some(wait_id(2)));
+}
+
+#[test]
+fn asleep_does_not_mean_idle() {
+    let mut records = with(&[QueuedRunnable]);
+    records.state.status = Status::Asleep;
+    assert_eq!(posture(&records).posture, Posture::HasRunnableWork);
+    records.inbox.head = Some(message(1, MessageKind::WebhookEvent));
+    assert_eq!(posture(&records).posture, Posture::HasQueuedInput);
+}
+
+#[test]
+fn timers_and_running_tasks_make_no_posture() {
+    let mut records = records();
+    records.timers.push(timer(1, 1000));
+    records.tasks.push(task(1, TaskStatus::Running));
+    assert_eq!(posture(&records).posture, Posture::Idle);
+}

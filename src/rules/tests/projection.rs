@@ -1,0 +1,382 @@
+//! The facts of a decision: each is read from the records in one way.
+
+use crate::model::agent::Status;
+use crate::model::closure::{ClosureOutcome, RuntimePosture, WaitingReason};
+use crate::model::continuation::ContinuationClass;
+use crate::model::decision::{RecoveryCause, ResumeCause};
+use crate::model::execution::ExecutionState;
+use crate::model::message::{Message, MessageKind, Priority};
+use crate::model::records::{Lease, Records};
+use crate::model::run::Terminal;
+use crate::model::task::TaskStatus;
+use crate::model::wait::{Wait, WaitKind, WaitStatus};
+use crate::model::work::{PlanStatus, SchedulingState, Ticked, WorkItem, WorkState};
+use crate::rules::closure::{AgentWaits, ClosureFacts, CurrentWork};
+use crate::rules::projection::{
+    Backoff, Gate, HeldRun, PendingHint, WorkFact, closure_facts, project, waiting_reason,
+};
+
+use super::{
+    at, closure, continuation, current_run, held, hint, last_turn, liveness, message, message_id, now,
+    prompt, records, records_in, retry, run_id, task, task_id, timer, timer_id, wait, wait_id, wait_on, work,
+    work_id,
+};
+
+#[test]
+fn the_gate_follows_the_status_alone() {
+    let rows = [
+        (Status::Booting, ExecutionState::Initializing, Gate::NotStarted, false),
+        (Status::AwakeIdle, ExecutionState::Runnable, Gate::Open, false),
+        (Status::AwakeRunning, ExecutionState::Running, Gate::Open, false),
+        (Status::AwaitingTask, ExecutionState::Waiting, Gate::Open, true),
+        (Status::Asleep, ExecutionState::Completed, Gate::Open, true),
+        (Status::Stopped, ExecutionState::Completed, Gate::Stopped, false),
+    ];
+    assert_eq!(rows.map(|(status, ..)| status).as_slice(), Status::ALL);
+    for (status, execution, gate, asleep) in rows {
+        let facts = project(&records_in(status, execution), now());
+        assert_eq!((facts.gate, facts.asleep), (gate, asleep), "{status}");
+    }
+}
+
+#[test]
+fn a_run_is_live_while_it_is_current_or_somebody_holds_the_lease() {
+    let run = Some(current_run(&prompt(1)));
+    let rows = [
+        (None, Lease::Free, None),
+        (None, Lease::Held, Some(None)),
+        (run.clone(), Lease::Free, Some(Some(run_id(1)))),
+        (run, Lease::Held, Some(Some(run_id(1)))),
+    ];
+    for (current_run, lease, live) in rows {
+        let mut records = records();
+        records.state.current_run = current_run;
+        records.lease = lease;
+        assert_eq!(project(&records, now()).live_run, live, "{lease:?}");
+    }
+}
+
+fn failed() -> Records {
+    records_in(Status::AwakeIdle, ExecutionState::Failed)
+}
+
+#[test]
+fn a_backoff_is_over_from_its_moment_on() {
+    for (not_before, is_over) in [(at(1), false), (at(0), true), (at(-1), true)] {
+        let mut records = failed();
+        records.state.retry = Some(retry(&prompt(1), not_before));
+        let expected = Backoff { until: not_before, is_over, cause: RecoveryCause::Retry };
+        assert_eq!(project(&records, now()).backoff, Some(expected));
+    }
+}
+
+#[test]
+fn a_failure_without_a_retry_is_that_of_a_stop_and_recovers_at_once() {
+    let expected = Backoff { until: now(), is_over: true, cause: RecoveryCause::AfterStop };
+    assert_eq!(project(&failed(), now()).backoff, Some(expected));
+}
+
+#[test]
+fn only_a_failed_execution_has_a_backoff() {
+    for state in ExecutionState::ALL {
+        let mut records = records_in(Status::Stopped, *state);
+        records.state.retry = Some(retry(&prompt(1), at(1)));
+        let found = project(&records, now()).backoff.is_some();
+        assert_eq!(found, *state == ExecutionState::Failed, "{state}");
+    }
+}
+
+#[test]
+fn an_operators_interject_message_ends_a_backoff_early() {
+    let interject = Message { priority: Priority::Interject, ..prompt(2) };
+    let rows = [
+        (interject.clone(), true),
+        // It is the one that failed.
+        (Message { attempt: 2, ..interject.clone() }, false),
+        (Message { priority: Priority::Next, ..prompt(2) }, false),
+        (Message { priority: Priority::Interject, ..message(2, MessageKind::WebhookEvent) }, false),
+    ];
+    for (head, is_over) in rows {
+        let mut records = failed();
+        records.state.retry = Some(retry(&prompt(1), at(60_000)));
+        records.inbox.head = Some(head.clone());
+        let found = project(&records, now()).backoff.map(|backoff| backoff.is_over);
+        assert_eq!(found, Some(is_over), "{head:?}");
+    }
+}
+
+#[test]
+fn a_held_run_may_go_on_from_its_moment_on_and_never_by_itself_without_one() {
+    let rows = [(Some(at(1)), false), (Some(at(0)), true), (Some(at(-1)), true), (None, false)];
+    let states = [
+        (ExecutionState::Suspended, ResumeCause::Suspended),
+        (ExecutionState::WaitingResources, ResumeCause::ResourcesAvailable),
+    ];
+    for (state, cause) in states {
+        for (not_before, may_go_on) in rows {
+            let mut records = records_in(Status::AwakeIdle, state);
+            records.state.held = Some(held(&prompt(1), not_before));
+            let expected = HeldRun {
+                message_id: message_id(1),
+                missing: "a free slot".to_owned(),
+                until: not_before,
+                may_go_on,
+                cause,
+                continuation: continuation(),
+            };
+            assert_eq!(project(&records, now()).held, Some(expected), "{state} until {not_before:?}");
+        }
+    }
+}
+
+#[test]
+fn only_a_suspended_run_or_one_without_resources_is_held() {
+    for state in ExecutionState::ALL {
+        let mut records = records_in(Status::Stopped, *state);
+        records.state.held = Some(held(&prompt(1), None));
+        let expected = matches!(state, ExecutionState::Suspended | ExecutionState::WaitingResources);
+        assert_eq!(project(&records, now()).held.is_some(), expected, "{state}");
+        records.state.held = None;
+        assert_eq!(project(&records, now()).held, None, "{state}");
+    }
+}
+
+#[test]
+fn a_queued_message_is_related_to_the_closure_as_the_records_stand_now() {
+    // The last turn closed waiting; by now its wait is gone and an item has become runnable.
+    let mut records = records();
+    records.state.last_turn = Some(last_turn(Terminal::Completed));
+    records.state.last_closure =
+        Some(closure(ClosureOutcome::Waiting, Some(WaitingReason::AwaitingExternalChange), Some(wait_id(1))));
+    records.inbox.head = Some(message(1, MessageKind::WebhookEvent));
+    records.works.push(work(1));
+    let facts = project(&records, now());
+    assert_eq!(facts.prior_closure.outcome, ClosureOutcome::Continuable);
+    let found = facts.message.and_then(|message| message.continuation).expect("a trigger");
+    assert_eq!(found.class, ContinuationClass::LocalContinuation);
+    assert_eq!(found.prior_closure_outcome, ClosureOutcome::Continuable);
+}
+
+#[test]
+fn a_retry_keeps_the_continuation_that_its_first_attempt_found() {
+    let kept = liveness();
+    let mut records = records();
+    records.inbox.head = Some(Message { attempt: 2, continuation: Some(kept.clone()), ..prompt(1) });
+    let found = project(&records, now()).message.expect("a message");
+    assert_eq!((found.id, found.kind), (message_id(1), MessageKind::OperatorPrompt));
+    assert_eq!(found.continuation, Some(kept));
+}
+
+#[test]
+fn a_message_that_is_no_trigger_has_no_continuation() {
+    for kind in [MessageKind::Control, MessageKind::TaskStatus] {
+        let mut records = records();
+        records.inbox.head = Some(message(1, kind));
+        let found = project(&records, now()).message.expect("a message");
+        assert_eq!((found.kind, found.continuation), (kind, None));
+    }
+}
+
+#[test]
+fn a_hint_is_known_by_its_scope_and_id_and_seen_if_it_became_the_last_tick() {
+    let key = format!("wake_hint:source:cron:{}", message_id(5));
+    let other = format!("wake_hint:source:cron:{}", message_id(4));
+    for (last, seen) in [(None, false), (Some(other), false), (Some(key.clone()), true)] {
+        let mut records = records();
+        records.state.pending_wake_hint = Some(hint(5));
+        records.state.last_wake_key = last.clone();
+        let expected = PendingHint { key: key.clone(), seen };
+        assert_eq!(project(&records, now()).hint, Some(expected), "{last:?}");
+    }
+}
+
+#[test]
+fn the_scope_of_a_hint_is_its_wait_else_its_trigger_else_its_resource_else_its_source() {
+    let by_source = hint(5);
+    let by_resource = crate::model::message::WakeHint { resource: Some("mail".to_owned()), ..hint(5) };
+    let trigger = crate::model::id::TriggerId(uuid::Uuid::from_u128(3));
+    let by_trigger = crate::model::message::WakeHint { trigger_id: Some(trigger), ..by_resource.clone() };
+    let by_wait = crate::model::message::WakeHint { wait_id: Some(wait_id(2)), ..by_trigger.clone() };
+    let rows = [
+        (by_source, "source:cron".to_owned()),
+        (by_resource, "resource:mail".to_owned()),
+        (by_trigger, format!("trigger:{trigger}")),
+        (by_wait, format!("wait:{}", wait_id(2))),
+    ];
+    for (hint, scope) in rows {
+        assert_eq!(hint.scope(), scope);
+        assert_eq!(hint.tick_key(), format!("wake_hint:{scope}:{}", message_id(5)));
+    }
+}
+
+fn fact(number: u32, state: SchedulingState) -> WorkFact {
+    WorkFact { id: work_id(number), revision: 1, state, ticked: false, wait_id: None, task_id: None }
+}
+
+#[test]
+fn the_focus_tells_the_current_item_from_the_queued_ones_which_keep_their_order() {
+    let mut records = records();
+    records.works = vec![work(1), work(2), work(3)];
+    let runnable = SchedulingState::Runnable;
+    let facts = project(&records, now());
+    assert_eq!((facts.current, facts.queued.len()), (None, 3));
+
+    records.state.focus = Some(work_id(2));
+    let facts = project(&records, now());
+    assert_eq!(facts.current, Some(fact(2, runnable)));
+    assert_eq!(facts.queued, [fact(1, runnable), fact(3, runnable)]);
+
+    records.state.focus = Some(work_id(9));
+    assert_eq!(project(&records, now()).current, None);
+}
+
+#[test]
+fn an_item_is_ticked_for_one_revision_and_until_something_wakes_the_agent() {
+    let rows = [
+        (None, false),
+        (Some(Ticked { revision: 4, wakes: 2 }), true),
+        (Some(Ticked { revision: 3, wakes: 2 }), false),
+        (Some(Ticked { revision: 4, wakes: 1 }), false),
+    ];
+    for (ticked, expected) in rows {
+        let mut records = records();
+        records.state.counters.wakes = 2;
+        records.works.push(WorkItem { revision: 4, ticked, ..work(1) });
+        let expected = WorkFact { revision: 4, ticked: expected, ..fact(1, SchedulingState::Runnable) };
+        assert_eq!(project(&records, now()).queued, [expected], "{ticked:?}");
+    }
+}
+
+#[test]
+fn a_waiting_item_names_the_wait_of_the_kind_that_decides() {
+    let mut records = records();
+    records.works.push(work(1));
+    records.waits = vec![
+        wait(1, WaitKind::Task),
+        wait_on(2, WaitKind::External, 1),
+        wait_on(3, WaitKind::Task, 1),
+        Wait { status: WaitStatus::Cancelled, ..wait_on(4, WaitKind::Task, 1) },
+    ];
+    let expected = WorkFact {
+        wait_id: Some(wait_id(3)),
+        task_id: Some(task_id(1)),
+        ..fact(1, SchedulingState::WaitingTask)
+    };
+    assert_eq!(project(&records, now()).queued, [expected]);
+
+    records.works = vec![WorkItem { plan_status: PlanStatus::NeedsInput, ..work(2) }];
+    assert_eq!(project(&records, now()).queued, [fact(2, SchedulingState::WaitingOperator)]);
+}
+
+#[test]
+fn the_agents_own_waits_are_its_first_active_ones_of_each_kind() {
+    let mut records = records();
+    for (kind, number) in WaitKind::ALL.iter().zip([10, 20, 30, 40, 50]) {
+        records.waits.push(Wait { status: WaitStatus::Expired, ..wait(number, *kind) });
+        records.waits.push(wait_on(number + 1, *kind, 1));
+        records.waits.push(wait(number + 2, *kind));
+        records.waits.push(wait(number + 3, *kind));
+    }
+    let facts = project(&records, now());
+    let expected = AgentWaits {
+        operator: Some(wait_id(12)),
+        task: Some(wait_id(22)),
+        external: Some(wait_id(32)),
+        timer: Some(wait_id(42)),
+        system: Some(wait_id(52)),
+    };
+    assert_eq!(facts.agent_waits, expected);
+    assert_eq!(facts.awaited_task, Some(task_id(1)));
+    records.waits.retain(|wait| wait.work_item_id.is_some());
+    let facts = project(&records, now());
+    assert_eq!((facts.agent_waits, facts.awaited_task), (AgentWaits::default(), None));
+}
+
+#[test]
+fn the_timer_that_fires_first_is_the_one_that_counts() {
+    let mut records = records();
+    assert_eq!(project(&records, now()).timer, None);
+    records.timers = vec![timer(1, 3000), timer(3, 2000), timer(2, 2000)];
+    assert_eq!(project(&records, now()).timer, Some(timer_id(2)));
+}
+
+#[test]
+fn the_facts_of_a_closure_are_read_from_the_records() {
+    let mut records = records_in(Status::Asleep, ExecutionState::Completed);
+    let nothing = ClosureFacts {
+        runtime_error: false,
+        turn_in_progress: false,
+        turn_unaccounted: false,
+        terminal: None,
+        current_work: None,
+        queued_work_runnable: false,
+        agent_waits: AgentWaits::default(),
+        active_tasks: 0,
+        active_timers: 0,
+        runtime_posture: RuntimePosture::Sleeping,
+    };
+    assert_eq!(closure_facts(&records), nothing);
+
+    records.state.status = Status::AwakeIdle;
+    records.state.runtime_error = Some("not started".to_owned());
+    records.state.last_turn = Some(last_turn(Terminal::Failed));
+    records.state.focus = Some(work_id(1));
+    records.works = vec![work(1), WorkItem { state: WorkState::Completed, ..work(2) }];
+    records.waits = vec![wait(1, WaitKind::System), wait_on(2, WaitKind::Timer, 1)];
+    records.tasks = TaskStatus::ALL.iter().map(|status| task(1, *status)).collect();
+    records.timers = vec![timer(1, 1), timer(2, 2)];
+    let expected = ClosureFacts {
+        runtime_error: true,
+        terminal: Some(Terminal::Failed),
+        current_work: Some(CurrentWork { state: SchedulingState::WaitingTimer, wait_id: Some(wait_id(2)) }),
+        agent_waits: AgentWaits { system: Some(wait_id(1)), ..AgentWaits::default() },
+        active_tasks: 3,
+        active_timers: 2,
+        runtime_posture: RuntimePosture::Awake,
+        ..nothing
+    };
+    assert_eq!(closure_facts(&records), expected);
+
+    records.works.push(work(3));
+    assert!(closure_facts(&records).queued_work_runnable);
+}
+
+#[test]
+fn a_turn_is_in_progress_while_its_lease_is_held_and_unaccounted_for_when_it_is_not() {
+    let mut records = records_in(Status::AwakeRunning, ExecutionState::Running);
+    records.state.current_run = Some(current_run(&prompt(1)));
+    records.lease = Lease::Held;
+    let facts = closure_facts(&records);
+    assert!(facts.turn_in_progress);
+    records.lease = Lease::Free;
+    let facts = closure_facts(&records);
+    assert_eq!((facts.turn_in_progress, facts.turn_unaccounted), (false, true));
+}
+
+#[test]
+fn the_closures_runtime_posture_follows_the_status() {
+    for status in Status::ALL {
+        let records = records_in(*status, ExecutionState::Completed);
+        let awake = matches!(status, Status::Booting | Status::AwakeIdle | Status::AwakeRunning);
+        let expected = if awake { RuntimePosture::Awake } else { RuntimePosture::Sleeping };
+        assert_eq!(closure_facts(&records).runtime_posture, expected, "{status}");
+    }
+}
+
+#[test]
+fn a_waiting_item_gives_the_reason_of_its_kind() {
+    let rows = [
+        (SchedulingState::Completed, None),
+        (SchedulingState::WaitingTask, Some(WaitingReason::AwaitingTaskResult)),
+        (SchedulingState::WaitingOperator, Some(WaitingReason::AwaitingOperatorInput)),
+        (SchedulingState::WaitingTimer, Some(WaitingReason::AwaitingTimer)),
+        (SchedulingState::WaitingExternal, Some(WaitingReason::AwaitingExternalChange)),
+        (SchedulingState::WaitingSystem, None),
+        (SchedulingState::Blocked, None),
+        (SchedulingState::Runnable, None),
+    ];
+    assert_eq!(rows.map(|(state, _)| state).as_slice(), SchedulingState::ALL);
+    for (state, reason) in rows {
+        assert_eq!(waiting_reason(state), reason, "{state}");
+    }
+}

@@ -1,0 +1,104 @@
+//! How long a failed turn waits: the published numbers, the cap, chance, and no overflow.
+
+use proptest::prelude::*;
+
+use crate::model::policy::{RecoveryPolicy, Strategy};
+use crate::model::time::Span;
+use crate::rules::retry::delay;
+
+use super::secs;
+
+fn policy(strategy: Strategy) -> RecoveryPolicy {
+    RecoveryPolicy { strategy, ..RecoveryPolicy::default() }
+}
+
+#[test]
+fn the_default_is_exponential_from_one_second_capped_at_an_hour_with_five_attempts() {
+    let default = RecoveryPolicy::default();
+    assert_eq!(default.strategy, Strategy::Exponential);
+    assert_eq!((default.base, default.max_delay), (secs(1), secs(3600)));
+    assert_eq!((default.jitter, default.max_attempts), (0.1, 5));
+}
+
+#[test]
+fn exponential_doubles_from_the_base() {
+    let rows = [(1, 1), (2, 2), (3, 4), (4, 8), (5, 16), (11, 1024), (12, 2048)];
+    for (attempt, seconds) in rows {
+        assert_eq!(
+            delay(&policy(Strategy::Exponential), attempt, 0.9),
+            secs(seconds),
+            "after attempt {attempt}"
+        );
+    }
+    let slow = RecoveryPolicy { base: secs(90), ..policy(Strategy::Exponential) };
+    assert_eq!(delay(&slow, 3, 0.0), secs(360));
+}
+
+#[test]
+fn exponential_never_exceeds_max_delay_however_many_attempts() {
+    for attempt in [13, 14, 40, 63, 64, 65, 66, 1000, u32::MAX] {
+        assert_eq!(
+            delay(&policy(Strategy::Exponential), attempt, 0.0),
+            secs(3600),
+            "after attempt {attempt}"
+        );
+    }
+    let unlimited = RecoveryPolicy {
+        base: Span::from_millis(u64::MAX),
+        max_delay: Span::from_millis(u64::MAX),
+        ..policy(Strategy::Exponential)
+    };
+    assert_eq!(delay(&unlimited, u32::MAX, 0.0), Span::from_millis(u64::MAX));
+}
+
+#[test]
+fn fixed_is_the_base_every_time_and_capped_too() {
+    let fixed = RecoveryPolicy { base: secs(7), ..policy(Strategy::Fixed) };
+    for attempt in [1, 2, 5, 64, u32::MAX] {
+        assert_eq!(delay(&fixed, attempt, 0.9), secs(7), "after attempt {attempt}");
+    }
+    let capped = RecoveryPolicy { max_delay: secs(3), ..fixed };
+    assert_eq!(delay(&capped, 1, 0.0), secs(3));
+}
+
+#[test]
+fn jittered_adds_the_share_that_chance_says() {
+    let jittered = policy(Strategy::Jittered);
+    let rows = [(1, 0.0, 1000), (1, 0.5, 1050), (2, 0.5, 2100), (5, 0.0, 16_000), (5, 0.25, 16_400)];
+    for (attempt, chance, millis) in rows {
+        assert_eq!(
+            delay(&jittered, attempt, chance),
+            Span::from_millis(millis),
+            "attempt {attempt}, chance {chance}"
+        );
+    }
+    let none = RecoveryPolicy { jitter: 0.0, ..jittered };
+    assert_eq!(delay(&none, 5, 0.999), secs(16));
+}
+
+proptest! {
+    #[test]
+    fn jittered_is_never_less_than_exponential_and_at_most_ten_percent_more(
+        attempt in 1u32..200, chance in 0.0f64..1.0,
+    ) {
+        let plain = delay(&policy(Strategy::Exponential), attempt, chance).as_millis();
+        let jittered = delay(&policy(Strategy::Jittered), attempt, chance).as_millis();
+        prop_assert!(jittered >= plain);
+        prop_assert!(jittered <= plain + plain / 10);
+    }
+
+    #[test]
+    fn no_attempt_and_no_policy_overflows_and_a_later_attempt_never_waits_less(
+        base in any::<u64>(), max in any::<u64>(), attempt in 1u32..u32::MAX, strategy in 0usize..2,
+    ) {
+        let policy = RecoveryPolicy {
+            strategy: [Strategy::Exponential, Strategy::Fixed][strategy],
+            base: Span::from_millis(base),
+            max_delay: Span::from_millis(max),
+            ..RecoveryPolicy::default()
+        };
+        let this = delay(&policy, attempt, 0.5);
+        prop_assert!(this <= policy.max_delay);
+        prop_assert!(delay(&policy, attempt + 1, 0.5) >= this);
+    }
+}

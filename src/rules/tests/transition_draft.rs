@@ -1,0 +1,213 @@
+//! A transaction in the making: what it numbers, what it refuses, and what it leaves for the next step.
+
+use serde_json::json;
+
+use crate::model::agent::Status;
+use crate::model::event::EventKind;
+use crate::model::execution::ExecutionState;
+use crate::model::message::{Message, MessageStatus, Settlement};
+use crate::model::transaction::{Archived, Delete, Put};
+use crate::rules::decide::decide;
+use crate::rules::projection::project;
+
+use super::{
+    agent, archived_message, at, draft, finish, kinds, message_id, now, of_kind, path, prompt, records,
+    records_in, run_id, timer, word,
+};
+
+#[test]
+fn a_transaction_holds_against_the_revision_it_was_made_from_and_makes_the_next() {
+    let mut draft = draft(records());
+    draft.event(EventKind::Advisory, None, json!({}));
+    let transaction = finish(draft);
+    assert_eq!(transaction.agent, agent());
+    assert_eq!((transaction.base_revision, transaction.state.revision), (10, 11));
+}
+
+#[test]
+fn events_are_numbered_on_from_the_counter_in_the_order_in_which_they_happened() {
+    let mut records = records();
+    records.state.counters.events = 41;
+    let mut draft = draft(records);
+    draft.event(EventKind::Advisory, None, json!({"n": 1}));
+    draft.event(EventKind::RecordRepaired, Some(run_id(3)), json!({"n": 2}));
+    let transaction = finish(draft);
+    let shown: Vec<_> =
+        transaction.events.iter().map(|event| (event.seq, event.kind, event.run_id, event.at)).collect();
+    assert_eq!(
+        shown,
+        [(42, EventKind::Advisory, None, now()), (43, EventKind::RecordRepaired, Some(run_id(3)), now()),]
+    );
+    assert_eq!(transaction.state.counters.events, 43);
+    assert!(transaction.events[0].id < transaction.events[1].id);
+}
+
+#[test]
+fn a_draft_is_empty_until_something_changes() {
+    let fresh = || draft(records());
+    assert!(fresh().is_empty());
+    let mut same_status = fresh();
+    same_status.set_status(Status::AwakeIdle);
+    assert!(same_status.is_empty());
+
+    let mut other_status = fresh();
+    other_status.set_status(Status::Asleep);
+    let mut with_event = fresh();
+    with_event.event(EventKind::Advisory, None, json!({}));
+    let mut with_put = fresh();
+    with_put.put(Put::Message(Box::new(prompt(1))));
+    let mut with_delete = fresh();
+    with_delete.delete(Delete::Hint(message_id(1)));
+    let mut with_archived = fresh();
+    with_archived.archive(Archived::Message(Box::new(prompt(1))));
+    let mut with_rest = fresh();
+    with_rest.rest(decide(&project(&records(), now())).report());
+    for changed in [other_status, with_event, with_put, with_delete, with_archived, with_rest] {
+        assert!(!changed.is_empty());
+    }
+}
+
+#[test]
+fn entering_a_state_notes_since_when_for_which_message_and_the_cause_in_the_ledger() {
+    let mut draft = draft(records_in(Status::AwakeIdle, ExecutionState::Runnable));
+    draft.records.state.execution.since = at(-9000);
+    draft.enter(ExecutionState::Scheduled, Some(message_id(4)), "claimed").expect("an edge");
+    let execution = draft.records.state.execution.clone();
+    assert_eq!(execution.state, ExecutionState::Scheduled);
+    assert_eq!((execution.since, execution.task_id, execution.reason), (now(), Some(message_id(4)), None));
+    draft.set_status(Status::AwakeRunning);
+    let transaction = finish(draft);
+    assert_eq!(path(&transaction.events), ["runnable -> scheduled"]);
+    assert_eq!(word(&transaction.events[0].data, "cause"), "claimed");
+}
+
+#[test]
+fn the_reason_stays_with_states_that_need_one() {
+    let rows = [
+        (ExecutionState::Running, ExecutionState::Failed, Some("because")),
+        (ExecutionState::Running, ExecutionState::WaitingResources, Some("because")),
+        (ExecutionState::Running, ExecutionState::Suspended, Some("because")),
+        (ExecutionState::Running, ExecutionState::Waiting, None),
+        (ExecutionState::Running, ExecutionState::Completed, None),
+        (ExecutionState::Failed, ExecutionState::Recovering, None),
+    ];
+    for (from, to, reason) in rows {
+        let mut draft = draft(records_in(Status::Stopped, from));
+        draft.enter(to, None, "because").expect("an edge");
+        assert_eq!(draft.records.state.execution.reason.as_deref(), reason, "{to}");
+    }
+}
+
+#[test]
+fn a_refused_transition_changes_nothing() {
+    for from in ExecutionState::ALL {
+        for to in ExecutionState::ALL {
+            let mut draft = draft(records_in(Status::Stopped, *from));
+            let before = draft.records.clone();
+            if draft.enter(*to, Some(message_id(1)), "because").is_err() {
+                assert_eq!(draft.records, before, "{from} -> {to}");
+                assert!(draft.is_empty(), "{from} -> {to}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_status_that_does_not_go_with_the_execution_state_is_refused() {
+    let mut refused = 0;
+    for state in ExecutionState::ALL {
+        for status in Status::ALL {
+            let result = draft(records_in(*status, *state)).finish();
+            if crate::rules::execution::agrees(*state, *status) {
+                assert!(result.is_ok(), "{state} {status}");
+            } else {
+                assert_eq!(result.expect_err("refused").kind, "status_table", "{state} {status}");
+                refused += 1;
+            }
+        }
+    }
+    assert_eq!(refused, 72 - 12 - 20);
+}
+
+#[test]
+fn a_transaction_says_when_the_agent_is_due_next() {
+    let mut records = records();
+    records.timers.push(timer(1, 5000));
+    records.state.next_due_at = Some(at(-1));
+    assert_eq!(finish(draft(records.clone())).state.next_due_at, Some(at(5000)));
+    records.timers.clear();
+    assert_eq!(finish(draft(records)).state.next_due_at, None);
+}
+
+#[test]
+fn what_the_last_step_rested_on_does_not_outlive_a_transaction() {
+    let mut records = records();
+    let report = decide(&project(&records, now())).report();
+    records.state.resting = Some(report.clone());
+    let mut draft = draft(records);
+    draft.event(EventKind::Advisory, None, json!({}));
+    let mut resting = draft.clone();
+    assert_eq!(finish(draft).state.resting, None);
+    resting.rest(report.clone());
+    assert_eq!(finish(resting).state.resting, Some(report));
+}
+
+fn settled(status: MessageStatus, dead_letter: bool) -> Settlement {
+    Settlement { status, at: now(), reason: Some("why".to_owned()), run_id: Some(run_id(1)), dead_letter }
+}
+
+#[test]
+fn a_settled_message_leaves_the_inbox_for_the_archive_and_is_counted() {
+    let rows = [
+        (MessageStatus::Processed, false, (1, 0, 0)),
+        (MessageStatus::Dropped, false, (0, 1, 0)),
+        (MessageStatus::Aborted, false, (0, 0, 0)),
+        (MessageStatus::Aborted, true, (0, 0, 1)),
+        (MessageStatus::Interjected, false, (0, 0, 0)),
+    ];
+    for (status, dead_letter, counted) in rows {
+        let mut records = records();
+        records.inbox.head = Some(prompt(1));
+        records.inbox.claimed = Some(prompt(1));
+        let mut draft = draft(records);
+        draft.settle_message(prompt(1), settled(status, dead_letter));
+        assert_eq!((&draft.records.inbox.head, &draft.records.inbox.claimed), (&None, &None));
+        let transaction = finish(draft);
+        let counters = &transaction.state.counters;
+        assert_eq!(
+            (counters.messages_processed, counters.messages_dropped, counters.dead),
+            counted,
+            "{status}"
+        );
+        assert_eq!(transaction.deletes, [Delete::Message(prompt(1).key())]);
+        let expected = Message { settlement: Some(settled(status, dead_letter)), ..prompt(1) };
+        assert_eq!(archived_message(&transaction), &expected);
+        assert_eq!(kinds(&transaction.events), [EventKind::MessageSettled]);
+        let data = of_kind(&transaction.events, EventKind::MessageSettled).next().expect("one");
+        assert_eq!((word(data, "status"), word(data, "reason")), (status.name(), "why"));
+        assert_eq!(transaction.events[0].run_id, Some(run_id(1)));
+    }
+}
+
+#[test]
+fn settling_one_message_leaves_another_where_it_is() {
+    let mut records = records();
+    records.inbox.head = Some(prompt(2));
+    records.inbox.claimed = Some(prompt(1));
+    let mut draft = draft(records);
+    draft.settle_message(prompt(1), settled(MessageStatus::Processed, false));
+    assert_eq!(draft.records.inbox.head, Some(prompt(2)));
+    assert_eq!(draft.records.inbox.claimed, None);
+}
+
+#[test]
+fn a_dedupe_key_remembers_how_its_message_ended() {
+    let keyed = Message { dedupe_key: Some("build-7".to_owned()), ..prompt(1) };
+    let mut draft = draft(records());
+    draft.settle_message(keyed, settled(MessageStatus::Processed, false));
+    let transaction = finish(draft);
+    let [Put::Dedupe(entry)] = &transaction.puts[..] else { panic!("{:?}", transaction.puts) };
+    assert_eq!((entry.key.as_str(), entry.message_id), ("build-7", message_id(1)));
+    assert_eq!((entry.admitted_at, entry.status), (at(-1000), MessageStatus::Processed));
+    assert_eq!(entry.revision, transaction.state.revision);
+}

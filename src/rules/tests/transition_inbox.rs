@@ -1,0 +1,572 @@
+//! What arrives: stale messages, wake hints, messages that need no turn, the scheduler's own ticks, and the way back from the archive.
+
+use crate::model::agent::Status;
+use crate::model::decision::Tick;
+use crate::model::event::EventKind;
+use crate::model::execution::ExecutionState;
+use crate::model::id::MessageId;
+use crate::model::message::{
+    AdmissionContext, AuthorityClass, DeliverySurface, Message, MessageKind, MessageStatus, Origin,
+    OriginKind, Priority, Settlement, WakeHint,
+};
+use crate::model::policy::Limit;
+use crate::model::records::{Records, Staleness};
+use crate::model::transaction::{Delete, Put, Transaction};
+use crate::model::work::{Ticked, WorkItem};
+use crate::rules::decide::decide;
+use crate::rules::projection::project;
+use crate::rules::transition::draft::Draft;
+use crate::rules::transition::inbox::{
+    admit_drop, drop_dead_letter, drop_message, emit_tick, reduce, reject_drop, requeue, staleness, take_in,
+};
+
+use super::{
+    archived_message, at, continuation, draft, finish, held, hint, kinds, liveness, message, message_id, now,
+    of_kind, path, prompt, records, records_in, run_id, text, wait_id, word, work, work_id,
+};
+
+#[test]
+fn a_message_is_stale_past_its_expiry_or_if_its_key_stands_for_another() {
+    let expires = |millis| Message { expires_at: Some(at(millis)), ..prompt(1) };
+    let rows = [
+        (prompt(1), None, None),
+        (expires(1), None, None),
+        (expires(0), None, None),
+        (expires(-1), None, Some(Staleness::Expired)),
+        // Once it has been tried it is no longer a matter of time.
+        (Message { attempt: 2, ..expires(-1) }, None, None),
+        (prompt(1), Some(message_id(1)), None),
+        (prompt(1), Some(message_id(2)), Some(Staleness::Duplicate)),
+        (expires(-1), Some(message_id(2)), Some(Staleness::Expired)),
+    ];
+    for (message, first, expected) in rows {
+        assert_eq!(staleness(&message, first, now()), expected, "{:?}", message.expires_at);
+    }
+}
+
+#[test]
+fn stale_messages_are_dropped_with_the_reason() {
+    let keyed = Message { dedupe_key: Some("k".to_owned()), ..prompt(1) };
+    for (why, reason, notes) in
+        [(Staleness::Expired, "ttl_expired", 1), (Staleness::Duplicate, "duplicate", 0)]
+    {
+        let mut records = records();
+        records.inbox.stale = vec![(keyed.clone(), why)];
+        let mut draft = draft(records);
+        take_in(&mut draft).expect("taken in");
+        assert!(draft.records.inbox.stale.is_empty());
+        let transaction = finish(draft);
+        assert_eq!(kinds(&transaction.events), [EventKind::MessageAdmitted, EventKind::MessageSettled]);
+        let settled = archived_message(&transaction).settlement.clone().expect("settled");
+        assert_eq!((settled.status, settled.reason.as_deref()), (MessageStatus::Dropped, Some(reason)));
+        assert_eq!(transaction.state.counters.messages_dropped, 1);
+        assert_eq!(transaction.deletes, [Delete::Message(keyed.key())]);
+        // The key of a duplicate goes on standing for the other message.
+        assert_eq!(transaction.puts.len(), notes, "{reason}");
+    }
+}
+
+#[test]
+fn taking_in_nothing_changes_nothing() {
+    for state in ExecutionState::ALL {
+        let mut draft = draft(records_in(Status::Stopped, *state));
+        take_in(&mut draft).expect("taken in");
+        assert!(draft.is_empty(), "{state}");
+    }
+}
+
+fn with_hints(hints: Vec<WakeHint>, pending: Option<WakeHint>) -> Draft {
+    let mut records = records_in(Status::Asleep, ExecutionState::Completed);
+    records.inbox.hints = hints;
+    records.state.pending_wake_hint = pending;
+    let mut draft = draft(records);
+    take_in(&mut draft).expect("taken in");
+    draft
+}
+
+fn about(number: u32, resource: &str) -> WakeHint {
+    WakeHint { resource: Some(resource.to_owned()), ..hint(number) }
+}
+
+#[test]
+fn the_first_hint_becomes_the_pending_one_and_counts_as_a_wake() {
+    let draft = with_hints(vec![hint(1)], None);
+    assert_eq!(draft.records.state.pending_wake_hint, Some(hint(1)));
+    assert_eq!(draft.records.state.counters.wakes, 1);
+    let transaction = finish(draft);
+    assert_eq!(transaction.deletes, [Delete::Hint(message_id(1))]);
+    assert_eq!(kinds(&transaction.events), []);
+}
+
+#[test]
+fn hints_of_one_scope_are_one_hint_with_a_count_and_the_newest_word() {
+    let first = WakeHint { reason: Some("a".to_owned()), body: Some(text("one")), ..about(1, "mail") };
+    let second = WakeHint { count: 3, ..about(2, "mail") };
+    let third = WakeHint { reason: Some("c".to_owned()), body: Some(text("three")), ..about(3, "mail") };
+    for pending_already in [false, true] {
+        let draft = match pending_already {
+            false => with_hints(vec![first.clone(), second.clone(), third.clone()], None),
+            true => with_hints(vec![second.clone(), third.clone()], Some(first.clone())),
+        };
+        let expected =
+            WakeHint { count: 5, reason: Some("c".to_owned()), body: Some(text("three")), ..first.clone() };
+        assert_eq!(draft.records.state.pending_wake_hint, Some(expected));
+        assert!(draft.records.inbox.hints.is_empty());
+        let transaction = finish(draft);
+        let counts: Vec<u64> = of_kind(&transaction.events, EventKind::WakeHintCoalesced)
+            .map(|data| data["count"].as_u64().expect("a count"))
+            .collect();
+        assert_eq!(counts, [4, 5]);
+        assert_eq!(transaction.events.len(), 2);
+    }
+}
+
+#[test]
+fn a_hint_without_a_word_keeps_the_word_of_the_pending_one() {
+    let first = WakeHint { reason: Some("a".to_owned()), body: Some(text("one")), ..hint(1) };
+    let draft = with_hints(vec![first.clone(), hint(2)], None);
+    assert_eq!(draft.records.state.pending_wake_hint, Some(WakeHint { count: 2, ..first }));
+}
+
+#[test]
+fn hints_of_another_scope_stay_for_a_later_step() {
+    let draft = with_hints(vec![about(1, "mail"), about(2, "chat"), about(3, "mail"), hint(4)], None);
+    let pending = draft.records.state.pending_wake_hint.clone().expect("one");
+    assert_eq!((pending.id, pending.count), (message_id(1), 2));
+    let left: Vec<MessageId> = draft.records.inbox.hints.iter().map(|hint| hint.id).collect();
+    assert_eq!(left, [message_id(2), message_id(4)]);
+    let transaction = finish(draft);
+    assert_eq!(transaction.deletes, [Delete::Hint(message_id(1)), Delete::Hint(message_id(3))]);
+}
+
+#[test]
+fn while_stopped_hints_are_recorded_as_ignored_and_wake_nobody() {
+    let mut records = records_in(Status::Stopped, ExecutionState::Completed);
+    records.inbox.hints = vec![hint(1), about(2, "mail")];
+    let mut draft = draft(records);
+    take_in(&mut draft).expect("taken in");
+    assert!(draft.records.inbox.hints.is_empty());
+    let transaction = finish(draft);
+    assert_eq!(transaction.state.pending_wake_hint, None);
+    assert_eq!(transaction.state.counters.wakes, 0);
+    assert_eq!(kinds(&transaction.events), [EventKind::WakeHintIgnored, EventKind::WakeHintIgnored]);
+    assert_eq!(transaction.deletes, [Delete::Hint(message_id(1)), Delete::Hint(message_id(2))]);
+}
+
+#[test]
+fn behind_a_closed_gate_messages_are_kept_as_they_are() {
+    for (status, state) in
+        [(Status::Stopped, ExecutionState::Completed), (Status::Booting, ExecutionState::Initializing)]
+    {
+        let mut records = records_in(status, state);
+        records.inbox.stale = vec![(prompt(1), Staleness::Expired), (prompt(2), Staleness::Duplicate)];
+        let mut draft = draft(records);
+        take_in(&mut draft).expect("taken in");
+        assert!(draft.is_empty(), "{status}");
+        assert_eq!(draft.records.inbox.stale.len(), 2, "{status}");
+    }
+}
+
+fn held_since(status: Status, state: ExecutionState, since: i64) -> Records {
+    let mut records = records_in(status, state);
+    records.state.execution.since = at(since);
+    records.state.held = Some(held(&prompt(1), None));
+    records.inbox.head = Some(prompt(1));
+    records.inbox.claimed = Some(prompt(1));
+    records
+}
+
+/// State, its limit in milliseconds, the reason it fails with.
+const OVERDUE: [(ExecutionState, i64, &str); 2] = [
+    (ExecutionState::WaitingResources, 300_000, "resource_timeout"),
+    (ExecutionState::Suspended, 3_600_000, "suspend_timeout"),
+];
+
+#[test]
+fn a_held_run_fails_once_its_state_has_lasted_too_long_and_its_message_keeps_its_attempt() {
+    for (state, limit, reason) in OVERDUE {
+        let mut in_time = draft(held_since(Status::AwakeIdle, state, -limit));
+        take_in(&mut in_time).expect("taken in");
+        assert!(in_time.is_empty(), "{state} exactly at its limit");
+
+        let mut late = draft(held_since(Status::Asleep, state, -limit - 1));
+        take_in(&mut late).expect("taken in");
+        let transaction = finish(late);
+        assert_eq!(path(&transaction.events), [format!("{state} -> failed")]);
+        let state = &transaction.state;
+        assert_eq!(state.execution.reason.as_deref(), Some(reason));
+        assert_eq!((state.status, &state.held), (Status::AwakeIdle, &None));
+        let retry = state.retry.clone().expect("it is tried again");
+        assert_eq!((retry.message_id, retry.attempt), (message_id(1), Some(1)));
+        assert_eq!((retry.not_before, retry.reason.as_str()), (at(1000), reason));
+        assert!(transaction.puts.is_empty() && transaction.deletes.is_empty());
+    }
+}
+
+#[test]
+fn a_held_run_without_its_message_fails_at_once() {
+    for (state, ..) in OVERDUE {
+        let mut records = held_since(Status::AwakeIdle, state, 0);
+        records.inbox.claimed = None;
+        let mut draft = draft(records);
+        take_in(&mut draft).expect("taken in");
+        let transaction = finish(draft);
+        assert_eq!(path(&transaction.events), [format!("{state} -> failed")]);
+        assert_eq!(transaction.state.retry.expect("a retry").attempt, None);
+    }
+}
+
+#[test]
+fn a_timeout_that_is_switched_off_holds_a_run_for_ever() {
+    for (state, ..) in OVERDUE {
+        let mut records = held_since(Status::AwakeIdle, state, -100_000_000);
+        records.policy.timeouts.resources = Limit(None);
+        records.policy.timeouts.suspend = Limit(None);
+        let mut draft = draft(records);
+        take_in(&mut draft).expect("taken in");
+        assert!(draft.is_empty(), "{state}");
+    }
+}
+
+#[test]
+fn no_timeout_opens_the_gate_of_a_stopped_agent() {
+    for (state, limit, _) in OVERDUE {
+        let mut draft = draft(held_since(Status::Stopped, state, -limit - 1));
+        take_in(&mut draft).expect("taken in");
+        assert_eq!(draft.records.state.status, Status::Stopped, "{state}");
+        assert_eq!(decide(&project(&draft.records, now())).reason(), "stopped");
+    }
+}
+
+#[test]
+fn a_reduced_message_is_processed_without_a_turn_and_the_waits_are_left_alone() {
+    for status in [Status::Asleep, Status::AwaitingTask, Status::AwakeIdle] {
+        let mut records = records_in(status, ExecutionState::Waiting);
+        records.inbox.head = Some(message(1, MessageKind::WebhookEvent));
+        records.waits.push(super::wait(1, crate::model::wait::WaitKind::External));
+        let mut draft = draft(records);
+        reduce(&mut draft, message(1, MessageKind::WebhookEvent), Some(liveness()));
+        assert_eq!(draft.records.waits.len(), 1);
+        let transaction = finish(draft);
+        assert_eq!(
+            kinds(&transaction.events),
+            [EventKind::MessageAdmitted, EventKind::TriggerIgnored, EventKind::MessageSettled]
+        );
+        let ignored = &transaction.events[1].data;
+        assert_eq!(word(ignored, "class"), "liveness_only");
+        assert_eq!(word(ignored, "message_id"), message_id(1).to_string());
+        let state = &transaction.state;
+        assert_eq!((state.status, state.execution.state), (Status::AwakeIdle, ExecutionState::Waiting));
+        assert_eq!(state.last_continuation, Some(liveness()));
+        let counters = &state.counters;
+        assert_eq!(
+            (counters.messages_reduced, counters.reduced_since_turn, counters.messages_processed),
+            (1, 1, 1)
+        );
+        let settled = archived_message(&transaction).settlement.clone().expect("settled");
+        assert_eq!((settled.status, settled.reason.as_deref()), (MessageStatus::Processed, Some("reduced")));
+        assert_eq!(transaction.deletes, [Delete::Message(prompt(1).key())]);
+        assert_eq!(state.current_run, None);
+    }
+}
+
+#[test]
+fn a_message_that_is_no_trigger_is_reduced_without_a_word_about_triggers() {
+    for kind in [MessageKind::Control, MessageKind::TaskStatus] {
+        let mut draft = draft(records());
+        reduce(&mut draft, message(1, kind), None);
+        let transaction = finish(draft);
+        assert_eq!(kinds(&transaction.events), [EventKind::MessageAdmitted, EventKind::MessageSettled]);
+    }
+}
+
+#[test]
+fn an_admission_is_recorded_with_who_what_and_when() {
+    let mut draft = draft(records());
+    let webhook = Message {
+        origin: Origin { kind: OriginKind::Webhook, id: Some("ci".to_owned()) },
+        priority: Priority::Next,
+        ..message(1, MessageKind::WebhookEvent)
+    };
+    crate::rules::transition::inbox::admitted(&mut draft, &webhook);
+    let transaction = finish(draft);
+    let data = &transaction.events[0].data;
+    assert_eq!(
+        ["kind", "origin", "priority", "delivery_surface"].map(|field| word(data, field)),
+        ["webhook_event", "webhook:ci", "next", "cli"]
+    );
+    assert_eq!(word(data, "admitted_at"), webhook.created_at.to_string());
+}
+
+fn emitted(records: Records, tick: &Tick) -> (Transaction, Message) {
+    let mut draft = draft(records);
+    emit_tick(&mut draft, tick);
+    let transaction = finish(draft);
+    let mut messages = transaction.puts.iter().filter_map(|put| match put {
+        Put::Message(message) => Some((**message).clone()),
+        Put::Work(_) | Put::Run(_) | Put::Dedupe(_) => None,
+    });
+    let message = messages.next().expect("a message");
+    assert_eq!(messages.next(), None);
+    (transaction, message)
+}
+
+#[test]
+fn a_tick_is_a_message_of_the_runtime_and_wakes_the_agent() {
+    let ticks = [
+        Tick::WakeHint { key: hint(7).tick_key() },
+        Tick::ContinueActive { work_item_id: work_id(1), revision: 1 },
+        Tick::QueuedAvailable { work_item_id: work_id(1), revision: 1 },
+        Tick::SystemWait { work_item_id: work_id(1), revision: 1 },
+    ];
+    for tick in ticks {
+        let mut records = records_in(Status::Asleep, ExecutionState::Completed);
+        records.works.push(work(1));
+        records.state.pending_wake_hint = Some(hint(7));
+        let (transaction, message) = emitted(records, &tick);
+        assert_eq!((message.kind, message.priority), (MessageKind::SystemTick, Priority::Normal));
+        assert_eq!(message.origin.kind, OriginKind::System);
+        assert_eq!(message.authority_class, AuthorityClass::RuntimeInstruction);
+        assert_eq!(message.delivery_surface, DeliverySurface::RuntimeSystem);
+        assert_eq!(message.admission_context, AdmissionContext::RuntimeOwned);
+        assert_eq!(message.idempotency_key, Some(tick.key()));
+        assert_eq!((message.attempt, message.created_at), (1, now()));
+        assert_eq!(transaction.state.status, Status::AwakeIdle, "{tick:?}");
+        assert_eq!(transaction.state.focus, None, "a tick does not move the focus");
+    }
+}
+
+#[test]
+fn a_tick_for_work_says_its_objective_and_marks_the_revision() {
+    for queued in [false, true] {
+        let mut records = records();
+        records.state.counters.wakes = 6;
+        records.works.push(WorkItem { revision: 4, ..work(1) });
+        let tick = match queued {
+            false => Tick::ContinueActive { work_item_id: work_id(1), revision: 4 },
+            true => Tick::QueuedAvailable { work_item_id: work_id(1), revision: 4 },
+        };
+        let (transaction, message) = emitted(records, &tick);
+        assert_eq!(message.body, text("objective 1"));
+        assert_eq!(message.work_item_id, Some(work_id(1)));
+        let marked = WorkItem { revision: 4, ticked: Some(Ticked { revision: 4, wakes: 6 }), ..work(1) };
+        assert!(transaction.puts.contains(&Put::Work(Box::new(marked))), "{:?}", transaction.puts);
+        let word = if queued { "queued_available" } else { "continue_active" };
+        assert_eq!(message.idempotency_key, Some(format!("work_queue:{word}:{}:4", work_id(1))));
+    }
+}
+
+#[test]
+fn a_tick_for_a_hint_takes_the_hint_with_all_that_it_names() {
+    let trigger = crate::model::id::TriggerId(uuid::Uuid::from_u128(3));
+    let full = WakeHint {
+        resource: Some("mail".to_owned()),
+        trigger_id: Some(trigger),
+        wait_id: Some(wait_id(2)),
+        body: Some(text("new mail")),
+        ..hint(7)
+    };
+    let mut records = records();
+    records.state.pending_wake_hint = Some(full.clone());
+    let (transaction, message) = emitted(records, &Tick::WakeHint { key: full.tick_key() });
+    assert_eq!(transaction.state.pending_wake_hint, None);
+    assert_eq!(transaction.state.last_wake_key, Some(full.tick_key()));
+    assert_eq!(message.body, text("new mail"));
+    assert_eq!(
+        (message.wait_id, message.trigger_id, message.resource.as_deref()),
+        (Some(wait_id(2)), Some(trigger), Some("mail"))
+    );
+    assert_eq!(message.origin.id.as_deref(), Some("cron"));
+    assert_eq!(message.causation_id, Some(message_id(7).to_string()));
+}
+
+#[test]
+fn a_tick_for_a_hint_without_a_body_is_without_content() {
+    let mut records = records();
+    records.state.pending_wake_hint =
+        Some(WakeHint { reason: Some("a reason is no content".to_owned()), ..hint(7) });
+    let (_, message) = emitted(records, &Tick::WakeHint { key: hint(7).tick_key() });
+    assert!(!message.body.is_contentful());
+}
+
+/// Emits what the decision asks for and forgets the message, as if its turn had changed nothing.
+fn tick_once(records: &mut Records) -> String {
+    let decision = decide(&project(records, now()));
+    let reason = decision.reason();
+    if let crate::model::decision::Decision::EmitTick(tick) = decision {
+        let mut draft = draft(records.clone());
+        emit_tick(&mut draft, &tick);
+        *records = draft.records;
+    }
+    reason
+}
+
+#[test]
+fn runnable_work_gets_one_tick_per_revision_and_one_more_after_a_wake() {
+    for current in [true, false] {
+        let (first, again) = match current {
+            true => ("continue_active", "duplicate_continue_active"),
+            false => ("queued_available", "duplicate_queued_available"),
+        };
+        let mut records = records();
+        records.state.focus = current.then(|| work_id(1));
+        records.works.push(work(1));
+        assert_eq!(tick_once(&mut records), first);
+        assert_eq!(tick_once(&mut records), again);
+        assert_eq!(tick_once(&mut records), again);
+
+        records.works[0].revision = 2;
+        assert_eq!(tick_once(&mut records), first, "a change makes it eligible");
+        assert_eq!(tick_once(&mut records), again);
+
+        records.inbox.hints = vec![hint(5)];
+        let mut woken = draft(records);
+        take_in(&mut woken).expect("taken in");
+        records = woken.records;
+        assert_eq!(tick_once(&mut records), "wake_hint", "a pending hint beats the work queue");
+        assert_eq!(tick_once(&mut records), first, "a wake makes it eligible");
+        assert_eq!(tick_once(&mut records), again);
+    }
+}
+
+#[test]
+fn each_queued_item_gets_its_own_tick_in_order_of_creation() {
+    let mut records = records();
+    records.works = vec![work(1), work(2)];
+    let ticked =
+        |records: &Records| -> Vec<bool> { records.works.iter().map(|item| item.ticked.is_some()).collect() };
+    assert_eq!(tick_once(&mut records), "queued_available");
+    assert_eq!(ticked(&records), [true, false]);
+    assert_eq!(tick_once(&mut records), "queued_available");
+    assert_eq!(ticked(&records), [true, true]);
+    assert_eq!(tick_once(&mut records), "duplicate_queued_available");
+}
+
+#[test]
+fn an_item_that_waits_for_the_system_gets_one_tick_per_revision_too() {
+    let mut records = records_in(Status::Asleep, ExecutionState::Completed);
+    records.state.focus = Some(work_id(1));
+    records.works.push(work(1));
+    records.waits.push(super::wait_on(1, crate::model::wait::WaitKind::System, 1));
+    assert_eq!(tick_once(&mut records), "work_item_system_wait");
+    assert_eq!(tick_once(&mut records), "no_pending_scheduler_facts");
+    records.works[0].revision = 2;
+    assert_eq!(tick_once(&mut records), "work_item_system_wait");
+}
+
+fn archived(status: MessageStatus, dead_letter: bool) -> Message {
+    let settlement = Settlement {
+        status,
+        at: at(-500),
+        reason: Some("gave up".to_owned()),
+        run_id: Some(run_id(1)),
+        dead_letter,
+    };
+    Message {
+        settlement: Some(settlement),
+        attempt: 5,
+        continuation: Some(continuation()),
+        expires_at: Some(at(-1)),
+        dedupe_key: Some("k".to_owned()),
+        ..prompt(1)
+    }
+}
+
+fn with_dead(dead: u64) -> Draft {
+    let mut records = records();
+    records.state.counters.dead = dead;
+    draft(records)
+}
+
+#[test]
+fn a_dead_or_dropped_message_can_be_requeued_as_if_it_had_just_arrived() {
+    let rows = [
+        (MessageStatus::Aborted, true, 1),
+        (MessageStatus::Aborted, false, 2),
+        (MessageStatus::Dropped, false, 2),
+    ];
+    for (status, dead_letter, dead_left) in rows {
+        let mut draft = with_dead(2);
+        requeue(&mut draft, archived(status, dead_letter)).expect("requeued");
+        let transaction = finish(draft);
+        assert_eq!(transaction.state.counters.dead, dead_left, "{status}");
+        let fresh = Message { dedupe_key: Some("k".to_owned()), ..prompt(1) };
+        assert!(transaction.puts.contains(&Put::Message(Box::new(fresh))), "{:?}", transaction.puts);
+        let line = archived_message(&transaction).settlement.clone().expect("settled");
+        assert_eq!((line.status, line.dead_letter, line.at), (MessageStatus::Queued, false, now()));
+        assert_eq!(kinds(&transaction.events), [EventKind::MessageRequeued]);
+    }
+}
+
+#[test]
+fn what_was_processed_or_is_queued_is_not_requeued() {
+    let rows = [
+        (Some(MessageStatus::Processed), "already_processed"),
+        (Some(MessageStatus::Interjected), "already_processed"),
+        (Some(MessageStatus::Queued), "not_settled"),
+        (Some(MessageStatus::Dequeued), "not_settled"),
+        (None, "not_settled"),
+    ];
+    for (status, kind) in rows {
+        let mut draft = with_dead(2);
+        let message = match status {
+            Some(status) => archived(status, false),
+            None => prompt(1),
+        };
+        assert_eq!(requeue(&mut draft, message).expect_err("refused").kind, kind, "{status:?}");
+        assert!(draft.is_empty());
+    }
+}
+
+#[test]
+fn only_a_dead_letter_is_dropped_for_good() {
+    let mut draft = with_dead(2);
+    drop_dead_letter(&mut draft, archived(MessageStatus::Aborted, true)).expect("dropped");
+    let transaction = finish(draft);
+    assert_eq!(transaction.state.counters.dead, 1);
+    let line = archived_message(&transaction).settlement.clone().expect("settled");
+    assert_eq!((line.status, line.dead_letter), (MessageStatus::Dropped, false));
+    assert_eq!(kinds(&transaction.events), [EventKind::MessageSettled]);
+    assert!(transaction.puts.is_empty() && transaction.deletes.is_empty());
+
+    let refused = [
+        (archived(MessageStatus::Aborted, false), "not_dead"),
+        (archived(MessageStatus::Processed, false), "not_dead"),
+        (archived(MessageStatus::Queued, false), "not_dead"),
+        (prompt(1), "not_settled"),
+    ];
+    for (message, kind) in refused {
+        let mut draft = with_dead(2);
+        assert_eq!(drop_dead_letter(&mut draft, message).expect_err("refused").kind, kind);
+        assert!(draft.is_empty());
+    }
+}
+
+#[test]
+fn a_queued_message_is_dropped_with_a_reason_and_counted() {
+    let mut records = records();
+    records.inbox.head = Some(prompt(1));
+    let mut draft = draft(records);
+    drop_message(&mut draft, prompt(1), "not wanted");
+    assert_eq!(draft.records.inbox.head, None);
+    let transaction = finish(draft);
+    let settled = archived_message(&transaction).settlement.clone().expect("settled");
+    assert_eq!((settled.status, settled.reason.as_deref()), (MessageStatus::Dropped, Some("not wanted")));
+    assert_eq!(transaction.state.counters.messages_dropped, 1);
+}
+
+#[test]
+fn a_hand_written_file_is_admitted_under_its_key_or_rejected_with_the_reason() {
+    let keyed = Message { dedupe_key: Some("k".to_owned()), ..prompt(1) };
+    let mut admitting = draft(records());
+    admit_drop(&mut admitting, keyed.clone());
+    let transaction = finish(admitting);
+    assert!(matches!(&transaction.puts[..], [Put::Dedupe(_), Put::Message(message)] if **message == keyed));
+
+    let mut rejecting = draft(records());
+    reject_drop(&mut rejecting, "todo.txt", "not JSON");
+    let transaction = finish(rejecting);
+    assert_eq!(kinds(&transaction.events), [EventKind::MessageRejected]);
+    let data = &transaction.events[0].data;
+    assert_eq!((word(data, "file"), word(data, "reason")), ("todo.txt", "not JSON"));
+}

@@ -1,0 +1,243 @@
+//! `create`, `start`, `stop` and recovery: what they ask for, what they change, and what they leave alone.
+
+use crate::model::agent::Status;
+use crate::model::event::EventKind;
+use crate::model::execution::ExecutionState;
+use crate::model::policy::Policy;
+use crate::model::records::Records;
+use crate::model::state::Stopping;
+use crate::model::task::TaskStatus;
+use crate::model::transaction::{Delete, Put};
+use crate::model::wait::WaitKind;
+use crate::rules::transition::lifecycle::{create, start, stop};
+use crate::rules::transition::recovery::recover;
+
+use super::{
+    agent, at, current_run, draft, finish, held, hint, kinds, message_id, now, of_kind, path, prompt,
+    records, records_in, retry, run_id, running, secs, stamp_at, task, timer, wait, word, work,
+};
+
+#[test]
+fn a_new_agent_is_booting_and_nothing_has_happened_to_it() {
+    let transaction = create(agent(), Policy::default(), stamp_at(now())).expect("created");
+    let state = &transaction.state;
+    assert_eq!((transaction.base_revision, state.revision), (0, 1));
+    assert_eq!((state.status, state.execution.state), (Status::Booting, ExecutionState::Initializing));
+    assert_eq!(kinds(&transaction.events), [EventKind::AgentCreated]);
+    assert_eq!(state.next_due_at, None, "an agent that nobody started is never late");
+    assert!(transaction.puts.is_empty() && transaction.deletes.is_empty());
+    assert!(transaction.archived.is_empty());
+}
+
+/// The pairs of status and state that can occur.
+fn occurring() -> impl Iterator<Item = (Status, ExecutionState)> {
+    ExecutionState::ALL.iter().flat_map(|state| {
+        Status::ALL
+            .iter()
+            .filter(|status| crate::rules::execution::agrees(*state, **status))
+            .map(|status| (*status, *state))
+    })
+}
+
+#[test]
+fn start_is_accepted_for_booting_and_stopped_alone() {
+    for (status, state) in occurring() {
+        let mut draft = draft(records_in(status, state));
+        let before = draft.records.clone();
+        let result = start(&mut draft);
+        if matches!(status, Status::Booting | Status::Stopped) {
+            assert_eq!(result, Ok(()), "{status} {state}");
+            assert_eq!(draft.records.state.status, Status::AwakeIdle);
+        } else {
+            assert_eq!(result.expect_err("refused").kind, "already_started", "{status} {state}");
+            assert_eq!(draft.records, before);
+            assert!(draft.is_empty(), "a refused start leaves no trace");
+        }
+    }
+}
+
+#[test]
+fn start_leads_from_initializing_to_runnable_and_leaves_every_other_state_where_it_is() {
+    for state in [
+        ExecutionState::Initializing,
+        ExecutionState::Runnable,
+        ExecutionState::Completed,
+        ExecutionState::Waiting,
+        ExecutionState::WaitingResources,
+        ExecutionState::Suspended,
+        ExecutionState::Failed,
+    ] {
+        let mut draft = draft(records_in(Status::Stopped, state));
+        start(&mut draft).expect("started");
+        let transaction = finish(draft);
+        let (expected, steps): (_, &[&str]) = match state {
+            ExecutionState::Initializing => (ExecutionState::Runnable, &["initializing -> runnable"]),
+            other => (other, &[]),
+        };
+        assert_eq!(transaction.state.execution.state, expected);
+        assert_eq!(path(&transaction.events), steps);
+    }
+}
+
+#[test]
+fn start_creates_no_message_and_runs_nothing() {
+    let mut draft = draft(records_in(Status::Booting, ExecutionState::Initializing));
+    start(&mut draft).expect("started");
+    let transaction = finish(draft);
+    assert_eq!(
+        kinds(&transaction.events),
+        [EventKind::ControlRequestAdmitted, EventKind::ControlApplied, EventKind::StateTransition]
+    );
+    assert!(transaction.puts.is_empty() && transaction.deletes.is_empty());
+    assert_eq!(transaction.state.current_run, None);
+}
+
+#[test]
+fn start_waits_for_a_stop_that_has_not_ended_its_run() {
+    let mut records = records_in(Status::Stopped, ExecutionState::ShuttingDown);
+    records.state.current_run = Some(current_run(&prompt(1)));
+    let mut draft = draft(records);
+    assert_eq!(start(&mut draft).expect_err("refused").kind, "still_stopping");
+    assert!(draft.is_empty());
+}
+
+#[test]
+fn stop_is_accepted_in_every_status_and_the_second_one_changes_nothing() {
+    for (status, state) in occurring() {
+        let mut draft = draft(records_in(status, state));
+        let changed = stop(&mut draft, secs(30), false, None).expect("stopped");
+        assert_eq!(changed, status != Status::Stopped, "{status} {state}");
+        assert_eq!(draft.is_empty(), status == Status::Stopped, "{status} {state}");
+        assert_eq!(draft.records.state.status, Status::Stopped);
+        assert_eq!(
+            draft.records.state.execution.state, state,
+            "an agent that does not run stays where it is"
+        );
+    }
+}
+
+#[test]
+fn stop_says_what_it_was_asked_and_what_it_did() {
+    let mut records = records_in(Status::Asleep, ExecutionState::Completed);
+    records.tasks = vec![task(1, TaskStatus::Running)];
+    records.policy.workspace.path = "site".to_owned();
+    let mut draft = draft(records);
+    stop(&mut draft, secs(30), false, Some("holiday".to_owned())).expect("stopped");
+    let transaction = finish(draft);
+    assert_eq!(kinds(&transaction.events), [EventKind::ControlRequestAdmitted, EventKind::ControlApplied]);
+    let asked = &transaction.events[0].data;
+    assert_eq!((word(asked, "action"), word(asked, "reason")), ("stop", "holiday"));
+    let done = &transaction.events[1].data;
+    assert_eq!(
+        (word(done, "action"), word(done, "previous_status"), word(done, "next_status")),
+        ("stop", "asleep", "stopped")
+    );
+    assert_eq!(word(done, "workspace"), "site");
+    assert_eq!(done["task_ids"].as_array().map(Vec::len), Some(1));
+    assert!(done["run_id"].is_null());
+}
+
+#[test]
+fn stop_marks_a_live_run_and_leaves_its_end_to_whoever_sees_it() {
+    for requeue in [false, true] {
+        let mut draft = draft(running(&prompt(1)));
+        let reason = Some("enough".to_owned());
+        assert_eq!(stop(&mut draft, secs(7), requeue, reason.clone()), Ok(true));
+        let transaction = finish(draft);
+        assert_eq!(path(&transaction.events), ["running -> shutting_down"]);
+        assert_eq!(transaction.state.execution.task_id, Some(message_id(1)));
+        let run = transaction.state.current_run.as_ref().expect("still there");
+        let expected = Stopping { requested_at: now(), kill_at: at(7000), requeue, reason };
+        assert_eq!((run.run_id, &run.stopping), (run_id(1), &Some(expected)));
+        assert!(transaction.deletes.is_empty(), "the message is not settled before the run has ended");
+        let done = of_kind(&transaction.events, EventKind::ControlApplied).next().expect("one");
+        assert_eq!(word(done, "run_id"), run_id(1).to_string());
+    }
+}
+
+fn full() -> Records {
+    let mut records = records_in(Status::Asleep, ExecutionState::Suspended);
+    records.state.sleeping_until = Some(at(1000));
+    records.state.pending_wake_hint = Some(hint(21));
+    records.state.held = Some(held(&prompt(1), None));
+    records.state.retry = Some(retry(&prompt(1), at(1)));
+    records.state.focus = Some(super::work_id(1));
+    records.inbox.head = Some(prompt(2));
+    records.inbox.hints = vec![hint(22), hint(23)];
+    records.works = vec![work(1)];
+    records.waits = vec![wait(1, WaitKind::External)];
+    records.timers = vec![timer(1, 1000)];
+    records
+}
+
+#[test]
+fn stop_clears_the_sleep_and_the_wake_hints_and_keeps_everything_else() {
+    let mut draft = draft(full());
+    stop(&mut draft, secs(30), false, None).expect("stopped");
+    let mut expected = full();
+    expected.state = draft.records.state.clone();
+    expected.inbox.hints.clear();
+    assert_eq!(draft.records, expected);
+    let transaction = finish(draft);
+    let state = &transaction.state;
+    assert_eq!((state.sleeping_until, &state.pending_wake_hint), (None, &None));
+    assert_eq!((&state.held, &state.retry), (&full().state.held, &full().state.retry));
+    assert_eq!(state.focus, full().state.focus);
+    assert_eq!(state.next_due_at, None, "nothing wakes a stopped agent");
+    assert_eq!(transaction.deletes, [Delete::Hint(message_id(22)), Delete::Hint(message_id(23))]);
+    assert!(transaction.puts.is_empty() && transaction.archived.is_empty());
+}
+
+#[test]
+fn hints_that_came_before_a_stop_or_while_stopped_are_recorded_as_ignored() {
+    let mut stopping = draft(full());
+    stop(&mut stopping, secs(30), false, None).expect("stopped");
+    let mut stopped = full();
+    stopped.state.status = Status::Stopped;
+    let mut starting = draft(stopped);
+    start(&mut starting).expect("started");
+    for draft in [stopping, starting] {
+        assert_eq!(draft.records.state.pending_wake_hint, None);
+        let transaction = finish(draft);
+        let ignored: Vec<(&str, &str)> = of_kind(&transaction.events, EventKind::WakeHintIgnored)
+            .map(|data| (word(data, "hint_id"), word(data, "reason")))
+            .collect();
+        let ids = [22, 23, 21].map(|number| message_id(number).to_string());
+        let expected: Vec<(&str, &str)> = ids.iter().map(|id| (id.as_str(), "stopped")).collect();
+        assert_eq!(ignored, expected);
+        assert_eq!(transaction.state.counters.wakes, 0, "an ignored hint wakes nobody");
+    }
+}
+
+#[test]
+fn recovery_leads_from_failed_to_runnable_and_ends_the_backoff() {
+    for status in [Status::AwakeIdle, Status::Asleep, Status::Stopped] {
+        let mut records = records_in(status, ExecutionState::Failed);
+        records.state.retry = Some(retry(&prompt(1), at(60_000)));
+        let mut draft = draft(records);
+        recover(&mut draft, "asked for").expect("recovered");
+        let transaction = finish(draft);
+        assert_eq!(path(&transaction.events), ["failed -> recovering", "recovering -> runnable"]);
+        assert_eq!(word(&transaction.events[0].data, "cause"), "asked for");
+        assert_eq!((transaction.state.status, &transaction.state.retry), (status, &None));
+        assert_eq!(transaction.state.next_due_at, None);
+    }
+}
+
+#[test]
+fn only_a_failed_execution_recovers() {
+    for (status, state) in occurring().filter(|(_, state)| *state != ExecutionState::Failed) {
+        let mut draft = draft(records_in(status, state));
+        let refusal = recover(&mut draft, "asked for").expect_err("refused");
+        assert_eq!(refusal.message, format!("invalid state transition: {state} -> recovering"));
+        assert!(draft.is_empty());
+    }
+}
+
+#[test]
+fn a_control_action_puts_no_record_of_its_own() {
+    let mut draft = draft(records());
+    stop(&mut draft, secs(1), false, None).expect("stopped");
+    let put_anything = finish(draft).puts.iter().any(|put| matches!(put, Put::Message(_) | Put::Run(_)));
+    assert!(!put_anything);
+}

@@ -1,0 +1,206 @@
+//! Steps that find nothing to run: which status the agent rests in, what is recorded, and that it is recorded once.
+
+use crate::model::agent::Status;
+use crate::model::closure::WaitingReason;
+use crate::model::decision::{Decision, DuplicateTick, Rest};
+use crate::model::event::EventKind;
+use crate::model::execution::ExecutionState;
+use crate::model::records::Records;
+use crate::model::wait::WaitKind;
+use crate::rules::decide::decide;
+use crate::rules::projection::project;
+use crate::rules::transition::rest::{decided, rest};
+
+use super::{
+    at, draft, finish, kinds, now, records, records_in, run_id, task_id, timer, timer_id, wait, wait_id,
+    word, work_id,
+};
+
+fn on_item(reason: WaitingReason) -> Decision {
+    Decision::Rest(Rest::WorkItem { work_item_id: work_id(1), reason, wait_id: None, task_id: None })
+}
+
+fn for_task() -> Decision {
+    Decision::Rest(Rest::AgentTaskWait { wait_id: wait_id(1), task_id: Some(task_id(1)) })
+}
+
+fn for_timer() -> Decision {
+    Decision::Rest(Rest::Timers { timer_id: Some(timer_id(1)), wait_id: None })
+}
+
+fn status_after(decision: &Decision, status: Status, state: ExecutionState) -> Status {
+    let mut draft = draft(records_in(status, state));
+    rest(&mut draft, decision);
+    finish(draft).state.status
+}
+
+#[test]
+fn an_agent_that_rests_is_asleep_or_awaits_its_task() {
+    let elsewhere = [
+        Decision::Rest(Rest::AgentOperatorWait { wait_id: wait_id(1) }),
+        Decision::Rest(Rest::AgentExternalWait { wait_id: wait_id(1) }),
+        for_timer(),
+        on_item(WaitingReason::AwaitingOperatorInput),
+        on_item(WaitingReason::AwaitingExternalChange),
+        on_item(WaitingReason::AwaitingTimer),
+        Decision::Sleep,
+    ];
+    for decision in elsewhere {
+        for state in [ExecutionState::Waiting, ExecutionState::Completed, ExecutionState::Runnable] {
+            let found = status_after(&decision, Status::AwakeIdle, state);
+            assert_eq!(found, Status::Asleep, "{decision:?} in {state}");
+        }
+    }
+    for decision in [for_task(), on_item(WaitingReason::AwaitingTaskResult)] {
+        let found = status_after(&decision, Status::AwakeIdle, ExecutionState::Waiting);
+        assert_eq!(found, Status::AwaitingTask, "{decision:?}");
+        // `awaiting_task` goes with `waiting` alone.
+        for state in [ExecutionState::Completed, ExecutionState::Runnable] {
+            let found = status_after(&decision, Status::AwakeIdle, state);
+            assert_eq!(found, Status::Asleep, "{decision:?} in {state}");
+        }
+    }
+}
+
+#[test]
+fn an_agent_that_rests_already_keeps_its_status() {
+    let decisions = [for_task(), for_timer(), on_item(WaitingReason::AwaitingTaskResult), Decision::StayIdle];
+    for status in [Status::Asleep, Status::AwaitingTask] {
+        for decision in &decisions {
+            assert_eq!(status_after(decision, status, ExecutionState::Waiting), status, "{decision:?}");
+        }
+    }
+}
+
+#[test]
+fn decisions_that_do_nothing_keep_the_status() {
+    let rows = [
+        (Decision::Stop, Status::Stopped, ExecutionState::Completed),
+        (Decision::NotStarted, Status::Booting, ExecutionState::Initializing),
+        (Decision::RecoveryBackoff { until: at(1) }, Status::AwakeIdle, ExecutionState::Failed),
+        (
+            Decision::WaitForResources { missing: "a slot".to_owned(), until: None },
+            Status::AwakeIdle,
+            ExecutionState::WaitingResources,
+        ),
+        (Decision::Duplicate(DuplicateTick::WakeHint), Status::AwakeIdle, ExecutionState::Completed),
+        (
+            Decision::Duplicate(DuplicateTick::ContinueActive { work_item_id: work_id(1) }),
+            Status::Asleep,
+            ExecutionState::Completed,
+        ),
+        (Decision::StayIdle, Status::Asleep, ExecutionState::Completed),
+    ];
+    for (decision, status, state) in rows {
+        assert_eq!(status_after(&decision, status, state), status, "{decision:?}");
+    }
+}
+
+#[test]
+fn a_rest_is_recorded_as_a_decision_with_its_reason() {
+    let mut draft = draft(records());
+    rest(&mut draft, &for_task());
+    let transaction = finish(draft);
+    assert_eq!(kinds(&transaction.events), [EventKind::SchedulerDecision]);
+    let data = &transaction.events[0].data;
+    assert_eq!((word(data, "decision"), word(data, "reason")), ("wait_for_task", "agent_task_wait"));
+    assert_eq!(word(data, "task_id"), task_id(1).to_string());
+}
+
+#[test]
+fn another_process_at_work_leaves_nothing_to_record() {
+    let mut draft = draft(records());
+    rest(&mut draft, &Decision::TurnInProgress { run_id: Some(run_id(1)) });
+    assert!(draft.is_empty());
+}
+
+/// Records that rest, each for something else.
+fn restful() -> Vec<Records> {
+    let mut all = vec![
+        records(),
+        records_in(Status::Stopped, ExecutionState::Runnable),
+        records_in(Status::Booting, ExecutionState::Initializing),
+    ];
+    for kind in [WaitKind::Operator, WaitKind::External, WaitKind::Timer, WaitKind::Task, WaitKind::System] {
+        for state in [ExecutionState::Completed, ExecutionState::Waiting] {
+            let mut records = records_in(Status::AwakeIdle, state);
+            records.waits.push(wait(1, kind));
+            all.push(records);
+        }
+    }
+    let mut with_timer = records_in(Status::AwaitingTask, ExecutionState::Waiting);
+    with_timer.waits.push(wait(1, WaitKind::Task));
+    with_timer.timers.push(timer(1, 1000));
+    all.push(with_timer);
+    let mut backoff = records_in(Status::AwakeIdle, ExecutionState::Failed);
+    backoff.state.retry = Some(super::retry(&super::prompt(1), at(1000)));
+    all.push(backoff);
+    let mut held = records_in(Status::AwakeIdle, ExecutionState::WaitingResources);
+    held.state.held = Some(super::held(&super::prompt(1), Some(at(1000))));
+    all.push(held);
+    all
+}
+
+#[test]
+fn the_same_rest_twice_is_recorded_once() {
+    for mut records in restful() {
+        let mut first = draft(records.clone());
+        rest(&mut first, &decide(&project(&records, now())));
+        assert!(!first.is_empty());
+        records.state = finish(first).state;
+        let again = decide(&project(&records, now()));
+        let mut second = draft(records.clone());
+        rest(&mut second, &again);
+        assert!(second.is_empty(), "{again:?} again for {:?}", records.state.status);
+    }
+}
+
+#[test]
+fn what_a_rest_leaves_for_the_next_step_is_what_that_step_would_decide() {
+    for mut records in restful() {
+        let mut draft = draft(records.clone());
+        rest(&mut draft, &decide(&project(&records, now())));
+        records.state = finish(draft).state;
+        let next = decide(&project(&records, now())).report();
+        assert_eq!(records.state.resting, Some(next));
+    }
+}
+
+#[test]
+fn a_rest_for_something_else_is_recorded_again() {
+    let mut records = records();
+    records.waits.push(wait(1, WaitKind::Operator));
+    let mut first = draft(records.clone());
+    rest(&mut first, &decide(&project(&records, now())));
+    records.state = finish(first).state;
+    records.waits = vec![wait(2, WaitKind::External)];
+    let mut second = draft(records.clone());
+    rest(&mut second, &decide(&project(&records, now())));
+    let transaction = finish(second);
+    assert_eq!(word(&transaction.events[0].data, "reason"), "agent_external_wait");
+}
+
+#[test]
+fn a_rest_that_comes_with_a_change_is_recorded_again() {
+    let mut records = records();
+    let mut first = draft(records.clone());
+    rest(&mut first, &Decision::Sleep);
+    records.state = finish(first).state;
+    let mut second = draft(records);
+    second.event(EventKind::Advisory, None, serde_json::json!({}));
+    rest(&mut second, &Decision::StayIdle);
+    let transaction = finish(second);
+    assert_eq!(kinds(&transaction.events), [EventKind::Advisory, EventKind::SchedulerDecision]);
+    assert_eq!(transaction.state.resting, Some(Decision::StayIdle.report()));
+}
+
+#[test]
+fn a_decision_that_goes_on_to_change_something_is_recorded_with_its_report() {
+    let mut draft = draft(records());
+    let report = Decision::TurnInProgress { run_id: Some(run_id(1)) }.report();
+    decided(&mut draft, &report);
+    let transaction = finish(draft);
+    assert_eq!(transaction.events[0].kind, EventKind::SchedulerDecision);
+    assert_eq!(transaction.events[0].run_id, Some(run_id(1)));
+    assert_eq!(transaction.events[0].data, serde_json::json!(report));
+}

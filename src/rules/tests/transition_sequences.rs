@@ -1,0 +1,729 @@
+//! Whatever happens in whatever order: every transition is one valid transaction, and the agent comes to rest.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use crate::model::agent::Status;
+use crate::model::decision::{Decision, DecisionKind};
+use crate::model::event::EventKind;
+use crate::model::execution::ExecutionState;
+use crate::model::id::MessageId;
+use crate::model::message::{InboxKey, Message, MessageKind, MessageStatus, Priority, WakeHint};
+use crate::model::records::{Lease, Records};
+use crate::model::run::{Exit, Run};
+use crate::model::stamp::Stamp;
+use crate::model::state::State;
+use crate::model::task::TaskStatus;
+use crate::model::time::Time;
+use crate::model::transaction::{Archived, Delete, Put, Transaction};
+use crate::model::turn::TurnEnd;
+use crate::model::wait::{WaitKind, WaitStatus};
+use crate::rules::decide::decide;
+use crate::rules::execution::{agrees, can};
+use crate::rules::projection::project;
+use crate::rules::transition::draft::Draft;
+use crate::rules::transition::inbox::{emit_tick, reduce, requeue, staleness, take_in};
+use crate::rules::transition::lifecycle::{start, stop};
+use crate::rules::transition::recovery::recover;
+use crate::rules::transition::rest::{decided, rest};
+use crate::rules::transition::turn::{claim, end_wait, finish_stop, interrupt, settle};
+
+use super::{
+    NOW_MS, claimant, exited, hint, message, message_id, records_in, secs, task, task_id, text, timer, wait,
+    wait_on, word, work, work_id,
+};
+
+/// How the command of a turn ends.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    Well,
+    Badly,
+    Deferred,
+    TimedOut,
+    Cancelled,
+    NotStarted,
+    BadOutcome,
+    Killed,
+}
+
+const ENDS: [End; 8] = [
+    End::Well,
+    End::Badly,
+    End::Deferred,
+    End::TimedOut,
+    End::Cancelled,
+    End::NotStarted,
+    End::BadOutcome,
+    End::Killed,
+];
+
+/// Something that happens to an agent.
+#[derive(Debug, Clone)]
+enum Act {
+    Arrive {
+        kind: MessageKind,
+        priority: Priority,
+        blank: bool,
+        ttl: Option<i64>,
+    },
+    Wake {
+        resource: Option<u32>,
+        blank: bool,
+    },
+    AddWork {
+        focus: bool,
+    },
+    ReviseWork(usize),
+    BlockWork(usize),
+    AddWait {
+        kind: WaitKind,
+        item: Option<usize>,
+    },
+    EndWait(usize),
+    SetTask(TaskStatus),
+    AddTimer,
+    DropTimer,
+    Pass(i64),
+    Step,
+    /// The turn that runs ends and its tick settles it.
+    EndTurn(End),
+    /// The tick of the turn is gone without having settled it.
+    LoseTick,
+    Stop {
+        requeue: bool,
+    },
+    FinishStop {
+        killed: bool,
+    },
+    Start,
+    Recover,
+    Requeue(usize),
+}
+
+fn acts() -> impl Strategy<Value = Act> {
+    let any_of = |all: &'static [MessageKind]| proptest::sample::select(all);
+    let kind = any_of(MessageKind::ALL);
+    let priority = proptest::sample::select(Priority::ALL);
+    let wait_kind = proptest::sample::select(WaitKind::ALL);
+    let ttl = proptest::option::weighted(0.2, 0i64..5000);
+    prop_oneof![
+        6 => (kind, priority, any::<bool>(), ttl)
+            .prop_map(|(kind, priority, blank, ttl)| Act::Arrive { kind, priority, blank, ttl }),
+        3 => (proptest::option::of(0u32..2), any::<bool>())
+            .prop_map(|(resource, blank)| Act::Wake { resource, blank }),
+        2 => any::<bool>().prop_map(|focus| Act::AddWork { focus }),
+        1 => (0usize..4).prop_map(Act::ReviseWork),
+        1 => (0usize..4).prop_map(Act::BlockWork),
+        3 => (wait_kind, proptest::option::of(0usize..4))
+            .prop_map(|(kind, item)| Act::AddWait { kind, item }),
+        2 => (0usize..4).prop_map(Act::EndWait),
+        2 => proptest::sample::select(TaskStatus::ALL).prop_map(Act::SetTask),
+        1 => Just(Act::AddTimer),
+        1 => Just(Act::DropTimer),
+        3 => prop_oneof![Just(1i64), Just(1000), Just(60_000), Just(400_000)].prop_map(Act::Pass),
+        16 => Just(Act::Step),
+        10 => proptest::sample::select(&ENDS[..]).prop_map(Act::EndTurn),
+        2 => Just(Act::LoseTick),
+        2 => any::<bool>().prop_map(|requeue| Act::Stop { requeue }),
+        2 => any::<bool>().prop_map(|killed| Act::FinishStop { killed }),
+        3 => Just(Act::Start),
+        1 => Just(Act::Recover),
+        1 => (0usize..3).prop_map(Act::Requeue),
+    ]
+}
+
+/// Contract, semantics §2: from where to where one transition may lead, apart from `stopped`.
+const STATUS_TABLE: [(Status, Status); 12] = [
+    (Status::Booting, Status::AwakeIdle),
+    (Status::Stopped, Status::AwakeIdle),
+    (Status::AwakeIdle, Status::AwakeRunning),
+    (Status::Asleep, Status::AwakeRunning),
+    (Status::AwaitingTask, Status::AwakeRunning),
+    (Status::AwakeRunning, Status::AwaitingTask),
+    (Status::AwakeIdle, Status::AwaitingTask),
+    (Status::AwakeRunning, Status::Asleep),
+    (Status::AwakeIdle, Status::Asleep),
+    (Status::AwakeRunning, Status::AwakeIdle),
+    (Status::Asleep, Status::AwakeIdle),
+    (Status::AwaitingTask, Status::AwakeIdle),
+];
+
+/// A directory in memory: what a store would hold of one agent.
+struct World {
+    records: Records,
+    queue: BTreeMap<InboxKey, Message>,
+    hints: BTreeMap<MessageId, WakeHint>,
+    archive: Vec<Message>,
+    runs: BTreeMap<crate::model::id::RunId, Run>,
+    now: Time,
+    named: u32,
+    /// The run whose tick lives.
+    live: Option<crate::model::id::RunId>,
+}
+
+impl World {
+    fn new() -> World {
+        World {
+            records: records_in(Status::Booting, ExecutionState::Initializing),
+            queue: BTreeMap::new(),
+            hints: BTreeMap::new(),
+            archive: Vec::new(),
+            runs: BTreeMap::new(),
+            now: Time::from_millis(NOW_MS),
+            named: 100,
+            live: None,
+        }
+    }
+
+    fn name(&mut self) -> u32 {
+        self.named += 1;
+        self.named
+    }
+
+    /// The records as a step would load them.
+    fn load(&self) -> Records {
+        let mut records = self.records.clone();
+        records.lease = if self.live.is_some() { Lease::Held } else { Lease::Free };
+        let state = &records.state;
+        let running = state.current_run.as_ref().map(|run| run.message_id);
+        let claimed = running.or(state.held.as_ref().map(|held| held.message_id));
+        records.inbox.claimed = self.queue.values().find(|message| Some(message.id) == claimed).cloned();
+        for message in self.queue.values() {
+            match staleness(message, None, self.now) {
+                Some(why) if Some(message.id) != claimed => records.inbox.stale.push((message.clone(), why)),
+                _ => {
+                    records.inbox.head = Some(message.clone());
+                    break;
+                }
+            }
+        }
+        records.inbox.hints = self.hints.values().cloned().collect();
+        records
+    }
+
+    fn draft(&self) -> Draft {
+        let entropy = u128::from(self.records.state.revision);
+        Draft::new(self.load(), Stamp::new(self.now, entropy, 0.5))
+    }
+
+    /// Checks a transition and applies it.
+    fn commit(&mut self, draft: Draft) {
+        let before = self.records.state.clone();
+        let transaction = draft.finish().unwrap_or_else(|refusal| panic!("{refusal:?} after {before:?}"));
+        check(&before, &transaction);
+        self.apply(&transaction);
+        let once = (self.queue.clone(), self.hints.clone(), self.records.clone());
+        self.put_and_delete(&transaction);
+        let twice = (self.queue.clone(), self.hints.clone(), self.records.clone());
+        assert_eq!(once, twice, "applying a transaction twice is applying it once");
+        if let Some(resting) = &self.records.state.resting {
+            let next = decide(&project(&self.load(), self.now)).report();
+            assert_eq!(&next, resting, "what the next step would decide");
+        }
+    }
+
+    fn apply(&mut self, transaction: &Transaction) {
+        for archived in &transaction.archived {
+            if let Archived::Message(message) = archived {
+                self.archive.push((**message).clone());
+            }
+        }
+        self.put_and_delete(transaction);
+    }
+
+    fn put_and_delete(&mut self, transaction: &Transaction) {
+        self.records.state = transaction.state.clone();
+        for put in &transaction.puts {
+            match put {
+                Put::Message(message) => {
+                    self.queue.insert(message.key(), (**message).clone());
+                }
+                Put::Work(item) => {
+                    let place = self.records.works.iter_mut().find(|other| other.id == item.id);
+                    *place.expect("a known item") = (**item).clone();
+                }
+                Put::Run(run) => {
+                    self.runs.insert(run.id, (**run).clone());
+                }
+                Put::Dedupe(entry) => panic!("no message has a key, but {entry:?}"),
+            }
+        }
+        for delete in &transaction.deletes {
+            match delete {
+                Delete::Message(key) => {
+                    self.queue.remove(key);
+                }
+                Delete::Hint(id) => {
+                    self.hints.remove(id);
+                }
+                Delete::Wait(id) => self.records.waits.retain(|wait| wait.id != *id),
+            }
+        }
+    }
+
+    /// A change that other transitions make: they too leave nothing of what the last step rested on.
+    fn changed(&mut self) {
+        self.records.state.resting = None;
+    }
+
+    fn act(&mut self, act: &Act) {
+        match act {
+            Act::Arrive { kind, priority, blank, ttl } => {
+                let number = self.name();
+                let body = text(if *blank { " " } else { "news" });
+                let is_task = matches!(kind, MessageKind::TaskResult | MessageKind::TaskStatus);
+                let interjects = *priority == Priority::Interject;
+                let may = !interjects || *kind == MessageKind::OperatorPrompt;
+                let mut message = Message {
+                    priority: if may { *priority } else { Priority::Next },
+                    body,
+                    expires_at: ttl.map(|ttl| Time::from_millis(self.now.as_millis() + ttl)),
+                    ..message(number, *kind)
+                };
+                if is_task {
+                    message.task_id = Some(task_id(1));
+                    message.task_status = self.records.tasks.first().map(|task| task.status);
+                }
+                self.queue.insert(message.key(), message);
+            }
+            Act::Wake { resource, blank } => {
+                let number = self.name();
+                let hint = WakeHint {
+                    resource: resource.map(|number| format!("mail:{number}")),
+                    body: (!blank).then(|| text("look")),
+                    ..hint(number)
+                };
+                self.hints.insert(hint.id, hint);
+            }
+            Act::AddWork { focus } => {
+                if self.records.works.len() < 4 {
+                    let number = self.name();
+                    self.records.works.push(work(number));
+                    if *focus {
+                        self.records.state.focus = Some(work_id(number));
+                    }
+                    self.changed();
+                }
+            }
+            Act::ReviseWork(place) => {
+                if let Some(item) = self.records.works.get_mut(*place) {
+                    item.revision += 1;
+                    self.changed();
+                }
+            }
+            Act::BlockWork(place) => {
+                if let Some(item) = self.records.works.get_mut(*place) {
+                    item.blocked_by =
+                        if item.blocked_by.is_some() { None } else { Some("a decision".to_owned()) };
+                    item.revision += 1;
+                    self.changed();
+                }
+            }
+            Act::AddWait { kind, item } => {
+                let number = self.name();
+                let item = item.and_then(|place| self.records.works.get(place)).map(|item| item.id);
+                let mut new = match item {
+                    Some(_) => wait_on(number, *kind, 0),
+                    None => wait(number, *kind),
+                };
+                new.work_item_id = item;
+                if *kind == WaitKind::External {
+                    new.resource = Some("mail:1".to_owned());
+                }
+                // A new wait on an item replaces its active one.
+                self.records.waits.retain(|other| item.is_none() || other.work_item_id != item);
+                self.records.waits.push(new);
+                self.changed();
+            }
+            Act::EndWait(place) => {
+                if let Some(id) = self.records.waits.get(*place).map(|wait| wait.id) {
+                    let mut draft = self.draft();
+                    end_wait(&mut draft, id, WaitStatus::Cancelled, "by hand");
+                    self.commit(draft);
+                    assert!(self.records.waits.iter().all(|wait| wait.id != id));
+                }
+            }
+            Act::SetTask(status) => {
+                self.records.tasks = vec![task(1, *status)];
+                self.changed();
+            }
+            Act::AddTimer => {
+                let number = self.name();
+                self.records.timers.push(timer(number, 86_400_000));
+                self.changed();
+            }
+            Act::DropTimer => {
+                self.records.timers.pop();
+                self.changed();
+            }
+            Act::Pass(millis) => self.now = Time::from_millis(self.now.as_millis() + millis),
+            Act::Step => {
+                self.step();
+            }
+            Act::EndTurn(end) => self.end_turn(*end),
+            Act::LoseTick => self.live = None,
+            Act::Stop { requeue } => {
+                let mut draft = self.draft();
+                let changed = stop(&mut draft, secs(30), *requeue, None).expect("a stop is never refused");
+                assert_eq!(changed, self.records.state.status != Status::Stopped);
+                if changed {
+                    self.commit(draft);
+                }
+                assert_eq!(self.records.state.status, Status::Stopped);
+            }
+            Act::FinishStop { killed } => {
+                let run = self.records.state.current_run.clone();
+                if run.is_some_and(|run| run.stopping.is_some()) {
+                    let mut draft = self.draft();
+                    finish_stop(&mut draft, *killed, None).expect("finished");
+                    self.commit(draft);
+                }
+            }
+            Act::Start => {
+                let mut draft = self.draft();
+                match start(&mut draft) {
+                    Ok(()) => self.commit(draft),
+                    Err(refusal) => assert!(draft.is_empty(), "{refusal:?} left a trace"),
+                }
+            }
+            Act::Recover => {
+                let mut draft = self.draft();
+                match recover(&mut draft, "by hand") {
+                    Ok(()) => self.commit(draft),
+                    Err(refusal) => assert!(draft.is_empty(), "{refusal:?} left a trace"),
+                }
+            }
+            Act::Requeue(place) => {
+                let ended = self.archive.get(*place).cloned();
+                let newest = |message: &Message| {
+                    self.archive.iter().rev().find(|other| other.id == message.id).cloned()
+                };
+                if let Some(message) = ended.as_ref().and_then(newest) {
+                    let mut draft = self.draft();
+                    match requeue(&mut draft, message) {
+                        Ok(()) => self.commit(draft),
+                        Err(refusal) => assert!(draft.is_empty(), "{refusal:?} left a trace"),
+                    }
+                }
+            }
+        }
+    }
+
+    /// One step as `tick` takes it. Says what it decided, and whether it changed anything.
+    fn step(&mut self) -> (Decision, bool) {
+        if self.live.is_none() && self.records.state.current_run.is_some() {
+            let mut draft = self.draft();
+            interrupt(&mut draft, "its tick is gone").expect("interrupted");
+            self.commit(draft);
+        }
+        let mut draft = self.draft();
+        if self.live.is_none() {
+            take_in(&mut draft).expect("taken in");
+        }
+        let decision = decide(&project(&draft.records, self.now));
+        let report = decision.report();
+        let take = |draft: &Draft, id: MessageId| {
+            let inbox = &draft.records.inbox;
+            inbox.head.iter().chain(&inbox.claimed).find(|message| message.id == id).cloned().expect("there")
+        };
+        match &decision {
+            Decision::StartTurn { message_id, continuation, .. }
+            | Decision::Resume { message_id, continuation, .. } => {
+                assert!(continuation.model_reentry, "a turn without re-entry");
+                let message = take(&draft, *message_id);
+                decided(&mut draft, &report);
+                let claimed = claim(&mut draft, message, continuation.clone(), claimant()).expect("claimed");
+                self.commit(draft);
+                self.live = Some(claimed.run.run_id);
+            }
+            Decision::StartRecovery { .. } => {
+                decided(&mut draft, &report);
+                recover(&mut draft, &report.reason).expect("recovered");
+                self.commit(draft);
+            }
+            Decision::Reduce { message_id, continuation, .. } => {
+                let message = take(&draft, *message_id);
+                decided(&mut draft, &report);
+                let waits = draft.records.waits.clone();
+                reduce(&mut draft, message, continuation.clone());
+                assert_eq!(draft.records.waits, waits, "a reduced message resolves nothing");
+                self.commit(draft);
+            }
+            Decision::EmitTick(tick) => {
+                decided(&mut draft, &report);
+                emit_tick(&mut draft, tick);
+                self.commit(draft);
+            }
+            Decision::Stop
+            | Decision::NotStarted
+            | Decision::TurnInProgress { .. }
+            | Decision::RecoveryBackoff { .. }
+            | Decision::WaitForResources { .. }
+            | Decision::Duplicate(_)
+            | Decision::Rest(_)
+            | Decision::StayIdle
+            | Decision::Sleep => {
+                rest(&mut draft, &decision);
+                if draft.is_empty() {
+                    return (decision, false);
+                }
+                self.commit(draft);
+                // The same step again finds everything as this one left it.
+                let mut again = self.draft();
+                take_in(&mut again).expect("taken in");
+                let same = decide(&project(&again.records, self.now));
+                if again.is_empty() {
+                    rest(&mut again, &same);
+                    assert!(again.is_empty(), "{same:?} recorded twice");
+                }
+            }
+        }
+        (decision, true)
+    }
+
+    fn end_turn(&mut self, end: End) {
+        let Some(run_id) = self.live.take() else { return };
+        let seen = match end {
+            End::Well => exited(0),
+            End::Badly => exited(1),
+            End::Deferred => exited(75),
+            End::TimedOut => TurnEnd { timed_out: true, ..exited(0) },
+            End::Cancelled => TurnEnd { cancelled_by: Some(2), ..exited(0) },
+            End::NotStarted => {
+                TurnEnd { exit: Exit::NotStarted { error: "no such file".to_owned() }, ..exited(0) }
+            }
+            End::BadOutcome => TurnEnd { outcome: Err("$.brief".to_owned()), ..exited(0) },
+            End::Killed => TurnEnd { exit: Exit::Signal { signal: 9 }, ..exited(0) },
+        };
+        let mut draft = self.draft();
+        draft.records.lease = Lease::Held;
+        let previous = self.runs.get(&run_id).cloned();
+        let state = self.records.state.clone();
+        let is_current = state.current_run.as_ref().is_some_and(|run| run.run_id == run_id);
+        settle(&mut draft, run_id, seen, previous).expect("settled");
+        self.commit(draft);
+        assert!(self.runs.contains_key(&run_id), "a settled run has a record");
+        if !is_current {
+            assert_eq!(self.records.state.execution, state.execution);
+            assert_eq!(self.records.state.status, state.status);
+        }
+    }
+}
+
+fn check(before: &State, transaction: &Transaction) {
+    let after = &transaction.state;
+    assert_eq!((transaction.base_revision, after.revision), (before.revision, before.revision + 1));
+    assert!(agrees(after.execution.state, after.status), "{} {}", after.execution.state, after.status);
+
+    let numbers: Vec<u64> = transaction.events.iter().map(|event| event.seq).collect();
+    assert_eq!(numbers, (before.counters.events + 1..=after.counters.events).collect::<Vec<u64>>());
+
+    let mut state = before.execution.state;
+    for event in transaction.events.iter().filter(|event| event.kind == EventKind::StateTransition) {
+        let step = |field| word(&event.data, field).parse::<ExecutionState>().expect("a state");
+        assert_eq!(step("from"), state, "a gap in the history");
+        assert!(can(step("from"), step("to")), "no edge {} -> {}", step("from"), step("to"));
+        state = step("to");
+    }
+    assert_eq!(after.execution.state, state, "a state that the history does not tell");
+
+    let (from, to) = (before.status, after.status);
+    assert!(
+        from == to || to == Status::Stopped || STATUS_TABLE.contains(&(from, to)),
+        "no row leads from {from} to {to}"
+    );
+    if after.current_run.is_none() && to != Status::Stopped {
+        assert_ne!(to, Status::AwakeRunning, "nothing runs");
+    }
+    if to == Status::Stopped {
+        assert_eq!((&after.pending_wake_hint, after.sleeping_until), (&None, None));
+    }
+    let settled: Vec<MessageId> = transaction
+        .archived
+        .iter()
+        .filter_map(|archived| match archived {
+            Archived::Message(message) => Some(message.id),
+            Archived::Wait(_) | Archived::Brief(_) => None,
+        })
+        .collect();
+    let distinct: BTreeSet<MessageId> = settled.iter().copied().collect();
+    assert_eq!(distinct.len(), settled.len(), "a message ended twice in one transaction");
+}
+
+/// Whether a decision leaves it to somebody else, or to time, to go on.
+fn rests(kind: DecisionKind) -> bool {
+    match kind {
+        DecisionKind::Stop
+        | DecisionKind::Noop
+        | DecisionKind::WaitForResources
+        | DecisionKind::WaitForOperator
+        | DecisionKind::WaitForExternalChange
+        | DecisionKind::WaitForTimer
+        | DecisionKind::WaitForTask
+        | DecisionKind::StayIdle
+        | DecisionKind::Sleep => true,
+        DecisionKind::StartRecovery
+        | DecisionKind::StartModelTurn
+        | DecisionKind::ReduceMessageOnly
+        | DecisionKind::EmitSystemTick => false,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_sequence_is_made_of_valid_transactions_and_ends_at_rest(
+        acts in proptest::collection::vec(acts(), 1..60),
+    ) {
+        let mut world = World::new();
+        world.act(&Act::Start);
+        for act in &acts {
+            world.act(act);
+        }
+        // From here on nothing arrives and every turn ends well: no busy loop, no bill.
+        world.end_turn(End::Well);
+        world.act(&Act::FinishStop { killed: true });
+        world.act(&Act::Start);
+        let bound = 10 + 4 * (world.queue.len() + world.hints.len() + 1) * (world.records.works.len() + 1);
+        let mut last = None;
+        for _ in 0..bound {
+            // Every backoff and every deferral is over by now.
+            world.act(&Act::Pass(3_600_000));
+            let (decision, changed) = world.step();
+            world.end_turn(End::Well);
+            last = Some((decision, changed));
+            if !changed {
+                break;
+            }
+        }
+        let (decision, changed) = last.expect("a step");
+        prop_assert!(!changed, "still busy after {bound} steps: {decision:?}");
+        prop_assert!(rests(decision.kind()), "{decision:?}");
+        prop_assert!(world.queue.is_empty(), "left behind: {:?}", world.queue.keys());
+        prop_assert!(world.hints.is_empty(), "left behind: {:?}", world.hints.keys());
+    }
+
+    #[test]
+    fn a_stopped_agent_starts_nothing_whatever_arrives(
+        acts in proptest::collection::vec(acts(), 1..40),
+    ) {
+        let mut world = World::new();
+        world.act(&Act::Start);
+        let half = acts.len() / 2;
+        for act in &acts[..half] {
+            world.act(act);
+        }
+        world.act(&Act::Stop { requeue: false });
+        let turns = world.records.state.counters.turns;
+        let runs = u64::from(world.records.state.current_run.is_some());
+        for act in acts[half..].iter().filter(|act| !matches!(act, Act::Start)) {
+            world.act(act);
+            prop_assert_eq!(world.records.state.status, Status::Stopped);
+        }
+        prop_assert!(world.records.state.counters.turns <= turns + runs);
+        prop_assert_eq!(world.records.state.next_due_at, None);
+    }
+}
+
+#[test]
+fn every_message_ends_exactly_once_and_a_processed_one_never_runs_again() {
+    let mut world = World::new();
+    world.act(&Act::Start);
+    for kind in MessageKind::ALL {
+        for blank in [false, true] {
+            world.act(&Act::Arrive { kind: *kind, priority: Priority::Normal, blank, ttl: None });
+        }
+    }
+    for end in [End::Badly, End::Deferred, End::Well].iter().cycle().take(400) {
+        world.act(&Act::Step);
+        world.act(&Act::EndTurn(*end));
+        world.act(&Act::Pass(60_000));
+    }
+    let ended: Vec<MessageId> = world.archive.iter().map(|message| message.id).collect();
+    let expected: Vec<MessageId> = (101..=120).map(message_id).collect();
+    assert_eq!(ended, expected, "in the order of arrival, each once");
+    for message in &world.archive {
+        let status = message.settlement.as_ref().map(|settlement| settlement.status);
+        assert_eq!(status, Some(MessageStatus::Processed), "{:?}", message.kind);
+    }
+    assert!(world.queue.is_empty());
+}
+
+#[test]
+fn the_queue_is_served_by_priority_and_first_in_first_out_within_one() {
+    let mut world = World::new();
+    world.act(&Act::Start);
+    let priorities = [
+        Priority::Background,
+        Priority::Normal,
+        Priority::Next,
+        Priority::Normal,
+        Priority::Interject,
+        Priority::Background,
+        Priority::Next,
+    ];
+    for priority in priorities {
+        world.act(&Act::Arrive { kind: MessageKind::OperatorPrompt, priority, blank: false, ttl: None });
+    }
+    for _ in priorities {
+        world.act(&Act::Step);
+        world.act(&Act::EndTurn(End::Well));
+    }
+    let served: Vec<MessageId> = world.archive.iter().map(|message| message.id).collect();
+    assert_eq!(served, [105, 103, 107, 102, 104, 101, 106].map(message_id));
+}
+
+#[test]
+fn a_poisonous_message_is_parked_and_the_next_one_runs() {
+    let mut world = World::new();
+    world.act(&Act::Start);
+    for _ in 0..2 {
+        world.act(&Act::Arrive {
+            kind: MessageKind::OperatorPrompt,
+            priority: Priority::Normal,
+            blank: false,
+            ttl: None,
+        });
+    }
+    let mut turns = 0;
+    while world.archive.is_empty() {
+        world.act(&Act::Step);
+        turns += u32::from(world.live.is_some());
+        world.act(&Act::EndTurn(End::Badly));
+        world.act(&Act::Pass(60_000));
+    }
+    assert_eq!(turns, 5, "max_attempts");
+    let dead = world.archive[0].settlement.clone().expect("settled");
+    assert_eq!((world.archive[0].id, dead.dead_letter), (message_id(101), true));
+    // It recovers at once, and goes on with the other.
+    world.act(&Act::Step);
+    world.act(&Act::Step);
+    let run = world.records.state.current_run.clone().expect("a run");
+    assert_eq!((run.message_id, run.attempt), (message_id(102), 1));
+}
+
+#[test]
+fn a_retry_is_of_the_message_with_the_continuation_of_its_first_attempt() {
+    let mut world = World::new();
+    world.act(&Act::Start);
+    world.act(&Act::AddWait { kind: WaitKind::Operator, item: None });
+    world.act(&Act::Arrive {
+        kind: MessageKind::OperatorPrompt,
+        priority: Priority::Normal,
+        blank: false,
+        ttl: None,
+    });
+    world.act(&Act::Step);
+    let first = world.records.state.current_run.clone().expect("a run");
+    assert!(first.continuation.resolves.is_some() && world.records.waits.is_empty());
+    world.act(&Act::EndTurn(End::Badly));
+    world.act(&Act::Pass(1000));
+    world.act(&Act::Step);
+    world.act(&Act::Step);
+    let second = world.records.state.current_run.clone().expect("a run");
+    assert_eq!((second.message_id, second.attempt), (first.message_id, 2));
+    assert_eq!(second.continuation, first.continuation);
+    assert_ne!(second.run_id, first.run_id);
+}

@@ -1,0 +1,106 @@
+//! How a work item stands: every combination of what it says and what waits on it.
+
+use crate::model::wait::{Wait, WaitKind, WaitStatus};
+use crate::model::work::{PlanStatus, Readiness, SchedulingState, WorkItem, WorkState};
+use crate::rules::work::{readiness, scheduling_state, wait_kind, waits_on};
+
+use super::{subsets, wait, wait_id, wait_on, work, work_id};
+
+/// Contract, semantics §4, as rows: the first whose condition holds names the state.
+type Row = (&'static str, fn(&WorkItem, &[WaitKind]) -> bool);
+
+const TABLE: [Row; 8] = [
+    ("completed", |item, _| item.state == WorkState::Completed),
+    ("waiting_task", |_, kinds| kinds.contains(&WaitKind::Task)),
+    ("waiting_operator", |item, kinds| {
+        kinds.contains(&WaitKind::Operator) || item.plan_status == PlanStatus::NeedsInput
+    }),
+    ("waiting_timer", |_, kinds| kinds.contains(&WaitKind::Timer)),
+    ("waiting_external", |_, kinds| kinds.contains(&WaitKind::External)),
+    ("waiting_system", |_, kinds| kinds.contains(&WaitKind::System)),
+    ("blocked", |item, _| item.blocked_by.is_some()),
+    ("runnable", |_, _| true),
+];
+
+#[test]
+fn the_scheduling_state_is_the_first_row_that_holds_in_all_384_combinations() {
+    let mut seen = [0u32; TABLE.len()];
+    for state in WorkState::ALL {
+        for plan_status in PlanStatus::ALL {
+            for blocked_by in [None, Some("a decision".to_owned())] {
+                for kinds in subsets(WaitKind::ALL) {
+                    let item = WorkItem {
+                        state: *state,
+                        plan_status: *plan_status,
+                        blocked_by: blocked_by.clone(),
+                        ..work(1)
+                    };
+                    let waits: Vec<Wait> =
+                        kinds.iter().zip(1..).map(|(kind, number)| wait_on(number, *kind, 1)).collect();
+                    let row = TABLE.iter().position(|(_, holds)| holds(&item, &kinds)).expect("the last row");
+                    seen[row] += 1;
+                    let found = scheduling_state(&item, &waits);
+                    assert_eq!(
+                        found.name(),
+                        TABLE[row].0,
+                        "{state}, {plan_status}, blocked_by {blocked_by:?}, waits {kinds:?}"
+                    );
+                    let backwards: Vec<Wait> = waits.into_iter().rev().collect();
+                    assert_eq!(scheduling_state(&item, &backwards), found, "the order of waits is no fact");
+                }
+            }
+        }
+    }
+    assert_eq!(seen.iter().sum::<u32>(), 2 * 3 * 2 * 32);
+    assert!(seen.iter().all(|count| *count > 0), "a row that never held: {seen:?}");
+}
+
+#[test]
+fn waits_of_others_and_ended_waits_change_nothing() {
+    for kind in WaitKind::ALL {
+        let ended = WaitStatus::ALL
+            .iter()
+            .filter(|status| **status != WaitStatus::Active)
+            .map(|status| Wait { status: *status, ..wait_on(1, *kind, 1) });
+        for other in [wait(1, *kind), wait_on(1, *kind, 2)].into_iter().chain(ended) {
+            assert_eq!(
+                scheduling_state(&work(1), std::slice::from_ref(&other)),
+                SchedulingState::Runnable,
+                "{other:?}"
+            );
+            assert_eq!(waits_on(work_id(1), &[other]).count(), 0);
+        }
+    }
+}
+
+#[test]
+fn the_waits_on_an_item_are_its_active_ones_in_order() {
+    let ended = Wait { status: WaitStatus::Resolved, ..wait_on(3, WaitKind::Task, 1) };
+    let waits = [
+        wait_on(1, WaitKind::System, 1),
+        wait_on(2, WaitKind::Task, 2),
+        ended,
+        wait(4, WaitKind::Task),
+        wait_on(5, WaitKind::Task, 1),
+    ];
+    let found: Vec<_> = waits_on(work_id(1), &waits).map(|wait| wait.id).collect();
+    assert_eq!(found, [wait_id(1), wait_id(5)]);
+}
+
+#[test]
+fn readiness_and_the_kind_of_wait_follow_from_the_scheduling_state() {
+    let rows = [
+        (SchedulingState::Completed, Readiness::Completed, None),
+        (SchedulingState::WaitingTask, Readiness::Blocked, Some(WaitKind::Task)),
+        (SchedulingState::WaitingOperator, Readiness::WaitingForOperator, Some(WaitKind::Operator)),
+        (SchedulingState::WaitingTimer, Readiness::Blocked, Some(WaitKind::Timer)),
+        (SchedulingState::WaitingExternal, Readiness::Blocked, Some(WaitKind::External)),
+        (SchedulingState::WaitingSystem, Readiness::Blocked, Some(WaitKind::System)),
+        (SchedulingState::Blocked, Readiness::Blocked, None),
+        (SchedulingState::Runnable, Readiness::Runnable, None),
+    ];
+    assert_eq!(rows.map(|(state, ..)| state).as_slice(), SchedulingState::ALL);
+    for (state, reduced, kind) in rows {
+        assert_eq!((readiness(state), wait_kind(state)), (reduced, kind), "{state}");
+    }
+}
