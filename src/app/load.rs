@@ -74,9 +74,12 @@ fn inbox(
         let found = inbox::first(view, scan, count)?;
         for (key, path) in &found[looked_at.min(found.len())..] {
             let Some(message) = inbox::read(view, *key, path)? else { continue };
+            if Some(message.id) == claimed_id {
+                continue;
+            }
             match staleness(&message, first_of_its_key(view, &message, state, policy, now, purpose)?, now) {
-                Some(why) if Some(message.id) != claimed_id => inbox.stale.push((message, why)),
-                _ => {
+                Some(why) => inbox.stale.push((message, why)),
+                None => {
                     inbox.head = Some(message);
                     return Ok(inbox);
                 }

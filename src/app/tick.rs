@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::cli;
 use crate::error::{Error, Result, Status};
 use crate::model::continuation::Continuation;
-use crate::model::decision::{Decision, DecisionReport};
+use crate::model::decision::{Decision, DecisionReport, DuplicateTick};
 use crate::model::id::{AgentName, MessageId, RunId};
 use crate::model::message::{DeliverySurface, Message};
 use crate::model::records::{Lease, Records};
@@ -265,12 +265,17 @@ fn act(
             arrivals::emit_tick(&mut draft, &tick);
             commit(&locked, draft, decision_report)
         }
+        Decision::Duplicate(DuplicateTick::WakeHint) => {
+            decided(&mut draft, &decision_report);
+            arrivals::ignore_duplicate_hint(&mut draft);
+            commit(&locked, draft, decision_report)
+        }
         Decision::Stop
         | Decision::NotStarted
         | Decision::TurnInProgress { .. }
         | Decision::RecoveryBackoff { .. }
         | Decision::WaitForResources { .. }
-        | Decision::Duplicate(_)
+        | Decision::Duplicate(DuplicateTick::ContinueActive { .. } | DuplicateTick::QueuedAvailable { .. })
         | Decision::Rest(_)
         | Decision::StayIdle
         | Decision::Sleep => {

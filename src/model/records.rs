@@ -28,7 +28,7 @@ pub enum Staleness {
 pub struct Inbox {
     /// Messages before the head that are not taken up any more.
     pub stale: Vec<(Message, Staleness)>,
-    /// The first message in processing order, read whole.
+    /// The first message in processing order that is not claimed, read whole.
     pub head: Option<Message>,
     /// The message that the agent has claimed, wherever in the order it stands.
     pub claimed: Option<Message>,

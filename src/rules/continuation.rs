@@ -152,7 +152,8 @@ fn while_waiting(prior: &Closure, trigger: &Trigger<'_>, waits: &[Wait]) -> Verd
     {
         return Verdict::liveness(true);
     }
-    if trigger.kind == TriggerKind::OperatorInput || trigger.is_terminal_result() {
+    let other_result = trigger.is_terminal_result() && !waits_for(WaitingReason::AwaitingTaskResult);
+    if trigger.kind == TriggerKind::OperatorInput || other_result {
         return Verdict::reentry(ContinuationClass::ResumeOverride);
     }
     Verdict::liveness(false)

@@ -119,15 +119,8 @@ fn row_2_any_task_s_result_resumes_a_wait_that_names_none() {
 }
 
 #[test]
-fn row_2_does_not_hold_for_the_result_of_another_task() {
-    expect(
-        &waiting(AwaitingTaskResult),
-        &result(7, TaskStatus::Completed),
-        ResumeOverride,
-        true,
-        false,
-        None,
-    );
+fn row_10_the_result_of_another_task_while_one_is_awaited_is_only_taken_note_of() {
+    expect(&waiting(AwaitingTaskResult), &result(7, TaskStatus::Completed), LivenessOnly, false, false, None);
 }
 
 #[test]
@@ -420,7 +413,7 @@ const TABLE: [Row; 15] = [
     ),
     (
         "9",
-        |case| case.prior.outcome == Waiting && case.terminal(),
+        |case| case.prior.outcome == Waiting && case.terminal() && !case.waits_for(AwaitingTaskResult),
         ResumeOverride,
         true,
         false,

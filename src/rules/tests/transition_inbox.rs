@@ -199,7 +199,10 @@ fn a_held_run_fails_once_its_state_has_lasted_too_long_and_its_message_keeps_its
         let retry = state.retry.clone().expect("it is tried again");
         assert_eq!((retry.message_id, retry.attempt), (message_id(1), Some(1)));
         assert_eq!((retry.not_before, retry.reason.as_str()), (at(1000), reason));
-        assert!(transaction.puts.is_empty() && transaction.deletes.is_empty());
+        // The message itself is put back as it was, with what its first attempt found.
+        let [Put::Message(message)] = transaction.puts.as_slice() else { panic!("{:?}", transaction.puts) };
+        assert_eq!((message.id, message.attempt), (message_id(1), 1));
+        assert!(message.continuation.is_some() && transaction.deletes.is_empty());
     }
 }
 
@@ -521,7 +524,7 @@ fn what_was_processed_or_is_queued_is_not_requeued() {
 #[test]
 fn only_a_dead_letter_is_dropped_for_good() {
     let mut draft = with_dead(2);
-    drop_dead_letter(&mut draft, archived(MessageStatus::Aborted, true)).expect("dropped");
+    drop_dead_letter(&mut draft, archived(MessageStatus::Aborted, true), "noise").expect("dropped");
     let transaction = finish(draft);
     assert_eq!(transaction.state.counters.dead, 1);
     let line = archived_message(&transaction).settlement.clone().expect("settled");
@@ -537,7 +540,7 @@ fn only_a_dead_letter_is_dropped_for_good() {
     ];
     for (message, kind) in refused {
         let mut draft = with_dead(2);
-        assert_eq!(drop_dead_letter(&mut draft, message).expect_err("refused").kind, kind);
+        assert_eq!(drop_dead_letter(&mut draft, message, "noise").expect_err("refused").kind, kind);
         assert!(draft.is_empty());
     }
 }

@@ -80,7 +80,12 @@ fn end_overdue_state(draft: &mut Draft) -> Result<(), Refusal> {
     let Some(reason) = gone.or(overdue) else { return Ok(()) };
     draft.enter(ExecutionState::Failed, Some(held.message_id), reason)?;
     draft.records.state.held = None;
-    let attempt = draft.records.inbox.claimed.as_ref().map(|message| message.attempt);
+    let claimed = draft.records.inbox.claimed.clone();
+    let attempt = claimed.as_ref().map(|message| message.attempt);
+    if let Some(mut message) = claimed {
+        message.continuation = Some(held.continuation);
+        draft.put(Put::Message(Box::new(message)));
+    }
     let pause = delay(&draft.records.policy.recovery, 1, draft.stamp.chance);
     draft.records.state.retry = Some(Retry {
         message_id: held.message_id,
@@ -127,6 +132,13 @@ pub fn ignore_hints(draft: &mut Draft, why: &str) {
     }
     if let Some(hint) = pending {
         ignore_hint(draft, &hint, why);
+    }
+}
+
+/// Lets go of a pending hint that has become a tick before: it must not stand in the way of the next.
+pub fn ignore_duplicate_hint(draft: &mut Draft) {
+    if let Some(hint) = draft.records.state.pending_wake_hint.take() {
+        ignore_hint(draft, &hint, "duplicate");
     }
 }
 
@@ -186,7 +198,9 @@ pub fn reduce(draft: &mut Draft, message: Message, continuation: Option<Continua
     if matches!(draft.records.state.status, Status::Asleep | Status::AwaitingTask) {
         draft.set_status(Status::AwakeIdle);
     }
-    draft.records.state.last_continuation = continuation;
+    if continuation.is_some() {
+        draft.records.state.last_continuation = continuation;
+    }
     draft.records.state.counters.messages_reduced += 1;
     draft.records.state.counters.reduced_since_turn += 1;
     let settlement = Settlement {
@@ -292,14 +306,15 @@ pub fn requeue(draft: &mut Draft, archived: Message) -> Result<(), Refusal> {
 }
 
 /// Drops a dead letter for good.
-pub fn drop_dead_letter(draft: &mut Draft, archived: Message) -> Result<(), Refusal> {
+pub fn drop_dead_letter(draft: &mut Draft, archived: Message, reason: &str) -> Result<(), Refusal> {
     match archived.settlement.clone() {
         Some(settlement) if settlement.dead_letter => {
-            bury(draft, &archived, &settlement, MessageStatus::Dropped, "dropped by the operator");
+            bury(draft, &archived, &settlement, MessageStatus::Dropped, reason);
+            draft.records.state.counters.messages_dropped += 1;
             draft.event(
                 EventKind::MessageSettled,
                 None,
-                json!({ "message_id": archived.id, "kind": archived.kind, "status": MessageStatus::Dropped }),
+                json!({ "message_id": archived.id, "kind": archived.kind, "status": MessageStatus::Dropped, "reason": reason }),
             );
             Ok(())
         }

@@ -81,7 +81,9 @@ pub fn start(draft: &mut Draft) -> Result<(), Refusal> {
         }
     }
     control(draft, "start", previous, Status::AwakeIdle, None);
-    ignore_hints(draft, "stopped");
+    if previous == Status::Stopped {
+        ignore_hints(draft, "stopped");
+    }
     draft.set_status(Status::AwakeIdle);
     if draft.records.state.execution.state == ExecutionState::Initializing {
         draft.enter(ExecutionState::Runnable, None, "start")?;

@@ -76,7 +76,8 @@ pub fn claim(
         deferrals: held.as_ref().map_or(0, |held| held.deferrals),
         stopping: None,
     };
-    if held.is_none() && message.attempt == 1 {
+    // A message that was claimed before has been told of, and knows what it means.
+    if held.is_none() && message.attempt == 1 && message.continuation.is_none() {
         admitted(draft, &message);
     }
     if let Some(wait) = continuation.resolves {
@@ -213,9 +214,11 @@ pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Re
     let terminal = Terminal::Aborted;
     let now = draft.now();
     note_turn(draft, &run, terminal, reason.clone(), None, now);
-    if let Some(message) = claimed_message(draft, run.message_id) {
+    if let Some(mut message) = claimed_message(draft, run.message_id) {
         if requeue {
             draft.event(EventKind::MessageRequeued, Some(run.run_id), json!({ "message_id": message.id }));
+            message.continuation = Some(run.continuation.clone());
+            draft.put(Put::Message(Box::new(message)));
         } else {
             let status = MessageStatus::Aborted;
             let settlement = Settlement {
@@ -242,13 +245,20 @@ pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Re
     }
     draft.records.state.current_run = None;
     draft.records.state.retry = None;
+    let closure = derive(&closure_facts(&draft.records));
+    draft.records.state.last_closure = Some(closure.clone());
     let mut record = match end {
         Some(end) => run_record(draft, &run, terminal, end),
         None => unseen_run(draft, &run, terminal, now),
     };
+    // What it used counts, whether or not it came to its end.
+    record.usage = end.and_then(|end| end.outcome.as_ref().ok()).and_then(|outcome| outcome.usage.clone());
+    count_usage(draft, record.usage.as_ref());
     record.reason = reason.clone();
+    record.closure = Some(closure.clone());
+    settled_event(draft, &record);
     draft.put(Put::Run(Box::new(record)));
-    Ok(Settled { terminal, reason, closure: None })
+    Ok(Settled { terminal, reason, closure: Some(closure) })
 }
 
 /// How a turn ended, and why if not well.
