@@ -20,6 +20,8 @@ names! {
         MessageRequeued = "message_requeued",
         TaskTransition = "task_transition",
         WaitTransition = "wait_transition",
+        WorkTransition = "work_transition",
+        TimerTransition = "timer_transition",
         WakeHintCoalesced = "wake_hint_coalesced",
         WakeHintIgnored = "wake_hint_ignored",
         TriggerIgnored = "trigger_ignored",

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::id::{AgentName, TimerId};
-use super::message::Body;
+use super::message::{Body, Message};
 use super::record::{Extra, Record};
 use super::time::{Span, Time};
 
@@ -26,6 +26,15 @@ names! {
     }
 }
 
+names! {
+    "timer status" TimerStatus {
+        Active = "active",
+        /// It has fired for the last time.
+        Done = "done",
+        Cancelled = "cancelled",
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Timer {
@@ -37,7 +46,20 @@ pub struct Timer {
     pub next_at: Time,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<Body>,
+    /// A message that was put off: it is admitted as it is when the timer fires.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<Box<Message>>,
+    /// How often it has fired, and how many fires nobody was there for.
+    #[serde(default)]
+    pub fired: u64,
+    #[serde(default)]
+    pub missed: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_fired_at: Option<Time>,
+    pub status: TimerStatus,
     pub created_at: Time,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Time>,
     #[serde(flatten)]
     pub extra: Extra,
 }

@@ -2,11 +2,11 @@
 
 use super::dedupe::DedupeEntry;
 use super::event::Event;
-use super::id::WaitId;
-use super::id::{AgentName, MessageId};
+use super::id::{AgentName, MessageId, TimerId, WaitId, WorkId};
 use super::message::{InboxKey, Message};
 use super::run::{Brief, Run};
 use super::state::State;
+use super::timer::Timer;
 use super::wait::Wait;
 use super::work::WorkItem;
 
@@ -15,6 +15,10 @@ use super::work::WorkItem;
 pub enum Put {
     Message(Box<Message>),
     Work(Box<WorkItem>),
+    /// The prose plan of a work item.
+    Plan(WorkId, String),
+    Wait(Box<Wait>),
+    Timer(Box<Timer>),
     Run(Box<Run>),
     Dedupe(Box<DedupeEntry>),
 }
@@ -25,6 +29,9 @@ pub enum Delete {
     Message(InboxKey),
     Hint(MessageId),
     Wait(WaitId),
+    /// A work item with its plan.
+    Work(WorkId),
+    Timer(TimerId),
 }
 
 /// A terminal record to append to the archive.
@@ -32,6 +39,8 @@ pub enum Delete {
 pub enum Archived {
     Message(Box<Message>),
     Wait(Box<Wait>),
+    Work(Box<WorkItem>),
+    Timer(Box<Timer>),
     Brief(Box<Brief>),
 }
 

@@ -64,6 +64,12 @@ pub struct Wait {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_fallback: Option<String>,
     pub status: WaitStatus,
+    /// When the agent was woken because `wake_at` had come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub woken_at: Option<Time>,
+    /// When the agent was last told to go and look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rechecked_at: Option<Time>,
     pub created_at: Time,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Time>,

@@ -86,6 +86,9 @@ pub struct WorkItem {
     pub ticked: Option<Ticked>,
     pub created_at: Time,
     pub updated_at: Time,
+    /// In the archive: the prose plan, which until then is a file of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<String>,
     #[serde(flatten)]
     pub extra: Extra,
 }

@@ -14,7 +14,8 @@ pub fn next_due(records: &Records) -> Option<Time> {
         return None;
     }
     let waits = records.waits.iter().filter(|wait| wait.is_active());
-    let rechecks = records.works.iter().filter(|item| item.recheck_consumed_at.is_none());
+    let rechecks =
+        records.works.iter().filter(|item| item.blocked_by.is_some() && item.recheck_consumed_at.is_none());
     let failed = state.execution.state == ExecutionState::Failed;
     let recovery = state.retry.as_ref().filter(|_| failed).map(|retry| retry.not_before);
     let held = state.held.as_ref().and_then(|held| held.not_before);
@@ -22,7 +23,7 @@ pub fn next_due(records: &Records) -> Option<Time> {
     let over = timeout(&state.execution, &records.policy.timeouts)
         .map(|(limit, _)| limit.after(Span::from_millis(1)));
     waits
-        .flat_map(|wait| [wait.wake_at, wait.recheck_at, wait.expires_at])
+        .flat_map(|wait| [wait.wake_at.filter(|_| wait.woken_at.is_none()), wait.recheck_at, wait.expires_at])
         .chain(rechecks.map(|item| item.recheck_at))
         .chain(records.timers.iter().map(|timer| Some(timer.next_at)))
         .chain([recovery, held, over, state.sleeping_until])

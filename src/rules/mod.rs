@@ -10,6 +10,7 @@ pub mod execution;
 pub mod posture;
 pub mod projection;
 pub mod retry;
+pub mod schedule;
 pub mod transition;
 pub mod work;
 

@@ -336,7 +336,7 @@ impl Locked<'_> {
         writes.push(write(layout::STATE.to_owned(), encode(state)));
         let mut deletes = Vec::with_capacity(transaction.deletes.len());
         for delete in &transaction.deletes {
-            deletes.push(self.delete(*delete)?);
+            deletes.extend(self.delete(*delete)?);
         }
         let mut lines: Vec<(String, Vec<u8>)> = Vec::new();
         let mut add = |path: String, line: Vec<u8>| match lines.iter_mut().find(|(other, _)| *other == path) {
@@ -371,16 +371,23 @@ impl Locked<'_> {
                 write(place, encode(message.as_ref()))
             }
             Put::Work(item) => write(layout::work(item.id), encode(item.as_ref())),
+            Put::Plan(id, text) => write(layout::plan(*id), text.clone().into_bytes()),
+            Put::Wait(wait) => write(layout::wait(wait.id), encode(wait.as_ref())),
+            Put::Timer(timer) => write(layout::timer(timer.id), encode(timer.as_ref())),
             Put::Run(run) => write(layout::run(run.id), encode(run.as_ref())),
             Put::Dedupe(entry) => write(dedupe::path(&entry.key, entry.admitted_at), encode(entry.as_ref())),
         })
     }
 
-    fn delete(&self, delete: Delete) -> Result<String> {
+    fn delete(&self, delete: Delete) -> Result<Vec<String>> {
         Ok(match delete {
-            Delete::Message(key) => inbox::find(&self.view(), key)?.unwrap_or_else(|| layout::message(key)),
-            Delete::Hint(id) => layout::hint(id),
-            Delete::Wait(id) => layout::wait(id),
+            Delete::Message(key) => {
+                vec![inbox::find(&self.view(), key)?.unwrap_or_else(|| layout::message(key))]
+            }
+            Delete::Hint(id) => vec![layout::hint(id)],
+            Delete::Wait(id) => vec![layout::wait(id)],
+            Delete::Work(id) => vec![layout::work(id), layout::plan(id)],
+            Delete::Timer(id) => vec![layout::timer(id)],
         })
     }
 
@@ -428,6 +435,13 @@ fn archive_line(archived: &Archived) -> (String, Vec<u8>) {
         Archived::Wait(wait) => (
             layout::archive(wait.ended_at.unwrap_or(wait.created_at), Wait::KIND),
             encode_line(wait.as_ref()),
+        ),
+        Archived::Work(item) => {
+            (layout::archive(item.updated_at, WorkItem::KIND), encode_line(item.as_ref()))
+        }
+        Archived::Timer(timer) => (
+            layout::archive(timer.ended_at.unwrap_or(timer.created_at), Timer::KIND),
+            encode_line(timer.as_ref()),
         ),
         Archived::Brief(brief) => (layout::archive(brief.at, Brief::KIND), encode_line(brief.as_ref())),
     }

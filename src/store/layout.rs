@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::model::id::{AgentName, MessageId, RunId, WaitId, WorkId};
+use crate::model::id::{AgentName, MessageId, RunId, TimerId, WaitId, WorkId};
 use crate::model::message::InboxKey;
 use crate::model::time::Time;
 
@@ -87,6 +87,14 @@ pub fn work(id: WorkId) -> String {
 
 pub fn wait(id: WaitId) -> String {
     format!("{WAITS}/{id}.json")
+}
+
+pub fn plan(id: WorkId) -> String {
+    format!("{WORK}/{id}.plan.md")
+}
+
+pub fn timer(id: TimerId) -> String {
+    format!("{TIMERS}/{id}.json")
 }
 
 pub fn run(id: RunId) -> String {

@@ -25,6 +25,8 @@ use crate::rules::execution::{is_over, timeout};
 use crate::rules::retry::delay;
 
 use super::draft::Draft;
+use super::timer::take_in_due;
+use super::wait::end_if_due;
 
 /// Whether a message is past taking up. `first` is the message that its `dedupe_key` stands for.
 pub fn staleness(message: &Message, first: Option<MessageId>, now: Time) -> Option<Staleness> {
@@ -64,6 +66,7 @@ pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
         drop_message(draft, keyless, reason);
     }
     end_overdue_state(draft)?;
+    take_in_due(draft);
     coalesce_hints(draft);
     Ok(())
 }
@@ -195,6 +198,7 @@ pub fn reduce(draft: &mut Draft, message: Message, continuation: Option<Continua
         });
         draft.event(EventKind::TriggerIgnored, None, data);
     }
+    end_if_due(draft, &message);
     if matches!(draft.records.state.status, Status::Asleep | Status::AwaitingTask) {
         draft.set_status(Status::AwakeIdle);
     }

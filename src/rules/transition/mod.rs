@@ -7,4 +7,7 @@ pub mod inbox;
 pub mod lifecycle;
 pub mod recovery;
 pub mod rest;
+pub mod timer;
 pub mod turn;
+pub mod wait;
+pub mod work;

@@ -7,7 +7,7 @@ use crate::model::closure::{Closure, ClosureOutcome, WaitingReason};
 use crate::model::continuation::Continuation;
 use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
-use crate::model::id::{MessageId, RunId, WaitId};
+use crate::model::id::{MessageId, RunId};
 use crate::model::message::{Failure, Message, MessageStatus, Settlement};
 use crate::model::policy::OnExhausted;
 use crate::model::record::Extra;
@@ -16,7 +16,7 @@ use crate::model::refusal::Refusal;
 use crate::model::run::{Brief, Exit, Run, Terminal, Usage};
 use crate::model::state::{CurrentRun, Held, LastTurn, Retry};
 use crate::model::time::{Span, Time};
-use crate::model::transaction::{Archived, Delete, Put};
+use crate::model::transaction::{Archived, Put};
 use crate::model::turn::{Claimant, TurnEnd};
 use crate::model::wait::{Wait, WaitStatus};
 
@@ -27,6 +27,7 @@ use crate::rules::retry::delay;
 use super::draft::Draft;
 use super::inbox::admitted;
 use super::lifecycle::stop;
+use super::wait::{end_if_due, end_wait};
 
 /// How long beyond its timeout a run on another host counts as live; a day if it has no timeout.
 const LEASE_MARGIN: Span = Span::from_secs(60);
@@ -83,6 +84,7 @@ pub fn claim(
     if let Some(wait) = continuation.resolves {
         end_wait(draft, wait, WaitStatus::Resolved, &message.id.to_string());
     }
+    end_if_due(draft, &message);
     draft.records.state.current_run = Some(run.clone());
     draft.records.state.last_continuation = Some(continuation);
     to_running(draft, message.id)?;
@@ -111,21 +113,6 @@ fn to_running(draft: &mut Draft, message_id: MessageId) -> Result<(), Refusal> {
         | ExecutionState::Recovering => {}
     }
     draft.enter(ExecutionState::Running, task, "turn command starts")
-}
-
-/// Ends a wait, if it is still active.
-pub fn end_wait(draft: &mut Draft, id: WaitId, status: WaitStatus, cause: &str) {
-    let Some(at) = draft.records.waits.iter().position(|wait| wait.id == id && wait.is_active()) else {
-        return;
-    };
-    let mut wait = draft.records.waits.remove(at);
-    wait.status = status;
-    wait.ended_at = Some(draft.now());
-    let data =
-        json!({ "wait_id": id, "kind": wait.kind, "from": WaitStatus::Active, "to": status, "cause": cause });
-    draft.event(EventKind::WaitTransition, None, data);
-    draft.delete(Delete::Wait(id));
-    draft.archive(Archived::Wait(Box::new(wait)));
 }
 
 /// Settles a run whose command has ended.

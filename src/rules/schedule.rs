@@ -1,0 +1,68 @@
+//! When a timer fires: from its schedule, and never from when a fire was noticed.
+
+use chrono_tz::Tz;
+use croner::Cron;
+use croner::parser::{CronParser, Seconds};
+
+use crate::model::refusal::Refusal;
+use crate::model::time::{Span, Time};
+use crate::model::timer::Schedule;
+
+/// The most fires that are caught up one by one.
+pub const CATCH_UP_MAX: u64 = 100;
+
+/// The shortest time between two fires of one timer.
+const SHORTEST: Span = Span::from_secs(1);
+
+/// Refuses a schedule that can't fire.
+pub fn check(schedule: &Schedule, now: Time) -> Result<Time, Refusal> {
+    match schedule {
+        Schedule::At { at } => Ok(*at),
+        Schedule::Every { every, .. } if *every < SHORTEST => Err(Refusal::new(
+            "schedule_too_short",
+            format!("every {every} is too often: the shortest is {SHORTEST}"),
+        )),
+        Schedule::Every { .. } => next_after(schedule, now)
+            .ok_or_else(|| Refusal::new("schedule_never", "this schedule never fires")),
+        Schedule::Cron { expression, time_zone } => {
+            zone(time_zone)?;
+            cron(expression)?;
+            next_after(schedule, now).ok_or_else(|| {
+                Refusal::new("schedule_never", format!("`{expression}` names no moment that is to come"))
+            })
+        }
+    }
+}
+
+fn cron(expression: &str) -> Result<Cron, Refusal> {
+    CronParser::builder().seconds(Seconds::Optional).build().parse(expression).map_err(|error| {
+        Refusal::new("invalid_cron", format!("`{expression}` is not a cron expression: {error}"))
+            .hint("five fields: minute hour day month weekday, for example `0 9 * * mon-fri`")
+    })
+}
+
+fn zone(name: &str) -> Result<Tz, Refusal> {
+    name.parse().map_err(|_| {
+        Refusal::new("unknown_time_zone", format!("`{name}` is not a time zone"))
+            .hint("write it like Europe/Berlin or UTC")
+    })
+}
+
+/// The first fire after a moment; `None` if there is none any more. A schedule that was checked
+/// when it was made can't be wrong here.
+pub fn next_after(schedule: &Schedule, after: Time) -> Option<Time> {
+    match schedule {
+        Schedule::At { at } => (*at > after).then_some(*at),
+        Schedule::Every { every, from } => {
+            let period = i64::try_from(every.as_millis()).ok().filter(|period| *period > 0)?;
+            let gone = after.as_millis() - from.as_millis();
+            let periods = if gone < 0 { 1 } else { gone / period + 1 };
+            Some(Time::from_millis(from.as_millis().saturating_add(periods.saturating_mul(period))))
+        }
+        Schedule::Cron { expression, time_zone } => {
+            let after = after.utc().with_timezone(&zone(time_zone).ok()?);
+            let next = cron(expression).ok()?.find_next_occurrence(&after, false).ok()?;
+            Some(Time::from_millis(next.timestamp_millis()))
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! Timers, and everything else that comes due by itself: made, cancelled, fired (contract, semantics §4, §5, §11).
+
+use serde_json::json;
+
+use crate::model::continuation::TriggerKind;
+use crate::model::event::EventKind;
+use crate::model::id::{MessageId, TimerId};
+use crate::model::message::{
+    AdmissionContext, Body, DeliverySurface, Message, MessageKind, MessageStatus, Origin, OriginKind,
+    Priority,
+};
+use crate::model::record::Extra;
+use crate::model::refusal::Refusal;
+use crate::model::time::Time;
+use crate::model::timer::{CatchUp, Schedule, Timer, TimerStatus};
+use crate::model::transaction::{Archived, Delete, Put};
+use crate::model::wait::{Wait, WaitKind, WaitStatus};
+use crate::model::work::WorkItem;
+
+use crate::rules::admission::authority;
+use crate::rules::schedule::{CATCH_UP_MAX, check, next_after};
+
+use super::draft::Draft;
+use super::wait::end_wait;
+
+/// What a new timer is to be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewTimer {
+    pub schedule: Schedule,
+    pub catch_up: CatchUp,
+    pub body: Option<Body>,
+    /// A message that is put off until the timer fires.
+    pub message: Option<Message>,
+}
+
+pub fn add(draft: &mut Draft, new: NewTimer) -> Result<Timer, Refusal> {
+    let next_at = check(&new.schedule, draft.now())?;
+    let timer = Timer {
+        id: TimerId(draft.stamp.mint()),
+        agent: draft.records.state.agent.clone(),
+        schedule: new.schedule,
+        catch_up: new.catch_up,
+        next_at,
+        body: new.body,
+        message: new.message.map(Box::new),
+        fired: 0,
+        missed: 0,
+        last_fired_at: None,
+        status: TimerStatus::Active,
+        created_at: draft.now(),
+        ended_at: None,
+        extra: Extra::new(),
+    };
+    draft.records.timers.push(timer.clone());
+    draft.put(Put::Timer(Box::new(timer.clone())));
+    note(draft, &timer, "add");
+    Ok(timer)
+}
+
+pub fn cancel(draft: &mut Draft, id: TimerId) -> Result<Timer, Refusal> {
+    let Some(at) = draft.records.timers.iter().position(|timer| timer.id == id) else {
+        return Err(Refusal::new("not_active", format!("{id} is not an active timer")));
+    };
+    let timer = draft.records.timers.remove(at);
+    Ok(end(draft, timer, TimerStatus::Cancelled))
+}
+
+fn end(draft: &mut Draft, mut timer: Timer, status: TimerStatus) -> Timer {
+    timer.status = status;
+    timer.ended_at = Some(draft.now());
+    draft.delete(Delete::Timer(timer.id));
+    note(draft, &timer, status.name());
+    draft.archive(Archived::Timer(Box::new(timer.clone())));
+    timer
+}
+
+fn note(draft: &mut Draft, timer: &Timer, action: &str) {
+    let data = json!({
+        "timer_id": timer.id,
+        "action": action,
+        "next_at": (timer.status == TimerStatus::Active).then_some(timer.next_at),
+        "fired": timer.fired,
+        "missed": timer.missed,
+    });
+    draft.event(EventKind::TimerTransition, None, data);
+}
+
+/// Lets everything happen whose time has come: timers, the deadlines of waits, rechecks of blocked work.
+pub fn take_in_due(draft: &mut Draft) {
+    let now = draft.now();
+    for timer in std::mem::take(&mut draft.records.timers) {
+        if timer.next_at > now {
+            draft.records.timers.push(timer);
+        } else {
+            fire(draft, timer);
+        }
+    }
+    let waits: Vec<Wait> = draft.records.waits.iter().filter(|wait| wait.is_active()).cloned().collect();
+    for wait in waits {
+        meet_deadlines(draft, wait);
+    }
+    remind_of_blocked(draft);
+}
+
+/// The moments at which a timer should have fired up to now, at most [`CATCH_UP_MAX`] of them and
+/// how many there were.
+fn due_fires(timer: &Timer, now: Time) -> (Vec<Time>, u64) {
+    let mut fires = vec![timer.next_at];
+    let mut count = 1;
+    let mut last = timer.next_at;
+    // Counting goes on past the bound only for as long as a calendar can reasonably be asked.
+    const COUNTED_MAX: u64 = 100_000;
+    while let Some(next) = next_after(&timer.schedule, last).filter(|next| *next <= now) {
+        count += 1;
+        last = next;
+        if fires.len() < CATCH_UP_MAX as usize {
+            fires.push(next);
+        }
+        if count == COUNTED_MAX {
+            break;
+        }
+    }
+    (fires, count)
+}
+
+fn fire(draft: &mut Draft, mut timer: Timer) {
+    let now = draft.now();
+    let (fires, count) = due_fires(&timer, now);
+    // On time means: the next fire after this one has not come yet.
+    let late = count > 1;
+    let to_fire: Vec<Time> = match timer.catch_up {
+        CatchUp::All => fires,
+        CatchUp::Once => fires.last().copied().into_iter().collect(),
+        CatchUp::Skip if late => Vec::new(),
+        CatchUp::Skip => fires,
+    };
+    let missed = count - to_fire.len() as u64;
+    timer.missed += missed;
+    for at in &to_fire {
+        timer.fired += 1;
+        timer.last_fired_at = Some(*at);
+        let message = fire_message(draft, &timer, *at, missed);
+        admit(draft, message);
+    }
+    match next_after(&timer.schedule, now) {
+        Some(next) => {
+            timer.next_at = next;
+            note(draft, &timer, "fire");
+            draft.put(Put::Timer(Box::new(timer.clone())));
+            draft.records.timers.push(timer);
+        }
+        None => {
+            end(draft, timer, TimerStatus::Done);
+        }
+    }
+}
+
+fn fire_message(draft: &mut Draft, timer: &Timer, at: Time, missed: u64) -> Message {
+    if let Some(message) = &timer.message {
+        return message.as_ref().clone();
+    }
+    let body = timer.body.clone().unwrap_or(Body::Text { text: String::new() });
+    let mut message = own_message(draft, MessageKind::TimerTick, Priority::Normal, body);
+    message.source_refs = vec![format!("{}@{at}", timer.id)];
+    if missed > 0 {
+        message.source_refs.push(format!("missed={missed}"));
+    }
+    message
+}
+
+/// A message of the runtime's own.
+fn own_message(draft: &mut Draft, kind: MessageKind, priority: Priority, body: Body) -> Message {
+    let (origin, trigger_kind, surface) = match kind {
+        MessageKind::TimerTick => {
+            (OriginKind::Timer, TriggerKind::TimerFire, DeliverySurface::TimerScheduler)
+        }
+        _ => (OriginKind::System, TriggerKind::SystemTick, DeliverySurface::RuntimeSystem),
+    };
+    Message {
+        id: MessageId(draft.stamp.mint()),
+        agent: draft.records.state.agent.clone(),
+        kind,
+        priority,
+        origin: Origin { kind: origin, id: None },
+        authority_class: authority(origin),
+        delivery_surface: surface,
+        admission_context: AdmissionContext::RuntimeOwned,
+        trigger_kind: Some(trigger_kind),
+        body,
+        work_item_id: None,
+        task_id: None,
+        task_status: None,
+        wait_id: None,
+        trigger_id: None,
+        resource: None,
+        correlation_id: None,
+        causation_id: None,
+        source_refs: Vec::new(),
+        dedupe_key: None,
+        idempotency_key: None,
+        expires_at: None,
+        hops: 0,
+        attempt: 1,
+        created_at: draft.now(),
+        continuation: None,
+        failures: Vec::new(),
+        settlement: None,
+        extra: Extra::new(),
+    }
+}
+
+/// Puts a message into the inbox, where this very step may take it.
+fn admit(draft: &mut Draft, message: Message) {
+    draft.note_dedupe(&message, MessageStatus::Queued);
+    let head = &mut draft.records.inbox.head;
+    if head.as_ref().is_none_or(|head| message.key() < head.key()) {
+        *head = Some(message.clone());
+    }
+    draft.put(Put::Message(Box::new(message)));
+}
+
+/// The end of a timer wait, the expiry of any, and the time to go and look.
+fn meet_deadlines(draft: &mut Draft, mut wait: Wait) {
+    let now = draft.now();
+    let is_due = |at: Option<Time>| at.is_some_and(|at| at <= now);
+    if is_due(wait.expires_at) {
+        let message = wait_message(draft, &wait, MessageKind::SystemTick, "expired");
+        end_wait(draft, wait.id, WaitStatus::Expired, "expires_at");
+        admit(draft, message);
+        return;
+    }
+    let mut changed = false;
+    if wait.kind == WaitKind::Timer && is_due(wait.wake_at) && wait.woken_at.is_none() {
+        let message = wait_message(draft, &wait, MessageKind::TimerTick, "over");
+        admit(draft, message);
+        wait.woken_at = Some(now);
+        changed = true;
+    }
+    if is_due(wait.recheck_at) {
+        let message = wait_message(draft, &wait, MessageKind::SystemTick, "recheck");
+        admit(draft, message);
+        wait.recheck_at = None;
+        wait.rechecked_at = Some(now);
+        changed = true;
+    }
+    if changed {
+        replace_wait(draft, wait);
+    }
+}
+
+fn replace_wait(draft: &mut Draft, wait: Wait) {
+    if let Some(place) = draft.records.waits.iter_mut().find(|other| other.id == wait.id) {
+        *place = wait.clone();
+    }
+    draft.put(Put::Wait(Box::new(wait)));
+}
+
+fn wait_message(draft: &mut Draft, wait: &Wait, kind: MessageKind, what: &str) -> Message {
+    let text = match what {
+        "over" => wait.reason.clone(),
+        what => format!("{what}: {}", wait.reason),
+    };
+    let mut message = own_message(draft, kind, Priority::Normal, Body::Text { text });
+    message.wait_id = Some(wait.id);
+    message.work_item_id = wait.work_item_id;
+    message.resource = wait.resource.clone();
+    // A look that the scheduler itself asks for re-enters whatever the agent waits for; the end of
+    // a timer wait is a trigger like any other.
+    message.idempotency_key =
+        (kind == MessageKind::SystemTick).then(|| format!("wait:{what}:{}:{}", wait.id, draft.now()));
+    message
+}
+
+/// One reminder for all blocked items whose recheck is due. It makes nothing runnable and clears nothing.
+fn remind_of_blocked(draft: &mut Draft) {
+    let now = draft.now();
+    let is_due = |item: &WorkItem| {
+        item.blocked_by.is_some()
+            && item.recheck_consumed_at.is_none()
+            && item.recheck_at.is_some_and(|at| at <= now)
+    };
+    let mut lines = Vec::new();
+    for at in 0..draft.records.works.len() {
+        if !is_due(&draft.records.works[at]) {
+            continue;
+        }
+        let item = &mut draft.records.works[at];
+        item.recheck_consumed_at = Some(now);
+        let blocker = item.blocked_by.as_deref().unwrap_or_default();
+        lines.push(format!("{}: {}: blocked by {blocker}", item.id, item.objective));
+        let item = Box::new(item.clone());
+        draft.put(Put::Work(item));
+    }
+    if lines.is_empty() {
+        return;
+    }
+    let body = Body::Text { text: format!("recheck of blocked work:\n{}", lines.join("\n")) };
+    let mut message = own_message(draft, MessageKind::SystemTick, Priority::Background, body);
+    message.idempotency_key = Some(format!("work_queue:recheck:{now}"));
+    admit(draft, message);
+}

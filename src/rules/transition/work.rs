@@ -1,0 +1,214 @@
+//! Work items: added, changed, picked, blocked, completed (contract, semantics §4).
+
+use serde_json::{Value, json};
+
+use crate::model::event::EventKind;
+use crate::model::id::WorkId;
+use crate::model::record::Extra;
+use crate::model::refusal::Refusal;
+use crate::model::time::Time;
+use crate::model::transaction::{Archived, Delete, Put};
+use crate::model::wait::WaitStatus;
+use crate::model::work::{PlanStatus, Todo, WorkItem, WorkState};
+
+use crate::rules::work::waits_on;
+
+use super::draft::Draft;
+use super::wait::end_wait;
+
+/// What a new item is to be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewWork {
+    pub objective: String,
+    pub plan_status: PlanStatus,
+    pub todo: Vec<Todo>,
+    pub plan: Option<String>,
+    pub blocked_by: Option<String>,
+    pub recheck_at: Option<Time>,
+    /// Whether it becomes the current one.
+    pub pick: bool,
+}
+
+/// What changes about an item; what is `None` stays.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct WorkChange {
+    pub objective: Option<String>,
+    pub plan_status: Option<PlanStatus>,
+    pub todo: Option<Vec<Todo>>,
+    pub plan: Option<String>,
+}
+
+pub fn add(draft: &mut Draft, new: NewWork) -> Result<WorkItem, Refusal> {
+    check_objective(&new.objective)?;
+    let now = draft.now();
+    let item = WorkItem {
+        id: WorkId(draft.stamp.mint()),
+        agent: draft.records.state.agent.clone(),
+        objective: new.objective,
+        state: WorkState::Open,
+        plan_status: new.plan_status,
+        todo: new.todo,
+        blocked_by: new.blocked_by,
+        recheck_at: new.recheck_at,
+        recheck_consumed_at: None,
+        result: None,
+        revision: 1,
+        ticked: None,
+        created_at: now,
+        updated_at: now,
+        plan: None,
+        extra: Extra::new(),
+    };
+    if let Some(plan) = new.plan {
+        draft.put(Put::Plan(item.id, plan));
+    }
+    if new.pick {
+        draft.records.state.focus = Some(item.id);
+    }
+    draft.records.works.push(item.clone());
+    draft.put(Put::Work(Box::new(item.clone())));
+    note(draft, &item, "add", json!({ "picked": new.pick }));
+    Ok(item)
+}
+
+fn check_objective(objective: &str) -> Result<(), Refusal> {
+    if objective.trim().is_empty() {
+        return Err(
+            Refusal::new("empty_objective", "a work item needs an objective").hint("say what is to be done")
+        );
+    }
+    Ok(())
+}
+
+pub fn update(draft: &mut Draft, id: WorkId, change: WorkChange) -> Result<WorkItem, Refusal> {
+    if let Some(objective) = &change.objective {
+        check_objective(objective)?;
+    }
+    if let Some(plan) = change.plan {
+        draft.put(Put::Plan(id, plan));
+    }
+    revise(draft, id, "update", |item| {
+        item.objective = change.objective.unwrap_or_else(|| item.objective.clone());
+        item.plan_status = change.plan_status.unwrap_or(item.plan_status);
+        item.todo = change.todo.unwrap_or_else(|| std::mem::take(&mut item.todo));
+    })
+}
+
+/// Makes an item the current one. With a reason to, its blocker, its recheck and its waits are cleared.
+pub fn pick(draft: &mut Draft, id: WorkId, clear_blocker: Option<String>) -> Result<WorkItem, Refusal> {
+    find(draft, id)?;
+    if let Some(reason) = &clear_blocker {
+        cancel_waits(draft, id, reason);
+    }
+    draft.records.state.focus = Some(id);
+    revise(draft, id, "pick", |item| {
+        if clear_blocker.is_some() {
+            item.blocked_by = None;
+            item.recheck_at = None;
+            item.recheck_consumed_at = None;
+        }
+    })
+}
+
+pub fn block(
+    draft: &mut Draft,
+    id: WorkId,
+    reason: String,
+    recheck_at: Option<Time>,
+) -> Result<WorkItem, Refusal> {
+    if reason.trim().is_empty() {
+        return Err(Refusal::new("empty_reason", "a blocker needs a reason"));
+    }
+    revise(draft, id, "block", |item| {
+        item.blocked_by = Some(reason);
+        item.recheck_at = recheck_at;
+        item.recheck_consumed_at = None;
+    })
+}
+
+pub fn unblock(draft: &mut Draft, id: WorkId, reason: &str) -> Result<WorkItem, Refusal> {
+    if find(draft, id)?.blocked_by.is_none() {
+        return Err(Refusal::new("not_blocked", format!("{id} is not blocked")));
+    }
+    let item = revise(draft, id, "unblock", |item| {
+        item.blocked_by = None;
+        item.recheck_at = None;
+        item.recheck_consumed_at = None;
+    })?;
+    let data = json!({ "work_item_id": id, "action": "unblock", "reason": reason });
+    draft.event(EventKind::WorkTransition, None, data);
+    Ok(item)
+}
+
+/// Closes an item in one transaction: state, result, focus, waits on it, blocker. `plan` is its
+/// prose plan, which goes into the archive with it.
+pub fn complete(
+    draft: &mut Draft,
+    id: WorkId,
+    result: Option<String>,
+    plan: Option<String>,
+) -> Result<WorkItem, Refusal> {
+    find(draft, id)?;
+    cancel_waits(draft, id, "the work item is completed");
+    if draft.records.state.focus == Some(id) {
+        draft.records.state.focus = None;
+    }
+    let now = draft.now();
+    let at = position(draft, id)?;
+    let mut item = draft.records.works.remove(at);
+    item.state = WorkState::Completed;
+    item.result = result;
+    item.blocked_by = None;
+    item.recheck_at = None;
+    item.revision += 1;
+    item.updated_at = now;
+    item.plan = plan;
+    draft.delete(Delete::Work(id));
+    draft.archive(Archived::Work(Box::new(item.clone())));
+    note(draft, &item, "complete", json!({}));
+    Ok(item)
+}
+
+/// A change of what surrounds an item makes it eligible for another tick.
+pub fn revise(
+    draft: &mut Draft,
+    id: WorkId,
+    action: &str,
+    change: impl FnOnce(&mut WorkItem),
+) -> Result<WorkItem, Refusal> {
+    let now = draft.now();
+    let at = position(draft, id)?;
+    let item = &mut draft.records.works[at];
+    change(item);
+    item.revision += 1;
+    item.updated_at = now;
+    let item = item.clone();
+    draft.put(Put::Work(Box::new(item.clone())));
+    note(draft, &item, action, json!({}));
+    Ok(item)
+}
+
+fn position(draft: &Draft, id: WorkId) -> Result<usize, Refusal> {
+    let at = draft.records.works.iter().position(|item| item.id == id);
+    at.ok_or_else(|| Refusal::new("not_open", format!("{id} is not an open work item")))
+}
+
+fn find(draft: &Draft, id: WorkId) -> Result<&WorkItem, Refusal> {
+    position(draft, id).map(|at| &draft.records.works[at])
+}
+
+fn cancel_waits(draft: &mut Draft, id: WorkId, cause: &str) {
+    let waits: Vec<_> = waits_on(id, &draft.records.waits).map(|wait| wait.id).collect();
+    for wait in waits {
+        end_wait(draft, wait, WaitStatus::Cancelled, cause);
+    }
+}
+
+fn note(draft: &mut Draft, item: &WorkItem, action: &str, more: Value) {
+    let mut data = json!({ "work_item_id": item.id, "action": action, "revision": item.revision });
+    if let (Value::Object(data), Value::Object(more)) = (&mut data, more) {
+        data.extend(more);
+    }
+    let run_id = draft.records.state.current_run.as_ref().map(|run| run.run_id);
+    draft.event(EventKind::WorkTransition, run_id, data);
+}
