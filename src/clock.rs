@@ -34,6 +34,11 @@ impl Clock {
         })
     }
 
+    /// The name of the machine's time zone; UTC where it has none.
+    pub fn time_zone(&self) -> String {
+        iana_time_zone::get_timezone().unwrap_or_else(|_| "UTC".to_owned())
+    }
+
     /// The moment for one transition, with fresh randomness.
     pub fn stamp(&self) -> Result<Stamp> {
         let [chance, upper, lower] = random()?;

@@ -17,8 +17,10 @@ use crate::model::policy::{Policy, Size};
 use crate::model::records::Lease;
 use crate::model::stamp::Stamp;
 use crate::model::submission::{Caller, Submission};
+use crate::model::time::{Span, Time};
 use crate::rules::admission::admit;
 use crate::rules::transition::draft::Draft;
+use crate::rules::transition::inbox as rules;
 use crate::store::{Agent, dedupe, inbox};
 
 use super::load::{self, Purpose};
@@ -47,8 +49,9 @@ pub fn enqueue(session: &mut Session, args: cli::Enqueue) -> Result<Status> {
     let mut stamp = session.clock.stamp()?;
     let message =
         admit(agent.name(), submission, DeliverySurface::Cli, caller.as_ref(), &policy.limits, &mut stamp)?;
-    let admitted = if message.dedupe_key.is_some() {
-        admit_once(session, &agent, &policy, message)?
+    let later = later(session, &args)?;
+    let admitted = if message.dedupe_key.is_some() || later.is_some() {
+        admit_once(session, &agent, &policy, message, later)?
     } else {
         agent.arrive(&message)?;
         Admitted { id: message.id, status: MessageStatus::Queued, duplicate: false }
@@ -65,6 +68,15 @@ fn say(session: &mut Session, agent: &AgentName, admitted: &Admitted) {
         "duplicate": admitted.duplicate,
     });
     session.out.result(&object, |_| admitted.id.to_string());
+}
+
+/// When a message is to be admitted that is put off.
+fn later(session: &Session, args: &cli::Enqueue) -> Result<Option<Time>> {
+    let span: Option<Span> = parse_optional("--in", args.within.as_deref())?;
+    match &args.at {
+        Some(word) => Time::parse(word).map(Some).map_err(|error| Error::usage(format!("--at: {error}"))),
+        None => Ok(span.map(|span| session.clock.now().after(span))),
+    }
 }
 
 /// The flags as a request.
@@ -96,14 +108,21 @@ fn json_body(word: &str, limit: Size) -> Result<Value> {
 }
 
 /// A dedupe key needs a look first: the message that was admitted under it within the window, or
-/// else this one, in one transaction with the note of the key.
-fn admit_once(session: &Session, agent: &Agent<'_>, policy: &Policy, message: Message) -> Result<Admitted> {
+/// else this one, in one transaction with the note of the key. One that is put off goes into a timer.
+fn admit_once(
+    session: &Session,
+    agent: &Agent<'_>,
+    policy: &Policy,
+    message: Message,
+    later: Option<Time>,
+) -> Result<Admitted> {
     let now = session.clock.now();
     let window = policy.limits.dedupe_window;
     let locked = agent.lock(now)?;
     let state = locked.state()?;
-    let key = message.dedupe_key.clone().unwrap_or_default();
-    if let Some(entry) = dedupe::find(&locked.view(), &key, now, window, state.revision)? {
+    if let Some(key) = &message.dedupe_key
+        && let Some(entry) = dedupe::find(&locked.view(), key, now, window, state.revision)?
+    {
         let claimed = state.current_run.as_ref().is_some_and(|run| run.message_id == entry.message_id);
         return Ok(repeat(&entry, claimed));
     }
@@ -112,7 +131,10 @@ fn admit_once(session: &Session, agent: &Agent<'_>, policy: &Policy, message: Me
     let scan = inbox::Scan::default();
     let records = load::records(agent, &locked.view(), &scan, state, Lease::Free, now, Purpose::Change)?;
     let mut draft = Draft::new(records, session.clock.stamp()?);
-    crate::rules::transition::inbox::admit_drop(&mut draft, message);
+    match later {
+        Some(at) => rules::put_off(&mut draft, message, at)?,
+        None => rules::admit_drop(&mut draft, message),
+    }
     locked.commit(draft.finish()?)?;
     Ok(admitted)
 }
@@ -151,7 +173,7 @@ fn enqueue_batch(
     let mut answers = Vec::with_capacity(staged.len());
     for (key, once) in staged {
         answers.push(if once {
-            admit_once(session, agent, policy, batch.read(key)?)?
+            admit_once(session, agent, policy, batch.read(key)?, None)?
         } else {
             batch.admit(key)?;
             Admitted { id: key.id, status: MessageStatus::Queued, duplicate: false }

@@ -8,16 +8,14 @@ use crate::cli;
 use crate::error::{Error, Result, Status};
 use crate::model::agent::Status as AgentStatus;
 use crate::model::id::RunId;
-use crate::model::records::Lease;
 use crate::model::state::{CurrentRun, State};
 use crate::model::time::Span;
 use crate::process::remains::{EndedBy, Remains};
-use crate::rules::transition::draft::Draft;
 use crate::rules::transition::lifecycle;
 use crate::rules::transition::turn::finish_stop;
-use crate::store::{Agent, Locked, inbox, layout};
+use crate::store::{Agent, layout};
 
-use super::load::{self, Purpose};
+use super::load::begin;
 use super::recover::Owner;
 use super::session::{Session, named_agents};
 use super::words::parse_optional;
@@ -37,16 +35,6 @@ pub fn start(session: &mut Session, args: cli::Start) -> Result<Status> {
         report(session, &state, "start", previous, true, None);
         Ok(Status::Done)
     }))
-}
-
-/// Locks the agent and loads its records for a change.
-fn begin<'a>(session: &Session, agent: &'a Agent<'a>) -> Result<(Draft, Locked<'a>)> {
-    let now = session.clock.now();
-    let locked = agent.lock(now)?;
-    let scan = inbox::scan(&locked.view())?;
-    let records =
-        load::records(agent, &locked.view(), &scan, locked.state()?, Lease::Free, now, Purpose::Change)?;
-    Ok((Draft::new(records, session.clock.stamp()?), locked))
 }
 
 fn report(

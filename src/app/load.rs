@@ -6,10 +6,13 @@ use crate::model::policy::Policy;
 use crate::model::records::{Inbox, Lease, Records};
 use crate::model::state::State;
 use crate::model::time::Time;
+use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox::staleness;
 use crate::store::inbox::{self, Scan};
 use crate::store::view::View;
-use crate::store::{Agent, dedupe};
+use crate::store::{Agent, Locked, dedupe};
+
+use super::session::Session;
 
 /// How many stale messages one transaction drops at most.
 const STALE_MAX: usize = 64;
@@ -114,4 +117,13 @@ pub fn look(agent: &Agent<'_>, now: Time) -> Result<Records> {
         let scan = inbox::scan(view)?;
         records(agent, view, &scan, state, lease, now, Purpose::Look)
     })
+}
+
+/// Locks the agent and loads its records for a change.
+pub fn begin<'a>(session: &Session, agent: &'a Agent<'a>) -> Result<(Draft, Locked<'a>)> {
+    let now = session.clock.now();
+    let locked = agent.lock(now)?;
+    let scan = inbox::scan(&locked.view())?;
+    let records = records(agent, &locked.view(), &scan, locked.state()?, Lease::Free, now, Purpose::Change)?;
+    Ok((Draft::new(records, session.clock.stamp()?), locked))
 }

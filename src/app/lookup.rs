@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::model::id::{AgentName, MessageId, RunId};
 use crate::model::message::Message;
+use crate::model::record::Record;
 use crate::store::{Store, evidence, inbox};
 
 use super::words::matches_id;
@@ -69,6 +70,44 @@ pub fn message(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Fo
                 ids.push(message.id);
                 true
             })?;
+            Ok(ids)
+        })
+    })
+}
+
+/// An open record of a kind that has a directory of its own.
+pub fn open<T: Record, Id: std::fmt::Display + Ord + Copy>(
+    store: &Store,
+    agent: Option<AgentName>,
+    what: &'static str,
+    part: &str,
+    dir: &str,
+    id_of: impl Fn(&T) -> Id,
+) -> Result<Found<Id>> {
+    find(store, agent, what, part, |agent| {
+        agent.consistently(|view, _| Ok(view.records::<T>(dir)?.iter().map(&id_of).collect()))
+    })
+}
+
+/// The same, or one that is in the archive by now.
+pub fn open_or_archived<T: Record, Id: std::fmt::Display + Ord + Copy>(
+    store: &Store,
+    agent: Option<AgentName>,
+    what: &'static str,
+    part: &str,
+    dir: &str,
+    id_of: impl Fn(&T) -> Id,
+) -> Result<Found<Id>> {
+    find(store, agent, what, part, |agent| {
+        agent.consistently(|view, _| {
+            let mut ids: Vec<Id> = view.records::<T>(dir)?.iter().map(&id_of).collect();
+            // What is open is what is mostly meant: only then is the past looked through.
+            if !ids.iter().any(|id| matches_id(&id.to_string(), part)) {
+                evidence::archived(view, |record: T| {
+                    ids.push(id_of(&record));
+                    true
+                })?;
+            }
             Ok(ids)
         })
     })

@@ -9,6 +9,7 @@ mod inspect;
 mod lifecycle;
 mod load;
 mod lookup;
+mod planes;
 mod queue;
 mod recover;
 mod session;
@@ -71,7 +72,11 @@ fn name(command: &Command) -> &'static str {
         Command::List(_) => "list",
         Command::Explain(_) => "explain",
         Command::State(_) => "state",
+        Command::NextWake(_) => "next-wake",
         Command::Queue(_) => "queue",
+        Command::Work(_) => "work",
+        Command::Wait(_) => "wait",
+        Command::Timer(_) => "timer",
         Command::Run(_) => "run",
         Command::Briefs(_) => "briefs",
         Command::Events(_) => "events",
@@ -104,6 +109,10 @@ fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
         Command::List(args) => inspect::list(session, args),
         Command::Explain(args) => inspect::explain(session, args),
         Command::State(args) => inspect::state(session, args),
+        Command::NextWake(args) => planes::next_wake(session, args),
+        Command::Work(args) => planes::work(session, args.command),
+        Command::Wait(args) => planes::wait(session, args),
+        Command::Timer(args) => planes::timer(session, args.command),
         Command::Queue(args) => queue::queue(session, args.command),
         Command::Run(args) => evidence::run(session, args.command),
         Command::Briefs(args) => evidence::briefs(session, args),

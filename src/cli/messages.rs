@@ -36,6 +36,12 @@ pub struct Enqueue {
     /// Drop the message if it has not been taken up by then
     #[arg(long, value_name = "DURATION")]
     pub ttl: Option<String>,
+    /// Admit it so long from now, by a timer
+    #[arg(long = "in", value_name = "DURATION", conflicts_with_all = ["at", "batch"])]
+    pub within: Option<String>,
+    /// Admit it then, by a timer
+    #[arg(long, value_name = "TIME", conflicts_with = "batch")]
+    pub at: Option<String>,
     /// What it is about, for example `github:org/repo#12`
     #[arg(long, value_name = "REF")]
     pub resource: Option<String>,

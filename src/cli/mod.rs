@@ -3,6 +3,7 @@
 mod inspect;
 mod lifecycle;
 mod messages;
+mod planes;
 mod step;
 mod upkeep;
 
@@ -14,6 +15,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use inspect::*;
 pub use lifecycle::*;
 pub use messages::*;
+pub use planes::*;
 pub use step::*;
 pub use upkeep::*;
 
@@ -89,7 +91,11 @@ pub enum Command {
     List(List),
     Explain(Explain),
     State(State),
+    NextWake(NextWake),
     Queue(Queue),
+    Work(Work),
+    Wait(Wait),
+    Timer(Timer),
     Run(Run),
     Briefs(Briefs),
     Events(Events),

@@ -186,6 +186,27 @@ impl Decision {
         }
     }
 
+    /// Whether a step that comes to it moves the agent on. After any other the next step, with
+    /// nothing new, would decide the same.
+    pub fn moves(&self) -> bool {
+        match self {
+            Decision::StartRecovery { .. }
+            | Decision::Resume { .. }
+            | Decision::StartTurn { .. }
+            | Decision::Reduce { .. }
+            | Decision::EmitTick(_) => true,
+            Decision::Stop
+            | Decision::NotStarted
+            | Decision::TurnInProgress { .. }
+            | Decision::RecoveryBackoff { .. }
+            | Decision::WaitForResources { .. }
+            | Decision::Duplicate(_)
+            | Decision::Rest(_)
+            | Decision::StayIdle
+            | Decision::Sleep => false,
+        }
+    }
+
     pub fn report(&self) -> DecisionReport {
         let mut report = DecisionReport::new(self.kind(), self.reason());
         match self {

@@ -113,6 +113,18 @@ pub fn archived<T: Record>(view: &View<'_>, mut each: impl FnMut(T) -> bool) -> 
     Ok(())
 }
 
+/// The newest record of a kind in the archive that satisfies `wanted`.
+pub fn archived_record<T: Record>(view: &View<'_>, wanted: impl Fn(&T) -> bool) -> Result<Option<T>> {
+    let mut found = None;
+    archived(view, |record: T| {
+        if wanted(&record) {
+            found = Some(record);
+        }
+        found.is_none()
+    })?;
+    Ok(found)
+}
+
 /// The archive's last word about a message. Months before it came to be are not looked at.
 pub fn archived_message(view: &View<'_>, id: MessageId) -> Result<Option<Message>> {
     let needle = id.to_string();

@@ -17,6 +17,7 @@ use crate::model::records::Staleness;
 use crate::model::refusal::Refusal;
 use crate::model::state::Retry;
 use crate::model::time::Time;
+use crate::model::timer::{CatchUp, Schedule};
 use crate::model::transaction::{Archived, Delete, Put};
 use crate::model::work::Ticked;
 
@@ -25,7 +26,7 @@ use crate::rules::execution::{is_over, timeout};
 use crate::rules::retry::delay;
 
 use super::draft::Draft;
-use super::timer::take_in_due;
+use super::timer::{self, NewTimer, take_in_due};
 use super::wait::end_if_due;
 
 /// Whether a message is past taking up. `first` is the message that its `dedupe_key` stands for.
@@ -167,6 +168,14 @@ pub fn admitted(draft: &mut Draft, message: &Message) {
 pub fn admit_drop(draft: &mut Draft, message: Message) {
     draft.note_dedupe(&message, MessageStatus::Queued);
     draft.put(Put::Message(Box::new(message)));
+}
+
+/// Puts a message off: a timer holds it until then.
+pub fn put_off(draft: &mut Draft, message: Message, at: Time) -> Result<(), Refusal> {
+    draft.note_dedupe(&message, MessageStatus::Queued);
+    let schedule = Schedule::At { at };
+    timer::add(draft, NewTimer { schedule, catch_up: CatchUp::Once, body: None, message: Some(message) })?;
+    Ok(())
 }
 
 /// Records a hand-written file that could not be admitted and was moved aside.

@@ -1,0 +1,489 @@
+//! `work`, `wait`, `timer`, `next-wake`: what the agent means to do, what it waits for, what brings it back.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::cli::{self, NextWake, TimerCommand, WaitCommand, WakeFormat, WorkCommand};
+use crate::error::{Error, Result, Status};
+use crate::model::id::{AgentName, TimerId, WaitId, WorkId};
+use crate::model::message::Body;
+use crate::model::policy::Size;
+use crate::model::refusal::Refusal;
+use crate::model::time::{Span, Time};
+use crate::model::timer::{CatchUp, Schedule, Timer};
+use crate::model::wait::{Wait, WaitKind};
+use crate::model::work::{PlanStatus, SchedulingState, Todo, WorkItem, WorkState};
+use crate::report::output::{Output, Tone};
+use crate::report::text::{one_line, relative};
+use crate::rules::transition::draft::Draft;
+use crate::rules::transition::timer::{self, NewTimer};
+use crate::rules::transition::wait::{self, NewWait, Owner};
+use crate::rules::transition::work::{self, NewWork, WorkChange};
+use crate::rules::work::{readiness, scheduling_state};
+use crate::store::view::View;
+use crate::store::{Agent, Store, evidence, layout};
+
+use super::load::begin;
+use super::lookup::{self, Found};
+use super::session::{Session, agents, plane_agent, required_agent};
+use super::words::{parse, parse_optional, text};
+
+/// The largest plan, in bytes: it is prose, not an archive.
+const PLAN_MAX: Size = Size(1 << 20);
+
+/// Changes the records of one agent by a rule, and returns what the rule made.
+fn change<T>(
+    session: &Session,
+    agent: &Agent<'_>,
+    rule: impl FnOnce(&mut Draft) -> std::result::Result<T, Refusal>,
+) -> Result<T> {
+    let (mut draft, locked) = begin(session, agent)?;
+    let made = rule(&mut draft)?;
+    locked.commit(draft.finish()?)?;
+    Ok(made)
+}
+
+fn moment_in(session: &Session, flag: &str, word: Option<&str>) -> Result<Option<Time>> {
+    let span: Option<Span> = parse_optional(flag, word)?;
+    Ok(span.map(|span| session.clock.now().after(span)))
+}
+
+pub fn work(session: &mut Session, command: WorkCommand) -> Result<Status> {
+    let store = session.store()?;
+    match command {
+        WorkCommand::Add { objective, agent, plan_status, todo, plan, blocked_by, recheck, pick } => {
+            let agent = store.agent(&required_agent(&agent)?)?;
+            let new = NewWork {
+                objective,
+                plan_status: parse_optional("--plan-status", plan_status.as_deref())?
+                    .unwrap_or(PlanStatus::Ready),
+                todo: todo.iter().map(|word| step(word)).collect(),
+                plan: plan.map(|word| text("--plan", Some(&word), PLAN_MAX)).transpose()?,
+                blocked_by,
+                recheck_at: moment_in(session, "--recheck", recheck.as_deref())?,
+                pick,
+            };
+            let item = change(session, &agent, |draft| work::add(draft, new))?;
+            show_changed(session, &agent, &item)
+        }
+        WorkCommand::List { agent, state, scheduling_state } => {
+            let agent = store.agent(&required_agent(&agent)?)?;
+            let state = parse_optional("--state", state.as_deref())?.unwrap_or(WorkState::Open);
+            list_work(
+                session,
+                &agent,
+                state,
+                parse_optional("--scheduling-state", scheduling_state.as_deref())?,
+            )
+        }
+        WorkCommand::Show { id, agent } => {
+            let found = find_work(&store, plane_agent(&agent)?, &id)?;
+            show_work(session, &store.agent(&found.agent)?, found.id)
+        }
+        WorkCommand::Update { id, agent, objective, plan_status, todo, plan } => {
+            let change = WorkChange {
+                objective,
+                plan_status: parse_optional("--plan-status", plan_status.as_deref())?,
+                todo: (!todo.is_empty()).then(|| todo.iter().map(|word| step(word)).collect()),
+                plan: plan.map(|word| text("--plan", Some(&word), PLAN_MAX)).transpose()?,
+            };
+            change_work(session, &store, plane_agent(&agent)?, &id, |draft, id| {
+                work::update(draft, id, change)
+            })
+        }
+        WorkCommand::Pick { id, agent, clear_blocker, reason } => {
+            let reason = reason.filter(|_| clear_blocker);
+            change_work(session, &store, plane_agent(&agent)?, &id, |draft, id| work::pick(draft, id, reason))
+        }
+        WorkCommand::Block { id, agent, reason, recheck } => {
+            let recheck_at = moment_in(session, "--recheck", recheck.as_deref())?;
+            change_work(session, &store, plane_agent(&agent)?, &id, |draft, id| {
+                work::block(draft, id, reason, recheck_at)
+            })
+        }
+        WorkCommand::Unblock { id, agent, reason } => {
+            change_work(session, &store, plane_agent(&agent)?, &id, |draft, id| {
+                work::unblock(draft, id, &reason)
+            })
+        }
+        WorkCommand::Complete { id, agent, result } => {
+            complete_work(session, &store, plane_agent(&agent)?, &id, result)
+        }
+        WorkCommand::Plan { id, agent, text: word } => plan(session, &store, plane_agent(&agent)?, &id, word),
+    }
+}
+
+/// A step of a todo list: `[x] TEXT` is done.
+fn step(word: &str) -> Todo {
+    match word.strip_prefix("[x] ") {
+        Some(text) => Todo { text: text.to_owned(), done: true },
+        None => Todo { text: word.strip_prefix("[ ] ").unwrap_or(word).to_owned(), done: false },
+    }
+}
+
+fn find_work(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Found<WorkId>> {
+    lookup::open_or_archived(store, agent, "work item", part, layout::WORK, |item: &WorkItem| item.id)
+}
+
+fn change_work(
+    session: &mut Session,
+    store: &Store,
+    agent: Option<AgentName>,
+    part: &str,
+    rule: impl FnOnce(&mut Draft, WorkId) -> std::result::Result<WorkItem, Refusal>,
+) -> Result<Status> {
+    let found = find_work(store, agent, part)?;
+    let agent = store.agent(&found.agent)?;
+    let item = change(session, &agent, |draft| rule(draft, found.id))?;
+    show_changed(session, &agent, &item)
+}
+
+fn complete_work(
+    session: &mut Session,
+    store: &Store,
+    agent: Option<AgentName>,
+    part: &str,
+    result: Option<String>,
+) -> Result<Status> {
+    let found = find_work(store, agent, part)?;
+    let agent = store.agent(&found.agent)?;
+    let (mut draft, locked) = begin(session, &agent)?;
+    let plan = read_plan(&locked.view(), found.id)?;
+    let item = work::complete(&mut draft, found.id, result, plan)?;
+    locked.commit(draft.finish()?)?;
+    show_changed(session, &agent, &item)
+}
+
+fn read_plan(view: &View<'_>, id: WorkId) -> Result<Option<String>> {
+    let bytes = view.bytes(&layout::plan(id))?;
+    Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+fn plan(
+    session: &mut Session,
+    store: &Store,
+    agent: Option<AgentName>,
+    part: &str,
+    word: Option<String>,
+) -> Result<Status> {
+    if let Some(word) = word {
+        let plan = text("TEXT", Some(&word), PLAN_MAX)?;
+        let change = WorkChange { plan: Some(plan), ..WorkChange::default() };
+        return change_work(session, store, agent, part, |draft, id| work::update(draft, id, change));
+    }
+    let found = find_work(store, agent, part)?;
+    let plan = store.agent(&found.agent)?.consistently(|view, _| {
+        let open = read_plan(view, found.id)?;
+        let archived = || evidence::archived_record(view, |item: &WorkItem| item.id == found.id);
+        Ok(match open {
+            Some(plan) => Some(plan),
+            None => archived()?.and_then(|item| item.plan),
+        })
+    })?;
+    let plan = plan.ok_or_else(|| Error::NoRecord { what: "plan of work item", id: found.id.to_string() })?;
+    let object = json!({ "id": found.id, "plan": plan });
+    session.out.result(&object, |out| out.safe(&plan));
+    Ok(Status::Done)
+}
+
+/// An item as it is shown: its record, and how it stands.
+fn work_object(item: &WorkItem, waits: &[Wait], focus: Option<WorkId>) -> Value {
+    let state = scheduling_state(item, waits);
+    let mut object = json!(item);
+    object["scheduling_state"] = json!(state);
+    object["readiness"] = json!(readiness(state));
+    object["current"] = json!(focus == Some(item.id));
+    object
+}
+
+fn work_line(item: &WorkItem, waits: &[Wait], focus: Option<WorkId>, out: &Output) -> String {
+    let mark = if focus == Some(item.id) { "→ " } else { "  " };
+    let blocker =
+        item.blocked_by.as_deref().map(|why| format!(" ({})", one_line(why, 40))).unwrap_or_default();
+    format!(
+        "{mark}{}  {}{}  {}",
+        item.id,
+        scheduling_state(item, waits),
+        out.safe(&blocker),
+        out.safe(&one_line(&item.objective, 80))
+    )
+}
+
+fn show_changed(session: &mut Session, agent: &Agent<'_>, item: &WorkItem) -> Result<Status> {
+    let (waits, focus) =
+        agent.consistently(|view, state| Ok((view.records::<Wait>(layout::WAITS)?, state.focus)))?;
+    session.out.result(&work_object(item, &waits, focus), |_| item.id.to_string());
+    Ok(Status::Done)
+}
+
+fn list_work(
+    session: &mut Session,
+    agent: &Agent<'_>,
+    state: WorkState,
+    wanted: Option<SchedulingState>,
+) -> Result<Status> {
+    let (items, waits, focus) = agent.consistently(|view, agent_state| {
+        let items = match state {
+            WorkState::Open => view.records::<WorkItem>(layout::WORK)?,
+            WorkState::Completed => {
+                let mut items = Vec::new();
+                evidence::archived(view, |item: WorkItem| {
+                    items.push(item);
+                    true
+                })?;
+                items.reverse();
+                items
+            }
+        };
+        Ok((items, view.records::<Wait>(layout::WAITS)?, agent_state.focus))
+    })?;
+    let stands = |item: &&WorkItem| wanted.is_none_or(|wanted| scheduling_state(item, &waits) == wanted);
+    for item in items.iter().filter(stands) {
+        session.out.result(&work_object(item, &waits, focus), |out| work_line(item, &waits, focus, out));
+    }
+    Ok(Status::Done)
+}
+
+fn show_work(session: &mut Session, agent: &Agent<'_>, id: WorkId) -> Result<Status> {
+    let (item, waits, focus, plan) = agent.consistently(|view, state| {
+        let item = match view.record::<WorkItem>(&layout::work(id))? {
+            Some(item) => Some(item),
+            None => evidence::archived_record(view, |item: &WorkItem| item.id == id)?,
+        };
+        Ok((item, view.records::<Wait>(layout::WAITS)?, state.focus, read_plan(view, id)?))
+    })?;
+    let item = item.ok_or_else(|| Error::NoRecord { what: "work item", id: id.to_string() })?;
+    session.out.result(&work_object(&item, &waits, focus), |out| {
+        let mut text = format!("{}\n", work_line(&item, &waits, focus, out));
+        for todo in &item.todo {
+            text.push_str(&format!("  [{}] {}\n", if todo.done { "x" } else { " " }, out.safe(&todo.text)));
+        }
+        if let Some(result) = &item.result {
+            text.push_str(&format!("result: {}\n", out.safe(result)));
+        }
+        if let Some(plan) = plan.as_ref().or(item.plan.as_ref()) {
+            text.push_str(&format!("\n{}\n", out.safe(plan)));
+        }
+        text
+    });
+    Ok(Status::Done)
+}
+
+pub fn wait(session: &mut Session, args: cli::Wait) -> Result<Status> {
+    let store = session.store()?;
+    match args.command {
+        Some(WaitCommand::List { agent }) => {
+            let agent = store.agent(&required_agent(&agent)?)?;
+            let waits = agent.consistently(|view, _| view.records::<Wait>(layout::WAITS))?;
+            for wait in &waits {
+                say_wait(session, wait);
+            }
+            Ok(Status::Done)
+        }
+        Some(WaitCommand::Cancel { id, agent }) => {
+            let found: Found<WaitId> = lookup::open(
+                &store,
+                plane_agent(&agent)?,
+                "active wait",
+                &id,
+                layout::WAITS,
+                |wait: &Wait| wait.id,
+            )?;
+            change(session, &store.agent(&found.agent)?, |draft| wait::cancel(draft, found.id))?;
+            let object = json!({ "agent": found.agent, "wait_id": found.id, "action": "cancelled" });
+            session.out.result(&object, |_| format!("cancelled {}", found.id));
+            Ok(Status::Done)
+        }
+        None => set_wait(session, &store, args),
+    }
+}
+
+fn set_wait(session: &mut Session, store: &Store, args: cli::Wait) -> Result<Status> {
+    let agent = store.agent(&required_agent(&args.agent)?)?;
+    let caller = session.caller(store)?;
+    // The parser has made sure that both are there.
+    let kind: WaitKind = parse("--on", args.on.as_deref().unwrap_or_default())?;
+    let named: Option<WorkId> = match &args.work_item {
+        Some(part) => Some(find_work(store, Some(agent.name().clone()), part)?.id),
+        None => None,
+    };
+    let of_turn = match &caller {
+        Some(caller) if caller.agent == *agent.name() => {
+            agent.peek()?.current_run.and_then(|run| run.work_item_id)
+        }
+        Some(_) | None => None,
+    };
+    let new = NewWait {
+        kind,
+        reason: args.reason.unwrap_or_default(),
+        owner: match named {
+            Some(id) => Owner::Work(id),
+            None if args.whole_agent => Owner::Agent,
+            None => Owner::Nearest(of_turn),
+        },
+        resource: args.resource,
+        wake_at: match args.at.as_deref() {
+            Some(word) => Some(time("--at", word)?),
+            None => moment_in(session, "--in", args.within.as_deref())?,
+        },
+        recheck_at: moment_in(session, "--recheck", args.recheck.as_deref())?,
+        expires_at: moment_in(session, "--expires", args.expires.as_deref())?,
+        source: args.source,
+        no_fallback: args.no_fallback,
+    };
+    let wait = change(session, &agent, |draft| wait::set(draft, new))?;
+    session.out.result(&wait_object(&wait), |_| wait.id.to_string());
+    Ok(Status::Done)
+}
+
+fn time(flag: &str, word: &str) -> Result<Time> {
+    Time::parse(word).map_err(|error| Error::usage(format!("{flag}: {error}")))
+}
+
+fn wait_object(wait: &Wait) -> Value {
+    let mut object = json!(wait);
+    if wait.kind == WaitKind::External {
+        object["recoverability"] = json!(wait.recoverability());
+    }
+    object
+}
+
+fn say_wait(session: &mut Session, wait: &Wait) {
+    session.out.result(&wait_object(wait), |out| {
+        let owner = wait.work_item_id.map_or_else(|| "the agent".to_owned(), |id| id.to_string());
+        let what = wait.resource.as_deref().map(|resource| format!(" {resource}")).unwrap_or_default();
+        format!(
+            "{}  {}{}  of {owner}  {}",
+            wait.id,
+            out.paint(Tone::Strong, wait.kind.name()),
+            out.safe(&what),
+            out.safe(&one_line(&wait.reason, 80))
+        )
+    });
+}
+
+pub fn timer(session: &mut Session, command: TimerCommand) -> Result<Status> {
+    let store = session.store()?;
+    match command {
+        TimerCommand::Add { agent, schedule, text: word, catch_up } => {
+            let agent = store.agent(&required_agent(&agent)?)?;
+            let limit = agent.policy()?.limits.max_message;
+            let new = NewTimer {
+                schedule: read_schedule(session, &schedule)?,
+                catch_up: parse_optional("--catch-up", catch_up.as_deref())?.unwrap_or(CatchUp::Once),
+                body: word
+                    .map(|word| text("TEXT", Some(&word), limit).map(|text| Body::Text { text }))
+                    .transpose()?,
+                message: None,
+            };
+            let timer = change(session, &agent, |draft| timer::add(draft, new))?;
+            session.out.result(&timer, |_| timer.id.to_string());
+            Ok(Status::Done)
+        }
+        TimerCommand::List { agent } => {
+            let agent = store.agent(&required_agent(&agent)?)?;
+            let timers = agent.consistently(|view, _| view.records::<Timer>(layout::TIMERS))?;
+            let now = session.clock.now();
+            for timer in &timers {
+                session.out.result(timer, |out| timer_line(timer, now, out));
+            }
+            Ok(Status::Done)
+        }
+        TimerCommand::Cancel { id, agent } => {
+            let found: Found<TimerId> = lookup::open(
+                &store,
+                plane_agent(&agent)?,
+                "active timer",
+                &id,
+                layout::TIMERS,
+                |timer: &Timer| timer.id,
+            )?;
+            let timer = change(session, &store.agent(&found.agent)?, |draft| timer::cancel(draft, found.id))?;
+            session.out.result(&timer, |_| format!("cancelled {}", timer.id));
+            Ok(Status::Done)
+        }
+    }
+}
+
+/// The flags of a schedule; the parser has made sure that there is exactly one.
+fn read_schedule(session: &Session, args: &cli::Schedule) -> Result<Schedule> {
+    let now = session.clock.now();
+    if let Some(word) = &args.within {
+        return Ok(Schedule::At { at: now.after(parse("--in", word)?) });
+    }
+    if let Some(word) = &args.at {
+        return Ok(Schedule::At { at: time("--at", word)? });
+    }
+    if let Some(word) = &args.every {
+        return Ok(Schedule::Every { every: parse("--every", word)?, from: now });
+    }
+    let expression = args.cron.clone().unwrap_or_default();
+    let time_zone = match &args.tz {
+        Some(zone) => zone.clone(),
+        None => session.clock.time_zone(),
+    };
+    Ok(Schedule::Cron { expression, time_zone })
+}
+
+fn timer_line(timer: &Timer, now: Time, out: &Output) -> String {
+    let schedule = match &timer.schedule {
+        Schedule::At { at } => format!("at {at}"),
+        Schedule::Every { every, .. } => format!("every {every}"),
+        Schedule::Cron { expression, time_zone } => format!("{expression} ({time_zone})"),
+    };
+    let said = timer.body.as_ref().map(Body::to_text).unwrap_or_default();
+    let next = relative(timer.next_at, now);
+    format!(
+        "{}  {}  next {} ({next})  {}",
+        timer.id,
+        out.safe(&schedule),
+        timer.next_at,
+        out.safe(&one_line(&said, 60))
+    )
+}
+
+#[derive(Serialize)]
+struct Wake {
+    agents: Vec<AgentName>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_wake_at: Option<Time>,
+}
+
+pub fn next_wake(session: &mut Session, args: NextWake) -> Result<Status> {
+    let store = session.store()?;
+    let names = agents(&store, &args.agents, args.all)?;
+    let now = session.clock.now();
+    let mut earliest: Option<Time> = None;
+    let status = session.each_agent(&names, |session, name| {
+        let due = due(session, &store.agent(name)?, now)?;
+        earliest = [earliest, due].into_iter().flatten().min();
+        Ok(Status::Done)
+    });
+    let format = args.format;
+    session.out.result(&Wake { agents: names, next_wake_at: earliest }, |_| {
+        earliest.map(|at| written(at, format)).unwrap_or_default()
+    });
+    Ok(status)
+}
+
+/// When the next step of an agent has something to do: at once if it would do something now.
+fn due(session: &Session, agent: &Agent<'_>, now: Time) -> Result<Option<Time>> {
+    let state = agent.peek()?;
+    let rests = state.resting.is_some() && agent.is_quiet()? && state.next_due_at.is_none_or(|due| due > now);
+    if rests {
+        return Ok(state.next_due_at);
+    }
+    let (decision, draft) = super::tick::foresee(session, agent, now)?;
+    Ok(if decision.moves() { Some(now) } else { crate::rules::due::next_due(&draft.records) })
+}
+
+fn written(at: Time, format: WakeFormat) -> String {
+    match format {
+        WakeFormat::Rfc3339 => at.to_string(),
+        // Never before the moment itself: a step that comes early finds nothing.
+        WakeFormat::Epoch => {
+            at.as_millis().div_euclid(1000).saturating_add(i64::from(at.as_millis() % 1000 != 0)).to_string()
+        }
+        WakeFormat::Systemd => at.utc().format("%Y-%m-%d %H:%M:%S%.3f UTC").to_string(),
+    }
+}
