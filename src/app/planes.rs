@@ -365,11 +365,11 @@ fn say_wait(session: &mut Session, wait: &Wait) {
 pub fn timer(session: &mut Session, command: TimerCommand) -> Result<Status> {
     let store = session.store()?;
     match command {
-        TimerCommand::Add { agent, schedule, text: word, catch_up } => {
+        TimerCommand::Add { agent, schedule, tz, text: word, catch_up } => {
             let agent = store.agent(&required_agent(&agent)?)?;
             let limit = agent.policy()?.limits.max_message;
             let new = NewTimer {
-                schedule: read_schedule(session, &schedule)?,
+                schedule: read_schedule(session, &schedule, tz)?,
                 catch_up: parse_optional("--catch-up", catch_up.as_deref())?.unwrap_or(CatchUp::Once),
                 body: word
                     .map(|word| text("TEXT", Some(&word), limit).map(|text| Body::Text { text }))
@@ -406,7 +406,7 @@ pub fn timer(session: &mut Session, command: TimerCommand) -> Result<Status> {
 }
 
 /// The flags of a schedule; the parser has made sure that there is exactly one.
-fn read_schedule(session: &Session, args: &cli::Schedule) -> Result<Schedule> {
+fn read_schedule(session: &Session, args: &cli::Schedule, tz: Option<String>) -> Result<Schedule> {
     let now = session.clock.now();
     if let Some(word) = &args.within {
         return Ok(Schedule::At { at: now.after(parse("--in", word)?) });
@@ -418,10 +418,7 @@ fn read_schedule(session: &Session, args: &cli::Schedule) -> Result<Schedule> {
         return Ok(Schedule::Every { every: parse("--every", word)?, from: now });
     }
     let expression = args.cron.clone().unwrap_or_default();
-    let time_zone = match &args.tz {
-        Some(zone) => zone.clone(),
-        None => session.clock.time_zone(),
-    };
+    let time_zone = tz.unwrap_or_else(|| session.clock.time_zone());
     Ok(Schedule::Cron { expression, time_zone })
 }
 

@@ -212,6 +212,9 @@ pub enum TimerCommand {
         agent: PlaneAgent,
         #[command(flatten)]
         schedule: Schedule,
+        /// The time zone of --cron, like Europe/Berlin [default: the machine's]
+        #[arg(long, value_name = "ZONE", requires = "cron")]
+        tz: Option<String>,
         /// What the agent is told when it fires
         text: Option<String>,
         /// What becomes of fires that nobody was there for [default: once]
@@ -247,9 +250,6 @@ pub struct Schedule {
     /// By the calendar: minute hour day month weekday
     #[arg(long, value_name = "EXPR")]
     pub cron: Option<String>,
-    /// The time zone of --cron [default: the machine's]
-    #[arg(long, value_name = "ZONE", requires = "cron")]
-    pub tz: Option<String>,
 }
 
 /// Say when the next step is due
