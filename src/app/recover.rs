@@ -16,10 +16,11 @@ use crate::process::remains::Remains;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::recovery;
 use crate::rules::transition::turn::{interrupt, settle};
-use crate::store::{Agent, layout, lock};
+use crate::store::{Agent, Store, layout, lock};
 
 use super::load::{self, Purpose};
 use super::session::Session;
+use super::turn::surroundings;
 use super::words::parse;
 
 /// Why a run counts as interrupted.
@@ -49,6 +50,7 @@ impl Owner {
 /// then its message may replay. A run whose end was noted is settled as it ended.
 pub fn settle_abandoned(
     session: &Session,
+    store: &Store,
     agent: &Agent<'_>,
     _lease: &lock::Held,
     run_id: RunId,
@@ -66,7 +68,8 @@ pub fn settle_abandoned(
     let mut draft = Draft::new(records, session.clock.stamp()?);
     match agent.noted_end(run_id)? {
         Some(end) => {
-            settle(&mut draft, run_id, end, None)?;
+            let around = surroundings(session, store, &locked.view(), &end)?;
+            settle(&mut draft, run_id, end, None, &around)?;
         }
         None => interrupt(&mut draft, TICK_GONE)?,
     }
@@ -95,7 +98,7 @@ pub fn recover(session: &mut Session, args: cli::Recover) -> Result<Status> {
                 hint: Some("`dormouse stop` ends it".to_owned()),
             });
         };
-        settle_abandoned(session, &agent, &lease, run.run_id)?;
+        settle_abandoned(session, &store, &agent, &lease, run.run_id)?;
         interrupted = Some(run.run_id);
     }
     let locked = agent.lock(now)?;

@@ -152,6 +152,7 @@ pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<S
         return Ok(report);
     }
     let mut recovered = None;
+    let mut tried_outbox = false;
     loop {
         let now = session.clock.now();
         let locked = agent.lock(now)?;
@@ -164,7 +165,14 @@ pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<S
             // The lock is let go meanwhile: ending what is left of a run may take seconds.
             recovered = Some(run.run_id);
             drop(locked);
-            settle_abandoned(session, agent, &lease, run.run_id)?;
+            settle_abandoned(session, store, agent, &lease, run.run_id)?;
+            continue;
+        }
+        if !state.outbox.is_empty() && !tried_outbox {
+            tried_outbox = true;
+            // A step that was killed before it had delivered everything left this behind.
+            drop(locked);
+            turn::deliver(session, store, agent, &state.outbox)?;
             continue;
         }
         let mut scan = inbox::scan(&locked.view())?;
@@ -311,7 +319,10 @@ fn run_turn(
     let run_id = claimed.run.run_id;
     let attempt = claimed.run.attempt;
     let end = turn::run(session, &Turn { store, agent, claimed: &claimed, records: &records })?;
-    let (settled, after) = turn::settle(session, agent, run_id, end, lease)?;
+    let (settled, after) = turn::settle(session, store, agent, run_id, end, lease)?;
+    if !after.state.outbox.is_empty() {
+        turn::deliver(session, store, agent, &after.state.outbox)?;
+    }
     let brief = after
         .state
         .last_turn

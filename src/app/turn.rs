@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::model::action::Action;
 use crate::model::id::RunId;
 use crate::model::message::Message;
 use crate::model::policy::{CommandSpec, Policy, StdinForm};
@@ -15,6 +16,7 @@ use crate::process::host;
 use crate::process::turn::{Ended, Stdin, TurnSpec};
 use crate::report::context::{self, Past};
 use crate::rules::transition::draft::Draft;
+use crate::rules::transition::outcome::Surroundings;
 use crate::rules::transition::turn::{self as rules, Claimed, Settled};
 use crate::store::view::View;
 use crate::store::{Agent, Store, evidence, files, inbox, layout, lock};
@@ -95,11 +97,6 @@ fn read_outcome(path: &Path) -> std::result::Result<Outcome, String> {
         return Ok(Outcome::default());
     };
     let outcome: Outcome = serde_json::from_slice(&bytes).map_err(|error| invalid(error.to_string()))?;
-    if !outcome.actions.is_empty() {
-        return Err(invalid(
-            "$.actions: this version carries out no actions; nothing of the outcome was taken".to_owned(),
-        ));
-    }
     Ok(outcome)
 }
 
@@ -109,6 +106,7 @@ fn read_outcome(path: &Path) -> std::result::Result<Outcome, String> {
 /// The lease goes before the lock: whoever gets the lock next finds no run that is already settled.
 pub fn settle(
     session: &Session,
+    store: &Store,
     agent: &Agent<'_>,
     run_id: RunId,
     end: TurnEnd,
@@ -121,7 +119,8 @@ pub fn settle(
     let records = load::records(agent, &view, &scan, locked.state()?, Lease::Held, now, Purpose::Change)?;
     let claimed = records.inbox.claimed.as_ref().map(Message::key);
     let mut draft = Draft::new(records, session.clock.stamp()?);
-    let settled = rules::settle(&mut draft, run_id, end, evidence::run(&view, run_id)?)?;
+    let around = surroundings(session, store, &view, &end)?;
+    let settled = rules::settle(&mut draft, run_id, end, evidence::run(&view, run_id)?, &around)?;
     let mut after = draft.records.clone();
     if !draft.is_empty() {
         after.state = locked.commit(draft.finish()?)?;
@@ -136,6 +135,68 @@ pub fn settle(
         None => None,
     };
     Ok((settled, after))
+}
+
+/// What the rules need to know for the actions of an outcome; nothing where there are none.
+pub fn surroundings(
+    session: &Session,
+    store: &Store,
+    view: &View<'_>,
+    end: &TurnEnd,
+) -> Result<Surroundings> {
+    let actions = end.outcome.as_ref().map(|outcome| outcome.actions.as_slice()).unwrap_or_default();
+    let mut around = Surroundings::default();
+    for action in actions {
+        match action {
+            Action::Enqueue { agent: Some(_), .. } if around.agents.is_empty() => {
+                around.agents = store.agents()?
+            }
+            Action::TimerAdd { .. } => around.time_zone = session.clock.time_zone(),
+            Action::WorkComplete { id, .. } => {
+                let plan = view.bytes(&layout::plan(*id))?;
+                around.plans.extend(plan.map(|plan| (*id, String::from_utf8_lossy(&plan).into_owned())));
+            }
+            Action::Enqueue { .. }
+            | Action::WorkAdd { .. }
+            | Action::WorkUpdate { .. }
+            | Action::WorkPick { .. }
+            | Action::WorkBlock { .. }
+            | Action::WorkUnblock { .. }
+            | Action::Wait { .. } => {}
+        }
+    }
+    Ok(around)
+}
+
+/// Delivers what a turn says to other agents. Each message is delivered once, however often this is
+/// tried: one that the other agent has, or has dealt with, is not put into its inbox again.
+pub fn deliver(session: &Session, store: &Store, agent: &Agent<'_>, outbox: &[Message]) -> Result<()> {
+    let mut dealt_with = Vec::new();
+    for message in outbox {
+        match deliver_one(store, message) {
+            Ok(()) | Err(Error::NoAgent { .. }) => dealt_with.push(message.id),
+            // It stays in the outbox: the next step tries again.
+            Err(error) => {
+                session.out.note(&format!("{}: {} is not delivered yet: {error}", agent.name(), message.id))
+            }
+        }
+    }
+    if dealt_with.is_empty() {
+        return Ok(());
+    }
+    let (mut draft, locked) = load::begin(session, agent)?;
+    draft.forget_delivered(|message| dealt_with.contains(&message.id));
+    locked.commit(draft.finish()?)?;
+    Ok(())
+}
+
+fn deliver_one(store: &Store, message: &Message) -> Result<()> {
+    let other = store.agent(&message.agent)?;
+    let is_there = other.consistently(|view, _| {
+        let queued = inbox::find_id(view, &inbox::scan(view)?, message.id).is_some();
+        Ok(queued || evidence::archived_message(view, message.id)?.is_some())
+    })?;
+    if is_there { Ok(()) } else { other.arrive(message) }
 }
 
 fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {

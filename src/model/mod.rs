@@ -5,6 +5,7 @@ mod names;
 
 pub use names::UnknownName;
 
+pub mod action;
 pub mod agent;
 pub mod closure;
 pub mod continuation;

@@ -9,7 +9,7 @@ use super::decision::DecisionReport;
 use super::event::Event;
 use super::execution::Execution;
 use super::id::{AgentName, MessageId, RunId, WorkId};
-use super::message::WakeHint;
+use super::message::{Message, WakeHint};
 use super::record::{Extra, Record};
 use super::run::Terminal;
 use super::time::Time;
@@ -167,6 +167,9 @@ pub struct State {
     /// arrival or `next_due_at`, so that a step before that need not look at anything else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resting: Option<DecisionReport>,
+    /// Messages to other agents that are still to be delivered. Delivering one twice is delivering it once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outbox: Vec<Message>,
     #[serde(default)]
     pub counters: Counters,
     /// Events of transactions that touched nothing but this record. The next transaction that

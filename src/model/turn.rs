@@ -1,17 +1,16 @@
 //! What a turn left behind, as the settlement takes it.
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-
+use super::action::Action;
 use super::run::{Exit, Usage};
 use super::time::Time;
+use serde::{Deserialize, Serialize};
 
 /// The document that a turn may write to `$DORMOUSE_OUTCOME`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Outcome {
     pub brief: Option<String>,
-    pub actions: Vec<Value>,
+    pub actions: Vec<Action>,
     pub usage: Option<Usage>,
 }
 

@@ -27,7 +27,8 @@ use crate::rules::transition::inbox::{emit_tick, reduce, requeue, staleness, tak
 use crate::rules::transition::lifecycle::{start, stop};
 use crate::rules::transition::recovery::recover;
 use crate::rules::transition::rest::{decided, rest};
-use crate::rules::transition::turn::{claim, end_wait, finish_stop, interrupt, settle};
+use crate::rules::transition::turn::{claim, finish_stop, interrupt, settle};
+use crate::rules::transition::wait::end_wait;
 
 use super::{
     NOW_MS, claimant, exited, hint, message, message_id, records_in, secs, task, task_id, text, timer, wait,
@@ -501,7 +502,7 @@ impl World {
         let previous = self.runs.get(&run_id).cloned();
         let state = self.records.state.clone();
         let is_current = state.current_run.as_ref().is_some_and(|run| run.run_id == run_id);
-        settle(&mut draft, run_id, seen, previous).expect("settled");
+        settle(&mut draft, run_id, seen, previous, &Default::default()).expect("settled");
         self.commit(draft);
         assert!(self.runs.contains_key(&run_id), "a settled run has a record");
         if !is_current {

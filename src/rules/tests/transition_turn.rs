@@ -153,7 +153,7 @@ fn a_held_run_goes_on_with_its_count_of_deferrals() {
 
 fn settled(records: Records, end: TurnEnd) -> (Settled, Transaction) {
     let mut draft = draft(records);
-    let settled = settle(&mut draft, run_id(1), end, None).expect("settled");
+    let settled = settle(&mut draft, run_id(1), end, None, &Default::default()).expect("settled");
     (settled, finish(draft))
 }
 
@@ -456,7 +456,7 @@ fn the_chance_of_the_moment_goes_into_a_jittered_delay() {
     let mut records = running(&prompt(1));
     records.policy.recovery.strategy = Strategy::Jittered;
     let mut draft = Draft::new(records, crate::model::stamp::Stamp::new(now(), 7, 0.5));
-    settle(&mut draft, run_id(1), exited(1), None).expect("settled");
+    settle(&mut draft, run_id(1), exited(1), None, &Default::default()).expect("settled");
     assert_eq!(finish(draft).state.retry.map(|retry| retry.not_before), Some(at(1050)));
 }
 
@@ -533,7 +533,7 @@ fn exit_status_75_defers_the_turn_and_its_attempt_does_not_count() {
 #[test]
 fn a_deferred_turn_goes_on_where_it_was_once_its_time_has_come() {
     let mut draft = draft(running(&prompt(1)));
-    settle(&mut draft, run_id(1), exited(75), None).expect("settled");
+    settle(&mut draft, run_id(1), exited(75), None, &Default::default()).expect("settled");
     let mut records = draft.records.clone();
     records.state = finish(draft).state;
     let early = decide(&project(&records, at(999)));
@@ -608,7 +608,7 @@ fn the_settlement_of_a_run_that_is_being_stopped_finishes_the_stop() {
     ];
     for (end, step) in rows {
         let mut draft = stopping(false);
-        let settled = settle(&mut draft, run_id(1), end, None).expect("settled");
+        let settled = settle(&mut draft, run_id(1), end, None, &Default::default()).expect("settled");
         assert_eq!(settled.terminal, Terminal::Aborted);
         let transaction = finish(draft);
         assert_eq!(path(&transaction.events), [step]);
@@ -639,7 +639,8 @@ fn a_run_that_is_no_longer_current_has_its_output_recorded_and_nothing_else() {
             run.run_id = run_id(2);
         }
         let mut draft = draft(records.clone());
-        let settled = settle(&mut draft, run_id(1), exited(0), Some(previous())).expect("settled");
+        let settled =
+            settle(&mut draft, run_id(1), exited(0), Some(previous()), &Default::default()).expect("settled");
         assert_eq!((settled.terminal, settled.closure), (Terminal::Aborted, None));
         let transaction = finish(draft);
         let expected = Run {
@@ -665,7 +666,7 @@ fn a_run_that_is_no_longer_current_has_its_output_recorded_and_nothing_else() {
 #[test]
 fn a_run_that_is_no_longer_current_and_has_no_record_changes_nothing() {
     let mut draft = draft(records_in(Status::AwakeIdle, ExecutionState::Completed));
-    settle(&mut draft, run_id(1), exited(0), None).expect("settled");
+    settle(&mut draft, run_id(1), exited(0), None, &Default::default()).expect("settled");
     assert!(draft.is_empty());
 }
 
@@ -739,7 +740,7 @@ fn a_turn_does_not_change_its_work_item_by_ending() {
     records.works.push(WorkItem { revision: 3, ..work(1) });
     for code in [0, 1, 75] {
         let mut draft = draft(records.clone());
-        settle(&mut draft, run_id(1), exited(code), None).expect("settled");
+        settle(&mut draft, run_id(1), exited(code), None, &Default::default()).expect("settled");
         assert_eq!((&draft.records.works, draft.records.state.focus), (&records.works, Some(work_id(1))));
         assert!(!finish(draft).puts.iter().any(|put| matches!(put, Put::Work(_))));
     }

@@ -157,6 +157,12 @@ impl Draft {
         })));
     }
 
+    /// Takes messages out of the outbox that have reached the other agent.
+    pub fn forget_delivered(&mut self, delivered: impl Fn(&Message) -> bool) {
+        self.touched = true;
+        self.records.state.outbox.retain(|message| !delivered(message));
+    }
+
     /// The decision that the next step would come to if nothing happened before.
     pub fn rest(&mut self, report: DecisionReport) {
         self.touched = true;

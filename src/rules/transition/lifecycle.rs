@@ -43,6 +43,7 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
         runtime_error: None,
         next_due_at: None,
         resting: None,
+        outbox: Vec::new(),
         counters: Counters::default(),
         events: Vec::new(),
         extra: Extra::new(),

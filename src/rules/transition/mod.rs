@@ -5,6 +5,7 @@
 pub mod draft;
 pub mod inbox;
 pub mod lifecycle;
+pub mod outcome;
 pub mod recovery;
 pub mod rest;
 pub mod timer;

@@ -27,6 +27,7 @@ use crate::rules::retry::delay;
 use super::draft::Draft;
 use super::inbox::admitted;
 use super::lifecycle::stop;
+use super::outcome::{Surroundings, apply};
 use super::wait::{end_if_due, end_wait};
 
 /// How long beyond its timeout a run on another host counts as live; a day if it has no timeout.
@@ -124,6 +125,7 @@ pub fn settle(
     run_id: RunId,
     end: TurnEnd,
     previous: Option<Run>,
+    around: &Surroundings,
 ) -> Result<Settled, Refusal> {
     let current = draft.records.state.current_run.clone().filter(|run| run.run_id == run_id);
     let Some(run) = current else { return Ok(record_output(draft, run_id, &end, previous)) };
@@ -131,7 +133,13 @@ pub fn settle(
         let killed = matches!(end.exit, Exit::Signal { signal: 9 });
         return finish_stop(draft, killed, Some(&end));
     }
-    let (terminal, reason) = verdict(&end);
+    let (mut terminal, mut reason) = verdict(&end);
+    if let (Terminal::Completed, Ok(outcome)) = (terminal, &end.outcome)
+        && let Err((path, refusal)) = apply(draft, &run, &outcome.actions, around)
+    {
+        terminal = Terminal::Failed;
+        reason = Some(format!("outcome file: {path}: {}", refusal.message));
+    }
     let brief = brief(&end, terminal);
     let usage = end.outcome.as_ref().ok().and_then(|outcome| outcome.usage.clone());
     count_usage(draft, usage.as_ref());

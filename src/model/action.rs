@@ -1,0 +1,132 @@
+//! What a turn asks for in its outcome file (contract, turns): carried out with its settlement, all or nothing.
+
+use serde::{Deserialize, Serialize};
+
+use super::id::{AgentName, WorkId};
+use super::message::MessageKind;
+use super::time::{Span, Time};
+use super::timer::CatchUp;
+use super::wait::WaitKind;
+use super::work::{PlanStatus, Todo};
+
+/// One action. Spans count from the end of the turn.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "do", deny_unknown_fields)]
+pub enum Action {
+    #[serde(rename = "work.add")]
+    WorkAdd {
+        objective: String,
+        #[serde(default)]
+        plan_status: Option<PlanStatus>,
+        #[serde(default)]
+        todo: Vec<Todo>,
+        #[serde(default)]
+        plan: Option<String>,
+        #[serde(default)]
+        blocked_by: Option<String>,
+        #[serde(default)]
+        recheck_after: Option<Span>,
+        #[serde(default)]
+        pick: bool,
+    },
+    #[serde(rename = "work.update")]
+    WorkUpdate {
+        id: WorkId,
+        #[serde(default)]
+        objective: Option<String>,
+        #[serde(default)]
+        plan_status: Option<PlanStatus>,
+        #[serde(default)]
+        todo: Option<Vec<Todo>>,
+        #[serde(default)]
+        plan: Option<String>,
+    },
+    #[serde(rename = "work.pick")]
+    WorkPick {
+        id: WorkId,
+        /// Why its blocker can be cleared, if it is to be.
+        #[serde(default)]
+        clear_blocker: Option<String>,
+    },
+    #[serde(rename = "work.block")]
+    WorkBlock {
+        id: WorkId,
+        reason: String,
+        #[serde(default)]
+        recheck_after: Option<Span>,
+    },
+    #[serde(rename = "work.unblock")]
+    WorkUnblock { id: WorkId, reason: String },
+    #[serde(rename = "work.complete")]
+    WorkComplete {
+        id: WorkId,
+        #[serde(default)]
+        result: Option<String>,
+    },
+    #[serde(rename = "wait")]
+    Wait {
+        kind: WaitKind,
+        reason: String,
+        #[serde(default)]
+        resource: Option<String>,
+        #[serde(default)]
+        work_item_id: Option<WorkId>,
+        #[serde(default)]
+        whole_agent: bool,
+        #[serde(default, rename = "in")]
+        within: Option<Span>,
+        #[serde(default)]
+        at: Option<Time>,
+        #[serde(default)]
+        recheck_after: Option<Span>,
+        #[serde(default)]
+        expires_after: Option<Span>,
+        #[serde(default)]
+        source: Option<String>,
+        #[serde(default)]
+        no_fallback: Option<String>,
+    },
+    #[serde(rename = "timer.add")]
+    TimerAdd {
+        #[serde(default, rename = "in")]
+        within: Option<Span>,
+        #[serde(default)]
+        at: Option<Time>,
+        #[serde(default)]
+        every: Option<Span>,
+        #[serde(default)]
+        cron: Option<String>,
+        #[serde(default)]
+        time_zone: Option<String>,
+        #[serde(default)]
+        text: Option<String>,
+        #[serde(default)]
+        catch_up: Option<CatchUp>,
+    },
+    #[serde(rename = "enqueue")]
+    Enqueue {
+        /// Absent: the agent itself.
+        #[serde(default)]
+        agent: Option<AgentName>,
+        #[serde(default)]
+        text: Option<String>,
+        #[serde(default)]
+        body: Option<serde_json::Value>,
+        #[serde(default)]
+        kind: Option<MessageKind>,
+        #[serde(default)]
+        origin: Option<String>,
+        #[serde(default)]
+        priority: Option<super::message::Priority>,
+        #[serde(default)]
+        resource: Option<String>,
+        #[serde(default)]
+        work_item_id: Option<WorkId>,
+        #[serde(default)]
+        correlation_id: Option<String>,
+        #[serde(default, rename = "in")]
+        within: Option<Span>,
+        #[serde(default)]
+        at: Option<Time>,
+    },
+}

@@ -1,0 +1,197 @@
+//! The actions of an outcome file: carried out in order, in the transaction that settles the turn.
+
+use crate::model::action::Action;
+use crate::model::id::AgentName;
+use crate::model::message::{Body, DeliverySurface, Message};
+use crate::model::refusal::Refusal;
+use crate::model::state::CurrentRun;
+use crate::model::submission::{Caller, Submission};
+use crate::model::time::{Span, Time};
+use crate::model::timer::{CatchUp, Schedule};
+use crate::model::work::PlanStatus;
+
+use crate::rules::admission::admit;
+
+use super::draft::Draft;
+use super::inbox::{admit_drop, put_off};
+use super::timer::{self, NewTimer};
+use super::wait::{self, NewWait, Owner};
+use super::work::{self, NewWork, WorkChange};
+
+/// What the rules can't know: which agents there are, and where the machine is.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Surroundings {
+    pub agents: Vec<AgentName>,
+    pub time_zone: String,
+    /// The prose plans of the work items that the actions complete, as far as there are any.
+    pub plans: Vec<(crate::model::id::WorkId, String)>,
+}
+
+/// Carries out every action, or none: `Err` is the JSON path of the first that can't be, and why.
+pub fn apply(
+    draft: &mut Draft,
+    run: &CurrentRun,
+    actions: &[Action],
+    around: &Surroundings,
+) -> Result<(), (String, Refusal)> {
+    let mut trial = draft.clone();
+    for (at, action) in actions.iter().enumerate() {
+        carry_out(&mut trial, run, action.clone(), around)
+            .map_err(|refusal| (format!("$.actions[{at}]"), refusal))?;
+    }
+    *draft = trial;
+    Ok(())
+}
+
+fn carry_out(
+    draft: &mut Draft,
+    run: &CurrentRun,
+    action: Action,
+    around: &Surroundings,
+) -> Result<(), Refusal> {
+    let now = draft.now();
+    let after = |span: Option<Span>| span.map(|span| now.after(span));
+    match action {
+        Action::WorkAdd { objective, plan_status, todo, plan, blocked_by, recheck_after, pick } => {
+            let plan_status = plan_status.unwrap_or(PlanStatus::Ready);
+            let recheck_at = after(recheck_after);
+            work::add(draft, NewWork { objective, plan_status, todo, plan, blocked_by, recheck_at, pick })?;
+        }
+        Action::WorkUpdate { id, objective, plan_status, todo, plan } => {
+            work::update(draft, id, WorkChange { objective, plan_status, todo, plan })?;
+        }
+        Action::WorkPick { id, clear_blocker } => {
+            work::pick(draft, id, clear_blocker)?;
+        }
+        Action::WorkBlock { id, reason, recheck_after } => {
+            work::block(draft, id, reason, after(recheck_after))?;
+        }
+        Action::WorkUnblock { id, reason } => {
+            work::unblock(draft, id, &reason)?;
+        }
+        Action::WorkComplete { id, result } => {
+            let plan = around.plans.iter().find(|(of, _)| *of == id).map(|(_, plan)| plan.clone());
+            work::complete(draft, id, result, plan)?;
+        }
+        Action::Wait {
+            kind,
+            reason,
+            resource,
+            work_item_id,
+            whole_agent,
+            within,
+            at,
+            recheck_after,
+            expires_after,
+            source,
+            no_fallback,
+        } => {
+            let owner = match work_item_id {
+                Some(id) => Owner::Work(id),
+                None if whole_agent => Owner::Agent,
+                None => Owner::Nearest(run.work_item_id),
+            };
+            let wake_at = at.or(after(within));
+            let (recheck_at, expires_at) = (after(recheck_after), after(expires_after));
+            let new = NewWait {
+                kind,
+                reason,
+                owner,
+                resource,
+                wake_at,
+                recheck_at,
+                expires_at,
+                source,
+                no_fallback,
+            };
+            wait::set(draft, new)?;
+        }
+        Action::TimerAdd { within, at, every, cron, time_zone, text, catch_up } => {
+            let zone = time_zone.unwrap_or_else(|| around.time_zone.clone());
+            let schedule = schedule(now, at.or(after(within)), every, cron, zone)?;
+            let body = text.map(|text| Body::Text { text });
+            let catch_up = catch_up.unwrap_or(CatchUp::Once);
+            timer::add(draft, NewTimer { schedule, catch_up, body, message: None })?;
+        }
+        Action::Enqueue {
+            agent,
+            text,
+            body,
+            kind,
+            origin,
+            priority,
+            resource,
+            work_item_id,
+            correlation_id,
+            within,
+            at,
+        } => {
+            let submission = Submission {
+                text,
+                body,
+                kind,
+                origin,
+                priority,
+                resource,
+                work_item_id,
+                correlation_id,
+                ..Submission::default()
+            };
+            send(draft, run, agent, submission, at.or(after(within)), around)?;
+        }
+    }
+    Ok(())
+}
+
+fn schedule(
+    now: Time,
+    at: Option<Time>,
+    every: Option<Span>,
+    cron: Option<String>,
+    time_zone: String,
+) -> Result<Schedule, Refusal> {
+    match (at, every, cron) {
+        (Some(at), None, None) => Ok(Schedule::At { at }),
+        (None, Some(every), None) => Ok(Schedule::Every { every, from: now }),
+        (None, None, Some(expression)) => Ok(Schedule::Cron { expression, time_zone }),
+        _ => Err(Refusal::new("invalid_timer", "a timer has one of `in`, `at`, `every` and `cron`")),
+    }
+}
+
+/// A message to the agent itself goes into its inbox with the settlement. One to another agent
+/// goes into the outbox, and from there to the other inbox once this is committed.
+fn send(
+    draft: &mut Draft,
+    run: &CurrentRun,
+    to: Option<AgentName>,
+    submission: Submission,
+    later: Option<Time>,
+    around: &Surroundings,
+) -> Result<(), Refusal> {
+    let own = draft.records.state.agent.clone();
+    let caller =
+        Caller { agent: own.clone(), run_id: run.run_id, message_id: run.message_id, hops: run.hops };
+    let to = to.unwrap_or_else(|| own.clone());
+    let limits = draft.records.policy.limits.clone();
+    let mut message: Message =
+        admit(&to, submission, DeliverySurface::RuntimeSystem, Some(&caller), &limits, &mut draft.stamp)?;
+    if to == own {
+        // What a turn says to itself comes after the turn: the next step takes it.
+        message.agent = own;
+        return match later {
+            Some(at) => put_off(draft, message, at),
+            None => {
+                admit_drop(draft, message);
+                Ok(())
+            }
+        };
+    }
+    if !around.agents.contains(&to) {
+        return Err(Refusal::new("no_agent", format!("there is no agent `{to}`")));
+    }
+    if later.is_some() {
+        return Err(Refusal::new("not_own", "only a message to the agent itself can be put off"));
+    }
+    draft.records.state.outbox.push(message);
+    Ok(())
+}
