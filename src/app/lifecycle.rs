@@ -7,9 +7,10 @@ use serde_json::json;
 use crate::cli;
 use crate::error::{Error, Result, Status};
 use crate::model::agent::Status as AgentStatus;
-use crate::model::id::RunId;
+use crate::model::id::{RunId, TaskId};
 use crate::model::state::{CurrentRun, State};
 use crate::model::time::Span;
+use crate::process::Mark;
 use crate::process::remains::{EndedBy, Remains};
 use crate::rules::transition::lifecycle;
 use crate::rules::transition::turn::finish_stop;
@@ -18,6 +19,7 @@ use crate::store::{Agent, layout};
 use super::load::begin;
 use super::recover::Owner;
 use super::session::{Session, named_agents};
+use super::tasks;
 use super::words::parse_optional;
 
 /// How long `stop` waits for the tick of an ended run to see that it ended.
@@ -32,7 +34,7 @@ pub fn start(session: &mut Session, args: cli::Start) -> Result<Status> {
         let previous = draft.records.state.status;
         lifecycle::start(&mut draft)?;
         let state = locked.commit(draft.finish()?)?;
-        report(session, &state, "start", previous, true, None);
+        report(session, &state, "start", previous, true, None, &[]);
         Ok(Status::Done)
     }))
 }
@@ -44,6 +46,7 @@ fn report(
     previous: AgentStatus,
     changed: bool,
     aborted: Option<RunId>,
+    tasks: &[TaskId],
 ) {
     let mut object = json!({
         "agent": state.agent,
@@ -51,13 +54,15 @@ fn report(
         "previous_status": previous,
         "status": state.status,
         "changed": changed,
-        "tasks": [],
+        "tasks": tasks,
     });
     if let Some(run) = aborted {
         object["aborted_run_id"] = json!(run);
     }
     session.out.result(&object, |_| {
-        let ended = aborted.map(|run| format!(", ended {run}")).unwrap_or_default();
+        let ended: Vec<String> =
+            aborted.iter().map(RunId::to_string).chain(tasks.iter().map(TaskId::to_string)).collect();
+        let ended = if ended.is_empty() { String::new() } else { format!(", ended {}", ended.join(", ")) };
         if changed {
             format!("{}  {previous} → {}{ended}", state.agent, state.status)
         } else {
@@ -73,6 +78,7 @@ pub fn stop(session: &mut Session, args: cli::Stop) -> Result<Status> {
     Ok(session.each_agent(&names, |session, name| {
         let agent = store.agent(name)?;
         refuse_own_turn(&agent)?;
+        tasks::refuse_own_task(&agent)?;
         let (mut draft, locked) = begin(session, &agent)?;
         let previous = draft.records.state.status;
         let grace = grace.unwrap_or(draft.records.policy.timeouts.shutdown);
@@ -84,7 +90,9 @@ pub fn stop(session: &mut Session, args: cli::Stop) -> Result<Status> {
             Some(run) => (end_run(session, &agent, &run)?, Some(run.run_id)),
             None => (state, None),
         };
-        report(session, &state, "stop", previous, changed, aborted);
+        let ended = tasks::stop_all(session, &agent, grace)?;
+        let state = if ended.is_empty() { state } else { agent.peek()? };
+        report(session, &state, "stop", previous, changed, aborted, &ended);
         Ok(Status::Done)
     }))
 }
@@ -117,7 +125,7 @@ fn end_run(session: &Session, agent: &Agent<'_>, run: &CurrentRun) -> Result<Sta
     }
     let left = run.stopping.as_ref().map_or(Span::ZERO, |stopping| stopping.kill_at.since(now));
     let leader = agent.dir().run_dir(run.run_id).join(layout::LEADER);
-    let ended = Remains::find(&run.run_id.to_string(), &leader)?.end(left.as_std())?;
+    let ended = Remains::find(&Mark::run(run.run_id), &leader)?.end(left.as_std())?;
     wait_for_tick(agent, run.run_id)?;
     let (mut draft, locked) = begin(session, agent)?;
     let is_current =

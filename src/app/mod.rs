@@ -14,6 +14,7 @@ mod queue;
 mod recover;
 mod session;
 mod static_text;
+mod tasks;
 mod tick;
 mod turn;
 mod words;
@@ -77,6 +78,8 @@ fn name(command: &Command) -> &'static str {
         Command::Work(_) => "work",
         Command::Wait(_) => "wait",
         Command::Timer(_) => "timer",
+        Command::Task(_) => "task",
+        Command::Supervise(_) => "supervise",
         Command::Run(_) => "run",
         Command::Briefs(_) => "briefs",
         Command::Events(_) => "events",
@@ -113,6 +116,8 @@ fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
         Command::Work(args) => planes::work(session, args.command),
         Command::Wait(args) => planes::wait(session, args),
         Command::Timer(args) => planes::timer(session, args.command),
+        Command::Task(args) => tasks::task(session, args.command),
+        Command::Supervise(args) => tasks::supervise(session, args),
         Command::Queue(args) => queue::queue(session, args.command),
         Command::Run(args) => evidence::run(session, args.command),
         Command::Briefs(args) => evidence::briefs(session, args),

@@ -466,7 +466,10 @@ pub fn next_wake(session: &mut Session, args: NextWake) -> Result<Status> {
 /// When the next step of an agent has something to do: at once if it would do something now.
 fn due(session: &Session, agent: &Agent<'_>, now: Time) -> Result<Option<Time>> {
     let state = agent.peek()?;
-    let rests = state.resting.is_some() && agent.is_quiet()? && state.next_due_at.is_none_or(|due| due > now);
+    let rests = state.resting.is_some()
+        && agent.is_quiet()?
+        && state.next_due_at.is_none_or(|due| due > now)
+        && super::tasks::abandoned(agent, &View::settled(agent.dir()), &state)?.is_empty();
     if rests {
         return Ok(state.next_due_at);
     }

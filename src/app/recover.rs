@@ -11,8 +11,8 @@ use crate::model::id::RunId;
 use crate::model::records::Lease;
 use crate::model::state::CurrentRun;
 use crate::model::time::Time;
-use crate::process::host;
 use crate::process::remains::Remains;
+use crate::process::{Mark, host};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::recovery;
 use crate::rules::transition::turn::{interrupt, settle};
@@ -56,7 +56,7 @@ pub fn settle_abandoned(
     run_id: RunId,
 ) -> Result<()> {
     let leader = agent.dir().run_dir(run_id).join(layout::LEADER);
-    Remains::find(&run_id.to_string(), &leader)?.end(LAST_GRACE)?;
+    Remains::find(&Mark::run(run_id), &leader)?.end(LAST_GRACE)?;
     let now = session.clock.now();
     let locked = agent.lock(now)?;
     let state = locked.state()?;

@@ -32,6 +32,7 @@ use crate::store::{Agent, Locked, Store, files, lock};
 use super::load::{self, Purpose};
 use super::recover::{Owner, settle_abandoned};
 use super::session::{Session, agents};
+use super::tasks;
 use super::turn::{self, Turn};
 
 pub fn tick(session: &mut Session, args: cli::Tick) -> Result<Status> {
@@ -153,6 +154,7 @@ pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<S
     }
     let mut recovered = None;
     let mut tried_outbox = false;
+    let mut looked_after_tasks = false;
     loop {
         let now = session.clock.now();
         let locked = agent.lock(now)?;
@@ -173,6 +175,14 @@ pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<S
             // A step that was killed before it had delivered everything left this behind.
             drop(locked);
             turn::deliver(session, store, agent, &state.outbox)?;
+            continue;
+        }
+        let abandoned = tasks::abandoned(agent, &locked.view(), &state)?;
+        if !abandoned.is_empty() && !looked_after_tasks {
+            // Without the lock, for the same reason.
+            looked_after_tasks = true;
+            drop(locked);
+            tasks::settle_abandoned(session, agent, &abandoned);
             continue;
         }
         let mut scan = inbox::scan(&locked.view())?;
@@ -221,6 +231,9 @@ fn quiet_step(session: &Session, agent: &Agent<'_>, started: Instant) -> Result<
     let Some(resting) = state.resting.clone() else { return Ok(None) };
     let due = state.next_due_at.is_some_and(|due| due <= session.clock.now());
     if due || state.current_run.is_some() || !agent.is_quiet()? {
+        return Ok(None);
+    }
+    if !tasks::abandoned(agent, &View::settled(agent.dir()), &state)?.is_empty() {
         return Ok(None);
     }
     let mut report = report(&state, resting);
@@ -393,6 +406,7 @@ pub fn foresee(session: &Session, agent: &Agent<'_>, now: Time) -> Result<(Decis
         crate::rules::transition::turn::interrupt(&mut draft, super::recover::TICK_GONE)?;
     }
     if draft.records.state.current_run.is_none() {
+        tasks::foresee_abandoned(agent, &mut draft)?;
         foresee_drops(session, agent, &mut draft)?;
         arrivals::take_in(&mut draft)?;
     }

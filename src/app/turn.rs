@@ -12,8 +12,8 @@ use crate::model::policy::{CommandSpec, Policy, StdinForm};
 use crate::model::records::{Lease, Records};
 use crate::model::run::Exit;
 use crate::model::turn::{Claimant, Outcome, TurnEnd};
-use crate::process::host;
 use crate::process::turn::{Ended, Stdin, TurnSpec};
+use crate::process::{Mark, host};
 use crate::report::context::{self, Past};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::outcome::Surroundings;
@@ -234,7 +234,7 @@ fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {
         argv,
         workdir: store.home().join(&policy.turn.workdir),
         env: environment(store, agent, claimed, policy, &context, &dir),
-        run_id: run_id.to_string(),
+        mark: Mark::run(run_id),
         stdin,
         stdout: dir.join(layout::STDOUT),
         stderr: dir.join(layout::STDERR),
@@ -268,6 +268,27 @@ fn argv(policy: &Policy, agent: &Agent<'_>) -> Result<Vec<OsString>> {
     }
 }
 
+/// What a command of the agent inherits, and what its policy sets over that. Nothing of ours.
+pub fn base_environment(policy: &Policy) -> Vec<(OsString, OsString)> {
+    let inherited = |name: &OsString| match &policy.turn.inherit_env {
+        Some(names) => names.iter().any(|allowed| name == allowed.as_str()),
+        None => true,
+    };
+    let own = |name: &OsString| name.to_str().is_some_and(|name| name.starts_with("DORMOUSE_"));
+    let mut env: Vec<(OsString, OsString)> = std::env::vars_os()
+        .filter(|(name, _)| inherited(name) && (!own(name) || name == "DORMOUSE_NOW"))
+        .collect();
+    for (name, value) in &policy.turn.env {
+        set(&mut env, name, value.into());
+    }
+    env
+}
+
+pub fn set(env: &mut Vec<(OsString, OsString)>, name: &str, value: OsString) {
+    env.retain(|(other, _)| other != name);
+    env.push((name.into(), value));
+}
+
 /// The whole environment of the turn: what it inherits, what its policy sets, and who it is.
 fn environment(
     store: &Store,
@@ -277,21 +298,8 @@ fn environment(
     context: &Path,
     dir: &Path,
 ) -> Vec<(OsString, OsString)> {
-    let inherited = |name: &OsString| match &policy.turn.inherit_env {
-        Some(names) => names.iter().any(|allowed| name == allowed.as_str()),
-        None => true,
-    };
-    let own = |name: &OsString| name.to_str().is_some_and(|name| name.starts_with("DORMOUSE_"));
-    let mut env: Vec<(OsString, OsString)> = std::env::vars_os()
-        .filter(|(name, _)| inherited(name) && (!own(name) || name == "DORMOUSE_NOW"))
-        .collect();
-    let mut set = |name: &str, value: OsString| {
-        env.retain(|(other, _)| other != name);
-        env.push((name.into(), value));
-    };
-    for (name, value) in &policy.turn.env {
-        set(name, value.into());
-    }
+    let mut env = base_environment(policy);
+    let mut set = |name: &str, value: OsString| set(&mut env, name, value);
     let run = &claimed.run;
     let text = |value: String| OsString::from(value);
     let path = |path: PathBuf| path.into_os_string();

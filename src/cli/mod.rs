@@ -5,6 +5,7 @@ mod lifecycle;
 mod messages;
 mod planes;
 mod step;
+mod tasks;
 mod upkeep;
 
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ pub use lifecycle::*;
 pub use messages::*;
 pub use planes::*;
 pub use step::*;
+pub use tasks::*;
 pub use upkeep::*;
 
 const STYLES: Styles = Styles::styled()
@@ -96,6 +98,9 @@ pub enum Command {
     Work(Work),
     Wait(Wait),
     Timer(Timer),
+    Task(Task),
+    #[command(hide = true)]
+    Supervise(Supervise),
     Run(Run),
     Briefs(Briefs),
     Events(Events),

@@ -170,6 +170,9 @@ pub struct State {
     /// Messages to other agents that are still to be delivered. Delivering one twice is delivering it once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outbox: Vec<Message>,
+    /// How many tasks are open: only then a step that has nothing else to do looks after them.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub open_tasks: u64,
     #[serde(default)]
     pub counters: Counters,
     /// Events of transactions that touched nothing but this record. The next transaction that
@@ -178,6 +181,10 @@ pub struct State {
     pub events: Vec<Event>,
     #[serde(flatten)]
     pub extra: Extra,
+}
+
+fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Record for State {

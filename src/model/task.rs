@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::id::{AgentName, TaskId, WorkId};
+use super::id::{AgentName, RunId, TaskId, WorkId};
 use super::record::{Extra, Record};
-use super::time::Time;
+use super::run::Exit;
+use super::time::{Span, Time};
 
 names! {
     "task status" TaskStatus {
@@ -38,6 +39,7 @@ pub enum TaskJob {
     ChildAgent { child: AgentName },
 }
 
+/// Background work. While it is open it has a file of its own; its last state goes to the archive.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Task {
@@ -49,11 +51,66 @@ pub struct Task {
     pub summary: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work_item_id: Option<WorkId>,
+    /// The turn that started it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
+    /// Whether its end may start a turn.
+    #[serde(default = "yes")]
+    pub notify: bool,
+    /// Whether it takes input.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interactive: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Span>,
+    /// Of the message whose turn started it: its result hands them on.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub hops: u32,
+    /// The machine and boot of its supervisor: nobody else knows how it stands.
+    #[serde(default)]
+    pub host: String,
+    #[serde(default)]
+    pub boot_id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub supervisor_pid: Option<u32>,
     pub created_at: Time,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Time>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Time>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<Exit>,
+    /// Why it ended as it did, where the exit doesn't say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdout_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stderr_bytes: Option<u64>,
     #[serde(flatten)]
     pub extra: Extra,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
+/// The end of a task's command as its supervisor saw it. It is noted beside the logs before it is
+/// committed, so that a task whose end was seen never counts as interrupted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskEnd {
+    pub exit: Exit,
+    pub timed_out: bool,
+    /// The signal that the supervisor itself got, if that ended the command.
+    pub cancelled_by: Option<i32>,
+    pub ended_at: Time,
+    pub stdout_bytes: u64,
+    pub stderr_bytes: u64,
+    /// The last line of stdout that is not blank, or else of stderr.
+    pub last_line: Option<String>,
 }
 
 impl Record for Task {

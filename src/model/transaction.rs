@@ -2,10 +2,11 @@
 
 use super::dedupe::DedupeEntry;
 use super::event::Event;
-use super::id::{AgentName, MessageId, TimerId, WaitId, WorkId};
+use super::id::{AgentName, MessageId, TaskId, TimerId, WaitId, WorkId};
 use super::message::{InboxKey, Message};
 use super::run::{Brief, Run};
 use super::state::State;
+use super::task::Task;
 use super::timer::Timer;
 use super::wait::Wait;
 use super::work::WorkItem;
@@ -19,6 +20,7 @@ pub enum Put {
     Plan(WorkId, String),
     Wait(Box<Wait>),
     Timer(Box<Timer>),
+    Task(Box<Task>),
     Run(Box<Run>),
     Dedupe(Box<DedupeEntry>),
 }
@@ -32,6 +34,7 @@ pub enum Delete {
     /// A work item with its plan.
     Work(WorkId),
     Timer(TimerId),
+    Task(TaskId),
 }
 
 /// A terminal record to append to the archive.
@@ -41,6 +44,7 @@ pub enum Archived {
     Wait(Box<Wait>),
     Work(Box<WorkItem>),
     Timer(Box<Timer>),
+    Task(Box<Task>),
     Brief(Box<Brief>),
 }
 

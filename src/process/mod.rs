@@ -4,6 +4,7 @@ pub mod git;
 pub mod host;
 pub mod jobs;
 pub mod remains;
+pub mod supervisor;
 pub mod turn;
 
 mod kernel;
@@ -18,6 +19,26 @@ pub use rustix::process::Signal;
 pub const SUPERVISOR: &str = "DORMOUSE_SUPERVISOR";
 /// In the environment of everything that a turn starts, with the id of its run.
 pub const RUN: &str = "DORMOUSE_RUN";
+
+/// In the environment of everything that a background task starts, with its id.
+pub const TASK: &str = "DORMOUSE_TASK";
+
+/// What the processes of one run or task carry in their environment, wherever they go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mark {
+    name: &'static str,
+    id: String,
+}
+
+impl Mark {
+    pub fn run(id: impl ToString) -> Mark {
+        Mark { name: RUN, id: id.to_string() }
+    }
+
+    pub fn task(id: impl ToString) -> Mark {
+        Mark { name: TASK, id: id.to_string() }
+    }
+}
 
 /// How long SIGKILL may take. A process that is still there then sits in the kernel, mostly on a
 /// dead network mount, or isn't ours to kill.
@@ -34,4 +55,9 @@ fn alone() -> std::sync::MutexGuard<'static, ()> {
 #[cfg(test)]
 fn run_id() -> String {
     format!("run_{}", std::process::id())
+}
+
+#[cfg(test)]
+fn mark() -> Mark {
+    Mark::run(run_id())
 }

@@ -1,4 +1,5 @@
-//! What is left of a turn whose tick is gone, or doesn't listen: finding it and ending it.
+//! What is left of a turn or a task whose tick or supervisor is gone, or doesn't listen: finding it
+//! and ending it.
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -11,19 +12,19 @@ use rustix::process::Pid;
 
 use super::table::{self, Environment, Process};
 use super::turn::{immortal, is_past, process_path, timespec};
-use super::{KILL_TAKES, RUN, SUPERVISOR, Signal, kernel, spawn};
+use super::{KILL_TAKES, Mark, SUPERVISOR, Signal, kernel, spawn};
 use crate::error::{Context, Result};
 
 /// How many processes are held at once; descriptors are limited, a fork bomb is not. The others are
 /// found when these have ended.
 const HELD: usize = 256;
 
-/// The processes of a run, as they were when it was looked for them. A process belongs to the run if
+/// The processes of a run (or a task), as they were when it was looked for them. A process belongs to the run if
 ///
 /// 1. it leads the recorded group: pid, start time and boot are those of the record; or
 /// 2. it is in that group while its leader is there, be it as a zombie (a group of that number
 ///    can't be another one then); or
-/// 3. it was started with `DORMOUSE_RUN` of this run, wherever it has gone since; or
+/// 3. it was started with the mark of this run (`DORMOUSE_RUN`), wherever it has gone since; or
 /// 4. its parent belongs to the run.
 ///
 /// Supervisors of background tasks that the run started are spared, with all that is below them, as
@@ -31,7 +32,7 @@ const HELD: usize = 256;
 /// dropped the environment and lost its parents, with the tick dead that would have adopted it.
 #[derive(Debug)]
 pub struct Remains {
-    run_id: String,
+    mark: Mark,
     leader: Option<Process>,
     held: Vec<Held>,
 }
@@ -48,9 +49,9 @@ pub enum EndedBy {
 impl Remains {
     /// `leader_file` is the one that the turn was started with. Without it, or if there is nothing
     /// sensible in it, the environment alone tells.
-    pub fn find(run_id: &str, leader_file: &Path) -> Result<Remains> {
+    pub fn find(mark: &Mark, leader_file: &Path) -> Result<Remains> {
         let leader = spawn::leader(leader_file)?;
-        let mut remains = Remains { run_id: run_id.to_owned(), leader, held: Vec::new() };
+        let mut remains = Remains { mark: mark.clone(), leader, held: Vec::new() };
         remains.look_again()?;
         Ok(remains)
     }
@@ -70,13 +71,22 @@ impl Remains {
 
     /// SIGTERM, the grace, SIGKILL, until nothing is left. What is started meanwhile, to clean up, is
     /// let be until the grace is over. Fails if something won't go.
-    pub fn end(mut self, term_grace: Duration) -> Result<EndedBy> {
+    pub fn end(self, term_grace: Duration) -> Result<EndedBy> {
+        self.ask()?;
+        self.end_by(Instant::now().checked_add(term_grace))
+    }
+
+    /// SIGTERM, also to what is stopped.
+    pub fn ask(&self) -> Result<()> {
+        self.signal(Signal::TERM)?;
+        self.signal(Signal::CONT)
+    }
+
+    /// Waits until then for the end of what was asked to end; SIGKILL to what is left.
+    pub fn end_by(mut self, until: Option<Instant>) -> Result<EndedBy> {
         if self.is_gone() {
             return Ok(EndedBy::Nothing);
         }
-        let until = Instant::now().checked_add(term_grace);
-        self.signal(Signal::TERM)?;
-        self.signal(Signal::CONT)?;
         if self.gone_by(until, |_| Ok(()))? {
             return Ok(EndedBy::Term);
         }
@@ -84,7 +94,7 @@ impl Remains {
         if self.gone_by(until, |remains| remains.signal(Signal::KILL))? {
             return Ok(EndedBy::Kill);
         }
-        Err(immortal(self.held.first().map_or(Pid::INIT, |held| held.pid), &self.run_id))
+        Err(immortal(self.held.first().map_or(Pid::INIT, |held| held.pid), &self.mark.id))
     }
 
     /// Waits for the end of all, and of what they have started since, which `each` is done to.
@@ -135,17 +145,22 @@ impl Remains {
         // What is older than the leader of the run can't have come from it.
         let oldest = self.leader.map_or(0, |leader| leader.start);
         let (mut ours, mut spared) = (HashSet::new(), HashSet::new());
+        // A supervisor takes none of its marks from who started it, but is his child at first.
+        let mut supervisors = HashSet::new();
         for process in all.iter().filter(|process| process.start >= oldest) {
             let environment = Environment::of(process.pid);
-            let is_of_run = environment.is(RUN, &self.run_id);
-            if is_of_run && environment.has(SUPERVISOR) {
-                spared.insert(process.pid.as_raw_pid());
-            } else if is_of_run || leader.is_some_and(|leader| leader.pid.as_raw_pid() == process.group) {
+            let is_ours = environment.is(self.mark.name, &self.mark.id);
+            if environment.has(SUPERVISOR) {
+                supervisors.insert(process.pid.as_raw_pid());
+                if is_ours {
+                    spared.insert(process.pid.as_raw_pid());
+                }
+            } else if is_ours || leader.is_some_and(|leader| leader.pid.as_raw_pid() == process.group) {
                 ours.insert(process.pid.as_raw_pid());
             }
         }
-        with_descendants(&all, &mut ours);
-        with_descendants(&all, &mut spared);
+        with_descendants(&all, &mut ours, &supervisors);
+        with_descendants(&all, &mut spared, &HashSet::new());
         let this = rustix::process::getpid();
         let is_left = |process: &Process| {
             let pid = process.pid.as_raw_pid();
@@ -178,12 +193,13 @@ impl Held {
     }
 }
 
-fn with_descendants(all: &[Process], pids: &mut HashSet<i32>) {
+/// Adds what is below these processes, down to those that stand for themselves.
+fn with_descendants(all: &[Process], pids: &mut HashSet<i32>, own: &HashSet<i32>) {
     let mut before = usize::MAX;
     while before != pids.len() {
         before = pids.len();
         for process in all {
-            if pids.contains(&process.parent) {
+            if pids.contains(&process.parent) && !own.contains(&process.pid.as_raw_pid()) {
                 pids.insert(process.pid.as_raw_pid());
             }
         }
@@ -201,7 +217,7 @@ mod tests {
 
     use tempfile::TempDir;
 
-    use super::super::{alone, host, run_id};
+    use super::super::{RUN, alone, host, mark, run_id};
     use super::*;
 
     /// Far more than anything here takes, on however busy a machine.
@@ -233,7 +249,7 @@ mod tests {
         }
 
         fn found(&self) -> Vec<Pid> {
-            Remains::find(&run_id(), &self.leader).unwrap().held.iter().map(|held| held.pid).collect()
+            Remains::find(&mark(), &self.leader).unwrap().held.iter().map(|held| held.pid).collect()
         }
 
         fn pid(&self) -> Pid {
@@ -241,7 +257,7 @@ mod tests {
         }
 
         fn end(&self, grace: Duration) -> EndedBy {
-            Remains::find(&run_id(), &self.leader).unwrap().end(grace).unwrap()
+            Remains::find(&mark(), &self.leader).unwrap().end(grace).unwrap()
         }
 
         /// Changes the recorded start time, as if the pid had been given to another process since.
@@ -288,7 +304,7 @@ mod tests {
         }
         fs::remove_file(&turn.leader).unwrap();
         assert_eq!(turn.found().len(), 2);
-        let other = Remains::find(&run_id()[..4], &turn.leader).unwrap();
+        let other = Remains::find(&Mark::run(&run_id()[..4]), &turn.leader).unwrap();
         assert!(other.is_gone());
     }
 
@@ -328,7 +344,7 @@ mod tests {
     #[test]
     fn asking_is_enough_for_most_even_if_they_are_stopped() {
         let mut turn = Turn::start(Some(run_id()), "echo; exec sleep 600");
-        Remains::find(&run_id(), &turn.leader).unwrap().signal(Signal::STOP).unwrap();
+        Remains::find(&mark(), &turn.leader).unwrap().signal(Signal::STOP).unwrap();
         assert_eq!(turn.end(LONG), EndedBy::Term);
         assert_eq!(turn.child.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
     }

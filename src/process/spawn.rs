@@ -12,7 +12,7 @@ use rustix::process::Pid;
 
 use super::table::Process;
 use super::turn::{Stdin, TurnSpec};
-use super::{RUN, SUPERVISOR, host, kernel};
+use super::{SUPERVISOR, host, kernel};
 use crate::error::{Context, Error, Result};
 
 pub enum Spawned {
@@ -34,7 +34,7 @@ pub fn spawn(spec: &TurnSpec) -> Result<Spawned> {
     let mut command = Command::new(program);
     command.args(arguments).current_dir(&spec.workdir);
     command.env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
-    command.env(RUN, &spec.run_id);
+    command.env(spec.mark.name, &spec.mark.id);
     // A tick can run below a supervisor itself. Its turns are no supervisors.
     command.env_remove(SUPERVISOR);
     command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);

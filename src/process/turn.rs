@@ -17,7 +17,7 @@ use super::output::Log;
 use super::signals::Signals;
 use super::spawn::{Spawned, spawn};
 use super::table::{self, Environment};
-use super::{KILL_TAKES, SUPERVISOR, Signal, kernel};
+use super::{KILL_TAKES, Mark, SUPERVISOR, Signal, kernel};
 use crate::error::{Context, Error, Result};
 use crate::model::run::Exit;
 
@@ -36,9 +36,9 @@ pub struct TurnSpec {
     /// arguments.
     pub argv: Vec<OsString>,
     pub workdir: PathBuf,
-    /// The whole environment, with `DORMOUSE_RUN`.
+    /// The whole environment, but for the mark.
     pub env: Vec<(OsString, OsString)>,
-    pub run_id: String,
+    pub mark: Mark,
     pub stdin: Stdin,
     /// The logs. They are created anew, and empty if nothing is said.
     pub stdout: PathBuf,
@@ -221,7 +221,7 @@ impl<'a> Live<'a> {
                 return Ok(());
             }
             if is_past(until) {
-                return Err(immortal(left.first().copied().unwrap_or(self.group), &spec.run_id));
+                return Err(immortal(left.first().copied().unwrap_or(self.group), &spec.mark.id));
             }
             left.iter().for_each(|orphan| signal_child(*orphan, Signal::KILL));
             self.pump(&handles(&left), until)?;
@@ -389,7 +389,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::super::table::Process;
-    use super::super::{RUN, alone, remains::Remains, run_id, spawn};
+    use super::super::{RUN, alone, mark, remains::Remains, run_id, spawn};
     use super::*;
 
     /// Far more than anything here takes, on however busy a machine.
@@ -400,7 +400,7 @@ mod tests {
             argv: argv.iter().map(OsString::from).collect(),
             workdir: dir.to_owned(),
             env: vec![("PATH".into(), "/usr/bin:/bin".into())],
-            run_id: run_id(),
+            mark: mark(),
             stdin: Stdin::Null,
             stdout: dir.join("stdout.log"),
             stderr: dir.join("stderr.log"),
@@ -690,7 +690,7 @@ mod tests {
         }
         let leader = spawn::leader(&dir.path().join("leader")).unwrap().unwrap();
         let handle = kernel::open(leader.pid).unwrap();
-        let run = &format!("run_{}", us.id());
+        let run = &Mark::run(format!("run_{}", us.id()));
         us.kill().unwrap();
         us.wait().unwrap();
         let mut fds = [PollFd::new(&handle, PollFlags::IN)];

@@ -6,11 +6,11 @@ use uuid::Uuid;
 
 use crate::error::{Error, Result};
 use crate::model::agent::Identity;
-use crate::model::id::{AgentName, RunId};
+use crate::model::id::{AgentName, RunId, TaskId};
 use crate::model::message::{Message, WakeHint};
 use crate::model::policy::{Durability, Policy};
 use crate::model::state::State;
-use crate::model::task::Task;
+use crate::model::task::{Task, TaskEnd};
 use crate::model::time::Time;
 use crate::model::timer::Timer;
 use crate::model::transaction::{Archived, Delete, Put, Transaction};
@@ -189,11 +189,40 @@ impl<'s> Agent<'s> {
 
     /// How a turn ended that was not settled, if somebody saw it.
     pub fn noted_end(&self, id: RunId) -> Result<Option<TurnEnd>> {
-        let path = self.dir.run_dir(id).join(layout::END);
-        let Some(bytes) = files::read(&path)? else { return Ok(None) };
-        // It is not synced: a power cut may leave the name with nothing, zeros or a part behind it.
-        let is_whole = serde_json::from_slice::<serde_json::Value>(&bytes).is_ok();
-        if is_whole { decode_plain(&path, 0, &bytes).map(Some) } else { Ok(None) }
+        noted(&self.dir.run_dir(id).join(layout::END))
+    }
+
+    /// Makes the directory of a task.
+    pub fn make_task_dir(&self, id: TaskId) -> Result<()> {
+        files::make_dir(&self.dir.task_dir(id))
+    }
+
+    /// The lock of a task: free, and then held by the caller, or `None`: its supervisor lives.
+    pub fn task_lock(&self, id: TaskId, now: Time) -> Result<Option<lock::Held>> {
+        files::make_dir(&self.dir.join(layout::TASKS))?;
+        lock::try_acquire(&self.dir.join(layout::task_lock(id)), Some(&self.store.holder(now)))
+    }
+
+    /// The same lock, held already by whoever started us: it came with our start.
+    pub fn inherited_task_lock(&self, id: TaskId, file: std::fs::File, now: Time) -> Result<lock::Held> {
+        lock::inherited(&self.dir.join(layout::task_lock(id)), file, &self.store.holder(now))
+    }
+
+    /// Whether somebody looks after a task, without taking its lock.
+    pub fn is_supervised(&self, id: TaskId) -> Result<bool> {
+        lock::is_held(&self.dir.join(layout::task_lock(id)))
+    }
+
+    /// Notes how a task ended, before that is committed; the same as for a turn.
+    pub fn note_task_end(&self, id: TaskId, end: &TaskEnd) -> Result<()> {
+        let disk = Disk { durability: Durability::Process };
+        let dir = self.dir.task_dir(id);
+        disk.replace(&dir.join("end.json.new"), &dir.join(layout::END), &encode_plain_line(end))
+    }
+
+    /// How a task ended that nobody has committed, if its supervisor saw it.
+    pub fn noted_task_end(&self, id: TaskId) -> Result<Option<TaskEnd>> {
+        noted(&self.dir.task_dir(id).join(layout::END))
     }
 
     /// Writes a file into a run's directory: material for the turn, not a record.
@@ -216,6 +245,13 @@ impl<'s> Agent<'s> {
         locked.finish_journal()?;
         Ok(locked)
     }
+}
+
+/// It is not synced: a power cut may leave the name with nothing, zeros or a part behind it.
+fn noted<T: serde::de::DeserializeOwned>(path: &std::path::Path) -> Result<Option<T>> {
+    let Some(bytes) = files::read(path)? else { return Ok(None) };
+    let is_whole = serde_json::from_slice::<serde_json::Value>(&bytes).is_ok();
+    if is_whole { decode_plain(path, 0, &bytes).map(Some) } else { Ok(None) }
 }
 
 fn missing(path: &std::path::Path) -> Error {
@@ -374,6 +410,7 @@ impl Locked<'_> {
             Put::Plan(id, text) => write(layout::plan(*id), text.clone().into_bytes()),
             Put::Wait(wait) => write(layout::wait(wait.id), encode(wait.as_ref())),
             Put::Timer(timer) => write(layout::timer(timer.id), encode(timer.as_ref())),
+            Put::Task(task) => write(layout::task(task.id), encode(task.as_ref())),
             Put::Run(run) => write(layout::run(run.id), encode(run.as_ref())),
             Put::Dedupe(entry) => write(dedupe::path(&entry.key, entry.admitted_at), encode(entry.as_ref())),
         })
@@ -388,6 +425,7 @@ impl Locked<'_> {
             Delete::Wait(id) => vec![layout::wait(id)],
             Delete::Work(id) => vec![layout::work(id), layout::plan(id)],
             Delete::Timer(id) => vec![layout::timer(id)],
+            Delete::Task(id) => vec![layout::task(id)],
         })
     }
 
@@ -442,6 +480,10 @@ fn archive_line(archived: &Archived) -> (String, Vec<u8>) {
         Archived::Timer(timer) => (
             layout::archive(timer.ended_at.unwrap_or(timer.created_at), Timer::KIND),
             encode_line(timer.as_ref()),
+        ),
+        Archived::Task(task) => (
+            layout::archive(task.ended_at.unwrap_or(task.created_at), Task::KIND),
+            encode_line(task.as_ref()),
         ),
         Archived::Brief(brief) => (layout::archive(brief.at, Brief::KIND), encode_line(brief.as_ref())),
     }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::model::id::{AgentName, MessageId, RunId, TimerId, WaitId, WorkId};
+use crate::model::id::{AgentName, MessageId, RunId, TaskId, TimerId, WaitId, WorkId};
 use crate::model::message::InboxKey;
 use crate::model::time::Time;
 
@@ -38,6 +38,8 @@ pub const END: &str = "end.json";
 pub const LEADER: &str = "leader";
 pub const STDOUT: &str = "stdout.log";
 pub const STDERR: &str = "stderr.log";
+/// In a task's directory: the pipe that an interactive one reads from.
+pub const STDIN: &str = "stdin";
 pub const DEDUPE: &str = "cache/dedupe";
 
 /// What `create` makes. A clone may lack the empty ones; whoever needs one makes it again.
@@ -71,6 +73,10 @@ impl AgentDir {
     pub fn run_dir(&self, id: RunId) -> PathBuf {
         self.path.join(RUNS).join(id.to_string())
     }
+
+    pub fn task_dir(&self, id: TaskId) -> PathBuf {
+        self.path.join(TASKS).join(id.to_string())
+    }
 }
 
 pub fn message(key: InboxKey) -> String {
@@ -95,6 +101,14 @@ pub fn plan(id: WorkId) -> String {
 
 pub fn timer(id: TimerId) -> String {
     format!("{TIMERS}/{id}.json")
+}
+
+pub fn task(id: TaskId) -> String {
+    format!("{TASKS}/{id}.json")
+}
+
+pub fn task_lock(id: TaskId) -> String {
+    format!("{TASKS}/{id}.lock")
 }
 
 pub fn run(id: RunId) -> String {

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ impl std::fmt::Display for Holder {
 /// A held lock. Dropping it releases it; the file stays, so that there is never a second one.
 #[derive(Debug)]
 pub struct Held {
-    _file: File,
+    file: File,
 }
 
 fn open(path: &Path) -> Result<File> {
@@ -53,11 +53,31 @@ pub fn try_acquire(path: &Path, holder: Option<&Holder>) -> Result<Option<Held>>
             if let Some(holder) = holder {
                 sign(&file, holder);
             }
-            Ok(Some(Held { _file: file }))
+            Ok(Some(Held { file }))
         }
         Err(error) if error.raw_os_error() == fs2::lock_contended_error().raw_os_error() => Ok(None),
         Err(error) => Err(error).context("lock", path),
     }
+}
+
+impl Held {
+    /// The same lock once more, for a process that is to hold it after us. It is released when both
+    /// have let go of it.
+    pub fn share(&self, path: &Path) -> Result<File> {
+        self.file.try_clone().context("share lock", path)
+    }
+}
+
+/// Takes over a lock that was shared with this process when it was started.
+pub fn inherited(path: &Path, file: File, holder: &Holder) -> Result<Held> {
+    let there = std::fs::symlink_metadata(path).context("look at lock", path)?;
+    let here = file.metadata().context("look at lock", path)?;
+    if (there.dev(), there.ino()) != (here.dev(), here.ino()) {
+        return Err(Error::usage(format!("{} was not handed over as stdin", path.display())));
+    }
+    fs2::FileExt::try_lock_exclusive(&file).context("lock", path)?;
+    sign(&file, holder);
+    Ok(Held { file })
 }
 
 /// Locks an open file or directory that nobody else uses yet.

@@ -213,6 +213,7 @@ agents/.new-*
 agents/*/lock
 agents/*/run.lock
 agents/*/tasks/*.lock
+agents/*/tasks/*/
 agents/*/journal.json
 agents/*/tmp/
 agents/*/cache/

@@ -418,6 +418,12 @@ impl Checks<'_> {
             });
             let waits = of(Wait::KIND);
             self.lines(&waits, |number, line| decode_at::<Wait>(&waits, number, line).map(|_| ()));
+            let works = of(WorkItem::KIND);
+            self.lines(&works, |number, line| decode_at::<WorkItem>(&works, number, line).map(|_| ()));
+            let timers = of(Timer::KIND);
+            self.lines(&timers, |number, line| decode_at::<Timer>(&timers, number, line).map(|_| ()));
+            let tasks = of(Task::KIND);
+            self.lines(&tasks, |number, line| decode_at::<Task>(&tasks, number, line).map(|_| ()));
             let briefs = of(Brief::KIND);
             self.lines(&briefs, |number, line| decode_at::<Brief>(&briefs, number, line).map(|_| ()));
         }

@@ -119,6 +119,7 @@ pub fn state(status: Status, execution: ExecutionState) -> State {
         runtime_error: None,
         next_due_at: None,
         resting: None,
+        open_tasks: 0,
         counters: Counters::default(),
         events: Vec::new(),
         extra: Extra::new(),

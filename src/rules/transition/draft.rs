@@ -187,6 +187,8 @@ impl Draft {
         state.revision = base_revision + 1;
         state.resting = self.resting;
         self.records.state.next_due_at = next_due(&self.records);
+        let open = self.records.tasks.iter().filter(|task| !task.status.is_terminal());
+        self.records.state.open_tasks = open.count() as u64;
         Ok(Transaction {
             agent: self.records.state.agent.clone(),
             base_revision,

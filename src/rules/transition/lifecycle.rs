@@ -44,6 +44,7 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
         next_due_at: None,
         resting: None,
         outbox: Vec::new(),
+        open_tasks: 0,
         counters: Counters::default(),
         events: Vec::new(),
         extra: Extra::new(),

@@ -8,6 +8,7 @@ pub mod lifecycle;
 pub mod outcome;
 pub mod recovery;
 pub mod rest;
+pub mod task;
 pub mod timer;
 pub mod turn;
 pub mod wait;

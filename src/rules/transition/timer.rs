@@ -210,7 +210,7 @@ fn own_message(draft: &mut Draft, kind: MessageKind, priority: Priority, body: B
 }
 
 /// Puts a message into the inbox, where this very step may take it.
-fn admit(draft: &mut Draft, message: Message) {
+pub fn admit(draft: &mut Draft, message: Message) {
     draft.note_dedupe(&message, MessageStatus::Queued);
     let head = &mut draft.records.inbox.head;
     if head.as_ref().is_none_or(|head| message.key() < head.key()) {

@@ -1,0 +1,204 @@
+//! The process that looks after one background task: how it starts apart from everybody, and the
+//! pipe through which an interactive task gets its input.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::fs::{CWD, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::turn::{is_past, timespec};
+use super::{RUN, SUPERVISOR, TASK};
+use crate::error::{Context, Error, Result};
+
+/// What a supervisor says once it has begun; anything else is why it has not.
+const BEGUN: &str = "begun";
+
+/// How long `feed` waits for somebody to listen: the command of a task that has just begun is about to.
+const LISTENS_SOON: Duration = Duration::from_secs(1);
+
+/// Runs this program as the supervisor of a task, in a session of its own, and returns once it says
+/// that it has begun. It gets the task's lock as its stdin, so that the lock is held without a gap.
+/// The inner error is its own, or that it has ended without a word.
+pub fn start(
+    arguments: &[OsString],
+    dir: &Path,
+    task_id: &str,
+    lock: File,
+    patience: Duration,
+) -> Result<std::result::Result<(), String>> {
+    let program = std::env::current_exe().context("find", Path::new("this program"))?;
+    let mut child = Command::new(&program)
+        .args(arguments)
+        .current_dir(dir)
+        .env_remove(RUN)
+        .env_remove(TASK)
+        .env(SUPERVISOR, task_id)
+        .stdin(lock)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .context("run", &program)?;
+    let mut said = Vec::new();
+    if let Some(pipe) = child.stdout.take() {
+        let whole = hear(pipe, &mut said, Instant::now().checked_add(patience));
+        if !whole.context("hear from", &program)? {
+            // It lives and holds the lock; somebody keeps it waiting. It will begin when it can.
+            return Ok(Ok(()));
+        }
+    }
+    // It isn't waited for: it is meant to live longer than we do.
+    Ok(match String::from_utf8_lossy(&said).trim_end() {
+        BEGUN => Ok(()),
+        "" => Err("it ended without a word".to_owned()),
+        trouble => Err(trouble.to_owned()),
+    })
+}
+
+/// Everything up to the end of the pipe. `false` if that didn't come in time.
+fn hear(mut pipe: impl Read + AsFd, said: &mut Vec<u8>, until: Option<Instant>) -> io::Result<bool> {
+    let mut buffer = [0; 4096];
+    while wait(&pipe, PollFlags::IN, until)? {
+        match pipe.read(&mut buffer)? {
+            0 => return Ok(true),
+            length => said.extend_from_slice(&buffer[..length]),
+        }
+    }
+    Ok(false)
+}
+
+/// Whether it is ready before the time is over.
+fn wait(fd: &impl AsFd, flags: PollFlags, until: Option<Instant>) -> io::Result<bool> {
+    loop {
+        let left = until.map(|until| timespec(until.saturating_duration_since(Instant::now())));
+        match rustix::event::poll(&mut [PollFd::new(fd, flags)], left.as_ref()) {
+            Ok(0) if is_past(until) => return Ok(false),
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return Ok(true),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// This process, as a supervisor that has just been started.
+#[derive(Debug)]
+pub struct Seat {
+    starter: Option<File>,
+}
+
+impl Seat {
+    /// Leaves the session of whoever started us, and returns the file that came as stdin. Nothing
+    /// of the starter is held any more then, but for the pipe that it listens at.
+    pub fn take() -> Result<(Seat, File)> {
+        let this = Path::new("this process");
+        // It fails only for a process that leads a group already: then it is apart enough.
+        let _ = rustix::process::setsid();
+        let lock = io::stdin().as_fd().try_clone_to_owned().context("keep the stdin of", this)?;
+        let starter = io::stdout().as_fd().try_clone_to_owned().context("keep the stdout of", this)?;
+        let path = Path::new("/dev/null");
+        let null = File::options().read(true).write(true).open(path).context("open", path)?;
+        rustix::stdio::dup2_stdin(&null).context("replace the stdin of", this)?;
+        rustix::stdio::dup2_stdout(&null).context("replace the stdout of", this)?;
+        Ok((Seat { starter: Some(File::from(starter)) }, File::from(lock)))
+    }
+
+    /// Tells the starter that it need not wait any longer.
+    pub fn begun(&mut self) {
+        self.say(BEGUN);
+    }
+
+    pub fn not_begun(&mut self, why: &str) {
+        self.say(why);
+    }
+
+    fn say(&mut self, word: &str) {
+        if let Some(mut starter) = self.starter.take() {
+            // One who has gone meanwhile wants to hear nothing.
+            let _ = writeln!(starter, "{word}");
+        }
+    }
+}
+
+/// Makes the pipe that a task reads its input from. While what is returned is held, the command
+/// finds no end of its input, however many have written to it.
+pub fn make_input(path: &Path) -> Result<OwnedFd> {
+    match rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(errno) => return Err(errno).context("make", path),
+    }
+    // There must be a reader for a writer not to fail; the command is the one that stays.
+    let open = |flags| rustix::fs::open(path, flags | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty());
+    let _reader = open(OFlags::RDONLY).context("open", path)?;
+    open(OFlags::WRONLY).context("open", path)
+}
+
+/// Writes to the input of a task; never waits longer than `patience`.
+pub fn feed(path: &Path, bytes: &[u8], patience: Duration) -> Result<()> {
+    let nobody = |why: &str| Error::Refused {
+        kind: "nobody_listens",
+        message: format!("{}: {why}", path.display()),
+        hint: Some("`dormouse task status` shows whether it still runs".to_owned()),
+    };
+    let soon = Instant::now() + LISTENS_SOON;
+    let mut pipe = loop {
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match rustix::fs::open(path, flags, Mode::empty()) {
+            Ok(pipe) => break File::from(pipe),
+            Err(Errno::NXIO | Errno::NOENT) if Instant::now() < soon => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Err(Errno::NXIO) => {
+                return Err(nobody("nobody reads it: the command has closed its stdin or ended"));
+            }
+            Err(errno) => return Err(errno).context("open", path),
+        }
+    };
+    let until = Instant::now().checked_add(patience);
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        match pipe.write(rest) {
+            Ok(written) => rest = &rest[written..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if !wait(&pipe, PollFlags::OUT, until).context("wait for", path)? {
+                    let taken = bytes.len() - rest.len();
+                    return Err(nobody(&format!("it took {taken} of {} bytes and no more", bytes.len())));
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                return Err(nobody("the command has closed its stdin"));
+            }
+            Err(error) => return Err(error).context("write", path),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn input_reaches_who_listens_and_never_blocks() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("stdin");
+        let writer = make_input(&path).unwrap();
+        let error = feed(&path, b"lost", Duration::ZERO).unwrap_err();
+        assert_eq!(error.kind(), "nobody_listens");
+        let mut reader = File::open(&path).unwrap();
+        feed(&path, b"hello", Duration::ZERO).unwrap();
+        let mut said = [0; 5];
+        reader.read_exact(&mut said).unwrap();
+        assert_eq!(&said, b"hello");
+        // More than any pipe holds.
+        let error = feed(&path, &vec![0; 4 << 20], Duration::from_millis(50)).unwrap_err();
+        assert!(error.to_string().contains("bytes and no more"), "{error}");
+        drop(writer);
+    }
+}
