@@ -5,10 +5,11 @@ use serde_json::{Value, json};
 
 use crate::cli::{self, NextWake, TimerCommand, WaitCommand, WakeFormat, WorkCommand};
 use crate::error::{Error, Result, Status};
-use crate::model::id::{AgentName, TimerId, WaitId, WorkId};
+use crate::model::id::{AgentName, TaskId, TimerId, WaitId, WorkId};
 use crate::model::message::Body;
 use crate::model::policy::Size;
 use crate::model::refusal::Refusal;
+use crate::model::task::Task;
 use crate::model::time::{Span, Time};
 use crate::model::timer::{CatchUp, Schedule, Timer};
 use crate::model::wait::{Wait, WaitKind};
@@ -321,7 +322,6 @@ fn set_wait(session: &mut Session, store: &Store, args: cli::Wait) -> Result<Sta
             None if args.whole_agent => Owner::Agent,
             None => Owner::Nearest(of_turn),
         },
-        resource: args.resource,
         wake_at: match args.at.as_deref() {
             Some(word) => Some(time("--at", word)?),
             None => moment_in(session, "--in", args.within.as_deref())?,
@@ -330,10 +330,29 @@ fn set_wait(session: &mut Session, store: &Store, args: cli::Wait) -> Result<Sta
         expires_at: moment_in(session, "--expires", args.expires.as_deref())?,
         source: args.source,
         no_fallback: args.no_fallback,
+        ended_task: match &caller {
+            Some(caller) if caller.agent == *agent.name() => ended_in_turn(&agent, args.resource.as_deref())?,
+            Some(_) | None => None,
+        },
+        resource: args.resource,
     };
     let wait = change(session, &agent, |draft| wait::set(draft, new))?;
     session.out.result(&wait_object(&wait), |_| wait.id.to_string());
     Ok(Status::Done)
+}
+
+/// The task of this name, if it has ended since the current turn began and its result will be heard
+/// of: whoever starts a short task must be able to wait for it.
+fn ended_in_turn(agent: &Agent<'_>, resource: Option<&str>) -> Result<Option<TaskId>> {
+    let Some(id) = resource.and_then(|word| word.parse::<TaskId>().ok()) else { return Ok(None) };
+    agent.consistently(|view, state| {
+        let Some(run) = state.current_run.filter(|_| !view.exists(&layout::task(id))) else {
+            return Ok(None);
+        };
+        let task = evidence::archived_record(view, |task: &Task| task.id == id)?;
+        let in_turn = |task: &Task| task.notify && task.ended_at.is_some_and(|at| at >= run.claimed_at);
+        Ok(task.filter(in_turn).map(|task| task.id))
+    })
 }
 
 fn time(flag: &str, word: &str) -> Result<Time> {

@@ -14,3 +14,5 @@ mod power;
 mod scenarios;
 #[cfg(target_os = "linux")]
 mod strace;
+#[cfg(target_os = "linux")]
+mod tasks;

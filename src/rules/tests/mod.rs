@@ -15,6 +15,7 @@ mod transition_inbox;
 mod transition_lifecycle;
 mod transition_rest;
 mod transition_sequences;
+mod transition_task;
 mod transition_turn;
 mod work;
 
@@ -39,7 +40,7 @@ use crate::model::stamp::Stamp;
 use crate::model::state::{Counters, CurrentRun, Held, LastTurn, Retry, State};
 use crate::model::task::{Task, TaskJob, TaskStatus};
 use crate::model::time::{Span, Time};
-use crate::model::timer::{CatchUp, Schedule, Timer};
+use crate::model::timer::{CatchUp, Schedule, Timer, TimerStatus};
 use crate::model::transaction::{Archived, Transaction};
 use crate::model::turn::{Claimant, Outcome, TurnEnd};
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
@@ -120,6 +121,7 @@ pub fn state(status: Status, execution: ExecutionState) -> State {
         next_due_at: None,
         resting: None,
         open_tasks: 0,
+        outbox: Vec::new(),
         counters: Counters::default(),
         events: Vec::new(),
         extra: Extra::new(),
@@ -233,6 +235,7 @@ pub fn work(number: u32) -> WorkItem {
         recheck_at: None,
         recheck_consumed_at: None,
         result: None,
+        plan: None,
         revision: 1,
         ticked: None,
         created_at: at(-5000),
@@ -257,6 +260,8 @@ pub fn wait(number: u32, kind: WaitKind) -> Wait {
         source: None,
         no_fallback: None,
         status: WaitStatus::Active,
+        woken_at: None,
+        rechecked_at: None,
         created_at: at(-4000),
         ended_at: None,
         extra: Extra::new(),
@@ -276,8 +281,21 @@ pub fn task(number: u32, status: TaskStatus) -> Task {
         status,
         summary: None,
         work_item_id: None,
+        run_id: None,
+        notify: true,
+        interactive: false,
+        timeout: None,
+        hops: 0,
+        host: "here".to_owned(),
+        boot_id: "boot".to_owned(),
+        supervisor_pid: None,
         created_at: at(-3000),
+        started_at: None,
         ended_at: None,
+        exit: None,
+        reason: None,
+        stdout_bytes: None,
+        stderr_bytes: None,
         extra: Extra::new(),
     }
 }
@@ -291,7 +309,13 @@ pub fn timer(number: u32, millis: i64) -> Timer {
         catch_up: CatchUp::Once,
         next_at: at(millis),
         body: None,
+        message: None,
+        fired: 0,
+        missed: 0,
+        last_fired_at: None,
+        status: TimerStatus::Active,
         created_at: at(-2000),
+        ended_at: None,
         extra: Extra::new(),
     }
 }
@@ -461,7 +485,11 @@ pub fn word<'a>(data: &'a Value, field: &str) -> &'a str {
 pub fn archived_message(transaction: &Transaction) -> &Message {
     let mut messages = transaction.archived.iter().filter_map(|archived| match archived {
         Archived::Message(message) => Some(&**message),
-        Archived::Wait(_) | Archived::Brief(_) => None,
+        Archived::Wait(_)
+        | Archived::Work(_)
+        | Archived::Timer(_)
+        | Archived::Task(_)
+        | Archived::Brief(_) => None,
     });
     match (messages.next(), messages.next()) {
         (Some(message), None) => message,

@@ -163,6 +163,14 @@ struct World {
     live: Option<crate::model::id::RunId>,
 }
 
+/// Puts a record in place of the one of the same name, or behind the others.
+fn replace<T: Clone, Id: PartialEq>(records: &mut Vec<T>, new: &T, id: impl Fn(&T) -> Id) {
+    match records.iter_mut().find(|other| id(other) == id(new)) {
+        Some(place) => *place = new.clone(),
+        None => records.push(new.clone()),
+    }
+}
+
 impl World {
     fn new() -> World {
         World {
@@ -247,6 +255,10 @@ impl World {
                 Put::Run(run) => {
                     self.runs.insert(run.id, (**run).clone());
                 }
+                Put::Wait(wait) => replace(&mut self.records.waits, wait, |wait| wait.id),
+                Put::Timer(timer) => replace(&mut self.records.timers, timer, |timer| timer.id),
+                Put::Task(task) => replace(&mut self.records.tasks, task, |task| task.id),
+                Put::Plan(..) => {}
                 Put::Dedupe(entry) => panic!("no message has a key, but {entry:?}"),
             }
         }
@@ -259,6 +271,9 @@ impl World {
                     self.hints.remove(id);
                 }
                 Delete::Wait(id) => self.records.waits.retain(|wait| wait.id != *id),
+                Delete::Work(id) => self.records.works.retain(|item| item.id != *id),
+                Delete::Timer(id) => self.records.timers.retain(|timer| timer.id != *id),
+                Delete::Task(id) => self.records.tasks.retain(|task| task.id != *id),
             }
         }
     }
@@ -545,7 +560,11 @@ fn check(before: &State, transaction: &Transaction) {
         .iter()
         .filter_map(|archived| match archived {
             Archived::Message(message) => Some(message.id),
-            Archived::Wait(_) | Archived::Brief(_) => None,
+            Archived::Wait(_)
+            | Archived::Work(_)
+            | Archived::Timer(_)
+            | Archived::Task(_)
+            | Archived::Brief(_) => None,
         })
         .collect();
     let distinct: BTreeSet<MessageId> = settled.iter().copied().collect();

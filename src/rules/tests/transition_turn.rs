@@ -160,7 +160,13 @@ fn settled(records: Records, end: TurnEnd) -> (Settled, Transaction) {
 fn run_record(transaction: &Transaction) -> Run {
     let mut runs = transaction.puts.iter().filter_map(|put| match put {
         Put::Run(run) => Some((**run).clone()),
-        Put::Message(_) | Put::Work(_) | Put::Dedupe(_) => None,
+        Put::Message(_)
+        | Put::Work(_)
+        | Put::Plan(..)
+        | Put::Wait(_)
+        | Put::Timer(_)
+        | Put::Task(_)
+        | Put::Dedupe(_) => None,
     });
     let run = runs.next().expect("a run record");
     assert_eq!(runs.next(), None);
@@ -170,7 +176,13 @@ fn run_record(transaction: &Transaction) -> Run {
 fn put_message(transaction: &Transaction) -> Option<Message> {
     transaction.puts.iter().find_map(|put| match put {
         Put::Message(message) => Some((**message).clone()),
-        Put::Work(_) | Put::Run(_) | Put::Dedupe(_) => None,
+        Put::Work(_)
+        | Put::Plan(..)
+        | Put::Wait(_)
+        | Put::Timer(_)
+        | Put::Task(_)
+        | Put::Run(_)
+        | Put::Dedupe(_) => None,
     })
 }
 
@@ -339,7 +351,11 @@ fn the_record_of_a_run_says_how_it_went() {
         .iter()
         .filter_map(|archived| match archived {
             Archived::Brief(brief) => Some(brief.text.as_str()),
-            Archived::Message(_) | Archived::Wait(_) => None,
+            Archived::Message(_)
+            | Archived::Wait(_)
+            | Archived::Work(_)
+            | Archived::Timer(_)
+            | Archived::Task(_) => None,
         })
         .collect();
     assert_eq!(briefs, ["done"]);

@@ -103,6 +103,7 @@ fn carry_out(
                 expires_at,
                 source,
                 no_fallback,
+                ended_task: None,
             };
             wait::set(draft, new)?;
         }

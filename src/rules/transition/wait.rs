@@ -37,6 +37,8 @@ pub struct NewWait {
     pub expires_at: Option<Time>,
     pub source: Option<String>,
     pub no_fallback: Option<String>,
+    /// A task that has ended in this very turn: its result is still to come.
+    pub ended_task: Option<TaskId>,
 }
 
 /// Records why progress stops. A new wait on a work item takes the place of the one that was active.
@@ -62,7 +64,7 @@ pub fn set(draft: &mut Draft, new: NewWait) -> Result<Wait, Refusal> {
         ended_at: None,
         extra: Extra::new(),
     };
-    check(draft, &wait)?;
+    check(draft, &wait, new.ended_task)?;
     if let Some(item) = work_item_id {
         let replaced: Vec<_> = waits_on(item, &draft.records.waits).map(|wait| wait.id).collect();
         for old in replaced {
@@ -95,10 +97,10 @@ fn owner(draft: &Draft, owner: Owner) -> Result<Option<WorkId>, Refusal> {
     }
 }
 
-fn check(draft: &Draft, wait: &Wait) -> Result<(), Refusal> {
+fn check(draft: &Draft, wait: &Wait, ended_task: Option<TaskId>) -> Result<(), Refusal> {
     wait.check().map_err(|reason| Refusal::new("invalid_wait", reason))?;
-    if let Some(task) = wait.task_id().filter(|task| !is_known(draft, *task)) {
-        return Err(Refusal::new("unknown_task", format!("{task} is not a task of `{}`", wait.agent)));
+    if let Some(task) = wait.task_id().filter(|task| !is_known(draft, *task) && ended_task != Some(*task)) {
+        return Err(Refusal::new("unknown_task", format!("{task} is not an open task of `{}`", wait.agent)));
     }
     let misplaced = [
         (

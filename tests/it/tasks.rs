@@ -1,0 +1,311 @@
+//! Background tasks, end to end: nothing of them is left when they end, and each ends once.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+use serde_json::Value;
+
+use crate::harness::Sandbox;
+
+/// Far more than anything here takes, on however busy a machine.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A started agent whose turns append the id of their message to `home/turns`.
+fn agent() -> Sandbox {
+    agent_that(r#"echo "$DORMOUSE_MESSAGE" >> "$HOME/turns""#)
+}
+
+fn agent_that(turn: &str) -> Sandbox {
+    let sandbox = Sandbox::new().with_real_clock();
+    sandbox.run(["create", "ada", "--shell", turn]);
+    sandbox.run(["start", "ada"]);
+    sandbox
+}
+
+/// Waits for it to become true.
+#[track_caller]
+fn soon(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < LONG, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn start(sandbox: &Sandbox, flags: &[&str], script: &str) -> String {
+    let mut args = vec!["task", "start", "-a", "ada"];
+    args.extend_from_slice(flags);
+    args.extend_from_slice(&["--", "sh", "-c", script]);
+    sandbox.run(args).trim().to_owned()
+}
+
+fn status(sandbox: &Sandbox, id: &str) -> Value {
+    sandbox.json(["task", "status", id])
+}
+
+#[track_caller]
+fn ended(sandbox: &Sandbox, id: &str) -> Value {
+    let is_open = |task: &Value| {
+        ["queued", "running", "cancelling"].contains(&task["status"].as_str().unwrap_or_default())
+    };
+    soon("the end of the task", || !is_open(&status(sandbox, id)));
+    status(sandbox, id)
+}
+
+fn queue(sandbox: &Sandbox) -> Vec<Value> {
+    sandbox.json_lines(["queue", "list", "-a", "ada"])
+}
+
+/// The processes that carry this sandbox in their environment, as every one of its tasks does.
+fn processes(sandbox: &Sandbox) -> Vec<String> {
+    let home = format!("HOME={}", sandbox.home().display()).into_bytes();
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let environ = fs::read(entry.path().join("environ")).unwrap_or_default();
+        if environ.split(|byte| *byte == 0).any(|variable| variable == home) {
+            let words = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            found.push(String::from_utf8_lossy(&words).replace('\0', " "));
+        }
+    }
+    found
+}
+
+/// The end of every test: no process is left, every record is right.
+#[track_caller]
+fn nothing_left(sandbox: &Sandbox) {
+    soon("the end of all processes", || processes(sandbox).is_empty());
+    sandbox.run(["doctor"]);
+}
+
+fn kill(pid: &Value, signal: Signal) {
+    let pid = Pid::from_raw(pid.as_i64().unwrap() as i32).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+#[test]
+fn a_task_starts_at_once_and_its_end_is_a_message() {
+    let sandbox = agent();
+    let flags = ["--summary", "the tests"];
+    let id = start(&sandbox, &flags, "echo one; until test -e go; do sleep 0.05; done; echo two; exit 3");
+    let task = status(&sandbox, &id);
+    assert_eq!((task["status"].as_str(), task["notify"].as_bool()), (Some("running"), Some(true)));
+    assert_eq!(sandbox.json(["get", "ada"])["active_tasks"][0]["id"], id.as_str());
+    assert_eq!(sandbox.json(["task", "list", "-a", "ada"])["id"], id.as_str());
+    soon("its output", || sandbox.run(["task", "output", &id]) == "one\n");
+    fs::write(sandbox.project().join("go"), "").unwrap();
+    let task = ended(&sandbox, &id);
+    assert_eq!((task["status"].as_str(), &task["exit"]["code"]), (Some("failed"), &Value::from(3)));
+    let queue = queue(&sandbox);
+    assert_eq!(queue.len(), 1);
+    assert_eq!(queue[0]["kind"], "task_result");
+    assert_eq!(queue[0]["body"]["text"], "the tests: failed (exit status 3)\ntwo");
+    assert_eq!(sandbox.run(["task", "output", &id]), "one\ntwo\n");
+    assert_eq!(sandbox.run(["task", "output", &id, "--bytes", "4"]), "two\n");
+    assert_eq!(sandbox.run(["task", "output", &id, "--stderr"]), "");
+    assert_eq!(sandbox.run(["task", "list", "-a", "ada"]), "");
+    assert_eq!(sandbox.json(["task", "list", "-a", "ada", "--ended"])["id"], id.as_str());
+    assert_eq!(sandbox.json(["tick", "ada"])["reason"], "task_result");
+    nothing_left(&sandbox);
+}
+
+#[test]
+fn a_turn_waits_for_its_task_and_is_resumed_by_the_result() {
+    let turn = r#"test "$(cat "$HOME/turns" 2>/dev/null)" && exit
+        echo started >> "$HOME/turns"
+        id=$(dormouse task start -- sh -c 'until test -e go; do sleep 0.05; done')
+        dormouse wait --on task --resource "$id" --reason "the build""#;
+    let sandbox = agent_that(&turn.replace("dormouse", &crate::harness::dormouse().to_string_lossy()));
+    sandbox.run(["enqueue", "ada", "build"]);
+    let step = sandbox.json(["tick", "ada"]);
+    assert_eq!(step["terminal"], "completed", "{step}");
+    assert_eq!(step["closure"]["waiting_reason"], "awaiting_task_result");
+    assert_eq!(step["status"], "awaiting_task");
+    assert_eq!(sandbox.json(["tick", "ada"])["decision"], "wait_for_task");
+    // It has outlived the turn that started it.
+    let task = sandbox.json(["task", "list", "-a", "ada"]);
+    assert_eq!(task["status"], "running");
+    assert!(task["run_id"].is_string());
+    fs::write(sandbox.project().join("go"), "").unwrap();
+    ended(&sandbox, task["id"].as_str().unwrap());
+    let step = sandbox.json(["tick", "ada"]);
+    assert_eq!(step["continuation"]["class"], "resume_expected_wait");
+    assert_eq!(step["continuation"]["matched_waiting_reason"], true);
+    assert_eq!(sandbox.run(["wait", "list", "-a", "ada"]), "");
+    nothing_left(&sandbox);
+}
+
+#[test]
+fn a_wait_for_a_task_that_has_ended_meanwhile_is_none_too_many() {
+    let turn = r#"test "$(cat "$HOME/turns" 2>/dev/null)" && exit
+        echo started >> "$HOME/turns"
+        id=$(dormouse task start -- true)
+        until dormouse task list --ended | grep -q "$id"; do sleep 0.02; done
+        dormouse wait --on task --resource "$id" --reason "the build""#;
+    let sandbox = agent_that(&turn.replace("dormouse", &crate::harness::dormouse().to_string_lossy()));
+    sandbox.run(["enqueue", "ada", "build"]);
+    let step = sandbox.json(["tick", "ada"]);
+    assert_eq!(step["terminal"], "completed", "{step}");
+    assert_eq!(sandbox.json(["tick", "ada"])["continuation"]["class"], "resume_expected_wait");
+    nothing_left(&sandbox);
+}
+
+#[test]
+fn output_is_followed_to_the_end() {
+    let sandbox = agent();
+    let id = start(&sandbox, &[], "for i in 1 2 3; do echo line $i é; sleep 0.1; done; echo oops >&2");
+    assert_eq!(sandbox.run(["task", "output", &id, "--follow"]), "line 1 é\nline 2 é\nline 3 é\n");
+    assert_eq!(sandbox.run(["task", "output", &id, "--stderr", "--follow"]), "oops\n");
+    nothing_left(&sandbox);
+}
+
+#[test]
+fn who_does_not_listen_is_killed_and_counts_as_cancelled() {
+    let sandbox = agent();
+    let id = start(&sandbox, &[], "trap '' TERM; setsid sleep 600 & echo ready; while :; do sleep 1; done");
+    soon("the trap", || sandbox.run(["task", "output", &id]) == "ready\n");
+    let task = sandbox.json(["task", "stop", &id, "--grace", "200ms"]);
+    assert_eq!((task["status"].as_str(), &task["exit"]["signal"]), (Some("cancelled"), &Value::from(9)));
+    // Stopping what has ended changes nothing.
+    assert_eq!(sandbox.json(["task", "stop", &id]), task);
+    assert_eq!(queue(&sandbox).len(), 1);
+    nothing_left(&sandbox);
+}
+
+#[test]
+fn past_its_time_a_task_fails() {
+    let sandbox = agent();
+    let id = start(&sandbox, &["--timeout", "200ms"], "exec sleep 600");
+    let task = ended(&sandbox, &id);
+    assert_eq!(
+        (task["status"].as_str(), task["reason"].as_str()),
+        (Some("failed"), Some("timed out after 200ms"))
+    );
+    nothing_left(&sandbox);
+}
+
+#[test]
+fn a_command_that_is_not_there_is_a_failed_task() {
+    let sandbox = agent();
+    let id = sandbox.run(["task", "start", "-a", "ada", "--", "no-such-program"]).trim().to_owned();
+    let task = ended(&sandbox, &id);
+    assert_eq!(
+        (task["status"].as_str(), task["exit"]["how"].as_str()),
+        (Some("failed"), Some("not_started"))
+    );
+    nothing_left(&sandbox);
+}
+
+#[test]
+fn without_its_supervisor_a_task_is_interrupted_once() {
+    let sandbox = agent();
+    // The child leaves the group and the session, and outlives the leader that dies with its parent.
+    let id = start(&sandbox, &[], "setsid sleep 600 & echo ready; exec sleep 600");
+    soon("the command", || sandbox.run(["task", "output", &id]) == "ready\n");
+    assert_eq!(sandbox.json(["tick", "ada"])["decision"], "sleep");
+    assert_eq!(sandbox.json(["tick", "ada"])["decision"], "stay_idle");
+    kill(&status(&sandbox, &id)["supervisor_pid"], Signal::KILL);
+    soon("the death of the supervisor and the leader", || processes(&sandbox).len() == 1);
+    assert_eq!(sandbox.json(["tick", "--dry-run", "ada"])["reason"], "task_result");
+    assert!(!sandbox.run(["next-wake", "ada"]).trim().is_empty());
+    assert_eq!(status(&sandbox, &id)["status"], "running");
+    let step = sandbox.json(["tick", "ada"]);
+    assert_eq!(step["reason"], "task_result");
+    assert_eq!(processes(&sandbox), Vec::<String>::new());
+    let task = status(&sandbox, &id);
+    assert_eq!(task["status"], "interrupted");
+    assert_eq!(task["reason"], "its supervisor is gone");
+    assert_eq!(sandbox.json(["tick", "ada"])["decision"], "sleep");
+    assert_eq!(fs::read_to_string(sandbox.home().join("turns")).unwrap().lines().count(), 1);
+    assert_eq!(sandbox.json_lines(["task", "list", "-a", "ada", "--ended"]).len(), 1);
+    nothing_left(&sandbox);
+}
+
+#[test]
+fn a_supervisor_that_is_asked_to_end_takes_its_task_along() {
+    let sandbox = agent();
+    let id = start(&sandbox, &[], "echo ready; exec sleep 600");
+    soon("the command", || sandbox.run(["task", "output", &id]) == "ready\n");
+    kill(&status(&sandbox, &id)["supervisor_pid"], Signal::TERM);
+    let task = ended(&sandbox, &id);
+    assert_eq!(task["status"], "interrupted");
+    assert_eq!(queue(&sandbox).len(), 1);
+    nothing_left(&sandbox);
+}
+
+#[test]
+fn an_end_that_was_seen_and_not_committed_is_committed_later() {
+    let sandbox = agent();
+    let id = start(&sandbox, &[], "until test -e go; do sleep 0.05; done; exit 4");
+    let pid = status(&sandbox, &id)["supervisor_pid"].clone();
+    // The agent's lock is held, so that the supervisor can't commit what it sees.
+    let lock = fs::File::open(sandbox.agent("ada").join("lock")).unwrap();
+    lock.lock().unwrap();
+    fs::write(sandbox.project().join("go"), "").unwrap();
+    let noted = sandbox.agent("ada").join("tasks").join(&id).join("end.json");
+    soon("the note", || noted.exists());
+    kill(&pid, Signal::KILL);
+    soon("the death of the supervisor", || processes(&sandbox).is_empty());
+    lock.unlock().unwrap();
+    assert_eq!(sandbox.json(["tick", "ada"])["reason"], "task_result");
+    let task = status(&sandbox, &id);
+    assert_eq!((task["status"].as_str(), &task["exit"]["code"]), (Some("failed"), &Value::from(4)));
+    assert_eq!(queue(&sandbox), Vec::<Value>::new());
+    nothing_left(&sandbox);
+}
+
+#[test]
+fn a_stop_ends_all_tasks_and_keeps_their_results() {
+    let sandbox = agent();
+    let one = start(&sandbox, &[], "exec sleep 600");
+    let other = start(&sandbox, &[], "trap '' TERM; echo ready; while :; do sleep 1; done");
+    soon("the trap", || sandbox.run(["task", "output", &other]) == "ready\n");
+    let stopped = sandbox.json(["stop", "ada", "--grace", "300ms"]);
+    assert_eq!(stopped["tasks"], serde_json::json!([one, other]));
+    assert_eq!(status(&sandbox, &one)["status"], "cancelled");
+    assert_eq!(status(&sandbox, &other)["status"], "cancelled");
+    assert_eq!(queue(&sandbox).len(), 2);
+    assert_eq!(sandbox.json(["tick", "ada"])["decision"], "stop");
+    assert_eq!(sandbox.json(["stop", "ada"])["tasks"], serde_json::json!([]));
+    sandbox
+        .cmd(["task", "start", "-a", "ada", "--", "true"])
+        .status(4)
+        .stderr("dormouse: `ada` is stopped: it starts no tasks\nhint: `dormouse start` lets it run\n")
+        .check();
+    sandbox.run(["start", "ada"]);
+    assert_eq!(sandbox.json(["tick", "ada"])["reason"], "task_result");
+    nothing_left(&sandbox);
+}
+
+#[test]
+fn a_task_that_notifies_nobody_starts_no_turn() {
+    let sandbox = agent();
+    let id = start(&sandbox, &["--no-notify"], "echo quiet");
+    ended(&sandbox, &id);
+    assert_eq!(queue(&sandbox)[0]["kind"], "task_status");
+    assert_eq!(sandbox.json(["tick", "ada"])["decision"], "reduce_message_only");
+    assert!(!sandbox.home().join("turns").exists());
+    nothing_left(&sandbox);
+}
+
+#[test]
+fn an_interactive_task_reads_what_it_is_told() {
+    let sandbox = agent();
+    let script = "read name; echo hello $name; read more; echo $more; exec <&-; sleep 600";
+    let id = start(&sandbox, &["--interactive"], script);
+    sandbox.run(["task", "input", &id, "Ada"]);
+    soon("the answer", || sandbox.run(["task", "output", &id]) == "hello Ada\n");
+    assert_eq!(sandbox.cmd(["task", "input", &id, "-"]).stdin("again\n").output().code(), 0);
+    soon("the answer", || sandbox.run(["task", "output", &id]) == "hello Ada\nagain\n");
+    soon("the end of listening", || {
+        let ran = sandbox.cmd(["task", "input", &id, "anybody?"]).output();
+        ran.code() == 4 && ran.stderr.contains("nobody reads it")
+    });
+    assert_eq!(sandbox.json(["task", "stop", &id])["status"], "cancelled");
+    let ran = sandbox.cmd(["task", "input", &id, "late"]).output();
+    assert_eq!((ran.code(), ran.stderr.contains("is cancelled: it takes no input")), (4, true), "{ran}");
+    let deaf = start(&sandbox, &[], "cat; echo end");
+    ended(&sandbox, &deaf);
+    assert_eq!(sandbox.run(["task", "output", &deaf]), "end\n");
+    nothing_left(&sandbox);
+}
