@@ -15,6 +15,8 @@ mod session;
 mod static_text;
 mod tick;
 mod turn;
+#[cfg(test)]
+mod vocabulary;
 mod words;
 
 use crate::cli::{Cli, Command};

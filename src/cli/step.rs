@@ -8,6 +8,7 @@ use clap::Args;
 /// why. Exit status 0 is also "nothing to do"; 7 says that a turn ran and failed.
 #[derive(Debug, Args)]
 pub struct Tick {
+    /// Which agents
     #[arg(value_name = "AGENT", required_unless_present = "all")]
     pub agents: Vec<String>,
     /// Every agent
