@@ -52,11 +52,17 @@ _dormouse() {
             dormouse,man)
                 cmd="dormouse__subcmd__man"
                 ;;
+            dormouse,pause)
+                cmd="dormouse__subcmd__pause"
+                ;;
             dormouse,queue)
                 cmd="dormouse__subcmd__queue"
                 ;;
             dormouse,recover)
                 cmd="dormouse__subcmd__recover"
+                ;;
+            dormouse,resume)
+                cmd="dormouse__subcmd__resume"
                 ;;
             dormouse,run)
                 cmd="dormouse__subcmd__run"
@@ -115,11 +121,17 @@ _dormouse() {
             dormouse__subcmd__help,man)
                 cmd="dormouse__subcmd__help__subcmd__man"
                 ;;
+            dormouse__subcmd__help,pause)
+                cmd="dormouse__subcmd__help__subcmd__pause"
+                ;;
             dormouse__subcmd__help,queue)
                 cmd="dormouse__subcmd__help__subcmd__queue"
                 ;;
             dormouse__subcmd__help,recover)
                 cmd="dormouse__subcmd__help__subcmd__recover"
+                ;;
+            dormouse__subcmd__help,resume)
+                cmd="dormouse__subcmd__help__subcmd__resume"
                 ;;
             dormouse__subcmd__help,run)
                 cmd="dormouse__subcmd__help__subcmd__run"
@@ -224,7 +236,7 @@ _dormouse() {
 
     case "${cmd}" in
         dormouse)
-            opts="-C -q -v -h -V --dir --json --quiet --verbose --color --lock-timeout --help --version init create start stop enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help"
+            opts="-C -q -v -h -V --dir --json --quiet --verbose --color --lock-timeout --help --version init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -562,7 +574,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__help)
-            opts="init create start stop enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help"
+            opts="init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -743,6 +755,20 @@ _dormouse() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        dormouse__subcmd__help__subcmd__pause)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         dormouse__subcmd__help__subcmd__queue)
             opts="list show dead requeue drop"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -828,6 +854,20 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__help__subcmd__recover)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__help__subcmd__resume)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1046,6 +1086,44 @@ _dormouse() {
                 return 0
             fi
             case "${prev}" in
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -C)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --lock-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__pause)
+            opts="-C -q -v -h --all --grace --requeue --reason --dir --json --quiet --verbose --color --lock-timeout --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --grace)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --reason)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --dir)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1397,6 +1475,36 @@ _dormouse() {
             ;;
         dormouse__subcmd__recover)
             opts="-C -q -v -h --force --dir --json --quiet --verbose --color --lock-timeout --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -C)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --lock-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__resume)
+            opts="-C -q -v -h --all --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -103,7 +103,7 @@ fn manual_pages(root: &Path, texts: &mut Texts) {
 }
 
 fn manual_page(root: &Path, command: Command, used: &mut BTreeSet<String>, texts: &mut Texts) {
-    for child in command.get_subcommands() {
+    for child in command.get_subcommands().filter(|child| !child.is_hide_set()) {
         manual_page(root, child.clone(), used, texts);
     }
     let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
