@@ -112,7 +112,7 @@ fn admit_once(session: &Session, agent: &Agent<'_>, policy: &Policy, message: Me
     let scan = inbox::Scan::default();
     let records = load::records(agent, &locked.view(), &scan, state, Lease::Free, now, Purpose::Change)?;
     let mut draft = Draft::new(records, session.clock.stamp()?);
-    crate::rules::transition::inbox::admit_drop(&mut draft, message);
+    crate::rules::transition::inbox::admit_drop(&mut draft, message, None);
     locked.commit(draft.finish()?)?;
     Ok(admitted)
 }

@@ -94,7 +94,7 @@ fn inbox(
 }
 
 /// The message that this one's dedupe key stands for.
-fn first_of_its_key(
+pub fn first_of_its_key(
     view: &View<'_>,
     message: &Message,
     state: &State,

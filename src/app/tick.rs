@@ -423,7 +423,15 @@ fn take_in_drops(
     for name in &scan.drops {
         match read_drop(session, agent, &draft, name)? {
             Ok(message) => {
-                arrivals::admit_drop(&mut draft, message);
+                let first = load::first_of_its_key(
+                    &locked.view(),
+                    &message,
+                    state,
+                    &draft.records.policy,
+                    draft.now(),
+                    Purpose::Change,
+                )?;
+                arrivals::admit_drop(&mut draft, message, first);
                 admitted.push(name);
             }
             Err(reason) => {

@@ -5,6 +5,7 @@ mod checker;
 mod concurrency;
 #[cfg(target_os = "linux")]
 mod crash;
+mod drops;
 #[cfg(target_os = "linux")]
 mod faults;
 mod harness;
