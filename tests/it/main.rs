@@ -5,7 +5,9 @@ mod checker;
 mod concurrency;
 #[cfg(target_os = "linux")]
 mod crash;
+mod docs;
 mod drops;
+mod examples;
 #[cfg(target_os = "linux")]
 mod faults;
 mod harness;
