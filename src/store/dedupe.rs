@@ -1,8 +1,8 @@
-//! What is remembered of dedupe keys: a cache beside the records, made again from them where it is missing.
+//! What is remembered of dedupe keys: a cache beside the records, made again from them where it is missing or broken.
 
 use sha2::{Digest, Sha256};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::dedupe::DedupeEntry;
 use crate::model::message::{Message, MessageStatus};
 use crate::model::time::{Span, Time};
@@ -40,7 +40,14 @@ pub fn find(
     if !dir.exists() {
         rebuild(view, now, window)?;
     }
-    let mut entry = look_up(view, key, now, window)?;
+    let mut entry = match look_up(view, key, now, window) {
+        // It is made without syncs: a power cut may have left it in pieces.
+        Err(Error::Damaged { .. }) => {
+            rebuild(view, now, window)?;
+            look_up(view, key, now, window)?
+        }
+        found => found?,
+    };
     if entry.as_ref().is_some_and(|entry| entry.revision > revision) {
         rebuild(view, now, window)?;
         entry = look_up(view, key, now, window)?;
