@@ -6,12 +6,13 @@ use uuid::Uuid;
 
 use crate::error::{Error, Result};
 use crate::model::agent::Identity;
+use crate::model::dedupe::DedupeEntry;
 use crate::model::id::{AgentName, RunId};
 use crate::model::message::{Message, WakeHint};
 use crate::model::policy::{Durability, Policy};
 use crate::model::state::State;
 use crate::model::task::Task;
-use crate::model::time::Time;
+use crate::model::time::{Span, Time};
 use crate::model::timer::Timer;
 use crate::model::transaction::{Archived, Delete, Put, Transaction};
 use crate::model::trigger::Trigger;
@@ -185,6 +186,19 @@ impl<'s> Agent<'s> {
         let disk = Disk { durability: Durability::Process };
         let dir = self.dir.run_dir(id);
         disk.replace(&dir.join("end.json.new"), &dir.join(layout::END), &encode_plain_line(end))
+    }
+
+    /// The message that a dedupe key stands for, if one was admitted under it within the window.
+    /// Only for whoever holds the lock: the cache is made anew where it is missing.
+    pub fn admitted_under(
+        &self,
+        view: &View<'_>,
+        key: &str,
+        now: Time,
+        window: Span,
+        revision: u64,
+    ) -> Result<Option<DedupeEntry>> {
+        dedupe::find(view, key, now, window, revision, self.store.disk)
     }
 
     /// How a turn ended that was not settled, if somebody saw it.
