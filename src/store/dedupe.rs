@@ -77,18 +77,23 @@ fn rebuild(view: &View<'_>, now: Time, window: Span, disk: Disk) -> Result<()> {
     let in_the_way = view.agent.join(layout::TMP).join("dedupe-old");
     remove_tree(&staged)?;
     remove_tree(&in_the_way)?;
-    let filled = fill(view, &staged, now, window).and_then(|()| sync_tree(&staged, disk));
-    if let Err(error) = filled {
-        // That one is worth telling.
-        let _ = remove_tree(&staged);
-        return Err(error);
-    }
     let dir = view.agent.join(layout::DEDUPE);
-    if dir.exists() {
-        files::rename(&dir, &in_the_way)?;
+    let put_in_place = || {
+        if dir.exists() {
+            files::rename(&dir, &in_the_way)?;
+        }
+        files::rename(&staged, &dir)?;
+        disk.sync_dir(files::parent(&dir))
+    };
+    let made = fill(view, &staged, now, window)
+        .and_then(|()| sync_tree(&staged, disk))
+        .and_then(|()| put_in_place());
+    if made.is_err() {
+        // What was in its way is of no more use either: where there is no cache, one is made.
+        let _ = remove_tree(&staged);
+        let _ = remove_tree(&in_the_way);
+        return made;
     }
-    files::rename(&staged, &dir)?;
-    disk.sync_dir(files::parent(&dir))?;
     remove_tree(&in_the_way)
 }
 
