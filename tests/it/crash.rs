@@ -69,11 +69,8 @@ fn kill(cut: &Cut<'_>, tally: &Tally) {
     let words: Vec<&str> = cut.args.iter().map(String::as_str).collect();
     let before = Before::of(&sandbox);
     let harmed = strace::harm(&sandbox, &words, cut.scenario.stdin, &cut.call, Harm::Kill);
-    let case = Case {
-        scenario: cut.scenario,
-        template: cut.template,
-        what: format!("killed at {} (really: {:?})", cut.call, harmed.hit),
-    };
+    let case =
+        Case { scenario: cut.scenario, what: format!("killed at {} (really: {:?})", cut.call, harmed.hit) };
     let counter = if harmed.hit.is_empty() { &tally.missed } else { &tally.cut };
     counter.fetch_add(1, Ordering::Relaxed);
     let mut kept = acknowledged(&harmed.ran);

@@ -527,7 +527,6 @@ fn survive(outage: &Outage<'_>) {
     tree.put(&sandbox.store());
     let case = Case {
         scenario: outage.scenario,
-        template: outage.template,
         what: format!(
             "power cut after {} of {} file operations, of the rest {:?} came through; the operations are those of\n{}\
              the last ones:\n{}",

@@ -396,7 +396,6 @@ fn killed_at(sandbox: Sandbox, at: fn(&Call) -> bool) -> Sandbox {
 /// A case that went wrong says how to get there again.
 pub struct Case<'a> {
     pub scenario: &'a Scenario,
-    pub template: &'a Sandbox,
     pub what: String,
 }
 
@@ -492,6 +491,15 @@ pub fn hold(case: &Case<'_>, sandbox: &Sandbox, before: &Before, acknowledged: &
     }
     for hint in &before.found.hints {
         case.must(found.hints.contains(hint) || taken_in(&found, hint), sandbox, "a hint is lost");
+    }
+    let keys = found.queued.values().chain(found.archived.values().flatten());
+    let keys: BTreeSet<&str> = keys.filter_map(|message| message["dedupe_key"].as_str()).collect();
+    for key in keys {
+        let ran = sandbox.cmd(["enqueue", AGENT, "more", "--dedupe-key", key, "--json"]).output();
+        let answer: Value = serde_json::from_str(&ran.stdout).unwrap_or_default();
+        let id = answer["message_id"].as_str().unwrap_or_default();
+        let known = answer["duplicate"] == true && now.contains(id);
+        case.must(known, sandbox, format!("the key {key} is forgotten: {ran}"));
     }
     for (id, attempts) in turns(sandbox) {
         let mut once = attempts.clone();
