@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::checker;
 use crate::harness::{Sandbox, each_in_parallel};
 use crate::scenarios::{
-    AGENT, Before, Case, SCENARIOS, Scenario, acknowledged, created, hold, noted_ends, queued, settle, turns,
-    words,
+    AGENT, Before, Case, SCENARIOS, Scenario, acknowledged, created, forget_what_git_ignores, hold,
+    killed_after_the_note, noted_ends, queued, settle, started, turns, words,
 };
 use crate::strace::{self, Call, Harm};
 
@@ -219,4 +219,20 @@ fn stop_can_be_killed_while_it_ends_a_run() {
         assert_eq!(replayed.into_inner(), 0);
         println!("{stop:?} of a live run: cut at {} of {} points", cut.into_inner(), points.len());
     }
+}
+
+/// The cache of dedupe keys may be lost at any time. A settlement that comes first must not make one
+/// that knows its own key alone: it would pass for the whole.
+#[test]
+fn a_dedupe_cache_that_was_lost_in_mid_turn_is_made_whole() {
+    let sandbox = started();
+    let first = sandbox.run(words("enqueue ada one --dedupe-key first"));
+    sandbox.run(words("tick ada"));
+    sandbox.run(words("enqueue ada two --dedupe-key second"));
+    let sandbox = killed_after_the_note(sandbox);
+    forget_what_git_ignores(&sandbox);
+    sandbox.run(words("tick ada"));
+    assert_eq!(turns(&sandbox).len(), 2);
+    let answer = sandbox.json(words("enqueue ada one --dedupe-key first"));
+    assert_eq!((&answer["duplicate"], &answer["message_id"]), (&true.into(), &first.trim().into()));
 }

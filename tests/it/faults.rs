@@ -11,8 +11,20 @@ use crate::scenarios::{AGENT, Before, Case, SCENARIOS, Scenario, acknowledged, h
 use crate::strace::{self, Call, Harm};
 
 /// These don't fail for want of room.
-const NO_FAULTS: &[&str] =
-    &["exit_group", "poll", "ppoll", "wait4", "waitid", "clone", "clone3", "fork", "vfork"];
+const NO_FAULTS: &[&str] = &[
+    "exit_group",
+    "poll",
+    "ppoll",
+    "wait4",
+    "waitid",
+    "clone",
+    "clone3",
+    "fork",
+    "vfork",
+    "pidfd_open",
+    "pidfd_send_signal",
+    "kill",
+];
 
 struct Fault<'a> {
     scenario: &'a Scenario,

@@ -126,6 +126,15 @@ pub const SCENARIOS: &[Scenario] = &[
         is_durable: true,
     },
     Scenario {
+        name: "stop, an abandoned run",
+        prepare: || killed_before_the_note(queued()),
+        args: |_| words("stop ada"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
         name: "tick: claim, turn, settle",
         prepare: queued,
         args: |_| words("tick ada"),
@@ -234,7 +243,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "tick: recovery, the turn ended and nobody noted it",
-        prepare: || killed_at(queued(), |call| call.rest.contains("/end.json.new\", O_WRONLY")),
+        prepare: || killed_before_the_note(queued()),
         args: |_| words("tick ada"),
         stdin: "",
         again: &[0],
@@ -252,7 +261,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "tick: recovery, the turn's end was noted",
-        prepare: || killed_at(queued(), |call| call.rest.contains("/tmp/journal.json\", O_WRONLY")),
+        prepare: || killed_after_the_note(queued()),
         args: |_| words("tick ada"),
         stdin: "",
         again: &[0],
@@ -322,7 +331,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "recover, an abandoned run",
-        prepare: || killed_at(queued(), |call| call.rest.contains("/end.json.new\", O_WRONLY")),
+        prepare: || killed_before_the_note(queued()),
         args: |_| words("recover ada"),
         stdin: "",
         again: &[0, 4],
@@ -367,7 +376,7 @@ fn cloned() -> Sandbox {
     sandbox
 }
 
-fn forget_what_git_ignores(sandbox: &Sandbox) {
+pub fn forget_what_git_ignores(sandbox: &Sandbox) {
     for dir in ["tmp", "cache"] {
         fs::remove_dir_all(sandbox.agent(AGENT).join(dir)).unwrap();
     }
@@ -382,6 +391,16 @@ fn dead() -> Sandbox {
     // Requeued, it begins with the first attempt again.
     fs::remove_file(sandbox.home().join("turns")).unwrap();
     sandbox
+}
+
+/// After a tick that was killed before it noted the end of its turn.
+fn killed_before_the_note(sandbox: Sandbox) -> Sandbox {
+    killed_at(sandbox, |call| call.rest.contains("/end.json.new\", O_WRONLY"))
+}
+
+/// After a tick that was killed when it was about to settle.
+pub fn killed_after_the_note(sandbox: Sandbox) -> Sandbox {
+    killed_at(sandbox, |call| call.rest.contains("/tmp/journal.json\", O_WRONLY"))
 }
 
 /// After a tick that was killed at the first call that satisfies `at`.
