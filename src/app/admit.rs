@@ -103,7 +103,7 @@ fn admit_once(session: &Session, agent: &Agent<'_>, policy: &Policy, message: Me
     let locked = agent.lock(now)?;
     let state = locked.state()?;
     let key = message.dedupe_key.clone().unwrap_or_default();
-    if let Some(entry) = dedupe::find(&locked.view(), &key, now, window, state.revision)? {
+    if let Some(entry) = agent.admitted_under(&locked.view(), &key, now, window, state.revision)? {
         let claimed = state.current_run.as_ref().is_some_and(|run| run.message_id == entry.message_id);
         return Ok(repeat(&entry, claimed));
     }

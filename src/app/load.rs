@@ -7,9 +7,9 @@ use crate::model::records::{Inbox, Lease, Records};
 use crate::model::state::State;
 use crate::model::time::Time;
 use crate::rules::transition::inbox::staleness;
+use crate::store::Agent;
 use crate::store::inbox::{self, Scan};
 use crate::store::view::View;
-use crate::store::{Agent, dedupe};
 
 /// How many stale messages one transaction drops at most.
 const STALE_MAX: usize = 64;
@@ -35,7 +35,7 @@ pub fn records(
 ) -> Result<Records> {
     let policy = agent.policy()?;
     let open = agent.open_records(view, state)?;
-    let inbox = inbox(view, scan, &open.state, &policy, now, purpose)?;
+    let inbox = inbox(agent, view, scan, &open.state, &policy, now, purpose)?;
     Ok(Records {
         policy,
         state: open.state,
@@ -49,6 +49,7 @@ pub fn records(
 }
 
 fn inbox(
+    agent: &Agent<'_>,
     view: &View<'_>,
     scan: &Scan,
     state: &State,
@@ -77,7 +78,8 @@ fn inbox(
             if Some(message.id) == claimed_id {
                 continue;
             }
-            match staleness(&message, first_of_its_key(view, &message, state, policy, now, purpose)?, now) {
+            let first = first_of_its_key(agent, view, &message, state, policy, now, purpose)?;
+            match staleness(&message, first, now) {
                 Some(why) => inbox.stale.push((message, why)),
                 None => {
                     inbox.head = Some(message);
@@ -95,6 +97,7 @@ fn inbox(
 
 /// The message that this one's dedupe key stands for.
 pub fn first_of_its_key(
+    agent: &Agent<'_>,
     view: &View<'_>,
     message: &Message,
     state: &State,
@@ -103,7 +106,7 @@ pub fn first_of_its_key(
     purpose: Purpose,
 ) -> Result<Option<crate::model::id::MessageId>> {
     let (Some(key), Purpose::Change) = (&message.dedupe_key, purpose) else { return Ok(None) };
-    let entry = dedupe::find(view, key, now, policy.limits.dedupe_window, state.revision)?;
+    let entry = agent.admitted_under(view, key, now, policy.limits.dedupe_window, state.revision)?;
     Ok(entry.map(|entry| entry.message_id))
 }
 

@@ -424,6 +424,7 @@ fn take_in_drops(
         match read_drop(session, agent, &draft, name)? {
             Ok(message) => {
                 let first = load::first_of_its_key(
+                    agent,
                     &locked.view(),
                     &message,
                     state,

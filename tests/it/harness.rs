@@ -359,6 +359,9 @@ pub fn copy_tree(from: &Path, to: &Path) {
     }
 }
 
+/// After so many failures the others are left out.
+const FAILURES: usize = 6;
+
 /// Does the work for every case, on as many threads as there are processors.
 pub fn each_in_parallel<T: Sync>(cases: &[T], work: impl Fn(&T) + Sync) {
     let next = AtomicUsize::new(0);
@@ -367,7 +370,7 @@ pub fn each_in_parallel<T: Sync>(cases: &[T], work: impl Fn(&T) + Sync) {
     thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                while failed.load(Ordering::Relaxed) == 0 {
+                while failed.load(Ordering::Relaxed) < FAILURES {
                     let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
                     if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(case))).is_err() {
                         failed.fetch_add(1, Ordering::Relaxed);
