@@ -316,7 +316,8 @@ impl Dice {
     }
 
     fn throw(&mut self, sides: u64) -> u64 {
-        self.state = self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.state =
+            self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.state >> 33) % sides
     }
 
@@ -491,8 +492,15 @@ fn outages<'a>(recorded: &'a Recorded<'a>, every: usize, tally: &mut usize) -> V
             continue;
         }
         let seed = events as u64;
-        let lucks =
-            [Luck::None, Luck::All, Luck::Names, Luck::Zeros, Luck::Contents, Luck::Some(seed), Luck::Some(!seed)];
+        let lucks = [
+            Luck::None,
+            Luck::All,
+            Luck::Names,
+            Luck::Zeros,
+            Luck::Contents,
+            Luck::Some(seed),
+            Luck::Some(!seed),
+        ];
         for luck in lucks {
             *tally += 1;
             let mut hash = DefaultHasher::new();
@@ -544,7 +552,8 @@ fn survive(outage: &Outage<'_>) {
             &sandbox,
             format!("it said that it was done, and its revision {} is lost", outage.final_revision),
         );
-        let ran_again = outage.scenario.name == "tick: claim, turn, settle" && turns(&sandbox) != turns_before;
+        let ran_again =
+            outage.scenario.name == "tick: claim, turn, settle" && turns(&sandbox) != turns_before;
         case.must(!ran_again, &sandbox, "a turn that was reported as completed ran again");
     }
 }
@@ -568,8 +577,11 @@ impl Outage<'_> {
 
 #[test]
 fn every_command_survives_a_power_cut_at_every_operation() {
-    let recorded: Vec<Recorded<'_>> =
-        SCENARIOS.iter().filter(|scenario| scenario.is_durable).map(|scenario| play(scenario, None)).collect();
+    let recorded: Vec<Recorded<'_>> = SCENARIOS
+        .iter()
+        .filter(|scenario| scenario.is_durable)
+        .map(|scenario| play(scenario, None))
+        .collect();
     let (mut all, mut outages_) = (0, Vec::new());
     for recorded in &recorded {
         // The long ones are sampled.

@@ -12,7 +12,8 @@ use crate::strace::{self, Call, Harm};
 /// Notes that it ran, outside the store, and ends well: the note is its last act.
 const TURN: &str = r#"echo working; echo "$DORMOUSE_MESSAGE $DORMOUSE_ATTEMPT" >> "$HOME/turns""#;
 /// The same, and fails.
-const FAILING_TURN: &str = r#"echo working; echo "$DORMOUSE_MESSAGE $DORMOUSE_ATTEMPT" >> "$HOME/turns"; false"#;
+const FAILING_TURN: &str =
+    r#"echo working; echo "$DORMOUSE_MESSAGE $DORMOUSE_ATTEMPT" >> "$HOME/turns"; false"#;
 
 /// The one agent of all scenarios.
 pub const AGENT: &str = "ada";
