@@ -190,7 +190,7 @@ fn drop(
     reason: &str,
 ) -> std::result::Result<(), Refusal> {
     if message.settlement.is_some() {
-        return rules::drop_dead_letter(draft, message);
+        return rules::drop_dead_letter(draft, message, reason);
     }
     if queued_status(state, message.id) == MessageStatus::Dequeued {
         return Err(Refusal::new("message_claimed", format!("{} is being worked on", message.id))

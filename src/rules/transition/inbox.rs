@@ -292,14 +292,14 @@ pub fn requeue(draft: &mut Draft, archived: Message) -> Result<(), Refusal> {
 }
 
 /// Drops a dead letter for good.
-pub fn drop_dead_letter(draft: &mut Draft, archived: Message) -> Result<(), Refusal> {
+pub fn drop_dead_letter(draft: &mut Draft, archived: Message, reason: &str) -> Result<(), Refusal> {
     match archived.settlement.clone() {
         Some(settlement) if settlement.dead_letter => {
-            bury(draft, &archived, &settlement, MessageStatus::Dropped, "dropped by the operator");
+            bury(draft, &archived, &settlement, MessageStatus::Dropped, reason);
             draft.event(
                 EventKind::MessageSettled,
                 None,
-                json!({ "message_id": archived.id, "kind": archived.kind, "status": MessageStatus::Dropped }),
+                json!({ "message_id": archived.id, "kind": archived.kind, "status": MessageStatus::Dropped, "reason": reason }),
             );
             Ok(())
         }
