@@ -17,3 +17,4 @@ mod scenarios;
 mod setup;
 #[cfg(target_os = "linux")]
 mod strace;
+mod tick;
