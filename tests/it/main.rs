@@ -18,3 +18,4 @@ mod setup;
 #[cfg(target_os = "linux")]
 mod strace;
 mod tick;
+mod turns;
