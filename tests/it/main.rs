@@ -5,11 +5,14 @@ mod checker;
 mod concurrency;
 #[cfg(target_os = "linux")]
 mod crash;
+mod doctor;
 #[cfg(target_os = "linux")]
 mod faults;
 mod harness;
+mod inspect;
 mod lifecycle;
 mod messages;
+mod output;
 #[cfg(target_os = "linux")]
 mod power;
 #[cfg(target_os = "linux")]
@@ -18,4 +21,5 @@ mod setup;
 #[cfg(target_os = "linux")]
 mod strace;
 mod tick;
+mod tidy;
 mod turns;
