@@ -7,9 +7,9 @@ use crate::model::records::{Inbox, Lease, Records};
 use crate::model::state::State;
 use crate::model::time::Time;
 use crate::rules::transition::inbox::staleness;
-use crate::store::Agent;
 use crate::store::inbox::{self, Scan};
 use crate::store::view::View;
+use crate::store::{Agent, dedupe};
 
 /// How many stale messages one transaction drops at most.
 const STALE_MAX: usize = 64;
@@ -105,8 +105,12 @@ pub fn first_of_its_key(
     now: Time,
     purpose: Purpose,
 ) -> Result<Option<crate::model::id::MessageId>> {
-    let (Some(key), Purpose::Change) = (&message.dedupe_key, purpose) else { return Ok(None) };
-    let entry = agent.admitted_under(view, key, now, policy.limits.dedupe_window, state.revision)?;
+    let Some(key) = &message.dedupe_key else { return Ok(None) };
+    let window = policy.limits.dedupe_window;
+    let entry = match purpose {
+        Purpose::Change => agent.admitted_under(view, key, now, window, state.revision)?,
+        Purpose::Look => dedupe::peek(view, key, now, window, state.revision)?,
+    };
     Ok(entry.map(|entry| entry.message_id))
 }
 
