@@ -176,7 +176,7 @@ complete -c dormouse -n "__fish_dormouse_using_subcommand tick" -l all -d 'Every
 complete -c dormouse -n "__fish_dormouse_using_subcommand tick" -l until-idle -d 'Go on until a step finds nothing to do'
 complete -c dormouse -n "__fish_dormouse_using_subcommand tick" -l dry-run -d 'Say what a step would do, and change nothing'
 complete -c dormouse -n "__fish_dormouse_using_subcommand tick" -l exit-code -d 'Exit with 10 if no step did anything'
-complete -c dormouse -n "__fish_dormouse_using_subcommand tick" -l commit -d 'Make a git commit of the state directory for each step that did something'
+complete -c dormouse -n "__fish_dormouse_using_subcommand tick" -l commit -d 'Make a git commit of the state directory for each step that changed something'
 complete -c dormouse -n "__fish_dormouse_using_subcommand tick" -l json -d 'Print JSON Lines on stdout, a failure included'
 complete -c dormouse -n "__fish_dormouse_using_subcommand tick" -s q -l quiet -d 'Say nothing but results'
 complete -c dormouse -n "__fish_dormouse_using_subcommand tick" -s v -l verbose -d 'Say more on stderr'
