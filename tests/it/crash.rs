@@ -11,7 +11,7 @@ use crate::scenarios::{
     AGENT, Before, Case, SCENARIOS, Scenario, acknowledged, created, forget_what_git_ignores, hold,
     killed_after_the_note, noted_ends, queued, settle, started, turns, words,
 };
-use crate::strace::{self, Call, Harm};
+use crate::strace::{self, Call, Harm, Harmed};
 
 /// One point of one scenario.
 struct Cut<'a> {
@@ -58,22 +58,38 @@ fn every_command_can_be_killed_at_every_call() {
     for (name, (taken, all)) in counts {
         println!("{name}: cut at {taken} of {all} points");
     }
+    let (cut, missed) = (tally.cut.into_inner(), tally.missed.into_inner());
+    assert!(missed * 50 < cut, "{missed} of {cut} cuts were missed");
     println!(
         "{} cut, {} missed, {} cut a second time, {} turns ran again as the next attempt",
-        tally.cut.into_inner(),
-        tally.missed.into_inner(),
+        cut,
+        missed,
         tally.again.into_inner(),
         tally.replayed.into_inner()
     );
 }
 
+/// Runs differ in what they read: recovery looks at every process of the machine, and what was the
+/// tenth file to be opened is the twelfth now. The place among the calls that change something stays.
+fn cut_at(cut: &Cut<'_>, words: &[&str]) -> (Sandbox, Before, Harmed, Call) {
+    let mut call = cut.call.clone();
+    for again in 0.. {
+        let sandbox = cut.template.copy();
+        let before = Before::of(&sandbox);
+        let harmed = strace::harm(&sandbox, words, cut.scenario.stdin, &call, Harm::Kill);
+        if !harmed.hit.is_empty() || again == 3 {
+            return (sandbox, before, harmed, call);
+        }
+        let points = strace::record(&cut.template.copy(), words, cut.scenario.stdin).points();
+        call = points.get(cut.number).cloned().unwrap_or(call);
+    }
+    unreachable!("it returns at the last of them")
+}
+
 fn kill(cut: &Cut<'_>, tally: &Tally) {
-    let sandbox = cut.template.copy();
     let words: Vec<&str> = cut.args.iter().map(String::as_str).collect();
-    let before = Before::of(&sandbox);
-    let harmed = strace::harm(&sandbox, &words, cut.scenario.stdin, &cut.call, Harm::Kill);
-    let case =
-        Case { scenario: cut.scenario, what: format!("killed at {} (really: {:?})", cut.call, harmed.hit) };
+    let (sandbox, before, harmed, call) = cut_at(cut, &words);
+    let case = Case { scenario: cut.scenario, what: format!("killed at {call} (really: {:?})", harmed.hit) };
     let counter = if harmed.hit.is_empty() { &tally.missed } else { &tally.cut };
     counter.fetch_add(1, Ordering::Relaxed);
     let mut kept = acknowledged(&harmed.ran);
@@ -88,7 +104,7 @@ fn kill(cut: &Cut<'_>, tally: &Tally) {
 
     let is_producer = ["enqueue", "wake"].contains(&words[0]);
     if !is_producer || cut.number % 2 == 1 {
-        if !is_producer && cut.number % 3 == 0 {
+        if !is_producer && cut.number.is_multiple_of(3) {
             // The one who cleans up is killed as well, somewhere on its way.
             let points = strace::record(&sandbox.copy(), &words, cut.scenario.stdin).points();
             let call = &points[cut.number * 7 % points.len()];

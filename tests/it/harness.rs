@@ -390,3 +390,20 @@ fn ids_and_places_are_shown_the_same_every_time() {
     assert_eq!(sandbox.shown(&text), "msg_#1 a_b [SANDBOX] xmsg_#2");
     assert_eq!(sandbox.id("msg_#1"), id);
 }
+
+#[test]
+fn a_command_is_compared_whole() {
+    let sandbox = Sandbox::new();
+    let ran = sandbox.cmd(["create", "ada", "--json", "--", "true"]).output();
+    let created: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(created["status"], "booting");
+    sandbox
+        .cmd(["get", "bob", "-q"])
+        .env("NO_COLOR", "1")
+        .status(3)
+        .stderr("dormouse: no agent `bob`\nhint: there is ada\n")
+        .check();
+    sandbox.cmd(["enqueue", "ada", "hello"]).stdout("msg_#1\n").check();
+    assert_eq!(sandbox.json(["queue", "list", "-a", "ada"])["id"], sandbox.id("msg_#1"));
+    assert!(sandbox.copy().agent("ada").is_dir());
+}

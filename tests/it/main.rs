@@ -1,5 +1,6 @@
 //! The integration tests: one binary, one file per command family or danger.
 
+#[cfg(target_os = "linux")]
 mod checker;
 #[cfg(target_os = "linux")]
 mod concurrency;

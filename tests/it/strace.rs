@@ -58,7 +58,6 @@ impl std::fmt::Display for Call {
 /// A command and its system calls in order.
 pub struct Recording {
     pub calls: Vec<Call>,
-    pub ran: Ran,
 }
 
 impl Recording {
@@ -119,7 +118,7 @@ fn traced(sandbox: &Sandbox, args: &[&str], stdin: &str, options: &[&str]) -> (R
 /// Runs a command and records its calls. Times are those of the call's beginning.
 pub fn record(sandbox: &Sandbox, args: &[&str], stdin: &str) -> Recording {
     let trace = format!("trace={TRACED}");
-    let (ran, text) = traced(sandbox, args, stdin, &["-ttt", "-y", "-s", "300", "-e", &trace]);
+    let (_, text) = traced(sandbox, args, stdin, &["-ttt", "-y", "-s", "300", "-e", &trace]);
     let mut calls: Vec<Call> = Vec::new();
     for line in text.lines() {
         let Some((at, line)) = line.split_once(' ') else { continue };
@@ -132,7 +131,7 @@ pub fn record(sandbox: &Sandbox, args: &[&str], stdin: &str) -> Recording {
         calls.push(Call { name: name.to_owned(), nth, rest: rest.to_owned(), at });
     }
     assert!(calls.iter().any(|call| call.name == "exit_group"), "not a whole recording: {text}");
-    Recording { calls, ran }
+    Recording { calls }
 }
 
 /// Records everything that touches files, for a model of the disk: whole contents, in hexadecimal.
