@@ -11,9 +11,12 @@ mod examples;
 #[cfg(target_os = "linux")]
 mod faults;
 mod harness;
+mod lifecycle;
+mod messages;
 #[cfg(target_os = "linux")]
 mod power;
 #[cfg(target_os = "linux")]
 mod scenarios;
+mod setup;
 #[cfg(target_os = "linux")]
 mod strace;
