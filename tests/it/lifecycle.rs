@@ -15,10 +15,7 @@ use crate::setup::{
 fn init_makes_a_state_directory_for_its_owner_alone() {
     let sandbox = Sandbox::empty();
     sandbox.cmd(["init"]).stdout("made [SANDBOX]/project/.dormouse\n").check();
-    assert_eq!(
-        names(&sandbox.store()),
-        [".gitattributes", ".gitignore", "agents", "dormouse.toml", "hooks"]
-    );
+    assert_eq!(names(&sandbox.store()), [".gitattributes", ".gitignore", "agents", "dormouse.toml", "hooks"]);
     for (path, (found, ..)) in tree(&sandbox.store()) {
         let expected = if path.is_dir() { 0o700 } else { 0o600 };
         assert_eq!(found & 0o7777, expected, "{}", path.display());
@@ -43,7 +40,10 @@ fn init_finishes_what_an_interrupted_one_left() {
     let sandbox = Sandbox::new();
     fs::remove_file(sandbox.store().join("dormouse.toml")).unwrap();
     fs::remove_dir(sandbox.store().join("hooks")).unwrap();
-    sandbox.cmd(["init", "--json"]).stdout("{\"dir\":\"[SANDBOX]/project/.dormouse\",\"created\":true}\n").check();
+    sandbox
+        .cmd(["init", "--json"])
+        .stdout("{\"dir\":\"[SANDBOX]/project/.dormouse\",\"created\":true}\n")
+        .check();
     assert!(sandbox.store().join("hooks").is_dir());
 }
 
@@ -252,7 +252,10 @@ fn a_child_has_a_parent_that_there_is() {
         .status(3)
         .stderr("dormouse: no agent `nobody`\nhint: there is ada, kid\n")
         .check();
-    sandbox.cmd(["list", "--kind", "child"]).stdout("kid  booting  idle  0 pending  no turn yet  nothing to do\n").check();
+    sandbox
+        .cmd(["list", "--kind", "child"])
+        .stdout("kid  booting  idle  0 pending  no turn yet  nothing to do\n")
+        .check();
 }
 
 #[test]
@@ -291,7 +294,13 @@ fn start_opens_the_gate_and_nothing_else() {
         .collect();
     assert_eq!(
         kinds,
-        ["agent_created", "scheduler_decision", "control_request_admitted", "control_applied", "state_transition"]
+        [
+            "agent_created",
+            "scheduler_decision",
+            "control_request_admitted",
+            "control_applied",
+            "state_transition"
+        ]
     );
 }
 
@@ -299,14 +308,21 @@ fn start_opens_the_gate_and_nothing_else() {
 fn start_is_refused_where_the_agent_is_started() {
     let sandbox = started("true");
     let before = tree(&sandbox.agent("ada"));
-    sandbox.cmd(["start", "ada"]).status(4).stderr("dormouse: ada: `ada` is awake_idle: it is started\n").check();
+    sandbox
+        .cmd(["start", "ada"])
+        .status(4)
+        .stderr("dormouse: ada: `ada` is awake_idle: it is started\n")
+        .check();
     let ran = sandbox.cmd(["start", "ada", "--json"]).output();
     assert_eq!(
         failure(&ran),
         json!({ "kind": "already_started", "message": "`ada` is awake_idle: it is started", "agent": "ada", "exit_status": 4 })
     );
     let after = tree(&sandbox.agent("ada"));
-    assert_eq!(before.get(&sandbox.agent("ada").join("state.json")), after.get(&sandbox.agent("ada").join("state.json")));
+    assert_eq!(
+        before.get(&sandbox.agent("ada").join("state.json")),
+        after.get(&sandbox.agent("ada").join("state.json"))
+    );
 }
 
 #[test]
@@ -466,10 +482,7 @@ fn stop_kills_a_turn_that_will_not_end_within_the_grace() {
     assert_eq!((&execution["state"], &execution["reason"]), (&json!("failed"), &json!("shutdown_timeout")));
     assert_eq!(field(&sandbox, "last_turn.terminal"), "aborted");
     sandbox.run(["start", "ada"]);
-    assert_eq!(
-        decisions(&sandbox),
-        ["start_recovery (after_stop)", "sleep (no_pending_scheduler_facts)"]
-    );
+    assert_eq!(decisions(&sandbox), ["start_recovery (after_stop)", "sleep (no_pending_scheduler_facts)"]);
 }
 
 #[test]
@@ -525,7 +538,11 @@ fn recover_ends_a_backoff_at_once() {
     let sandbox = started("exit 1");
     extend_policy(&sandbox, "ada", "\n[recovery]\nbase = \"1h\"\n");
     say(&sandbox, "work");
-    sandbox.cmd(["tick", "ada"]).status(7).stdout("ada  start_model_turn (operator_prompt) → failed: exit status 1\n").check();
+    sandbox
+        .cmd(["tick", "ada"])
+        .status(7)
+        .stdout("ada  start_model_turn (operator_prompt) → failed: exit status 1\n")
+        .check();
     sandbox
         .cmd(["tick", "ada"])
         .stdout("ada  wait_for_timer (recovery_backoff)  next due 2026-01-02T04:04:09.000Z\n")
@@ -631,7 +648,11 @@ fn the_whole_life_of_an_agent() {
     sandbox.cmd(["tick", "ada"]).stdout("ada  noop (not_started)\n").check();
     sandbox.cmd(["start", "ada"]).stdout("ada  booting → awake_idle\n").check();
     sandbox.cmd(["tick", "ada"]).stdout("ada  sleep (no_pending_scheduler_facts)\n").check();
-    sandbox.cmd(["tick", "ada", "--exit-code"]).status(10).stdout("ada  stay_idle (already_asleep)\n").check();
+    sandbox
+        .cmd(["tick", "ada", "--exit-code"])
+        .status(10)
+        .stdout("ada  stay_idle (already_asleep)\n")
+        .check();
     sandbox.cmd(["enqueue", "ada", "look at the door"]).stdout("msg_#1\n").check();
     sandbox.cmd(["enqueue", "ada", "fragile", "--priority", "next"]).stdout("msg_#2\n").check();
     sandbox
@@ -737,7 +758,11 @@ fn an_agent_is_set_up_for_every_agent_of_the_state_directory() {
     let sandbox = Sandbox::new();
     let config = sandbox.store().join("dormouse.toml");
     let text = fs::read_to_string(&config).unwrap();
-    fs::write(&config, format!("{text}\n[defaults]\ndescription = \"one of many\"\n[defaults.limits]\nmax_hops = 3\n")).unwrap();
+    fs::write(
+        &config,
+        format!("{text}\n[defaults]\ndescription = \"one of many\"\n[defaults.limits]\nmax_hops = 3\n"),
+    )
+    .unwrap();
     add(&sandbox, "ada", "true");
     assert_eq!(field(&sandbox, "description"), "one of many");
     assert_eq!(field(&sandbox, "limits.max_hops"), "3");

@@ -68,12 +68,18 @@ fn a_text_comes_from_an_argument_a_file_or_stdin() {
 fn a_body_of_json_comes_from_an_argument_a_file_or_stdin() {
     let sandbox = started("true");
     fs::write(sandbox.project().join("f.json"), "{\"n\": 2}\n").unwrap();
-    for (word, stdin, value) in
-        [("{\"n\":1}", "", json!({ "n": 1 })), ("@f.json", "", json!({ "n": 2 })), ("-", "[3]", json!([3])), ("null", "", json!(null))]
-    {
+    for (word, stdin, value) in [
+        ("{\"n\":1}", "", json!({ "n": 1 })),
+        ("@f.json", "", json!({ "n": 2 })),
+        ("-", "[3]", json!([3])),
+        ("null", "", json!(null)),
+    ] {
         let ran = sandbox.cmd(["enqueue", "ada", "--body-json", word]).stdin(stdin).output();
         assert_eq!(ran.code(), 0, "{ran}");
-        assert_eq!(message(&sandbox, ran.stdout.trim_end())["body"], json!({ "type": "json", "value": value }));
+        assert_eq!(
+            message(&sandbox, ran.stdout.trim_end())["body"],
+            json!({ "type": "json", "value": value })
+        );
     }
     sandbox
         .cmd(["enqueue", "ada", "--body-json", "{"])
@@ -131,8 +137,21 @@ fn a_message_carries_its_whole_provenance() {
     let work = format!("work_{}", "0".repeat(32));
     let id = sandbox
         .run([
-            "enqueue", "ada", "red", "--origin", "webhook:ci:main", "--priority", "background", "--resource",
-            "github:org/repo#12", "--correlation-id", "c1", "--work-item", &work, "--ttl", "1h30m",
+            "enqueue",
+            "ada",
+            "red",
+            "--origin",
+            "webhook:ci:main",
+            "--priority",
+            "background",
+            "--resource",
+            "github:org/repo#12",
+            "--correlation-id",
+            "c1",
+            "--work-item",
+            &work,
+            "--ttl",
+            "1h30m",
         ])
         .trim_end()
         .to_owned();
@@ -184,16 +203,40 @@ fn kinds_and_origins_that_do_not_match_are_refused() {
     let sandbox = started("true");
     let before = tree(&sandbox.agent("ada"));
     for (args, kind, message) in [
-        (&["--origin", "webhook", "--kind", "operator_prompt"][..], "kind_origin_mismatch", "a message from `webhook` can't be of kind `operator_prompt`"),
-        (&["--origin", "channel", "--kind", "webhook_event"], "kind_origin_mismatch", "a message from `channel` can't be of kind `webhook_event`"),
-        (&["--origin", "operator", "--kind", "callback_event"], "kind_origin_mismatch", "a message from `operator` can't be of kind `callback_event`"),
-        (&["--origin", "webhook", "--kind", "control"], "kind_origin_mismatch", "a message from `webhook` can't be of kind `control`"),
+        (
+            &["--origin", "webhook", "--kind", "operator_prompt"][..],
+            "kind_origin_mismatch",
+            "a message from `webhook` can't be of kind `operator_prompt`",
+        ),
+        (
+            &["--origin", "channel", "--kind", "webhook_event"],
+            "kind_origin_mismatch",
+            "a message from `channel` can't be of kind `webhook_event`",
+        ),
+        (
+            &["--origin", "operator", "--kind", "callback_event"],
+            "kind_origin_mismatch",
+            "a message from `operator` can't be of kind `callback_event`",
+        ),
+        (
+            &["--origin", "webhook", "--kind", "control"],
+            "kind_origin_mismatch",
+            "a message from `webhook` can't be of kind `control`",
+        ),
         (&["--origin", "system"], "origin_not_allowed", "`system` is the runtime's own origin"),
         (&["--origin", "timer"], "origin_not_allowed", "`timer` is the runtime's own origin"),
         (&["--origin", "task"], "origin_not_allowed", "`task` is the runtime's own origin"),
         (&["--kind", "internal_followup"], "origin_not_allowed", "`system` is the runtime's own origin"),
-        (&["--origin", "webhook", "--priority", "interject"], "priority_not_allowed", "only the operator can interject"),
-        (&["--origin", "channel:chat", "--priority", "interject"], "priority_not_allowed", "only the operator can interject"),
+        (
+            &["--origin", "webhook", "--priority", "interject"],
+            "priority_not_allowed",
+            "only the operator can interject",
+        ),
+        (
+            &["--origin", "channel:chat", "--priority", "interject"],
+            "priority_not_allowed",
+            "only the operator can interject",
+        ),
     ] {
         let ran = sandbox.cmd(["enqueue", "ada", "x", "--json"].iter().chain(args).copied()).output();
         let failed = failure(&ran);
@@ -236,7 +279,13 @@ fn words_that_mean_nothing_are_wrong_usage() {
 fn messages_go_by_priority_and_within_one_first_in_first_out() {
     let sandbox = started("true");
     for (priority, text) in [
-        ("background", "6"), ("normal", "4"), ("next", "2"), ("background", "7"), ("interject", "1"), ("next", "3"), ("normal", "5"),
+        ("background", "6"),
+        ("normal", "4"),
+        ("next", "2"),
+        ("background", "7"),
+        ("interject", "1"),
+        ("next", "3"),
+        ("normal", "5"),
     ] {
         sandbox.run(["enqueue", "ada", text, "--priority", priority]);
     }
@@ -265,7 +314,18 @@ fn a_batch_keeps_its_order_and_takes_its_flags_as_defaults() {
     let lines = "{\"text\": \"1\"}\n\n{\"text\": \"2\", \"origin\": \"channel:chat\", \"resource\": \"own\"}\r\n   \n\
                  {\"body\": {\"n\": 3}, \"kind\": \"webhook_event\", \"origin\": \"webhook\", \"ttl\": \"1m\"}\n{\"text\": \"4\"}";
     let ran = sandbox
-        .cmd(["enqueue", "ada", "--batch", "--origin", "callback:cb", "--resource", "all", "--correlation-id", "c", "--json"])
+        .cmd([
+            "enqueue",
+            "ada",
+            "--batch",
+            "--origin",
+            "callback:cb",
+            "--resource",
+            "all",
+            "--correlation-id",
+            "c",
+            "--json",
+        ])
         .stdin(lines)
         .output();
     assert_eq!(ran.code(), 0, "{ran}");
@@ -285,12 +345,32 @@ fn a_batch_keeps_its_order_and_takes_its_flags_as_defaults() {
 fn a_bad_line_of_a_batch_admits_none_and_is_named() {
     let sandbox = started("true");
     for (line, status, message, hint) in [
-        ("{\"txt\": \"2\"}", 2, "unknown field `txt`, expected one of `text`, `body`, `kind`, `origin`, `priority`, `dedupe_key`, `ttl`, `expires_at`, `resource`, `work_item_id`, `correlation_id` at line 1 column 6", "nothing was admitted"),
+        (
+            "{\"txt\": \"2\"}",
+            2,
+            "unknown field `txt`, expected one of `text`, `body`, `kind`, `origin`, `priority`, `dedupe_key`, `ttl`, `expires_at`, `resource`, `work_item_id`, `correlation_id` at line 1 column 6",
+            "nothing was admitted",
+        ),
         ("{\"text\": ", 2, "EOF while parsing a value at line 2 column 0", "nothing was admitted"),
-        ("\"text\"", 2, "invalid type: string \"text\", expected struct Submission at line 1 column 6", "nothing was admitted"),
+        (
+            "\"text\"",
+            2,
+            "invalid type: string \"text\", expected struct Submission at line 1 column 6",
+            "nothing was admitted",
+        ),
         ("{}", 4, "neither `text` nor `body`: say something", "nothing was admitted"),
-        ("{\"text\": \"a\", \"body\": 1}", 4, "both `text` and `body`: a message has one of them", "nothing was admitted"),
-        ("{\"text\": \"a\", \"origin\": \"webhook\", \"priority\": \"interject\"}", 4, "only the operator can interject", "the highest priority for everybody else is `next`; nothing was admitted"),
+        (
+            "{\"text\": \"a\", \"body\": 1}",
+            4,
+            "both `text` and `body`: a message has one of them",
+            "nothing was admitted",
+        ),
+        (
+            "{\"text\": \"a\", \"origin\": \"webhook\", \"priority\": \"interject\"}",
+            4,
+            "only the operator can interject",
+            "the highest priority for everybody else is `next`; nothing was admitted",
+        ),
     ] {
         sandbox
             .cmd(["enqueue", "ada", "--batch"])
@@ -318,7 +398,10 @@ fn a_batch_knows_the_keys_of_its_own_lines() {
         .stdin("{\"text\":\"1\",\"dedupe_key\":\"k\"}\n{\"text\":\"2\"}\n{\"text\":\"3\",\"dedupe_key\":\"k\"}\n")
         .output();
     let answers = objects(&ran.stdout);
-    assert_eq!(answers.iter().map(|answer| answer["duplicate"].as_bool().unwrap()).collect::<Vec<_>>(), [false, false, true]);
+    assert_eq!(
+        answers.iter().map(|answer| answer["duplicate"].as_bool().unwrap()).collect::<Vec<_>>(),
+        [false, false, true]
+    );
     assert_eq!(answers[0]["message_id"], answers[2]["message_id"]);
     assert_eq!(queued(&sandbox), ["1", "2"]);
 }
@@ -329,7 +412,8 @@ fn a_repeat_answers_with_the_first_ones_id_and_status() {
     let first = sandbox.json(["enqueue", "ada", "one", "--dedupe-key", "k"]);
     let id = first["message_id"].as_str().unwrap();
     assert_eq!(first, json!({ "agent": "ada", "message_id": id, "status": "queued", "duplicate": false }));
-    let again = |status: &str| json!({ "agent": "ada", "message_id": id, "status": status, "duplicate": true });
+    let again =
+        |status: &str| json!({ "agent": "ada", "message_id": id, "status": status, "duplicate": true });
     let repeat = || sandbox.json(["enqueue", "ada", "two", "--dedupe-key", "k"]);
     assert_eq!(repeat(), again("queued"));
     let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
@@ -367,7 +451,10 @@ fn a_fresh_clone_without_its_cache_knows_the_keys() {
     step(&sandbox);
     fs::remove_dir_all(sandbox.agent("ada").join("cache")).unwrap();
     let again = sandbox.json(["enqueue", "ada", "y", "--dedupe-key", "done"]);
-    assert_eq!((&again["message_id"], &again["status"], &again["duplicate"]), (&done["message_id"], &json!("processed"), &json!(true)));
+    assert_eq!(
+        (&again["message_id"], &again["status"], &again["duplicate"]),
+        (&done["message_id"], &json!("processed"), &json!(true))
+    );
     let again = sandbox.json(["enqueue", "ada", "y", "--dedupe-key", "queued"]);
     assert_eq!((&again["message_id"], &again["status"]), (&queued["message_id"], &json!("queued")));
 }
@@ -402,7 +489,11 @@ fn two_copies_from_two_clones_are_reduced_to_one() {
         git_in(&sandbox, &dir, &["add", "--all"]);
         git_in(&sandbox, &dir, &["commit", "--quiet", "-m", "enqueued"]);
     }
-    let pulled = raw_git(&sandbox, &sandbox.project(), &["pull", "--quiet", "--no-rebase", "--no-edit", &there, "main"]);
+    let pulled = raw_git(
+        &sandbox,
+        &sandbox.project(),
+        &["pull", "--quiet", "--no-rebase", "--no-edit", &there, "main"],
+    );
     assert_eq!(pulled.code(), 1, "both have admitted under the lock and so changed state.json: {pulled}");
     git(&sandbox, &["checkout", "--quiet", "--ours", ".dormouse/agents/ada/state.json"]);
     git(&sandbox, &["add", "--all"]);
@@ -454,9 +545,15 @@ fn a_message_past_its_ttl_is_dropped() {
     let taken = step(&sandbox);
     assert_eq!(taken["message_id"], long.as_str());
     let dropped = message(&sandbox, &short);
-    assert_eq!((&dropped["status"], &dropped["settlement"]["reason"]), (&json!("dropped"), &json!("ttl_expired")));
+    assert_eq!(
+        (&dropped["status"], &dropped["settlement"]["reason"]),
+        (&json!("dropped"), &json!("ttl_expired"))
+    );
     let events = sandbox.json_lines(["events", "ada", "--kind", "message_settled"]);
-    assert_eq!(events[0]["data"], json!({ "message_id": short, "kind": "operator_prompt", "status": "dropped", "reason": "ttl_expired" }));
+    assert_eq!(
+        events[0]["data"],
+        json!({ "message_id": short, "kind": "operator_prompt", "status": "dropped", "reason": "ttl_expired" })
+    );
     assert_eq!(field(&sandbox, "counters.messages_dropped"), "1");
 }
 
@@ -510,7 +607,8 @@ fn of_many_reduced_messages_the_newest_fifty_are_told_with_the_count() {
     sandbox.cmd(["enqueue", "ada", "--batch"]).stdin(lines).output();
     say(&sandbox, "go");
     decisions(&sandbox);
-    let context: Value = serde_json::from_slice(&fs::read(sandbox.project().join("context")).unwrap()).unwrap();
+    let context: Value =
+        serde_json::from_slice(&fs::read(sandbox.project().join("context")).unwrap()).unwrap();
     assert_eq!(context["reduced"]["count"], 60);
     let told: Vec<&str> = context["reduced"]["messages"].as_array().unwrap().iter().map(body).collect();
     let expected: Vec<String> = (10..60).map(|n| n.to_string()).collect();
@@ -545,7 +643,10 @@ fn a_wake_hint_without_content_runs_no_turn() {
     assert_eq!(emitted["status"], "awake_idle");
     let reduced = step(&sandbox);
     assert_eq!(decision(&reduced), "reduce_message_only (system_tick)");
-    assert_eq!((&reduced["liveness_only"], &reduced["continuation"]["class"]), (&json!(true), &json!("liveness_only")));
+    assert_eq!(
+        (&reduced["liveness_only"], &reduced["continuation"]["class"]),
+        (&json!(true), &json!("liveness_only"))
+    );
     assert_eq!(decision(&step(&sandbox)), "sleep (no_pending_scheduler_facts)");
 }
 
@@ -555,9 +656,14 @@ fn a_wake_hint_with_content_runs_a_turn_that_is_told() {
     let hint = sandbox.run(["wake", "ada", "the build is red", "--source", "ci", "--resource", "job:7"]);
     assert_eq!(
         decisions(&sandbox),
-        ["emit_system_tick (wake_hint)", "start_model_turn (system_tick) completed", "sleep (no_pending_scheduler_facts)"]
+        [
+            "emit_system_tick (wake_hint)",
+            "start_model_turn (system_tick) completed",
+            "sleep (no_pending_scheduler_facts)"
+        ]
     );
-    let context: Value = serde_json::from_slice(&fs::read(sandbox.project().join("context")).unwrap()).unwrap();
+    let context: Value =
+        serde_json::from_slice(&fs::read(sandbox.project().join("context")).unwrap()).unwrap();
     let message = &context["message"];
     assert_eq!(body(message), "the build is red");
     assert_eq!(message["origin"], json!({ "kind": "system", "id": "ci" }));
@@ -569,7 +675,13 @@ fn a_wake_hint_with_content_runs_a_turn_that_is_told() {
 #[test]
 fn pending_hints_of_one_scope_are_one_with_a_count() {
     let sandbox = started("true");
-    for args in [&["--source", "cron"][..], &["--source", "cron", "--reason", "second"], &["--source", "cron", "look"], &["--source", "mail"], &["--source", "cron", "--resource", "r"]] {
+    for args in [
+        &["--source", "cron"][..],
+        &["--source", "cron", "--reason", "second"],
+        &["--source", "cron", "look"],
+        &["--source", "mail"],
+        &["--source", "cron", "--resource", "r"],
+    ] {
         sandbox.run(["wake", "ada"].iter().chain(args).copied());
     }
     assert_eq!(names(&sandbox.agent("ada").join("inbox")).len(), 5);
@@ -630,7 +742,11 @@ fn stop_ignores_a_hint_that_is_pending() {
 fn a_file_dropped_into_the_inbox_is_a_message() {
     let sandbox = started("true");
     let inbox = sandbox.agent("ada").join("inbox");
-    fs::write(inbox.join("note.json"), "{\"text\": \"by hand\", \"priority\": \"next\", \"origin\": \"webhook:script\"}").unwrap();
+    fs::write(
+        inbox.join("note.json"),
+        "{\"text\": \"by hand\", \"priority\": \"next\", \"origin\": \"webhook:script\"}",
+    )
+    .unwrap();
     let dry = sandbox.json(["tick", "ada", "--dry-run"]);
     assert_eq!(decision(&dry), "start_model_turn (webhook_event)");
     assert!(inbox.join("note.json").exists());
@@ -648,7 +764,10 @@ fn an_invalid_file_is_moved_aside_with_the_reason() {
     let sandbox = started("true");
     let inbox = sandbox.agent("ada").join("inbox");
     for (name, content) in [
-        ("a.json", "{\"txt\": 1}"), ("b", "plain"), ("c.json", "{\"text\":\"x\",\"kind\":\"task_result\"}"), ("d.json", "{\"text\":\"x\",\"origin\":\"webhook\",\"priority\":\"interject\"}"),
+        ("a.json", "{\"txt\": 1}"),
+        ("b", "plain"),
+        ("c.json", "{\"text\":\"x\",\"kind\":\"task_result\"}"),
+        ("d.json", "{\"text\":\"x\",\"origin\":\"webhook\",\"priority\":\"interject\"}"),
     ] {
         fs::write(inbox.join(name), content).unwrap();
     }
@@ -668,10 +787,24 @@ fn an_invalid_file_is_moved_aside_with_the_reason() {
     assert_eq!(names(&inbox), [".hidden", "rejected"]);
     assert_eq!(
         names(&inbox.join("rejected")),
-        ["a.json", "a.json.reason", "b", "b.reason", "c.json", "c.json.reason", "d.json", "d.json.reason", "e.json", "e.json.reason"]
+        [
+            "a.json",
+            "a.json.reason",
+            "b",
+            "b.reason",
+            "c.json",
+            "c.json.reason",
+            "d.json",
+            "d.json.reason",
+            "e.json",
+            "e.json.reason"
+        ]
     );
     assert_eq!(fs::read_to_string(inbox.join("rejected/a.json")).unwrap(), "{\"txt\": 1}");
-    assert_eq!(fs::read_to_string(inbox.join("rejected/b.reason")).unwrap(), "not a message: expected value at line 1 column 1\n");
+    assert_eq!(
+        fs::read_to_string(inbox.join("rejected/b.reason")).unwrap(),
+        "not a message: expected value at line 1 column 1\n"
+    );
     assert_eq!(sandbox.json_lines(["events", "ada", "--kind", "message_rejected"]).len(), 5);
     assert_eq!(decision(&step(&sandbox)), "stay_idle (already_asleep)");
 }
@@ -712,9 +845,20 @@ fn a_turn_can_not_speak_as_somebody_else_of_authority() {
     let kinds: Vec<String> = answers
         .lines()
         .filter(|line| line.starts_with('{'))
-        .map(|line| serde_json::from_str::<Value>(line).unwrap()["error"]["kind"].as_str().unwrap().to_owned())
+        .map(|line| {
+            serde_json::from_str::<Value>(line).unwrap()["error"]["kind"].as_str().unwrap().to_owned()
+        })
         .collect();
-    assert_eq!(kinds, ["origin_not_allowed", "kind_not_allowed", "origin_not_allowed", "origin_not_allowed", "priority_not_allowed"]);
+    assert_eq!(
+        kinds,
+        [
+            "origin_not_allowed",
+            "kind_not_allowed",
+            "origin_not_allowed",
+            "origin_not_allowed",
+            "priority_not_allowed"
+        ]
+    );
     assert_eq!(answers.lines().filter(|line| *line == "4").count(), 5);
     assert_eq!(field(&sandbox, "queue.pending"), "0");
 }
@@ -800,7 +944,10 @@ fn a_message_is_found_by_any_unambiguous_part_of_its_id() {
         .check();
     sandbox.cmd(["queue", "show", "nothing"]).status(3).stderr("dormouse: no message `nothing`\n").check();
     let ran = sandbox.cmd(["queue", "show", "nothing", "--json"]).output();
-    assert_eq!(failure(&ran), json!({ "kind": "no_record", "message": "no message `nothing`", "exit_status": 3 }));
+    assert_eq!(
+        failure(&ran),
+        json!({ "kind": "no_record", "message": "no message `nothing`", "exit_status": 3 })
+    );
 }
 
 #[test]
@@ -866,7 +1013,11 @@ fn a_requeued_dead_letter_runs_again_from_its_first_attempt() {
         .check();
     assert_eq!(
         decisions(&sandbox),
-        ["start_recovery (retry)", "start_model_turn (operator_prompt) completed", "sleep (no_pending_scheduler_facts)"]
+        [
+            "start_recovery (retry)",
+            "start_model_turn (operator_prompt) completed",
+            "sleep (no_pending_scheduler_facts)"
+        ]
     );
     assert_eq!(field(&sandbox, "last_turn.attempt"), "1");
     sandbox
@@ -882,7 +1033,10 @@ fn a_dead_letter_that_is_dropped_keeps_the_operators_reason() {
     let (sandbox, id) = with_dead_letter();
     sandbox.cmd(["queue", "drop", &id, "--reason", "not worth it"]).stdout("dropped msg_#1\n").check();
     let dropped = message(&sandbox, &id);
-    assert_eq!((&dropped["status"], &dropped["settlement"]["reason"]), (&json!("dropped"), &json!("not worth it")));
+    assert_eq!(
+        (&dropped["status"], &dropped["settlement"]["reason"]),
+        (&json!("dropped"), &json!("not worth it"))
+    );
     assert_eq!(field(&sandbox, "queue.dead"), "0");
     sandbox
         .cmd(["queue", "drop", &id])
