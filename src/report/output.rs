@@ -123,7 +123,7 @@ impl Output {
     /// Talk, unless told to be quiet.
     pub fn note(&self, text: &str) {
         if !self.style.quiet {
-            let _ = writeln!(io::stderr(), "dormouse: {text}");
+            let _ = writeln!(io::stderr(), "dormouse: {}", escape(text));
         }
     }
 
