@@ -11,7 +11,7 @@ use crate::model::agent::Status as AgentStatus;
 use crate::model::dedupe::DedupeEntry;
 use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{
-    AdmissionContext, Body, DeliverySurface, InboxKey, Message, MessageStatus, WakeHint,
+    AdmissionContext, Body, DeliverySurface, InboxKey, Message, MessageStatus, Origin, WakeHint,
 };
 use crate::model::policy::{Policy, Size};
 use crate::model::records::Lease;
@@ -40,6 +40,7 @@ pub fn enqueue(session: &mut Session, args: cli::Enqueue) -> Result<Status> {
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     let policy = agent.policy()?;
     let caller = session.caller(&store)?;
+    parse_optional::<Origin>("--origin", args.origin.as_deref())?;
     if args.batch {
         return enqueue_batch(session, &agent, &policy, caller.as_ref(), &args);
     }
