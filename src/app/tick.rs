@@ -140,6 +140,12 @@ fn own_command(session: &Session, store: &Store, name: &AgentName, args: &cli::T
     if session.out.is_json() {
         command.push("--json".to_owned());
     }
+    if session.out.is_quiet() {
+        command.push("--quiet".to_owned());
+    }
+    if session.out.is_verbose() {
+        command.push("--verbose".to_owned());
+    }
     command
         .extend(["--color".to_owned(), if session.out.is_colored() { "always" } else { "never" }.to_owned()]);
     command

@@ -55,6 +55,14 @@ impl Output {
         self.style.json
     }
 
+    pub fn is_quiet(&self) -> bool {
+        self.style.quiet
+    }
+
+    pub fn is_verbose(&self) -> bool {
+        self.style.verbose
+    }
+
     pub fn is_colored(&self) -> bool {
         self.colored
     }
