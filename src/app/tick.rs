@@ -60,13 +60,15 @@ fn steps(session: &mut Session, store: &Store, name: &AgentName, args: &cli::Tic
     let mut moved = false;
     let most = if args.until_idle { args.max_steps } else { 1 };
     for _ in 0..most {
+        let before = revision(&agent, args)?;
         let report = if args.dry_run { would_do(session, &agent)? } else { step(session, store, &agent)? };
         if report.turn_failed() {
             status = status.graver(Status::TurnFailed);
         }
         let did = report.did_something();
         moved |= did;
-        if args.commit && did {
+        // Falling asleep does nothing and is recorded all the same.
+        if revision(&agent, args)? != before {
             commit_to_git(store, &report)?;
         }
         session.out.result(&report, |out| step::text(&report, out));
@@ -83,6 +85,11 @@ fn steps(session: &mut Session, store: &Store, name: &AgentName, args: &cli::Tic
         }
     }
     Ok((status, moved))
+}
+
+/// Where the records are, for whoever commits each step to git.
+fn revision(agent: &Agent<'_>, args: &cli::Tick) -> Result<Option<u64>> {
+    args.commit.then(|| Ok(agent.peek()?.revision)).transpose()
 }
 
 /// Each agent in a process of its own: a turn's stray processes are then never another turn's.

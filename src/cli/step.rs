@@ -29,7 +29,7 @@ pub struct Tick {
     /// Exit with 10 if no step did anything
     #[arg(long)]
     pub exit_code: bool,
-    /// Make a git commit of the state directory for each step that did something
+    /// Make a git commit of the state directory for each step that changed something
     #[arg(long)]
     pub commit: bool,
 }
