@@ -102,8 +102,12 @@ pub fn first_of_its_key(
     now: Time,
     purpose: Purpose,
 ) -> Result<Option<crate::model::id::MessageId>> {
-    let (Some(key), Purpose::Change) = (&message.dedupe_key, purpose) else { return Ok(None) };
-    let entry = dedupe::find(view, key, now, policy.limits.dedupe_window, state.revision)?;
+    let Some(key) = &message.dedupe_key else { return Ok(None) };
+    let window = policy.limits.dedupe_window;
+    let entry = match purpose {
+        Purpose::Change => dedupe::find(view, key, now, window, state.revision)?,
+        Purpose::Look => dedupe::peek(view, key, now, window, state.revision)?,
+    };
     Ok(entry.map(|entry| entry.message_id))
 }
 

@@ -55,6 +55,17 @@ pub fn find(
     Ok(entry)
 }
 
+/// The same for whoever only looks: what the cache knows, if it is of these records.
+pub fn peek(
+    view: &View<'_>,
+    key: &str,
+    now: Time,
+    window: Span,
+    revision: u64,
+) -> Result<Option<DedupeEntry>> {
+    Ok(look_up(view, key, now, window)?.filter(|entry| entry.revision <= revision))
+}
+
 fn look_up(view: &View<'_>, key: &str, now: Time, window: Span) -> Result<Option<DedupeEntry>> {
     let hash = hash(key);
     // From tomorrow on: the clock may have been set back since.
