@@ -20,3 +20,4 @@ mod scenarios;
 mod setup;
 #[cfg(target_os = "linux")]
 mod strace;
+mod tick;
