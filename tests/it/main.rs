@@ -21,3 +21,4 @@ mod setup;
 #[cfg(target_os = "linux")]
 mod strace;
 mod tick;
+mod turns;
