@@ -6,13 +6,16 @@ mod concurrency;
 #[cfg(target_os = "linux")]
 mod crash;
 mod docs;
+mod doctor;
 mod drops;
 mod examples;
 #[cfg(target_os = "linux")]
 mod faults;
 mod harness;
+mod inspect;
 mod lifecycle;
 mod messages;
+mod output;
 #[cfg(target_os = "linux")]
 mod power;
 #[cfg(target_os = "linux")]
@@ -21,4 +24,5 @@ mod setup;
 #[cfg(target_os = "linux")]
 mod strace;
 mod tick;
+mod tidy;
 mod turns;

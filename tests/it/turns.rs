@@ -218,7 +218,7 @@ fn the_context_on_stdin_is_the_context_in_the_file() {
     );
     let run = run_dir(&sandbox);
     let trigger = sandbox.json(["get", "ada"])["external_triggers"][0]["id"].clone();
-    assert_eq!(context["agent"]["name"], "ada");
+    assert_eq!(context["agent"]["id"], "ada");
     assert_eq!(
         context["run"],
         json!({ "id": stepped["run_id"], "attempt": 1, "claimed_at": "2026-01-02T03:04:09.000Z" })
