@@ -3,6 +3,7 @@
 mod admit;
 mod create;
 mod doctor;
+mod drops;
 mod evidence;
 mod generated;
 mod inspect;

@@ -67,7 +67,11 @@ pub fn peek(
     window: Span,
     revision: u64,
 ) -> Result<Option<DedupeEntry>> {
-    Ok(look_up(view, key, now, window)?.filter(|entry| entry.revision <= revision))
+    match look_up(view, key, now, window) {
+        // Only a cache: whoever changes something makes it again.
+        Err(Error::Damaged { .. }) => Ok(None),
+        found => Ok(found?.filter(|entry| entry.revision <= revision)),
+    }
 }
 
 fn look_up(view: &View<'_>, key: &str, now: Time, window: Span) -> Result<Option<DedupeEntry>> {

@@ -45,7 +45,7 @@ fn a_healthy_state_directory_has_nothing_wrong() {
     sandbox
         .cmd(["doctor", "nobody"])
         .status(3)
-        .stdout("0 records in 1 agents: nothing wrong\n")
+        .stdout("0 records in 1 agent: nothing wrong\n")
         .stderr("dormouse: no agent `nobody`\nhint: there is ada\n")
         .check();
 }
@@ -144,7 +144,7 @@ fn findings_for_people_are_a_line_each() {
         .status(6)
         .stdout(
             "[SANDBOX]/project/.dormouse/agents/ada/state.json: damaged: line 2, column 13: expected value [by hand]\n\
-             3 records in 1 agents: 1 open\n",
+             3 records in 1 agent: 1 open\n",
         )
         .check();
 }

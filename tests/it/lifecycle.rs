@@ -139,7 +139,7 @@ fn create_makes_a_booting_agent_and_shows_its_secret_once() {
     assert_eq!(
         fs::read_to_string(sandbox.agent("ada").join("agent.toml")).unwrap(),
         "description = 'Says \"hi\"'\n\n\
-         # What a turn runs, and for how long. `man dormouse` lists every key.\n\
+         # What a turn runs, and for how long. `dormouse man` lists every key.\n\
          [turn]\n\
          command = [\"./turn.sh\", \"a b\", \"'\"]\n\
          timeout = \"30m\"\n\
@@ -746,7 +746,7 @@ fn the_whole_life_of_an_agent() {
              2026-01-02T03:04:17.000Z  scheduled → running   turn command starts\n",
         )
         .check();
-    sandbox.cmd(["doctor"]).stdout("59 records in 1 agents: nothing wrong\n").check();
+    sandbox.cmd(["doctor"]).stdout("59 records in 1 agent: nothing wrong\n").check();
 
     let found = checker::look(&sandbox.agent("ada"));
     assert_eq!(found.complaints, Vec::<String>::new());

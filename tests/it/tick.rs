@@ -454,7 +454,7 @@ fn exit_75_says_not_now_and_does_not_count_as_an_attempt() {
         .stdout("ada  start_model_turn (operator_prompt) → deferred: the turn asks to come back later\n")
         .check();
     assert_eq!(field(&sandbox, "execution.state"), "waiting_resources");
-    assert_eq!(field(&sandbox, "scheduling_posture.posture"), "has_queued_input");
+    assert_eq!(field(&sandbox, "scheduling_posture.posture"), "blocked");
     let shown = sandbox.json(["queue", "show", &id]);
     assert_eq!((&shown["status"], &shown["attempt"]), (&json!("dequeued"), &json!(1)));
     let due = field(&sandbox, "held.not_before");

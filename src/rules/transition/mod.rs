@@ -7,4 +7,5 @@ pub mod inbox;
 pub mod lifecycle;
 pub mod recovery;
 pub mod rest;
+pub mod trace;
 pub mod turn;
