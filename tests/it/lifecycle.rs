@@ -746,7 +746,7 @@ fn the_whole_life_of_an_agent() {
              2026-01-02T03:04:17.000Z  scheduled → running   turn command starts\n",
         )
         .check();
-    sandbox.cmd(["doctor"]).stdout("59 records in 1 agent: nothing wrong\n").check();
+    sandbox.cmd(["doctor"]).stdout("77 records in 1 agent: nothing wrong\n").check();
 
     let found = checker::look(&sandbox.agent("ada"));
     assert_eq!(found.complaints, Vec::<String>::new());
