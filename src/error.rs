@@ -152,7 +152,7 @@ impl Error {
             }
             Error::Io { source, .. } => match source.kind() {
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                    Some("make room and try again; nothing was changed".into())
+                    Some("make room and try again; no record is half-written".into())
                 }
                 _ => None,
             },

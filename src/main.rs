@@ -13,12 +13,12 @@ mod report;
 mod rules;
 mod store;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    match cli::Cli::try_parse() {
+    let argv: Vec<OsString> = std::env::args_os().collect();
+    match cli::Cli::read(&argv) {
         Ok(cli) => app::run(cli),
         Err(error) => app::refuse_usage(&error),
     }

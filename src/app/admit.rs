@@ -11,7 +11,7 @@ use crate::model::agent::Status as AgentStatus;
 use crate::model::dedupe::DedupeEntry;
 use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{
-    AdmissionContext, Body, DeliverySurface, InboxKey, Message, MessageStatus, WakeHint,
+    AdmissionContext, Body, DeliverySurface, InboxKey, Message, MessageStatus, Origin, WakeHint,
 };
 use crate::model::policy::{Policy, Size};
 use crate::model::records::Lease;
@@ -42,6 +42,7 @@ pub fn enqueue(session: &mut Session, args: cli::Enqueue) -> Result<Status> {
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     let policy = agent.policy()?;
     let caller = session.caller(&store)?;
+    parse_optional::<Origin>("--origin", args.origin.as_deref())?;
     if args.batch {
         return enqueue_batch(session, &agent, &policy, caller.as_ref(), &args);
     }
@@ -121,7 +122,7 @@ fn admit_once(
     let locked = agent.lock(now)?;
     let state = locked.state()?;
     if let Some(key) = &message.dedupe_key
-        && let Some(entry) = dedupe::find(&locked.view(), key, now, window, state.revision)?
+        && let Some(entry) = agent.admitted_under(&locked.view(), key, now, window, state.revision)?
     {
         let claimed = state.current_run.as_ref().is_some_and(|run| run.message_id == entry.message_id);
         return Ok(repeat(&entry, claimed));
@@ -133,7 +134,7 @@ fn admit_once(
     let mut draft = Draft::new(records, session.clock.stamp()?);
     match later {
         Some(at) => rules::put_off(&mut draft, message, at)?,
-        None => rules::admit_drop(&mut draft, message),
+        None => rules::admit_drop(&mut draft, message, None),
     }
     locked.commit(draft.finish()?)?;
     Ok(admitted)

@@ -83,7 +83,7 @@ fn policy_text(args: &cli::Create) -> Result<(PathBuf, String)> {
     if let Some(description) = &args.description {
         text.push_str(&format!("description = {}\n\n", quoted(description)));
     }
-    text.push_str("# What a turn runs, and for how long. `man dormouse` lists every key.\n[turn]\n");
+    text.push_str("# What a turn runs, and for how long. `dormouse man` lists every key.\n[turn]\n");
     match &args.shell {
         Some(line) => text.push_str(&format!("shell = true\ncommand = {}\n", quoted(line))),
         None if args.command.is_empty() => text.push_str("# command = [\"./turn.sh\"]\n"),

@@ -1,7 +1,61 @@
 //! The generated texts. `cargo test generated` makes this file and those that it names.
 
-pub const BASH: &str = "";
-pub const ZSH: &str = "";
-pub const FISH: &str = "";
-pub const MAN: &[(&str, &str)] = &[];
-pub const SCHEMAS: &[(&str, &str)] = &[];
+macro_rules! committed {
+    ($path:literal) => {
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/", $path))
+    };
+}
+
+pub const BASH: &str = committed!("completions/dormouse.bash");
+pub const ZSH: &str = committed!("completions/_dormouse");
+pub const FISH: &str = committed!("completions/dormouse.fish");
+pub const MAN: &[(&str, &str)] = &[
+    ("dormouse-briefs", committed!("man/dormouse-briefs.1")),
+    ("dormouse-completions", committed!("man/dormouse-completions.1")),
+    ("dormouse-create", committed!("man/dormouse-create.1")),
+    ("dormouse-doctor", committed!("man/dormouse-doctor.1")),
+    ("dormouse-enqueue", committed!("man/dormouse-enqueue.1")),
+    ("dormouse-events", committed!("man/dormouse-events.1")),
+    ("dormouse-explain", committed!("man/dormouse-explain.1")),
+    ("dormouse-get", committed!("man/dormouse-get.1")),
+    ("dormouse-init", committed!("man/dormouse-init.1")),
+    ("dormouse-list", committed!("man/dormouse-list.1")),
+    ("dormouse-man", committed!("man/dormouse-man.1")),
+    ("dormouse-queue-dead", committed!("man/dormouse-queue-dead.1")),
+    ("dormouse-queue-drop", committed!("man/dormouse-queue-drop.1")),
+    ("dormouse-queue-list", committed!("man/dormouse-queue-list.1")),
+    ("dormouse-queue-requeue", committed!("man/dormouse-queue-requeue.1")),
+    ("dormouse-queue-show", committed!("man/dormouse-queue-show.1")),
+    ("dormouse-queue", committed!("man/dormouse-queue.1")),
+    ("dormouse-recover", committed!("man/dormouse-recover.1")),
+    ("dormouse-run-list", committed!("man/dormouse-run-list.1")),
+    ("dormouse-run-show", committed!("man/dormouse-run-show.1")),
+    ("dormouse-run", committed!("man/dormouse-run.1")),
+    ("dormouse-schema", committed!("man/dormouse-schema.1")),
+    ("dormouse-start", committed!("man/dormouse-start.1")),
+    ("dormouse-state", committed!("man/dormouse-state.1")),
+    ("dormouse-stop", committed!("man/dormouse-stop.1")),
+    ("dormouse-tick", committed!("man/dormouse-tick.1")),
+    ("dormouse-wake", committed!("man/dormouse-wake.1")),
+    ("dormouse", committed!("man/dormouse.1")),
+];
+pub const SCHEMAS: &[(&str, &str)] = &[
+    ("agent", committed!("schemas/agent.json")),
+    ("brief", committed!("schemas/brief.json")),
+    ("dedupe", committed!("schemas/dedupe.json")),
+    ("event", committed!("schemas/event.json")),
+    ("identity", committed!("schemas/identity.json")),
+    ("message", committed!("schemas/message.json")),
+    ("run", committed!("schemas/run.json")),
+    ("state", committed!("schemas/state.json")),
+    ("submission", committed!("schemas/submission.json")),
+    ("task", committed!("schemas/task.json")),
+    ("timer", committed!("schemas/timer.json")),
+    ("trigger", committed!("schemas/trigger.json")),
+    ("wait", committed!("schemas/wait.json")),
+    ("wake_hint", committed!("schemas/wake_hint.json")),
+    ("work", committed!("schemas/work.json")),
+];
+
+#[cfg(test)]
+mod tests;

@@ -14,7 +14,7 @@ use crate::model::records::{Lease, Records};
 use crate::model::time::Time;
 use crate::report::explain;
 use crate::report::output::Tone;
-use crate::report::summary::{self, Facts, Line, field, raw};
+use crate::report::summary::{self, Facts, Field, Line, field, raw, shown};
 use crate::report::text::{relative, table};
 use crate::rules::execution::{can, next};
 use crate::store::{Agent, Store, evidence, inbox};
@@ -70,52 +70,22 @@ pub fn get(session: &mut Session, args: cli::Get) -> Result<Status> {
         now,
     };
     let Some(path) = &args.field else {
-        session.out.result(&summary::summary(&facts), |out| summary::text(&facts, out));
+        session.out.result(&shown(summary::summary(&facts)), |out| summary::text(&facts, out));
         return Ok(Status::Done);
     };
     let summary = summary::summary(&facts);
     match field(&summary, path) {
-        Some(value) => session.out.result(value, |out| out.safe(&raw(value))),
-        // A field of the contract that does not apply now is empty; one that never is, is a mistake.
-        None if is_known_field(path) => session.out.result(&json!(null), |_| String::new()),
-        None => {
-            let known =
-                summary.as_object().map(|map| map.keys().cloned().collect::<Vec<_>>()).unwrap_or_default();
+        Field::Value(value) => session.out.result(&shown(value.clone()), |out| out.safe(&raw(value))),
+        Field::Absent => session.out.result(&json!(null), |_| String::new()),
+        Field::Unknown => {
+            let known = summary.as_object().map(|map| map.keys().cloned().collect::<Vec<_>>());
             return Err(Error::Usage {
                 message: format!("no field `{path}`"),
-                hint: Some(format!("at the top there is {}", known.join(", "))),
+                hint: Some(format!("at the top there is {}", known.unwrap_or_default().join(", "))),
             });
         }
     }
     Ok(Status::Done)
-}
-
-fn is_known_field(path: &str) -> bool {
-    const KNOWN: &[&str] = &[
-        "description",
-        "execution",
-        "queue",
-        "current_run",
-        "last_turn",
-        "closure",
-        "continuation",
-        "work",
-        "pending_wake_hint",
-        "retry",
-        "held",
-        "limits",
-        "counters",
-        "next_due_at",
-        "scheduling_posture",
-        "identity",
-        "active_waits",
-        "active_tasks",
-        "active_timers",
-        "active_children",
-        "external_triggers",
-        "advisories",
-    ];
-    KNOWN.contains(&path.split('.').next().unwrap_or(path))
 }
 
 pub fn list(session: &mut Session, args: cli::List) -> Result<Status> {

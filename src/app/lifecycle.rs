@@ -87,7 +87,12 @@ pub fn stop(session: &mut Session, args: cli::Stop) -> Result<Status> {
         drop(locked);
         // A stop that was itself interrupted has left its run: any later one finishes it.
         let (state, aborted) = match state.current_run.clone() {
-            Some(run) => (end_run(session, &agent, &run)?, Some(run.run_id)),
+            Some(run) => {
+                let state = end_run(session, &agent, &run)?;
+                // On another machine the turn goes on: then nothing has ended.
+                let ended = state.current_run.is_none().then_some(run.run_id);
+                (state, ended)
+            }
             None => (state, None),
         };
         let ended = tasks::stop_all(session, &agent, grace)?;

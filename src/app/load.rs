@@ -38,7 +38,7 @@ pub fn records(
 ) -> Result<Records> {
     let policy = agent.policy()?;
     let open = agent.open_records(view, state)?;
-    let inbox = inbox(view, scan, &open.state, &policy, now, purpose)?;
+    let inbox = inbox(agent, view, scan, &open.state, &policy, now, purpose)?;
     Ok(Records {
         policy,
         state: open.state,
@@ -52,6 +52,7 @@ pub fn records(
 }
 
 fn inbox(
+    agent: &Agent<'_>,
     view: &View<'_>,
     scan: &Scan,
     state: &State,
@@ -80,7 +81,8 @@ fn inbox(
             if Some(message.id) == claimed_id {
                 continue;
             }
-            match staleness(&message, first_of_its_key(view, &message, state, policy, now, purpose)?, now) {
+            let first = first_of_its_key(agent, view, &message, state, policy, now, purpose)?;
+            match staleness(&message, first, now) {
                 Some(why) => inbox.stale.push((message, why)),
                 None => {
                     inbox.head = Some(message);
@@ -97,7 +99,8 @@ fn inbox(
 }
 
 /// The message that this one's dedupe key stands for.
-fn first_of_its_key(
+pub fn first_of_its_key(
+    agent: &Agent<'_>,
     view: &View<'_>,
     message: &Message,
     state: &State,
@@ -105,8 +108,12 @@ fn first_of_its_key(
     now: Time,
     purpose: Purpose,
 ) -> Result<Option<crate::model::id::MessageId>> {
-    let (Some(key), Purpose::Change) = (&message.dedupe_key, purpose) else { return Ok(None) };
-    let entry = dedupe::find(view, key, now, policy.limits.dedupe_window, state.revision)?;
+    let Some(key) = &message.dedupe_key else { return Ok(None) };
+    let window = policy.limits.dedupe_window;
+    let entry = match purpose {
+        Purpose::Change => agent.admitted_under(view, key, now, window, state.revision)?,
+        Purpose::Look => dedupe::peek(view, key, now, window, state.revision)?,
+    };
     Ok(entry.map(|entry| entry.message_id))
 }
 

@@ -3,6 +3,7 @@
 mod admit;
 mod create;
 mod doctor;
+mod drops;
 mod evidence;
 mod generated;
 mod inspect;
@@ -17,7 +18,11 @@ mod static_text;
 mod tasks;
 mod tick;
 mod turn;
+#[cfg(test)]
+mod vocabulary;
 mod words;
+
+use std::io::Write;
 
 use crate::cli::{Cli, Command};
 use crate::error::{Result, Status};
@@ -48,11 +53,15 @@ pub fn refuse_usage(error: &clap::Error) -> Status {
     let wants_json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
     if is_mistake && wants_json {
         let text = error.render().to_string();
-        let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
-        let object = serde_json::json!({
-            "error": { "kind": "usage", "message": message, "exit_status": Status::Usage as u8 }
-        });
-        println!("{object}");
+        // The first paragraph: what is missing stands below the line that says that something is.
+        let said = text.lines().take_while(|line| !line.is_empty()).map(str::trim);
+        let message = said.collect::<Vec<_>>().join(" ");
+        let object = serde_json::json!({ "error": {
+            "kind": "usage",
+            "message": message.trim_start_matches("error: "),
+            "exit_status": Status::Usage as u8,
+        } });
+        let _ = writeln!(std::io::stdout(), "{object}");
     }
     // A closed pipe is no reason to fail: whoever asked has seen enough.
     let _ = error.print();

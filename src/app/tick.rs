@@ -1,22 +1,19 @@
 //! `tick`: one step, from the records to the act (contract, semantics §8).
 
-use std::path::Path;
 use std::time::Instant;
 
 use crate::cli;
-use crate::error::{Error, Result, Status};
+use crate::error::{Result, Status};
 use crate::model::continuation::Continuation;
 use crate::model::decision::{Decision, DecisionReport, DuplicateTick};
 use crate::model::id::{AgentName, MessageId, RunId};
-use crate::model::message::{DeliverySurface, Message};
+use crate::model::message::Message;
 use crate::model::records::{Lease, Records};
 use crate::model::refusal::Refusal;
 use crate::model::state::State;
-use crate::model::submission::Submission;
 use crate::model::time::Time;
 use crate::process::{git, jobs};
 use crate::report::step::{self, StepReport};
-use crate::rules::admission;
 use crate::rules::decide::decide;
 use crate::rules::posture::posture;
 use crate::rules::projection::project;
@@ -25,10 +22,11 @@ use crate::rules::transition::inbox as arrivals;
 use crate::rules::transition::recovery::recover;
 use crate::rules::transition::rest::{decided, rest};
 use crate::rules::transition::turn::{Claimed, claim};
-use crate::store::inbox::{self, Scan};
+use crate::store::inbox;
 use crate::store::view::View;
-use crate::store::{Agent, Locked, Store, files, lock};
+use crate::store::{Agent, Locked, Store, lock};
 
+use super::drops;
 use super::load::{self, Purpose};
 use super::recover::{Owner, settle_abandoned};
 use super::session::{Session, agents};
@@ -61,13 +59,15 @@ fn steps(session: &mut Session, store: &Store, name: &AgentName, args: &cli::Tic
     let mut moved = false;
     let most = if args.until_idle { args.max_steps } else { 1 };
     for _ in 0..most {
+        let before = revision(&agent, args)?;
         let report = if args.dry_run { would_do(session, &agent)? } else { step(session, store, &agent)? };
         if report.turn_failed() {
             status = status.graver(Status::TurnFailed);
         }
         let did = report.did_something();
         moved |= did;
-        if args.commit && did {
+        // Falling asleep does nothing and is recorded all the same.
+        if revision(&agent, args)? != before {
             commit_to_git(store, &report)?;
         }
         session.out.result(&report, |out| step::text(&report, out));
@@ -84,6 +84,11 @@ fn steps(session: &mut Session, store: &Store, name: &AgentName, args: &cli::Tic
         }
     }
     Ok((status, moved))
+}
+
+/// Where the records are, for whoever commits each step to git.
+fn revision(agent: &Agent<'_>, args: &cli::Tick) -> Result<Option<u64>> {
+    args.commit.then(|| Ok(agent.peek()?.revision)).transpose()
 }
 
 /// Each agent in a process of its own: a turn's stray processes are then never another turn's.
@@ -141,6 +146,12 @@ fn own_command(session: &Session, store: &Store, name: &AgentName, args: &cli::T
     if session.out.is_json() {
         command.push("--json".to_owned());
     }
+    if session.out.is_quiet() {
+        command.push("--quiet".to_owned());
+    }
+    if session.out.is_verbose() {
+        command.push("--verbose".to_owned());
+    }
     command
         .extend(["--color".to_owned(), if session.out.is_colored() { "always" } else { "never" }.to_owned()]);
     command
@@ -187,7 +198,7 @@ pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<S
         }
         let mut scan = inbox::scan(&locked.view())?;
         if !scan.drops.is_empty() {
-            take_in_drops(session, agent, &locked, &state, &scan)?;
+            drops::take_in(session, agent, &locked, &state, &scan)?;
             continue;
         }
         locked.file_backlog(&mut scan)?;
@@ -407,97 +418,11 @@ pub fn foresee(session: &Session, agent: &Agent<'_>, now: Time) -> Result<(Decis
     }
     if draft.records.state.current_run.is_none() {
         tasks::foresee_abandoned(agent, &mut draft)?;
-        foresee_drops(session, agent, &mut draft)?;
+        drops::foresee(session, agent, &mut draft)?;
         arrivals::take_in(&mut draft)?;
     }
     let decision = decide(&project(&draft.records, now));
     Ok((decision, draft))
-}
-
-/// A hand-written file counts as the message that it would become.
-fn foresee_drops(session: &Session, agent: &Agent<'_>, draft: &mut Draft) -> Result<()> {
-    for name in &inbox::scan(&View::open(agent.dir())?)?.drops {
-        let Ok(message) = read_drop(session, agent, draft, name)? else { continue };
-        let head = &mut draft.records.inbox.head;
-        if head.as_ref().is_none_or(|head| message.key() < head.key()) {
-            *head = Some(message);
-        }
-    }
-    Ok(())
-}
-
-/// Admits the files that somebody dropped into the inbox by hand, and moves aside those that can't be.
-fn take_in_drops(
-    session: &Session,
-    agent: &Agent<'_>,
-    locked: &Locked<'_>,
-    state: &State,
-    scan: &Scan,
-) -> Result<()> {
-    let records = load::records(
-        agent,
-        &locked.view(),
-        &Scan::default(),
-        state.clone(),
-        Lease::Free,
-        session.clock.now(),
-        Purpose::Change,
-    )?;
-    let mut draft = Draft::new(records, session.clock.stamp()?);
-    let mut admitted = Vec::new();
-    for name in &scan.drops {
-        match read_drop(session, agent, &draft, name)? {
-            Ok(message) => {
-                arrivals::admit_drop(&mut draft, message);
-                admitted.push(name);
-            }
-            Err(reason) => {
-                locked.reject_drop(name, &reason)?;
-                session.out.note(&format!(
-                    "{}: moved inbox/{} to inbox/rejected/: {reason}",
-                    agent.name(),
-                    name.display()
-                ));
-                arrivals::reject_drop(&mut draft, &name.to_string_lossy(), &reason);
-            }
-        }
-    }
-    locked.commit(draft.finish()?)?;
-    admitted.into_iter().try_for_each(|name| locked.remove_drop(name))
-}
-
-/// Reads a hand-written file: the message it makes, or why it makes none. The id comes from the
-/// file itself, so that admitting it twice, after a crash in between, is admitting it once.
-fn read_drop(
-    session: &Session,
-    agent: &Agent<'_>,
-    draft: &Draft,
-    name: &Path,
-) -> Result<std::result::Result<Message, String>> {
-    let path = agent.dir().join(crate::store::layout::INBOX).join(name);
-    let limits = draft.records.policy.limits.clone();
-    let bytes = match files::read(&path) {
-        Ok(Some(bytes)) => bytes,
-        Ok(None) => return Ok(Err("it went away".to_owned())),
-        Err(Error::Damaged { message, .. }) => return Ok(Err(message)),
-        Err(error) => return Err(error),
-    };
-    let submission: Submission = match serde_json::from_slice(&bytes) {
-        Ok(submission) => submission,
-        Err(error) => return Ok(Err(format!("not a message: {error}"))),
-    };
-    let admitted = admission::admit(
-        agent.name(),
-        submission,
-        DeliverySurface::FileDrop,
-        None,
-        &limits,
-        &mut session.clock.stamp()?,
-    );
-    Ok(match admitted {
-        Ok(message) => Ok(Message { id: inbox::drop_identity(&path, &bytes)?, ..message }),
-        Err(refusal) => Err(refusal.message),
-    })
 }
 
 /// One git commit of the state directory, with the decision as its message.

@@ -54,7 +54,14 @@ pub fn text(flag: &str, word: Option<&str>, limit: Size) -> Result<String> {
             message: format!("{flag}: nothing to say"),
             hint: Some("give the text, or `-` for stdin, or `@FILE`".to_owned()),
         }),
-        None => stdin(limit),
+        // Nobody has put anything there on purpose: cron's stdin, say.
+        None => match stdin(limit)? {
+            text if text.is_empty() => Err(Error::Usage {
+                message: format!("{flag}: nothing to say, and nothing on stdin"),
+                hint: Some("give the text, or `-` for stdin whatever is there, or `@FILE`".to_owned()),
+            }),
+            text => Ok(text),
+        },
     }
 }
 

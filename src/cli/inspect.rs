@@ -39,6 +39,7 @@ pub const EXECUTION_STATES: &[&str] = &[
 /// The whole summary, or one field of it by its dotted path: `dormouse get a queue.pending`.
 #[derive(Debug, Args)]
 pub struct Get {
+    /// Which agent
     pub agent: String,
     /// A field by its dotted path, printed raw for scripts
     pub field: Option<String>,
@@ -63,12 +64,14 @@ pub struct List {
 /// The ladder of rules with the rung that holds, what would wake the agent, and what looks wrong.
 #[derive(Debug, Args)]
 pub struct Explain {
+    /// Which agent
     pub agent: String,
 }
 
 /// Show the execution machine: where it is, since when, and where it can go
 #[derive(Debug, Args)]
 pub struct State {
+    /// Which agent
     pub agent: String,
     /// Answer by exit status whether this state can follow: 0 yes, 4 no
     #[arg(long, value_name = "STATE", value_parser = PossibleValuesParser::new(EXECUTION_STATES))]
@@ -119,6 +122,7 @@ pub enum RunCommand {
 /// Show what turns said of themselves, newest first
 #[derive(Debug, Args)]
 pub struct Briefs {
+    /// Which agent
     pub agent: String,
     /// At most this many; 0 for all
     #[arg(long, value_name = "N", default_value_t = 20)]
@@ -128,6 +132,7 @@ pub struct Briefs {
 /// Show what happened, oldest first
 #[derive(Debug, Args)]
 pub struct Events {
+    /// Which agent
     pub agent: String,
     /// Only events of this kind (may be repeated)
     #[arg(long, value_name = "KIND")]

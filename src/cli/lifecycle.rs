@@ -73,6 +73,7 @@ pub struct Stop {
 /// Ends the backoff, and settles a run whose tick is gone. Without this, `tick` does the same when it is time.
 #[derive(Debug, Args)]
 pub struct Recover {
+    /// Which agent
     pub agent: String,
     /// Take a run of another host as interrupted although its lease has not ended
     #[arg(long)]
@@ -82,6 +83,7 @@ pub struct Recover {
 /// Which agents
 #[derive(Debug, Args)]
 pub struct Agents {
+    /// Which agents
     #[arg(value_name = "AGENT", required_unless_present = "all")]
     pub agents: Vec<String>,
     /// Every agent

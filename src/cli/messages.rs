@@ -14,6 +14,7 @@ pub const PRIORITIES: &[&str] = &["interject", "next", "normal", "background"];
 /// TEXT, or `-` for stdin, or `@FILE`; without any, stdin if it is no terminal.
 #[derive(Debug, Args)]
 pub struct Enqueue {
+    /// Which agent
     pub agent: String,
     /// What to say
     #[arg(value_name = "TEXT", conflicts_with_all = ["body_json", "batch"])]
@@ -62,6 +63,7 @@ pub struct Enqueue {
 /// A wake hint is no message: hints of the same wait, resource or source that are still pending are one.
 #[derive(Debug, Args)]
 pub struct Wake {
+    /// Which agent
     pub agent: String,
     /// What the agent should find, if it should find anything
     pub text: Option<String>,

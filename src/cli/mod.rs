@@ -8,10 +8,11 @@ mod step;
 mod tasks;
 mod upkeep;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::styling::{AnsiColor, Styles};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 pub use inspect::*;
 pub use lifecycle::*;
@@ -111,6 +112,38 @@ pub enum Command {
     Man(Man),
 }
 
+impl Cli {
+    /// Reads the command line.
+    ///
+    /// To build the whole grammar takes longer than most commands take for the rest, so one of a
+    /// few common ones is tried alone first. What that does not take, be it a mistake or a request
+    /// for help, is read once more with all there is.
+    pub fn read(argv: &[OsString]) -> Result<Cli, clap::Error> {
+        let common = argv.iter().skip(1).find_map(|word| match word.to_str()? {
+            "enqueue" => alone(argv, "enqueue", Command::Enqueue),
+            "get" => alone(argv, "get", Command::Get),
+            "list" => alone(argv, "list", Command::List),
+            "tick" => alone(argv, "tick", Command::Tick),
+            "wake" => alone(argv, "wake", Command::Wake),
+            _ => None,
+        });
+        common.map_or_else(|| Cli::try_parse_from(argv), Ok)
+    }
+}
+
+/// The command line, if it is a good one of this command.
+fn alone<A: Args>(argv: &[OsString], name: &'static str, wrap: fn(A) -> Command) -> Option<Cli> {
+    let mut grammar = Global::augment_args(clap::Command::new("dormouse"))
+        .subcommand(A::augment_args(clap::Command::new(name)));
+    let matches = grammar.try_get_matches_from_mut(argv).ok();
+    // Its many parts are not worth taking apart: the process ends soon enough.
+    std::mem::forget(grammar);
+    let matches = matches?;
+    let (_, words) = matches.subcommand()?;
+    let command = wrap(A::from_arg_matches(words).ok()?);
+    Some(Cli { global: Global::from_arg_matches(&matches).ok()?, command })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,5 +152,39 @@ mod tests {
     #[test]
     fn the_declarations_hold_together() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_command_by_itself_is_read_as_among_all() {
+        for line in [
+            "tick a b --dry-run --jobs 2",
+            "--json tick --all --exit-code -C here",
+            "-C tick tick a",
+            "-C tick enqueue tick list",
+            "-q enqueue a --origin webhook:ci --ttl 5m -- --text",
+            "enqueue a -",
+            "enqueue a --body-json {} text",
+            "get a queue.pending --color never",
+            "list --posture idle --posture blocked --status nonsense",
+            "list --posture idle --kind child",
+            "wake a --resource get",
+            "stop get list",
+            "queue list --agent tick",
+            "tick",
+            "tick --help",
+            "help tick",
+            "get a -q -v",
+            "enqueue",
+            "run list -a tick --limit x",
+            "",
+        ] {
+            let argv: Vec<OsString> =
+                std::iter::once("dormouse").chain(line.split_whitespace()).map(OsString::from).collect();
+            let text = |read: Result<Cli, clap::Error>| match read {
+                Ok(cli) => format!("{cli:?}"),
+                Err(error) => error.to_string(),
+            };
+            assert_eq!(text(Cli::read(&argv)), text(Cli::try_parse_from(&argv)), "{line}");
+        }
     }
 }

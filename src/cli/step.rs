@@ -8,6 +8,7 @@ use clap::Args;
 /// why. Exit status 0 is also "nothing to do"; 7 says that a turn ran and failed.
 #[derive(Debug, Args)]
 pub struct Tick {
+    /// Which agents
     #[arg(value_name = "AGENT", required_unless_present = "all")]
     pub agents: Vec<String>,
     /// Every agent
@@ -28,7 +29,7 @@ pub struct Tick {
     /// Exit with 10 if no step did anything
     #[arg(long)]
     pub exit_code: bool,
-    /// Make a git commit of the state directory for each step that did something
+    /// Make a git commit of the state directory for each step that changed something
     #[arg(long)]
     pub commit: bool,
 }

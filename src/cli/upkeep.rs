@@ -47,6 +47,7 @@ pub struct Schema {
 /// Print the completions of a shell
 #[derive(Debug, Args)]
 pub struct Completions {
+    /// Which shell
     pub shell: Shell,
 }
 

@@ -40,6 +40,7 @@ names! {
 /// `agent.toml` over the defaults.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Policy {
     pub description: Option<String>,
     pub turn: TurnPolicy,
@@ -53,6 +54,7 @@ pub struct Policy {
 /// A command as argv, or, with `shell = true`, as one string.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(untagged)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum CommandSpec {
     Argv(Vec<String>),
     Line(String),
@@ -69,6 +71,7 @@ names! {
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TurnPolicy {
     pub command: Option<CommandSpec>,
     pub shell: bool,
@@ -107,6 +110,7 @@ names! {
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct WorkspacePolicy {
     pub path: String,
     pub mode: WorkspaceMode,
@@ -151,6 +155,7 @@ impl<'de> Deserialize<'de> for Limit {
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Timeouts {
     pub init: Limit,
     pub resources: Limit,
@@ -175,6 +180,22 @@ impl Default for Timeouts {
     }
 }
 
+#[cfg(test)]
+impl schemars::JsonSchema for Limit {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Limit".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "description": "A duration, or 0 or \"never\" for none",
+            "anyOf": [{ "type": "string", "examples": ["90s", "30m", "never"] }, { "const": 0 }],
+        })
+    }
+}
+
 names! {
     "recovery strategy" Strategy {
         Exponential = "exponential",
@@ -193,6 +214,7 @@ names! {
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RecoveryPolicy {
     pub strategy: Strategy,
     pub base: Span,
@@ -264,8 +286,28 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
+#[cfg(test)]
+impl schemars::JsonSchema for Size {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Size".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "description": "A number of bytes",
+            "anyOf": [
+                { "type": "integer", "minimum": 0 },
+                { "type": "string", "pattern": "^[0-9]+ *(B|KiB|MiB|GiB)?$", "examples": ["1 MiB"] },
+            ],
+        })
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Limits {
     /// The largest body of a message.
     pub max_message: Size,
@@ -295,6 +337,7 @@ impl Default for Limits {
 /// What the agent is set up to expect from its surroundings; only advisories read it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Expectations {
     /// How often somebody ticks.
     pub tick_every: Limit,

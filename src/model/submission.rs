@@ -10,6 +10,7 @@ use super::time::{Span, Time};
 /// A request as JSON. `text` and `body` exclude each other; everything else has a default.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Submission {
     /// A body of type text.
     pub text: Option<String>,

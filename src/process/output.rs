@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Context, Result};
@@ -40,7 +40,7 @@ pub struct Log {
 impl Log {
     pub fn create(path: &Path, bound: u64) -> Result<Log> {
         let mut options = File::options();
-        options.read(true).write(true).create(true).truncate(true);
+        options.read(true).write(true).create(true).truncate(true).mode(0o600);
         let file = options.open(path).context("create", path)?;
         let head = bound / 2;
         let tail = bound - head;
@@ -102,7 +102,8 @@ impl Log {
         let mut name = self.path.clone().into_os_string();
         name.push(".part");
         let part = PathBuf::from(name);
-        let copied = File::create(&part)
+        let created = File::options().write(true).create(true).truncate(true).mode(0o600).open(&part);
+        let copied = created
             .and_then(|to| self.copy_in_order(&to, left_out))
             .and_then(|()| fs::rename(&part, &self.path));
         if copied.is_err() {

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -29,7 +30,9 @@ pub fn spawn(spec: &TurnSpec) -> Result<Spawned> {
         Stdin::Null => Stdio::null(),
         Stdin::File(path) => File::open(path).context("open", path)?.into(),
     };
-    let mut leader = File::create(&spec.leader).context("create", &spec.leader)?;
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let mut leader = options.open(&spec.leader).context("create", &spec.leader)?;
     leader.write_all(format!("{}\n", host::boot_id()).as_bytes()).context("write", &spec.leader)?;
     let mut command = Command::new(program);
     command.args(arguments).current_dir(&spec.workdir);

@@ -148,19 +148,20 @@ pub fn prompt(claimed: &Claimed, records: &Records, past: &Past) -> String {
 
 fn quoted(message: &Message) -> String {
     let body = message.body.to_text();
-    let head = format!("From {} ({}), {}:\n\n", message.origin, message.authority_class, message.created_at);
+    let origin = one_word(&message.origin.to_string());
+    let head = format!("From {origin} ({}), {}:\n\n", message.authority_class, message.created_at);
     if !is_evidence(message) {
         return format!("{head}{body}\n");
     }
     let fence = "`".repeat(longest_run_of_backticks(&body).max(2) + 1);
-    format!("{head}{fence} evidence from {}\n{body}\n{fence}\n", one_word(&message.origin.to_string()))
+    format!("{head}{fence} evidence from {origin}\n{body}\n{fence}\n")
 }
 
 fn longest_run_of_backticks(text: &str) -> usize {
     text.split(|c| c != '`').map(str::len).max().unwrap_or(0)
 }
 
-/// An origin's name must not end the line that opens a fence.
+/// An origin's name comes from outside, too: it must not end its line, or open or close a fence.
 fn one_word(text: &str) -> String {
     text.chars().map(|c| if c.is_control() || c.is_whitespace() || c == '`' { '_' } else { c }).collect()
 }

@@ -55,6 +55,14 @@ impl Output {
         self.style.json
     }
 
+    pub fn is_quiet(&self) -> bool {
+        self.style.quiet
+    }
+
+    pub fn is_verbose(&self) -> bool {
+        self.style.verbose
+    }
+
     pub fn is_colored(&self) -> bool {
         self.colored
     }
@@ -123,7 +131,7 @@ impl Output {
     /// Talk, unless told to be quiet.
     pub fn note(&self, text: &str) {
         if !self.style.quiet {
-            let _ = writeln!(io::stderr(), "dormouse: {text}");
+            let _ = writeln!(io::stderr(), "dormouse: {}", escape(text));
         }
     }
 

@@ -40,7 +40,7 @@ pub fn summary(facts: &Facts<'_>) -> Value {
     let state = &records.state;
     let limit =
         timeout(&state.execution, &records.policy.timeouts).filter(|_| state.status != Status::Booting);
-    let mut execution = json!({
+    let execution = json!({
         "state": state.execution.state,
         "code": state.execution.state.code(),
         "since": state.execution.since,
@@ -48,8 +48,7 @@ pub fn summary(facts: &Facts<'_>) -> Value {
         "reason": state.execution.reason,
         "timeout_at": limit.map(|(at, _)| at),
     });
-    strip_nulls(&mut execution);
-    let mut summary = json!({
+    let summary = json!({
         "id": state.agent,
         "identity": facts.identity,
         "description": records.policy.description,
@@ -78,7 +77,6 @@ pub fn summary(facts: &Facts<'_>) -> Value {
         "next_due_at": state.next_due_at,
         "advisories": advisories(records, facts.now),
     });
-    strip_nulls(&mut summary);
     summary
 }
 
@@ -87,9 +85,16 @@ fn closure_now(records: &Records) -> Value {
     json!(crate::rules::closure::derive(&closure_facts(records)))
 }
 
+/// Leaves out what does not apply now.
+pub fn shown(mut summary: Value) -> Value {
+    strip_nulls(&mut summary);
+    summary
+}
+
 fn strip_nulls(value: &mut Value) {
     if let Value::Object(map) = value {
         map.retain(|_, field| !field.is_null());
+        map.values_mut().for_each(strip_nulls);
     }
 }
 
@@ -121,13 +126,12 @@ fn queue(facts: &Facts<'_>) -> Value {
             i64::try_from(secs).unwrap_or(0).saturating_mul(1000) + i64::from(nanos / 1_000_000),
         )
     });
-    let mut queue = json!({
+    let queue = json!({
         "pending": facts.queued.len(),
         "by_priority": by_priority,
         "oldest_at": oldest_at,
         "dead": facts.records.state.counters.dead,
     });
-    strip_nulls(&mut queue);
     queue
 }
 
@@ -141,14 +145,13 @@ fn work(records: &Records) -> Value {
         .works
         .iter()
         .filter(|item| scheduling_state(item, &records.waits) != SchedulingState::Completed);
-    let mut work = json!({
+    let work = json!({
         "current": records.state.focus,
         "open": open.count(),
         "runnable": of(Readiness::Runnable),
         "waiting": of(Readiness::WaitingForOperator),
         "blocked": of(Readiness::Blocked),
     });
-    strip_nulls(&mut work);
     work
 }
 
@@ -165,7 +168,7 @@ fn public_trigger(trigger: &Trigger) -> Value {
 
 fn limits(records: &Records) -> Value {
     let limits = &records.policy.limits;
-    let mut value = json!({
+    let value = json!({
         "max_message_bytes": limits.max_message.0,
         "max_hops": limits.max_hops,
         "dedupe_window_ms": limits.dedupe_window.as_millis(),
@@ -176,7 +179,6 @@ fn limits(records: &Records) -> Value {
         "turn_timeout_ms": records.policy.turn.timeout.0.map(|limit| limit.as_millis()),
         "max_attempts": records.policy.recovery.max_attempts,
     });
-    strip_nulls(&mut value);
     value
 }
 
@@ -189,12 +191,36 @@ fn capabilities(records: &Records) -> Value {
     })
 }
 
+/// What a dotted path leads to.
+#[derive(Debug, PartialEq)]
+pub enum Field<'v> {
+    Value(&'v Value),
+    /// A field that does not apply now.
+    Absent,
+    Unknown,
+}
+
+/// The parts of a summary whose fields are all there, with nothing in those that don't apply.
+const COMPLETE: &[&str] = &["execution", "lifecycle", "queue", "work", "limits", "capabilities"];
+
 /// A field of a summary by its dotted path; numbers count into lists.
-pub fn field<'v>(summary: &'v Value, path: &str) -> Option<&'v Value> {
-    path.split('.').try_fold(summary, |value, step| match value {
-        Value::Array(items) => items.get(step.parse::<usize>().ok()?),
-        other => other.get(step),
-    })
+pub fn field<'v>(summary: &'v Value, path: &str) -> Field<'v> {
+    let mut value = summary;
+    let top = path.split('.').next().unwrap_or(path);
+    for (depth, step) in path.split('.').enumerate() {
+        let next = match value {
+            Value::Null => return Field::Absent,
+            Value::Array(items) => step.parse::<usize>().ok().and_then(|at| items.get(at)),
+            other => other.get(step),
+        };
+        let must_be_there = depth == 0 || (depth == 1 && COMPLETE.contains(&top));
+        match next {
+            Some(next) => value = next,
+            None if must_be_there => return Field::Unknown,
+            None => return Field::Absent,
+        }
+    }
+    if value.is_null() { Field::Absent } else { Field::Value(value) }
 }
 
 /// A value raw for scripts: strings without quotes, nothing as an empty line.

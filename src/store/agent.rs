@@ -6,12 +6,13 @@ use uuid::Uuid;
 
 use crate::error::{Error, Result};
 use crate::model::agent::Identity;
+use crate::model::dedupe::DedupeEntry;
 use crate::model::id::{AgentName, RunId, TaskId};
 use crate::model::message::{Message, WakeHint};
 use crate::model::policy::{Durability, Policy};
 use crate::model::state::State;
 use crate::model::task::{Task, TaskEnd};
-use crate::model::time::Time;
+use crate::model::time::{Span, Time};
 use crate::model::timer::Timer;
 use crate::model::transaction::{Archived, Delete, Put, Transaction};
 use crate::model::trigger::Trigger;
@@ -185,6 +186,19 @@ impl<'s> Agent<'s> {
         let disk = Disk { durability: Durability::Process };
         let dir = self.dir.run_dir(id);
         disk.replace(&dir.join("end.json.new"), &dir.join(layout::END), &encode_plain_line(end))
+    }
+
+    /// The message that a dedupe key stands for, if one was admitted under it within the window.
+    /// Only for whoever holds the lock: the cache is made anew where it is missing.
+    pub fn admitted_under(
+        &self,
+        view: &View<'_>,
+        key: &str,
+        now: Time,
+        window: Span,
+        revision: u64,
+    ) -> Result<Option<DedupeEntry>> {
+        dedupe::find(view, key, now, window, revision, self.store.disk)
     }
 
     /// How a turn ended that was not settled, if somebody saw it.
@@ -365,8 +379,13 @@ impl Locked<'_> {
         riding: Vec<crate::model::event::Event>,
     ) -> Result<Journal> {
         let mut writes = Vec::with_capacity(transaction.puts.len() + 1);
+        // A cache with one key would pass for the whole: where there is none, whoever looks for a key
+        // makes it from the records, this one's among them.
+        let has_cache = self.agent.dir.join(layout::DEDUPE).exists();
         for put in &transaction.puts {
-            writes.push(self.write(put)?);
+            if has_cache || !matches!(put, Put::Dedupe(_)) {
+                writes.push(self.write(put)?);
+            }
         }
         // Last, so that whoever reads in between finds the old revision beside what is new.
         writes.push(write(layout::STATE.to_owned(), encode(state)));

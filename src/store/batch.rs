@@ -34,9 +34,17 @@ impl<'a> Batch<'a> {
         sweep(&tmp)?;
         let dir = tmp.join(format!("{PREFIX}{}", name.simple()));
         files::make_dir(&dir)?;
-        let lock = File::open(&dir).context("open", &dir)?;
-        super::lock::hold(&lock, &dir)?;
-        Ok(Batch { agent: agent.dir(), disk, dir, _lock: lock, unsynced: Vec::new() })
+        let hold = || {
+            let lock = File::open(&dir).context("open", &dir)?;
+            super::lock::hold(&lock, &dir).map(|()| lock)
+        };
+        match hold() {
+            Ok(lock) => Ok(Batch { agent: agent.dir(), disk, dir, _lock: lock, unsynced: Vec::new() }),
+            Err(error) => {
+                let _ = std::fs::remove_dir(&dir);
+                Err(error)
+            }
+        }
     }
 
     fn staged(&self, key: InboxKey) -> PathBuf {

@@ -1,14 +1,17 @@
-//! What is remembered of dedupe keys: a cache beside the records, made again from them where it is missing.
+//! What is remembered of dedupe keys: a cache beside the records, made again from them where it is missing or broken.
+
+use std::fs::File;
+use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use crate::error::Result;
+use crate::error::{Context, Error, Result};
 use crate::model::dedupe::DedupeEntry;
 use crate::model::message::{Message, MessageStatus};
 use crate::model::time::{Span, Time};
 
 use super::evidence;
-use super::files;
+use super::files::{self, Disk};
 use super::inbox;
 use super::layout;
 use super::record::encode;
@@ -35,17 +38,40 @@ pub fn find(
     now: Time,
     window: Span,
     revision: u64,
+    disk: Disk,
 ) -> Result<Option<DedupeEntry>> {
     let dir = view.agent.join(layout::DEDUPE);
     if !dir.exists() {
-        rebuild(view, now, window)?;
+        rebuild(view, now, window, disk)?;
     }
-    let mut entry = look_up(view, key, now, window)?;
+    let mut entry = match look_up(view, key, now, window) {
+        // Only a cache: what can't be read of it is made again from the records.
+        Err(Error::Damaged { .. }) => {
+            rebuild(view, now, window, disk)?;
+            look_up(view, key, now, window)?
+        }
+        found => found?,
+    };
     if entry.as_ref().is_some_and(|entry| entry.revision > revision) {
-        rebuild(view, now, window)?;
+        rebuild(view, now, window, disk)?;
         entry = look_up(view, key, now, window)?;
     }
     Ok(entry)
+}
+
+/// The same for whoever only looks: what the cache knows, if it is of these records.
+pub fn peek(
+    view: &View<'_>,
+    key: &str,
+    now: Time,
+    window: Span,
+    revision: u64,
+) -> Result<Option<DedupeEntry>> {
+    match look_up(view, key, now, window) {
+        // Only a cache: whoever changes something makes it again.
+        Err(Error::Damaged { .. }) => Ok(None),
+        found => Ok(found?.filter(|entry| entry.revision <= revision)),
+    }
 }
 
 fn look_up(view: &View<'_>, key: &str, now: Time, window: Span) -> Result<Option<DedupeEntry>> {
@@ -66,16 +92,42 @@ fn look_up(view: &View<'_>, key: &str, now: Time, window: Span) -> Result<Option
     }
 }
 
-/// Makes the cache from the inbox and the archive of the window. It appears as a whole.
-fn rebuild(view: &View<'_>, now: Time, window: Span) -> Result<()> {
+/// Makes the cache from the inbox and the archive of the window. It appears as a whole, and durable:
+/// what a power cut takes from it would be admitted again.
+fn rebuild(view: &View<'_>, now: Time, window: Span, disk: Disk) -> Result<()> {
     let staged = view.agent.join(layout::TMP).join("dedupe");
     let in_the_way = view.agent.join(layout::TMP).join("dedupe-old");
-    for leftover in [&staged, &in_the_way] {
-        if leftover.exists() {
-            std::fs::remove_dir_all(leftover).map_err(|source| remove_error(leftover, source))?;
+    remove_tree(&staged)?;
+    remove_tree(&in_the_way)?;
+    let dir = view.agent.join(layout::DEDUPE);
+    let put_in_place = || {
+        if dir.exists() {
+            files::rename(&dir, &in_the_way)?;
         }
+        files::rename(&staged, &dir)?;
+        disk.sync_dir(files::parent(&dir))
+    };
+    let made = fill(view, &staged, now, window)
+        .and_then(|()| sync_tree(&staged, disk))
+        .and_then(|()| put_in_place());
+    if made.is_err() {
+        // What was in its way is of no more use either: where there is no cache, one is made.
+        let _ = remove_tree(&staged);
+        let _ = remove_tree(&in_the_way);
+        return made;
     }
-    files::make_dir(&staged)?;
+    remove_tree(&in_the_way)
+}
+
+fn remove_tree(dir: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        removed => removed.context("remove", dir),
+    }
+}
+
+fn fill(view: &View<'_>, staged: &Path, now: Time, window: Span) -> Result<()> {
+    files::make_dir(staged)?;
     let write = |message: &Message, status: MessageStatus| -> Result<()> {
         let Some(key) = &message.dedupe_key else { return Ok(()) };
         let relative = path(key, message.created_at);
@@ -92,7 +144,7 @@ fn rebuild(view: &View<'_>, now: Time, window: Span) -> Result<()> {
             extra: Default::default(),
         };
         files::make_dir(files::parent(&target))?;
-        std::fs::write(&target, encode(&entry)).map_err(|source| remove_error(&target, source))
+        std::fs::write(&target, encode(&entry)).context("write", &target)
     };
     let mut failure = None;
     evidence::archived(view, |message: Message| {
@@ -114,19 +166,26 @@ fn rebuild(view: &View<'_>, now: Time, window: Span) -> Result<()> {
             write(&message, MessageStatus::Queued)?;
         }
     }
-    let dir = view.agent.join(layout::DEDUPE);
-    if dir.exists() {
-        files::rename(&dir, &in_the_way)?;
-    }
-    files::rename(&staged, &dir)?;
-    if in_the_way.exists() {
-        std::fs::remove_dir_all(&in_the_way).map_err(|source| remove_error(&in_the_way, source))?;
-    }
     Ok(())
 }
 
-fn remove_error(path: &std::path::Path, source: std::io::Error) -> crate::error::Error {
-    crate::error::Error::Io { action: "rebuild", path: path.to_owned(), source }
+/// How many files are open at once.
+const TOGETHER: usize = 64;
+
+fn sync_tree(staged: &Path, disk: Disk) -> Result<()> {
+    for day in files::entries(staged)? {
+        let day = staged.join(&day.name);
+        for entries in files::entries(&day)?.chunks(TOGETHER) {
+            let mut open = Vec::with_capacity(entries.len());
+            for entry in entries {
+                let path = day.join(&entry.name);
+                open.push((File::open(&path).context("open", &path)?, path));
+            }
+            disk.sync_together(&open)?;
+        }
+        disk.sync_dir(&day)?;
+    }
+    disk.sync_dir(staged)
 }
 
 /// Forgets the days that no window reaches any more. Called when a new day begins.
@@ -137,7 +196,7 @@ pub fn forget_old_days(view: &View<'_>, now: Time, window: Span) -> Result<()> {
         let Some(name) = entry.name.to_str() else { continue };
         if entry.is_dir && name.len() == oldest.len() && name < oldest.as_str() {
             let old = dir.join(name);
-            std::fs::remove_dir_all(&old).map_err(|source| remove_error(&old, source))?;
+            std::fs::remove_dir_all(&old).context("remove", &old)?;
         }
     }
     Ok(())

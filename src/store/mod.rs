@@ -228,7 +228,7 @@ const GITATTRIBUTES: &str = "\
 ";
 
 const DEFAULT_CONFIG: &str = "\
-# The settings of this state directory. `man dormouse` explains each.
+# The settings of this state directory. `dormouse man` explains each.
 format = 1
 
 [store]

@@ -1,1 +1,235 @@
-//! Placeholder.
+//! The disk is full, broken, over its quota or read-only: every command fails at every call, and says so.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::checker;
+use crate::harness::{Ran, Sandbox, each_in_parallel};
+use crate::scenarios::{AGENT, Before, Case, SCENARIOS, Scenario, acknowledged, hold, queued, settle, words};
+use crate::strace::{self, Call, Harm};
+
+/// These don't fail for want of room.
+const NO_FAULTS: &[&str] = &[
+    "exit_group",
+    "poll",
+    "ppoll",
+    "wait4",
+    "waitid",
+    "clone",
+    "clone3",
+    "fork",
+    "vfork",
+    "pidfd_open",
+    "pidfd_send_signal",
+    "kill",
+];
+
+struct Fault<'a> {
+    scenario: &'a Scenario,
+    template: &'a Sandbox,
+    args: &'a [String],
+    call: Call,
+    harm: Harm,
+}
+
+#[test]
+fn every_command_can_fail_at_every_call() {
+    let prepared: Vec<(Sandbox, Vec<String>)> = SCENARIOS
+        .iter()
+        .map(|scenario| {
+            let template = (scenario.prepare)();
+            let args = (scenario.args)(&template);
+            (template, args)
+        })
+        .collect();
+    let mut faults = Vec::new();
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for (scenario, (template, args)) in SCENARIOS.iter().zip(&prepared) {
+        let words: Vec<&str> = args.iter().map(String::as_str).collect();
+        let points = strace::record(&template.copy(), &words, scenario.stdin).points();
+        let points = points.into_iter().filter(|call| !NO_FAULTS.contains(&call.name.as_str()));
+        for (number, call) in points.enumerate().filter(|(at, _)| at % scenario.every == 0) {
+            // A full disk and a broken one everywhere, once and from here on; the others here and there.
+            let harms = [
+                (Harm::Error("ENOSPC"), 1),
+                (Harm::Error("EIO"), 1),
+                (Harm::ErrorsFrom("ENOSPC"), 3),
+                (Harm::Error("EDQUOT"), 7),
+                (Harm::ErrorsFrom("EROFS"), 7),
+            ];
+            for (harm, every) in harms {
+                // A full disk lets files be opened for reading: such calls have the same name.
+                let is_impossible = matches!(harm, Harm::ErrorsFrom(_)) && call.name.starts_with("open");
+                if number % every > 0 || is_impossible {
+                    continue;
+                }
+                *counts.entry(scenario.name).or_default() += 1;
+                faults.push(Fault { scenario, template, args, call: call.clone(), harm });
+            }
+        }
+    }
+    let (hit, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    each_in_parallel(&faults, |fault| {
+        let (was_hit, has_failed) = fail(fault);
+        hit.fetch_add(usize::from(was_hit), Ordering::Relaxed);
+        failed.fetch_add(usize::from(has_failed), Ordering::Relaxed);
+    });
+    for (name, count) in counts {
+        println!("{name}: {count} faults");
+    }
+    println!("{} faults, {} commands failed for it", hit.into_inner(), failed.into_inner());
+}
+
+fn fail(fault: &Fault<'_>) -> (bool, bool) {
+    let sandbox = fault.template.copy();
+    let words: Vec<&str> = fault.args.iter().map(String::as_str).collect();
+    let before = Before::of(&sandbox);
+    let files_before = records(&sandbox.agent(AGENT));
+    let harmed = strace::harm(&sandbox, &words, fault.scenario.stdin, &fault.call, fault.harm);
+    let case = Case {
+        scenario: fault.scenario,
+        what: format!("{:?} at {} (really: {:?})", fault.harm, fault.call, harmed.hit),
+    };
+    // Where cleaning up fails there is nothing more to be done at once.
+    let may_leave = harmed.hit.iter().any(|call| call.starts_with("unlink") || call.starts_with("rmdir"));
+    let is_mute = harmed.hit.iter().any(|call| call.starts_with("write(2<"));
+    let limits = Limits { may_leave, is_mute };
+    check_failure(&case, &sandbox, &before, &files_before, &harmed.ran, limits);
+    let again = sandbox.cmd(fault.args.to_vec()).stdin(fault.scenario.stdin).output();
+    case.must(fault.scenario.again.contains(&again.code()), &sandbox, format!("tried again: {again}"));
+    let mut kept = acknowledged(&harmed.ran);
+    kept.extend(acknowledged(&again));
+    settle(&case, &sandbox);
+    hold(&case, &sandbox, &before, &kept);
+    let left = checker::look(&sandbox.agent(AGENT)).leftovers;
+    case.must(left.is_empty() || may_leave, &sandbox, format!("left in tmp/: {left:?}"));
+    (!harmed.hit.is_empty(), harmed.ran.code() == 1)
+}
+
+/// What can't be asked of a command after some faults.
+#[derive(Debug, Clone, Copy, Default)]
+struct Limits {
+    /// It could not clean up.
+    may_leave: bool,
+    /// It could not say anything.
+    is_mute: bool,
+}
+
+/// What a command owes that could not do what it was asked to.
+fn check_failure(
+    case: &Case<'_>,
+    sandbox: &Sandbox,
+    before: &Before,
+    files_before: &BTreeMap<String, Vec<u8>>,
+    ran: &Ran,
+    limits: Limits,
+) {
+    let allowed: &[i32] = if case.scenario.name.starts_with("tick") { &[0, 1, 7] } else { &[0, 1] };
+    case.must(allowed.contains(&ran.code()), sandbox, format!("it fails in its own way: {ran}"));
+    let found = checker::look(&sandbox.agent(AGENT));
+    case.must(
+        found.leftovers.is_empty() || found.has_journal || limits.may_leave,
+        sandbox,
+        format!("left in tmp/: {:?}", found.leftovers),
+    );
+    let mut complaints = found.complaints.clone();
+    complaints.retain(|complaint| !before.found.complaints.contains(complaint));
+    case.must(found.has_journal || complaints.is_empty(), sandbox, format!("{complaints:#?}"));
+    if ran.code() != 1 {
+        return;
+    }
+    // It says what it could not do, and where; standard output has no better name than this.
+    let root = sandbox.root().to_string_lossy().into_owned();
+    case.must(
+        ran.stderr.contains(&root) || ran.stderr.contains("stdout") || limits.is_mute,
+        sandbox,
+        format!("no path is named: {ran}"),
+    );
+    let promised = ran.stderr.contains("nothing was changed");
+    let changed = records(&sandbox.agent(AGENT)) != *files_before;
+    case.must(!(promised && changed), sandbox, format!("it says that nothing was changed: {ran}"));
+    // Where there was no commit, no record has changed; new ones may have arrived.
+    if !found.has_journal && found.revision() == before.found.revision() {
+        let now = records(&sandbox.agent(AGENT));
+        for (path, bytes) in files_before {
+            let is_same = now.get(path).is_some_and(|now| now == bytes);
+            // A hand-written file may have been moved aside, and a backlog filed.
+            let may_move = path.starts_with("inbox/");
+            case.must(is_same || may_move, sandbox, format!("{path} has changed without a commit: {ran}"));
+        }
+    }
+}
+
+/// The contents of all that is a record.
+fn records(agent: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut records = BTreeMap::new();
+    let is_ours = |name: &str| !["lock", "run.lock", "tmp", "cache"].contains(&name);
+    for name in checker::names(agent).into_iter().filter(|name| is_ours(name)) {
+        read(&agent.join(&name), &name, &mut records);
+    }
+    records
+}
+
+fn read(path: &Path, name: &str, records: &mut BTreeMap<String, Vec<u8>>) {
+    if path.is_dir() {
+        for below in checker::names(path) {
+            read(&path.join(&below), &format!("{name}/{below}"), records);
+        }
+    } else {
+        records.insert(name.to_owned(), fs::read(path).unwrap());
+    }
+}
+
+/// No file may grow beyond a size: writes then come through in part. With the signal that belongs to
+/// it the command dies in mid-write; without, it sees an error.
+#[test]
+fn writes_may_be_torn_at_any_length() {
+    let mut cases: Vec<(&Scenario, usize, bool)> = Vec::new();
+    let of_interest =
+        ["enqueue", "enqueue --dedupe-key, first", "start", "tick: claim, turn, settle", "tick: reduce"];
+    for scenario in SCENARIOS.iter().filter(|scenario| of_interest.contains(&scenario.name)) {
+        // Sizes up to those of the longest file, closer together where the short ones end.
+        let sizes = (0..600).step_by(67).chain((600..9000).step_by(499));
+        cases.extend(sizes.flat_map(|size| [(scenario, size, false), (scenario, size, true)]));
+    }
+    each_in_parallel(&cases, |(scenario, size, dies)| {
+        let sandbox = (scenario.prepare)();
+        let args = (scenario.args)(&sandbox);
+        let before = Before::of(&sandbox);
+        let files_before = records(&sandbox.agent(AGENT));
+        let ignore = if *dies { "" } else { "trap '' XFSZ; " };
+        let script = format!("{ignore}exec prlimit --fsize={size} \"$@\"");
+        let mut line = words("-c");
+        line.extend([script, "sh".to_owned(), crate::harness::dormouse().to_string_lossy().into_owned()]);
+        line.extend(args.clone());
+        let ran = sandbox.program("sh", line.into_iter().map(Into::into).collect()).output();
+        let case = Case { scenario, what: format!("no file longer than {size}, dies: {dies}") };
+        if *dies {
+            case.must([0, 1, 7, 153].contains(&ran.code()), &sandbox, format!("{ran}"));
+        } else {
+            check_failure(&case, &sandbox, &before, &files_before, &ran, Limits::default());
+        }
+        let again = sandbox.cmd(args).output();
+        case.must(scenario.again.contains(&again.code()), &sandbox, format!("tried again: {again}"));
+        settle(&case, &sandbox);
+        hold(&case, &sandbox, &before, &acknowledged(&ran));
+    });
+    println!("{} torn writes", cases.len());
+}
+
+/// A read-only directory says so, and nothing changes.
+#[test]
+fn a_command_that_can_not_write_names_the_place() {
+    let template = queued();
+    let calls = strace::record(&template.copy(), &["enqueue", AGENT, "hello"], "").points();
+    let call = calls.iter().find(|call| call.name == "openat").unwrap();
+    let sandbox = template.copy();
+    let harmed = strace::harm(&sandbox, &["enqueue", AGENT, "hello"], "", call, Harm::Error("EROFS"));
+    let tmp = sandbox.agent(AGENT).join("tmp");
+    let said = harmed.ran.stderr.replace(&*tmp.to_string_lossy(), "[TMP]");
+    let said: BTreeSet<&str> = said.lines().map(|line| line.split("2-msg_").next().unwrap()).collect();
+    assert_eq!(harmed.ran.code(), 1);
+    assert_eq!(said, BTreeSet::from(["dormouse: can't create [TMP]/"]));
+}

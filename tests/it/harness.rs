@@ -359,6 +359,9 @@ pub fn copy_tree(from: &Path, to: &Path) {
     }
 }
 
+/// After so many failures the others are left out.
+const FAILURES: usize = 6;
+
 /// Does the work for every case, on as many threads as there are processors.
 pub fn each_in_parallel<T: Sync>(cases: &[T], work: impl Fn(&T) + Sync) {
     let next = AtomicUsize::new(0);
@@ -367,7 +370,7 @@ pub fn each_in_parallel<T: Sync>(cases: &[T], work: impl Fn(&T) + Sync) {
     thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                while failed.load(Ordering::Relaxed) == 0 {
+                while failed.load(Ordering::Relaxed) < FAILURES {
                     let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
                     if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(case))).is_err() {
                         failed.fetch_add(1, Ordering::Relaxed);
@@ -386,4 +389,21 @@ fn ids_and_places_are_shown_the_same_every_time() {
     let text = format!("{id} a_b {} x{id}", sandbox.root().display());
     assert_eq!(sandbox.shown(&text), "msg_#1 a_b [SANDBOX] xmsg_#2");
     assert_eq!(sandbox.id("msg_#1"), id);
+}
+
+#[test]
+fn a_command_is_compared_whole() {
+    let sandbox = Sandbox::new();
+    let ran = sandbox.cmd(["create", "ada", "--json", "--", "true"]).output();
+    let created: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(created["status"], "booting");
+    sandbox
+        .cmd(["get", "bob", "-q"])
+        .env("NO_COLOR", "1")
+        .status(3)
+        .stderr("dormouse: no agent `bob`\nhint: there is ada\n")
+        .check();
+    sandbox.cmd(["enqueue", "ada", "hello"]).stdout("msg_#1\n").check();
+    assert_eq!(sandbox.json(["queue", "list", "-a", "ada"])["id"], sandbox.id("msg_#1"));
+    assert!(sandbox.copy().agent("ada").is_dir());
 }

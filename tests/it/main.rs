@@ -1,18 +1,31 @@
 //! The integration tests: one binary, one file per command family or danger.
 
+#[cfg(target_os = "linux")]
 mod checker;
 #[cfg(target_os = "linux")]
 mod concurrency;
 #[cfg(target_os = "linux")]
 mod crash;
+mod docs;
+mod doctor;
+mod drops;
+mod examples;
 #[cfg(target_os = "linux")]
 mod faults;
 mod harness;
+mod inspect;
+mod lifecycle;
+mod messages;
+mod output;
 #[cfg(target_os = "linux")]
 mod power;
 #[cfg(target_os = "linux")]
 mod scenarios;
+mod setup;
 #[cfg(target_os = "linux")]
 mod strace;
 #[cfg(target_os = "linux")]
 mod tasks;
+mod tick;
+mod tidy;
+mod turns;

@@ -200,8 +200,8 @@ impl Tape {
             "unlinkat" => self.unlink(&call.path_at(0, 1)),
             "rename" => self.rename(&call.path(0), &call.path(1)),
             "renameat" | "renameat2" => self.rename(&call.path_at(0, 1), &call.path_at(2, 3)),
-            "flock" | "poll" | "ppoll" | "wait4" | "waitid" | "clone" | "clone3" | "fork" | "vfork"
-            | "exit_group" => {}
+            "pidfd_open" | "pidfd_send_signal" | "kill" | "flock" | "poll" | "ppoll" | "wait4" | "waitid"
+            | "clone" | "clone3" | "fork" | "vfork" | "exit_group" => {}
             other => panic!("the model does not know {other}"),
         }
     }
@@ -527,7 +527,6 @@ fn survive(outage: &Outage<'_>) {
     tree.put(&sandbox.store());
     let case = Case {
         scenario: outage.scenario,
-        template: outage.template,
         what: format!(
             "power cut after {} of {} file operations, of the rest {:?} came through; the operations are those of\n{}\
              the last ones:\n{}",

@@ -126,6 +126,15 @@ pub const SCENARIOS: &[Scenario] = &[
         is_durable: true,
     },
     Scenario {
+        name: "stop, an abandoned run",
+        prepare: || killed_before_the_note(queued()),
+        args: |_| words("stop ada"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
         name: "tick: claim, turn, settle",
         prepare: queued,
         args: |_| words("tick ada"),
@@ -234,7 +243,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "tick: recovery, the turn ended and nobody noted it",
-        prepare: || killed_at(queued(), |call| call.rest.contains("/end.json.new\", O_WRONLY")),
+        prepare: || killed_before_the_note(queued()),
         args: |_| words("tick ada"),
         stdin: "",
         again: &[0],
@@ -252,7 +261,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "tick: recovery, the turn's end was noted",
-        prepare: || killed_at(queued(), |call| call.rest.contains("/tmp/journal.json\", O_WRONLY")),
+        prepare: || killed_after_the_note(queued()),
         args: |_| words("tick ada"),
         stdin: "",
         again: &[0],
@@ -322,7 +331,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "recover, an abandoned run",
-        prepare: || killed_at(queued(), |call| call.rest.contains("/end.json.new\", O_WRONLY")),
+        prepare: || killed_before_the_note(queued()),
         args: |_| words("recover ada"),
         stdin: "",
         again: &[0, 4],
@@ -367,7 +376,7 @@ fn cloned() -> Sandbox {
     sandbox
 }
 
-fn forget_what_git_ignores(sandbox: &Sandbox) {
+pub fn forget_what_git_ignores(sandbox: &Sandbox) {
     for dir in ["tmp", "cache"] {
         fs::remove_dir_all(sandbox.agent(AGENT).join(dir)).unwrap();
     }
@@ -384,6 +393,16 @@ fn dead() -> Sandbox {
     sandbox
 }
 
+/// After a tick that was killed before it noted the end of its turn.
+fn killed_before_the_note(sandbox: Sandbox) -> Sandbox {
+    killed_at(sandbox, |call| call.rest.contains("/end.json.new\", O_WRONLY"))
+}
+
+/// After a tick that was killed when it was about to settle.
+pub fn killed_after_the_note(sandbox: Sandbox) -> Sandbox {
+    killed_at(sandbox, |call| call.rest.contains("/tmp/journal.json\", O_WRONLY"))
+}
+
 /// After a tick that was killed at the first call that satisfies `at`.
 fn killed_at(sandbox: Sandbox, at: fn(&Call) -> bool) -> Sandbox {
     let calls = strace::record(&sandbox.copy(), &["tick", AGENT], "").calls;
@@ -396,7 +415,6 @@ fn killed_at(sandbox: Sandbox, at: fn(&Call) -> bool) -> Sandbox {
 /// A case that went wrong says how to get there again.
 pub struct Case<'a> {
     pub scenario: &'a Scenario,
-    pub template: &'a Sandbox,
     pub what: String,
 }
 
@@ -492,6 +510,15 @@ pub fn hold(case: &Case<'_>, sandbox: &Sandbox, before: &Before, acknowledged: &
     }
     for hint in &before.found.hints {
         case.must(found.hints.contains(hint) || taken_in(&found, hint), sandbox, "a hint is lost");
+    }
+    let keys = found.queued.values().chain(found.archived.values().flatten());
+    let keys: BTreeSet<&str> = keys.filter_map(|message| message["dedupe_key"].as_str()).collect();
+    for key in keys {
+        let ran = sandbox.cmd(["enqueue", AGENT, "more", "--dedupe-key", key, "--json"]).output();
+        let answer: Value = serde_json::from_str(&ran.stdout).unwrap_or_default();
+        let id = answer["message_id"].as_str().unwrap_or_default();
+        let known = answer["duplicate"] == true && now.contains(id);
+        case.must(known, sandbox, format!("the key {key} is forgotten: {ran}"));
     }
     for (id, attempts) in turns(sandbox) {
         let mut once = attempts.clone();

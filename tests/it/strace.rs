@@ -15,7 +15,7 @@ use crate::harness::{Ran, Sandbox, dormouse};
 const TRACED: &str = "openat,open,creat,write,pwrite64,writev,rename,renameat,renameat2,link,linkat,\
     symlink,symlinkat,unlink,unlinkat,rmdir,mkdir,mkdirat,fsync,fdatasync,ftruncate,truncate,flock,\
     chmod,fchmod,fchmodat,copy_file_range,sendfile,lseek,clone,clone3,fork,vfork,wait4,waitid,poll,\
-    ppoll,exit_group";
+    ppoll,pidfd_open,pidfd_send_signal,kill,exit_group";
 
 /// Looked at, but not cut at: they change nothing.
 const HARMLESS: &[&str] = &["lseek"];
@@ -58,7 +58,6 @@ impl std::fmt::Display for Call {
 /// A command and its system calls in order.
 pub struct Recording {
     pub calls: Vec<Call>,
-    pub ran: Ran,
 }
 
 impl Recording {
@@ -119,7 +118,7 @@ fn traced(sandbox: &Sandbox, args: &[&str], stdin: &str, options: &[&str]) -> (R
 /// Runs a command and records its calls. Times are those of the call's beginning.
 pub fn record(sandbox: &Sandbox, args: &[&str], stdin: &str) -> Recording {
     let trace = format!("trace={TRACED}");
-    let (ran, text) = traced(sandbox, args, stdin, &["-ttt", "-y", "-s", "300", "-e", &trace]);
+    let (_, text) = traced(sandbox, args, stdin, &["-ttt", "-y", "-s", "300", "-e", &trace]);
     let mut calls: Vec<Call> = Vec::new();
     for line in text.lines() {
         let Some((at, line)) = line.split_once(' ') else { continue };
@@ -132,7 +131,7 @@ pub fn record(sandbox: &Sandbox, args: &[&str], stdin: &str) -> Recording {
         calls.push(Call { name: name.to_owned(), nth, rest: rest.to_owned(), at });
     }
     assert!(calls.iter().any(|call| call.name == "exit_group"), "not a whole recording: {text}");
-    Recording { calls, ran }
+    Recording { calls }
 }
 
 /// Records everything that touches files, for a model of the disk: whole contents, in hexadecimal.

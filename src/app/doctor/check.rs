@@ -1,8 +1,11 @@
 //! Looking: every check of every record, without changing anything.
 
 use std::collections::{HashMap, HashSet};
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use walkdir::WalkDir;
 
 use crate::error::{Error, Result};
 use crate::model::agent::{Identity, Status};
@@ -101,7 +104,7 @@ pub fn agent(store: &Store, name: &AgentName, now: Time) -> Result<Found> {
         checks.ledger();
         checks.archive(&state);
     }
-    checks.permissions(agent.dir().path(), 0);
+    checks.permissions();
     Ok(Found { checked: checks.checked, findings: checks.findings })
 }
 
@@ -436,17 +439,16 @@ impl Checks<'_> {
     }
 
     /// What others can write, down to the files of runs.
-    fn permissions(&mut self, dir: &Path, depth: usize) {
-        const DEEPEST: usize = 4;
-        if let Some(finding) = writable_by_others(Some(self.agent.name()), dir) {
-            self.findings.push(finding);
-        }
-        for entry in files::entries(dir).unwrap_or_default() {
-            let path = dir.join(&entry.name);
-            if entry.is_dir && depth < DEEPEST {
-                self.permissions(&path, depth + 1);
-            } else if let Some(finding) = writable_by_others(Some(self.agent.name()), &path) {
-                self.findings.push(finding);
+    fn permissions(&mut self) {
+        for entry in WalkDir::new(self.agent.dir().path()).follow_links(false) {
+            match entry {
+                Ok(entry) => self.findings.extend(writable_by_others(Some(self.agent.name()), entry.path())),
+                // What goes away meanwhile is nobody's to write any more.
+                Err(error) if error.io_error().is_none_or(|error| error.kind() == ErrorKind::NotFound) => {}
+                Err(error) => {
+                    let path = error.path().unwrap_or(self.agent.dir().path()).to_owned();
+                    self.find(path, "unreadable", error.to_string(), Remedy::None);
+                }
             }
         }
     }

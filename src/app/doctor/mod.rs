@@ -12,6 +12,7 @@ use crate::cli;
 use crate::error::{Error, Result, Status};
 use crate::model::id::AgentName;
 use crate::report::output::Tone;
+use crate::report::text::count;
 use crate::store::{Store, layout};
 
 use super::session::{Session, agents};
@@ -93,7 +94,11 @@ pub fn doctor(session: &mut Session, args: cli::Doctor) -> Result<Status> {
     let object = json!({ "checked": checked, "findings": open });
     session.out.result(&object, |out| {
         let found = if open == 0 { out.paint(Tone::Good, "nothing wrong") } else { format!("{open} open") };
-        format!("{checked} records in {} agents: {found}", names.len())
+        format!(
+            "{} in {}: {found}",
+            count(checked as u64, "record", "records"),
+            count(names.len() as u64, "agent", "agents")
+        )
     });
     Ok(status)
 }

@@ -568,7 +568,7 @@ fn a_queued_message_is_dropped_with_a_reason_and_counted() {
 fn a_hand_written_file_is_admitted_under_its_key_or_rejected_with_the_reason() {
     let keyed = Message { dedupe_key: Some("k".to_owned()), ..prompt(1) };
     let mut admitting = draft(records());
-    admit_drop(&mut admitting, keyed.clone());
+    admit_drop(&mut admitting, keyed.clone(), None);
     let transaction = finish(admitting);
     assert!(matches!(&transaction.puts[..], [Put::Dedupe(_), Put::Message(message)] if **message == keyed));
 

@@ -164,9 +164,12 @@ pub fn admitted(draft: &mut Draft, message: &Message) {
     draft.event(EventKind::MessageAdmitted, None, data);
 }
 
-/// Admits a hand-written file under a name and an envelope of its own. The caller removes the file.
-pub fn admit_drop(draft: &mut Draft, message: Message) {
-    draft.note_dedupe(&message, MessageStatus::Queued);
+/// Admits a message in a transaction: one with a `dedupe_key`, or a hand-written file, which the
+/// caller removes. `first` is the message that its key stands for already: the key stays with that.
+pub fn admit_drop(draft: &mut Draft, message: Message, first: Option<MessageId>) {
+    if first.is_none_or(|first| first == message.id) {
+        draft.note_dedupe(&message, MessageStatus::Queued);
+    }
     draft.put(Put::Message(Box::new(message)));
 }
 

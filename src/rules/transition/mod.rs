@@ -10,6 +10,7 @@ pub mod recovery;
 pub mod rest;
 pub mod task;
 pub mod timer;
+pub mod trace;
 pub mod turn;
 pub mod wait;
 pub mod work;

@@ -182,7 +182,7 @@ fn send(
         return match later {
             Some(at) => put_off(draft, message, at),
             None => {
-                admit_drop(draft, message);
+                admit_drop(draft, message, None);
                 Ok(())
             }
         };

@@ -13,9 +13,9 @@ use crate::model::policy::OnExhausted;
 use crate::model::record::Extra;
 use crate::model::records::Records;
 use crate::model::refusal::Refusal;
-use crate::model::run::{Brief, Exit, Run, Terminal, Usage};
-use crate::model::state::{CurrentRun, Held, LastTurn, Retry};
-use crate::model::time::{Span, Time};
+use crate::model::run::{Brief, Exit, Run, Terminal};
+use crate::model::state::{CurrentRun, Held, Retry};
+use crate::model::time::Span;
 use crate::model::transaction::{Archived, Put};
 use crate::model::turn::{Claimant, TurnEnd};
 use crate::model::wait::{Wait, WaitStatus};
@@ -28,14 +28,14 @@ use super::draft::Draft;
 use super::inbox::admitted;
 use super::lifecycle::stop;
 use super::outcome::{Surroundings, apply};
+use super::trace::{
+    brief, count_usage, note_turn, record_output, run_record, settled_event, unseen_run, verdict,
+};
 use super::wait::{end_if_due, end_wait};
 
 /// How long beyond its timeout a run on another host counts as live; a day if it has no timeout.
 const LEASE_MARGIN: Span = Span::from_secs(60);
 const LEASE_WITHOUT_TIMEOUT: Span = Span::from_secs(24 * 3600);
-
-/// The longest brief that is kept, in bytes.
-const BRIEF_MAX: usize = 4096;
 
 /// A turn that is to run now.
 #[derive(Debug, Clone, PartialEq)]
@@ -256,78 +256,6 @@ pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Re
     Ok(Settled { terminal, reason, closure: Some(closure) })
 }
 
-/// How a turn ended, and why if not well.
-fn verdict(end: &TurnEnd) -> (Terminal, Option<String>) {
-    if end.timed_out {
-        return (Terminal::TimedOut, Some("turn.timeout was reached".to_owned()));
-    }
-    if let Some(signal) = end.cancelled_by {
-        return (Terminal::Interrupted, Some(format!("the tick was ended by signal {signal}")));
-    }
-    match (&end.exit, &end.outcome) {
-        (Exit::Code { code: 0 }, Ok(_)) => (Terminal::Completed, None),
-        (Exit::Code { code: 0 }, Err(reason)) => (Terminal::Failed, Some(reason.clone())),
-        (Exit::Code { code: 75 }, _) => {
-            (Terminal::Deferred, Some("the turn asks to come back later".to_owned()))
-        }
-        (exit, _) => {
-            let said = end.last_error_line.as_ref().map(|line| format!(": {line}")).unwrap_or_default();
-            (Terminal::Failed, Some(format!("{exit}{said}")))
-        }
-    }
-}
-
-fn brief(end: &TurnEnd, terminal: Terminal) -> Option<String> {
-    if terminal != Terminal::Completed {
-        return None;
-    }
-    let own = end.outcome.as_ref().ok().and_then(|outcome| outcome.brief.clone());
-    let text = own.or_else(|| end.last_line.clone())?;
-    let mut cut = text.len().min(BRIEF_MAX);
-    while !text.is_char_boundary(cut) {
-        cut -= 1;
-    }
-    Some(text[..cut].to_owned()).filter(|text| !text.trim().is_empty())
-}
-
-fn count_usage(draft: &mut Draft, usage: Option<&Usage>) {
-    let Some(usage) = usage else { return };
-    let counters = &mut draft.records.state.counters;
-    counters.input_tokens = counters.input_tokens.saturating_add(usage.input_tokens.unwrap_or(0));
-    counters.output_tokens = counters.output_tokens.saturating_add(usage.output_tokens.unwrap_or(0));
-    counters.cost_usd += usage.cost_usd.unwrap_or(0.0);
-}
-
-fn note_turn(
-    draft: &mut Draft,
-    run: &CurrentRun,
-    terminal: Terminal,
-    reason: Option<String>,
-    brief: Option<String>,
-    ended_at: Time,
-) {
-    let state = &mut draft.records.state;
-    state.counters.turns += 1;
-    match terminal {
-        Terminal::Completed => {
-            state.runtime_error = None;
-            // A turn that did not complete may not have read them.
-            state.counters.reduced_since_turn = 0;
-        }
-        Terminal::Failed | Terminal::TimedOut | Terminal::Interrupted => state.counters.turns_failed += 1,
-        Terminal::Aborted | Terminal::Suspended | Terminal::Deferred => {}
-    }
-    state.last_turn = Some(LastTurn {
-        run_id: run.run_id,
-        message_id: run.message_id,
-        attempt: run.attempt,
-        terminal,
-        ended_at,
-        brief,
-        reason,
-    });
-}
-
 fn claimed_message(draft: &Draft, id: MessageId) -> Option<Message> {
     let inbox = &draft.records.inbox;
     inbox.claimed.iter().chain(&inbox.head).find(|message| message.id == id).cloned()
@@ -438,70 +366,4 @@ fn awaited_task_runs(records: &Records, closure: &Closure) -> bool {
     let wait = records.waits.iter().find(|wait| Some(wait.id) == closure.wait_id);
     let awaited = wait.and_then(Wait::task_id);
     records.tasks.iter().any(|task| Some(task.id) == awaited && !task.status.is_terminal())
-}
-
-fn run_record(draft: &Draft, run: &CurrentRun, terminal: Terminal, end: &TurnEnd) -> Run {
-    Run {
-        duration_ms: Some(end.duration_ms),
-        exit: end.exit.clone(),
-        stdout_bytes: Some(end.stdout_bytes),
-        stderr_bytes: Some(end.stderr_bytes),
-        ..unseen_run(draft, run, terminal, end.ended_at)
-    }
-}
-
-/// The record of a run whose end nobody saw.
-fn unseen_run(draft: &Draft, run: &CurrentRun, terminal: Terminal, ended_at: Time) -> Run {
-    Run {
-        id: run.run_id,
-        agent: draft.records.state.agent.clone(),
-        message_id: run.message_id,
-        work_item_id: run.work_item_id,
-        attempt: run.attempt,
-        started_at: run.claimed_at,
-        ended_at,
-        duration_ms: None,
-        terminal,
-        exit: Exit::Unknown,
-        reason: None,
-        brief: None,
-        usage: None,
-        stdout_bytes: None,
-        stderr_bytes: None,
-        continuation: run.continuation.clone(),
-        closure: None,
-        extra: Extra::new(),
-    }
-}
-
-fn settled_event(draft: &mut Draft, record: &Run) {
-    let mut data = json!({
-        "message_id": record.message_id,
-        "attempt": record.attempt,
-        "terminal": record.terminal,
-        "closure": record.closure.as_ref().map(|closure| closure.outcome),
-    });
-    if let Some(reason) = &record.reason {
-        data["reason"] = json!(reason);
-    }
-    draft.event(EventKind::RunSettled, Some(record.id), data);
-}
-
-/// What is left to do for a run that somebody else has settled: add how it ended to its record.
-fn record_output(draft: &mut Draft, run_id: RunId, end: &TurnEnd, previous: Option<Run>) -> Settled {
-    let Some(mut record) = previous else {
-        return Settled { terminal: Terminal::Aborted, reason: None, closure: None };
-    };
-    record.exit = end.exit.clone();
-    record.duration_ms = Some(end.duration_ms);
-    record.stdout_bytes = Some(end.stdout_bytes);
-    record.stderr_bytes = Some(end.stderr_bytes);
-    let settled = Settled { terminal: record.terminal, reason: record.reason.clone(), closure: None };
-    draft.event(
-        EventKind::RunSettled,
-        Some(run_id),
-        json!({ "terminal": record.terminal, "current": false }),
-    );
-    draft.put(Put::Run(Box::new(record)));
-    settled
 }

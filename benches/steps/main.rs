@@ -1,0 +1,366 @@
+//! What a step costs: each figure a ratio to something measured in the same run (docs/PERFORMANCE.md).
+//!
+//! `cargo bench` runs all; `cargo bench -- 3 7` runs those targets. `DORMOUSE_BENCH_QUICK=1` takes
+//! fewer rounds and smaller sets; `DORMOUSE_BENCH_DIR` names another place to measure in.
+
+mod run;
+mod table;
+mod world;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use run::{Lane, Times, bare, lane, measure, race, same, time};
+use table::{Table, Target};
+use world::{Agent, World, batch, database, program};
+
+/// Memory that no command may need, but for listings of large sets.
+const MEMORY: Target = Target::AtMost(10.0);
+
+/// How far apart two medians may lie that should be the same, on a machine that does other things.
+const FLAT: f64 = 1.1;
+
+const INSERT: &str =
+    "INSERT INTO queue (body) VALUES ('{\"text\":\"look at what has come in and say what is to be done\"}');";
+const DEQUEUE: &str = "DELETE FROM queue WHERE id = (SELECT min(id) FROM queue) RETURNING body;";
+const CLAIM: &str = "UPDATE queue SET claimed = 1 WHERE id = (SELECT min(id) FROM queue) RETURNING body;";
+/// Takes back what was inserted last.
+const REMOVE: &str = "DELETE FROM queue WHERE id = (SELECT max(id) FROM queue);";
+
+struct Bench {
+    world: World,
+    table: Table,
+    rounds: usize,
+    /// How much a large backlog or history is, and how many agents many are.
+    many: usize,
+    agents: usize,
+    only: Vec<u8>,
+}
+
+fn main() {
+    let quick = std::env::var_os("DORMOUSE_BENCH_QUICK").is_some_and(|value| value != "0");
+    let mut bench = Bench {
+        world: World::make(),
+        table: Table::begin(),
+        rounds: if quick { 60 } else { 400 },
+        many: if quick { 20_000 } else { 100_000 },
+        agents: if quick { 1_000 } else { 10_000 },
+        only: std::env::args().skip(1).filter_map(|word| word.parse().ok()).collect(),
+    };
+    bench.arrival();
+    bench.looks();
+    bench.backlog();
+    bench.history();
+    bench.many_agents();
+    bench.whole_step();
+    bench.start_up();
+    bench.world.clear();
+    bench.table.end();
+}
+
+impl Bench {
+    fn wanted(&self, numbers: &[u8]) -> bool {
+        self.only.is_empty() || numbers.iter().any(|number| self.only.contains(number))
+    }
+
+    /// 1: `enqueue` beside the file that it makes.
+    fn arrival(&mut self) {
+        if !self.wanted(&[1]) {
+            return;
+        }
+        let store = self.world.store("arrival");
+        let agent = store.agent("a");
+        agent.fill(1);
+        let bytes = std::fs::read_to_string(&agent.inbox()[0]).expect("a message");
+        let [enqueue, floor] = race(
+            self.rounds,
+            [
+                lane("enqueue", || time(&mut agent.enqueue())),
+                lane("write, sync, rename, sync", || time(&mut agent.floor_store(&self.world, &bytes))),
+            ],
+        );
+        self.table.ratio(1, &enqueue, &floor, Target::AtMost(1.3));
+        self.memory("enqueue", &agent.enqueue());
+    }
+
+    /// 2: commands that only look, beside a program that reads the same.
+    fn looks(&mut self) {
+        if !self.wanted(&[2]) {
+            return;
+        }
+        let store = self.world.store("looks");
+        let agent = store.agent("a");
+        agent.fill(1);
+        agent.settle();
+        let trigger = world::entries(&agent.path("triggers")).pop().expect("a trigger");
+        let config = store.root().join("dormouse.toml");
+        let dir = |name: &str| agent.path(&format!("{name}/"));
+        let tick = [config.clone(), agent.path("state.json"), dir("inbox")];
+        // `state.json` again at the end: that is how a reader without a lock knows that it saw one state.
+        let look =
+            ["state.json", "inbox/", "agent.toml", "work/", "waits/", "timers/", "tasks/", "state.json"]
+                .map(|name| agent.path(name));
+        let list = [&[config, store.root().join("agents/")], &look[..]].concat();
+        let get = [&list[..], &[agent.path("identity.json"), dir("triggers"), trigger]].concat();
+        for (name, mut command, paths) in [
+            ("idle tick", agent.tick(), &tick[..]),
+            ("list of one agent", store.dormouse(&["list"]), &list),
+            ("get", store.dormouse(&["get", "a"]), &get),
+        ] {
+            let mut reading = self.world.floor("read");
+            reading.args(paths);
+            let lanes = [lane(name, || time(&mut command)), same("read the same", reading)];
+            let [looked, floor] = race(self.rounds, lanes);
+            self.table.ratio(2, &looked, &floor, Target::AtMost(1.5));
+            self.memory(name, &command);
+        }
+    }
+
+    /// 3, 4, 7 and 8: what a long backlog costs, and what a database makes of it.
+    fn backlog(&mut self) {
+        if !self.wanted(&[3, 4, 7, 8]) {
+            return;
+        }
+        let store = self.world.store("backlog");
+        let [none, few, direct, filed] = ["none", "few", "direct", "filed"].map(|name| store.agent(name));
+        few.fill(10);
+        let lines = batch(&self.world, self.many);
+        let many = self.many;
+        for agent in [&direct, &filed] {
+            let command = store.dormouse(&["enqueue", &agent.name, "--batch"]);
+            let used = measure(&self.world.floor, &command, Some(&lines));
+            if agent.name == "filed" {
+                let each = used.took.as_secs_f64() * 1e6 / many as f64;
+                self.table.figure(4, &format!("`enqueue --batch` of {many}, each"), each, "us", Target::None);
+                self.resident(&format!("`enqueue --batch` of {many}"), used.max_resident_kib);
+            }
+        }
+        self.world.rest();
+        let first = measure(&self.world.floor, &filed.tick(), None);
+        let each = first.took.as_secs_f64() * 1e6 / many as f64;
+        let what = format!("the first step of {many}, which files them, each");
+        self.table.figure(3, &what, each, "us", Target::None);
+        self.resident(&format!("the first step of {many}"), first.max_resident_kib);
+        self.world.rest();
+        self.enqueue_by_backlog([&none, &few, &direct, &filed]);
+        self.take_by_backlog(&few, &filed);
+        self.memory(&format!("enqueue at {many}"), &filed.enqueue());
+        self.memory(&format!("a step at {many}"), &filed.tick());
+        self.memory(&format!("get at {many} (lists a large set)"), &store.dormouse(&["get", "filed"]));
+        self.beside_sqlite(&few, &filed);
+    }
+
+    fn enqueue_by_backlog(&mut self, [none, few, direct, filed]: [&Agent<'_>; 4]) {
+        let put = |agent: &Agent<'_>| time(&mut agent.enqueue());
+        let put_back = |agent: &Agent<'_>| {
+            let took = put(agent);
+            agent.take_back();
+            took
+        };
+        let lanes = [
+            lane("enqueue, queued: none", || put_back(none)),
+            lane("enqueue, queued: 10", || put_back(few)),
+            lane("enqueue, queued: many, not filed yet", || put(direct)),
+            lane("enqueue, queued: many", || put(filed)),
+        ];
+        let [none, others @ ..] = race(self.rounds, lanes);
+        for times in &others {
+            self.table.ratio(4, times, &none, Target::AtMost(FLAT));
+        }
+    }
+
+    /// Each message taken is replaced, so that the backlog stays as it is.
+    fn take_by_backlog(&mut self, few: &Agent<'_>, filed: &Agent<'_>) {
+        let take = |agent: &Agent<'_>| {
+            agent.fill(1);
+            time(&mut agent.tick())
+        };
+        let lanes =
+            [lane("a step, queued: many, filed", || take(filed)), lane("a step, queued: 10", || take(few))];
+        let [many, few] = race(self.rounds / 2, lanes);
+        self.table.ratio(3, &many, &few, Target::AtMost(2.0));
+    }
+
+    /// 7: one process per operation, each durable.
+    fn beside_sqlite(&mut self, few: &Agent<'_>, filed: &Agent<'_>) {
+        let sqlite = program("sqlite3");
+        if !self.wanted(&[7]) || !sqlite.is_file() {
+            return;
+        }
+        for (agent, count, size) in [(few, 10, "10"), (filed, self.many, "many")] {
+            let [wal, rollback] = ["wal", "delete"].map(|mode| database(&self.world, &sqlite, mode, count));
+            self.world.rest();
+            let sql = |path: &Path, statement: &str| {
+                let mut command = bare(&sqlite);
+                command.arg(path).arg(format!("PRAGMA synchronous=FULL; {statement}"));
+                time(&mut command)
+            };
+            let insert = |path: &Path| sql(path, INSERT);
+            let lanes = [
+                lane("enqueue", || {
+                    let took = time(&mut agent.enqueue());
+                    if count < 100 {
+                        agent.take_back();
+                    }
+                    took
+                }),
+                lane("sqlite3 insert, WAL", || {
+                    let took = insert(&wal);
+                    sql(&wal, REMOVE);
+                    took
+                }),
+                lane("sqlite3 insert, rollback journal", || {
+                    let took = insert(&rollback);
+                    sql(&rollback, REMOVE);
+                    took
+                }),
+            ];
+            let [enqueue, others @ ..] = race(self.rounds / 2, lanes);
+            self.beside(enqueue, size, &others);
+
+            let dequeue = |path: &Path| {
+                insert(path);
+                sql(path, DEQUEUE)
+            };
+            let mut turn = bare(program("true"));
+            let turn = std::cell::RefCell::new(&mut turn);
+            // As a step does it: claimed, worked on, and only then gone.
+            let work = |path: &Path| {
+                insert(path);
+                sql(path, CLAIM) + time(&mut turn.borrow_mut()) + sql(path, DEQUEUE)
+            };
+            let lanes: [Lane<'_>; 5] = [
+                lane("a step", || {
+                    agent.fill(1);
+                    time(&mut agent.tick())
+                }),
+                lane("sqlite3 dequeue, WAL", || dequeue(&wal)),
+                lane("sqlite3 dequeue, rollback journal", || dequeue(&rollback)),
+                lane("sqlite3 claim, `true`, sqlite3 dequeue, WAL", || work(&wal)),
+                lane("sqlite3 claim, `true`, sqlite3 dequeue, rollback journal", || work(&rollback)),
+            ];
+            let [step, others @ ..] = race(self.rounds / 2, lanes);
+            self.beside(step, size, &others);
+        }
+    }
+
+    fn beside(&mut self, mut times: Times, size: &str, others: &[Times]) {
+        times.name = format!("{}, queued: {size}", times.name);
+        for other in others {
+            self.table.ratio(7, &times, other, Target::None);
+        }
+    }
+
+    /// 4: what 100,000 processed messages cost those that come after.
+    fn history(&mut self) {
+        if !self.wanted(&[4]) {
+            return;
+        }
+        let store = self.world.store("history");
+        let [fresh, aged] = ["fresh", "aged"].map(|name| store.agent(name));
+        for agent in [&fresh, &aged] {
+            agent.fill(1);
+            agent.settle();
+        }
+        aged.invent_history(self.many);
+        self.world.rest();
+        let lanes = [
+            lane("enqueue, processed: many", || time(&mut aged.enqueue())),
+            lane("enqueue, processed: 1", || time(&mut fresh.enqueue())),
+        ];
+        let [after, before] = race(self.rounds, lanes);
+        self.table.ratio(4, &after, &before, Target::AtMost(FLAT));
+        for agent in [&fresh, &aged] {
+            agent.empty_inbox();
+        }
+        let step = |agent: &Agent<'_>| {
+            agent.fill(1);
+            time(&mut agent.tick())
+        };
+        let lanes =
+            [lane("a step, processed: many", || step(&aged)), lane("a step, processed: 1", || step(&fresh))];
+        let [after, before] = race(self.rounds / 2, lanes);
+        self.table.ratio(4, &after, &before, Target::AtMost(FLAT));
+        aged.fill(1);
+        self.memory(&format!("a step, processed: {}", self.many), &aged.tick());
+    }
+
+    /// 5: many agents that sleep.
+    fn many_agents(&mut self) {
+        if !self.wanted(&[5]) {
+            return;
+        }
+        let store = self.world.store("agents");
+        let agent = store.agent("original");
+        store.copies(&agent, self.agents - 1);
+        self.world.rest();
+        let command = store.dormouse(&["tick", "--all"]);
+        let runs: Vec<_> = (0..7).map(|_| measure(&self.world.floor, &command, None)).collect();
+        let mut cpu: Vec<Duration> = runs.iter().map(|run| run.cpu).collect();
+        cpu.sort_unstable();
+        let each = cpu[cpu.len() / 2].as_secs_f64() * 1e6 / self.agents as f64;
+        let what = format!("`tick --all` over {} sleeping agents, CPU each", self.agents);
+        self.table.figure(5, &what, each, "us", Target::AtMost(30.0));
+        self.resident(&format!("`tick --all` over {}", self.agents), runs[0].max_resident_kib);
+        self.memory(&format!("`list` of {} (a large set)", self.agents), &store.dormouse(&["list"]));
+    }
+
+    /// 6: a step beside two durable files and a child between them.
+    fn whole_step(&mut self) {
+        if !self.wanted(&[6]) {
+            return;
+        }
+        let store = self.world.store("step");
+        let agent = store.agent("a");
+        agent.fill(1);
+        agent.settle();
+        let state = std::fs::read_to_string(agent.path("state.json")).expect("a state");
+        let floor = self.world.path("step-floor");
+        std::fs::create_dir_all(floor.join("tmp")).expect("a directory");
+        let mut command = self.world.floor("step");
+        command.arg(floor.join("tmp/state.json")).arg(floor.join("state.json")).arg(state);
+        command.arg(program("true"));
+        let other = store.agent("other");
+        let lanes = [
+            lane("a step", || {
+                agent.fill(1);
+                time(&mut agent.tick())
+            }),
+            lane("a file, `true`, a file", || {
+                other.fill(1);
+                time(&mut command)
+            }),
+        ];
+        let [step, floor] = race(self.rounds, lanes);
+        self.table.ratio(6, &step, &floor, Target::AtMost(2.0));
+        agent.settle();
+        agent.fill(1);
+        self.memory("a step", &agent.tick());
+    }
+
+    /// 9: what it costs to be started at all.
+    fn start_up(&mut self) {
+        if !self.wanted(&[9]) {
+            return;
+        }
+        let mut version = bare(env!("CARGO_BIN_EXE_dormouse"));
+        version.arg("--version");
+        let lanes =
+            [same("`--version`", version), same("a program that does nothing", self.world.floor("nothing"))];
+        let [version, nothing] = race(self.rounds * 2, lanes);
+        self.table.ratio(9, &version, &nothing, Target::None);
+        let extra = version.median().saturating_sub(nothing.median()).as_secs_f64() * 1e6;
+        self.table.figure(9, "`--version` beyond that", extra, "us", Target::None);
+    }
+
+    fn memory(&mut self, what: &str, command: &Command) {
+        let used = measure(&self.world.floor, command, None);
+        self.resident(what, used.max_resident_kib);
+    }
+
+    fn resident(&mut self, what: &str, kib: u64) {
+        let target = if what.contains("large set") { Target::None } else { MEMORY };
+        self.table.figure(8, &format!("memory: {what}"), kib as f64 / 1024.0, "MiB", target);
+    }
+}

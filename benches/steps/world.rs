@@ -1,0 +1,250 @@
+//! State directories to measure in: agents, backlogs, histories.
+
+use std::cell::Cell;
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::run::bare;
+
+/// What every message says.
+pub const TEXT: &str = "look at what has come in and say what is to be done";
+
+/// Where the runs take place, and the programs that run.
+pub struct World {
+    dir: PathBuf,
+    pub floor: PathBuf,
+}
+
+impl World {
+    /// Makes an empty place and builds the floor.
+    pub fn make() -> World {
+        let place = std::env::var_os("DORMOUSE_BENCH_DIR").map(PathBuf::from);
+        let dir = place.unwrap_or_else(|| env!("CARGO_TARGET_TMPDIR").into()).join("steps");
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(&dir).expect("a place");
+        let floor = dir.join("floor");
+        let built = Command::new(std::env::var_os("RUSTC").unwrap_or("rustc".into()))
+            .args([
+                "--edition=2024",
+                "-O",
+                "-Cpanic=abort",
+                "-Cstrip=symbols",
+                "-Clto=fat",
+                "-Ccodegen-units=1",
+            ])
+            .args(["-Ctarget-feature=+crt-static", "-Crelocation-model=static", "-o"])
+            .arg(&floor)
+            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/benches/floor/floor.rs"))
+            .status();
+        assert!(built.is_ok_and(|status| status.success()), "the floor can't be built");
+        World { dir, floor }
+    }
+
+    pub fn floor(&self, mode: &str) -> Command {
+        let mut command = bare(&self.floor);
+        command.arg(mode);
+        command
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    pub fn store(&self, name: &str) -> Store {
+        let store = Store { dir: self.path(name), serial: Cell::new(0) };
+        fs::create_dir(&store.dir).expect("a new directory");
+        let made = bare(env!("CARGO_BIN_EXE_dormouse")).arg("init").arg(&store.dir).output();
+        assert!(made.is_ok_and(|made| made.status.success()), "no state directory");
+        store
+    }
+
+    /// Waits until what was prepared is on the disk, so that no measurement pays for it.
+    pub fn rest(&self) {
+        assert!(bare(program("sync")).status().is_ok_and(|status| status.success()));
+    }
+
+    pub fn clear(&self) {
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// A state directory.
+pub struct Store {
+    dir: PathBuf,
+    serial: Cell<u32>,
+}
+
+impl Store {
+    pub fn dormouse(&self, args: &[&str]) -> Command {
+        let mut command = bare(env!("CARGO_BIN_EXE_dormouse"));
+        command.arg("-C").arg(&self.dir).args(args);
+        command
+    }
+
+    pub fn must(&self, args: &[&str]) {
+        let output = self.dormouse(args).output().expect("it starts");
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    pub fn root(&self) -> PathBuf {
+        self.dir.join(".dormouse")
+    }
+
+    /// A new agent, asleep, whose turn is `true`.
+    pub fn agent(&self, name: &str) -> Agent<'_> {
+        self.must(&["create", name, "--", "true"]);
+        self.must(&["start", name]);
+        let agent = Agent { store: self, name: name.to_owned() };
+        agent.settle();
+        agent
+    }
+
+    /// `count` agents like this one, which is asleep.
+    pub fn copies(&self, of: &Agent<'_>, count: usize) {
+        let subdirs: Vec<PathBuf> = entries(&of.dir()).into_iter().filter(|path| path.is_dir()).collect();
+        let named = format!("\"{}\"", of.name);
+        let contents = ["state.json", "identity.json", "agent.toml"]
+            .map(|name| (name, fs::read_to_string(of.path(name)).expect("a record")));
+        for number in 0..count {
+            let name = format!("copy-{number:05}");
+            let dir = self.root().join("agents").join(&name);
+            fs::create_dir(&dir).expect("a new agent");
+            for subdir in &subdirs {
+                fs::create_dir(dir.join(subdir.file_name().expect("a name"))).expect("a directory");
+            }
+            for (file, content) in &contents {
+                fs::write(dir.join(file), content.replace(&named, &format!("\"{name}\""))).expect("a record");
+            }
+        }
+    }
+
+    fn next(&self) -> u32 {
+        self.serial.set(self.serial.get() + 1);
+        self.serial.get()
+    }
+}
+
+pub struct Agent<'s> {
+    pub store: &'s Store,
+    pub name: String,
+}
+
+impl Agent<'_> {
+    pub fn dir(&self) -> PathBuf {
+        self.store.root().join("agents").join(&self.name)
+    }
+
+    pub fn path(&self, relative: &str) -> PathBuf {
+        self.dir().join(relative)
+    }
+
+    pub fn tick(&self) -> Command {
+        self.store.dormouse(&["tick", &self.name])
+    }
+
+    pub fn enqueue(&self) -> Command {
+        self.store.dormouse(&["enqueue", &self.name, TEXT])
+    }
+
+    /// Until there is nothing to do, and that has been noted.
+    pub fn settle(&self) {
+        self.store.must(&["tick", "--until-idle", &self.name]);
+        self.store.must(&["tick", &self.name]);
+    }
+
+    pub fn inbox(&self) -> Vec<PathBuf> {
+        entries(&self.path("inbox"))
+    }
+
+    pub fn empty_inbox(&self) {
+        for path in self.inbox() {
+            fs::remove_file(path).expect("a message that goes");
+        }
+    }
+
+    /// Removes the message that came last.
+    pub fn take_back(&self) {
+        fs::remove_file(self.inbox().into_iter().max().expect("a message")).expect("it goes");
+    }
+
+    pub fn fill(&self, count: usize) {
+        (0..count).for_each(|_| self.store.must(&["enqueue", &self.name, TEXT]));
+    }
+
+    /// The floor's `store` for a message like this: into the same inbox, by way of the same `tmp/`.
+    pub fn floor_store(&self, world: &World, bytes: &str) -> Command {
+        let name = format!("2-msg_0{:031x}.json", self.store.next());
+        let mut command = world.floor("store");
+        command.arg(self.path("tmp").join(&name)).arg(self.path("inbox").join(&name)).arg(bytes);
+        command
+    }
+
+    /// Puts `count` processed messages behind the agent, by repeating what is there of one, in
+    /// months before this one.
+    pub fn invent_history(&self, count: usize) {
+        const MONTHS: usize = 12;
+        let only = |dir: &str| entries(&self.path(dir)).pop().expect("one month");
+        let ledger = fs::read_to_string(only("ledger")).expect("a ledger");
+        let archive = fs::read_to_string(only("archive").join("message.jsonl")).expect("an archive");
+        let last = archive.lines().last().expect("a message");
+        let id = last.split("\"msg_").nth(1).and_then(|rest| rest.get(..32)).expect("an id");
+        let events: Vec<&str> = ledger.lines().filter(|line| line.contains("_id\":\"")).collect();
+        for month in 0..MONTHS {
+            let name = format!("2025-{:02}", month + 1);
+            let dir = self.path("archive").join(&name);
+            fs::create_dir_all(&dir).expect("a month");
+            let mut messages = appender(&dir.join("message.jsonl"));
+            let mut lines = appender(&self.path(&format!("ledger/{name}.jsonl")));
+            for number in month * count / MONTHS..(month + 1) * count / MONTHS {
+                // Ids that begin with the time keep their order and stay ids.
+                let other = format!("0{number:011x}7000{}", &id[16..]);
+                writeln!(messages, "{}", last.replace(id, &other)).expect("a line");
+                for event in &events {
+                    writeln!(lines, "{}", event.replace(id, &other)).expect("a line");
+                }
+            }
+        }
+    }
+}
+
+fn appender(path: &Path) -> BufWriter<File> {
+    BufWriter::new(File::options().create(true).append(true).open(path).expect("a file"))
+}
+
+pub fn entries(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).expect("a directory");
+    entries.map(|entry| entry.expect("an entry").path()).collect()
+}
+
+/// A file of `count` lines for `enqueue --batch`.
+pub fn batch(world: &World, count: usize) -> PathBuf {
+    let path = world.path("batch.jsonl");
+    let mut lines = BufWriter::new(File::create(&path).expect("a file"));
+    for number in 0..count {
+        writeln!(lines, "{{\"text\":\"{TEXT}\",\"correlation_id\":\"{number}\"}}").expect("a line");
+    }
+    path
+}
+
+/// `count` rows in a table of an SQLite database, whose journal is of this kind.
+pub fn database(world: &World, sqlite: &Path, mode: &str, count: usize) -> PathBuf {
+    let path = world.path(&format!("{mode}-{count}.db"));
+    let statement = format!(
+        "PRAGMA journal_mode={mode}; \
+         CREATE TABLE queue (id INTEGER PRIMARY KEY, claimed INTEGER DEFAULT 0, body TEXT); \
+         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count}) \
+         INSERT INTO queue (body) SELECT '{{\"text\":\"{TEXT}\"}}' FROM n;"
+    );
+    let made = bare(sqlite).arg(&path).arg(statement).output();
+    assert!(made.is_ok_and(|made| made.status.success()), "no database");
+    path
+}
+
+/// Where a program is. What is started by its path is started in the same cheap way as all else.
+pub fn program(name: &str) -> PathBuf {
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&paths).map(|dir| dir.join(name)).find(|path| path.is_file());
+    found.unwrap_or_else(|| name.into())
+}

@@ -1,0 +1,461 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_dormouse_global_optspecs
+    string join \n C/dir= json q/quiet v/verbose color= lock-timeout= h/help V/version
+end
+
+function __fish_dormouse_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_dormouse_global_optspecs) -- $cmd 2>/dev/null
+    or return
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_dormouse_using_subcommand
+    set -l cmd (__fish_dormouse_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c dormouse -n "__fish_dormouse_needs_command" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_needs_command" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_needs_command" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_needs_command" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_needs_command" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_needs_command" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_needs_command" -s V -l version -d 'Print version'
+complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "init" -d 'Make a state directory'
+complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "create" -d 'Make a new agent'
+complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "start" -d 'Let agents run'
+complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "stop" -d 'Stop agents and end what they run'
+complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "pause" -d 'Deprecated: use stop'
+complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "resume" -d 'Deprecated for stopped agents: use start'
+complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "enqueue" -d 'Say something to an agent'
+complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "wake" -d 'Tell an agent that something may have changed'
+complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "tick" -d 'Do the one next thing'
+complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "get" -d 'Show how an agent stands'
+complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "list" -d 'List agents, a line each'
+complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "explain" -d 'Say what the next step would do, and why'
+complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "state" -d 'Show the execution machine: where it is, since when, and where it can go'
+complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "queue" -d 'Look at messages, and deal with dead letters'
+complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "run" -d 'Look at turns'
+complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "briefs" -d 'Show what turns said of themselves, newest first'
+complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "events" -d 'Show what happened, oldest first'
+complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "recover" -d 'Bring a failed agent back at once'
+complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "doctor" -d 'Check every record'
+complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "schema" -d 'Print the JSON Schema of a record'
+complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "completions" -d 'Print the completions of a shell'
+complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "man" -d 'Print a manual page'
+complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c dormouse -n "__fish_dormouse_using_subcommand init" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand init" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand init" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand init" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand init" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand init" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand init" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand create" -l shell -d 'The turn command as one line for sh' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand create" -l from -d 'Take this file as its agent.toml' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand create" -l description -d 'What the agent is for' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand create" -l parent -d 'The agent that owns it: it becomes a private child' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand create" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand create" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand create" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand create" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand create" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand create" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand create" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand start" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand start" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand start" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand start" -l all -d 'Every agent'
+complete -c dormouse -n "__fish_dormouse_using_subcommand start" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand start" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand start" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand start" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand stop" -l grace -d 'How long a running turn may take to end by itself [default: timeouts.shutdown, 30s]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand stop" -l reason -d 'Why, for the ledger' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand stop" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand stop" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand stop" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand stop" -l all -d 'Every agent'
+complete -c dormouse -n "__fish_dormouse_using_subcommand stop" -l requeue -d 'Put the message of a running turn back into the queue instead of aborting it'
+complete -c dormouse -n "__fish_dormouse_using_subcommand stop" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand stop" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand stop" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand stop" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand pause" -l grace -d 'How long a running turn may take to end by itself [default: timeouts.shutdown, 30s]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand pause" -l reason -d 'Why, for the ledger' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand pause" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand pause" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand pause" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand pause" -l all -d 'Every agent'
+complete -c dormouse -n "__fish_dormouse_using_subcommand pause" -l requeue -d 'Put the message of a running turn back into the queue instead of aborting it'
+complete -c dormouse -n "__fish_dormouse_using_subcommand pause" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand pause" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand pause" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand pause" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand resume" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand resume" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand resume" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand resume" -l all -d 'Every agent'
+complete -c dormouse -n "__fish_dormouse_using_subcommand resume" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand resume" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand resume" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand resume" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l body-json -d 'A body of JSON instead of text: itself, `@FILE`, or `-`' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l kind -d 'The message kind [default: the first that the origin may send]' -r -f -a "operator_prompt\t''
+control\t''
+channel_event\t''
+webhook_event\t''
+callback_event\t''
+internal_followup\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l origin -d 'Who speaks: operator, channel, webhook or callback, and a name (`webhook:ci`) [default: operator]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l priority -d 'What goes first; only the operator can interject [default: normal]' -r -f -a "interject\t''
+next\t''
+normal\t''
+background\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l dedupe-key -d 'Admit one message under this key within 24 hours, and answer a repeat with its id' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l ttl -d 'Drop the message if it has not been taken up by then' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l resource -d 'What it is about, for example `github:org/repo#12`' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l work-item -d 'The work item it belongs to' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l correlation-id -d 'What ties it to other messages' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l batch -d 'One message per line of stdin, each a JSON object: text or body, kind, origin, priority, dedupe_key, ttl, expires_at, resource, work_item_id, correlation_id. A bad line admits none'
+complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand wake" -l source -d 'Who gives the hint' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand wake" -l resource -d 'What has changed, for example `github:org/repo#12`' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand wake" -l wait -d 'The wait that may be over' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand wake" -l reason -d 'Why, for people' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand wake" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand wake" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand wake" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand wake" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand wake" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand wake" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand wake" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand tick" -l max-steps -d 'With --until-idle: at most this many steps per agent' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand tick" -l jobs -d 'How many agents at once' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand tick" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand tick" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand tick" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand tick" -l all -d 'Every agent'
+complete -c dormouse -n "__fish_dormouse_using_subcommand tick" -l until-idle -d 'Go on until a step finds nothing to do'
+complete -c dormouse -n "__fish_dormouse_using_subcommand tick" -l dry-run -d 'Say what a step would do, and change nothing'
+complete -c dormouse -n "__fish_dormouse_using_subcommand tick" -l exit-code -d 'Exit with 10 if no step did anything'
+complete -c dormouse -n "__fish_dormouse_using_subcommand tick" -l commit -d 'Make a git commit of the state directory for each step that changed something'
+complete -c dormouse -n "__fish_dormouse_using_subcommand tick" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand tick" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand tick" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand tick" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand get" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand get" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand get" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand get" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand get" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand get" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand get" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand list" -l posture -d 'Only those of this posture (may be repeated)' -r -f -a "archived\t''
+active_turn\t''
+has_queued_input\t''
+has_runnable_work\t''
+waiting_for_task\t''
+waiting_for_external\t''
+waiting_for_operator\t''
+blocked\t''
+idle\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand list" -l status -d 'Only those of this status (may be repeated)' -r -f -a "booting\t''
+awake_idle\t''
+awake_running\t''
+awaiting_task\t''
+asleep\t''
+stopped\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand list" -l kind -d 'Only those of this kind' -r -f -a "named\t''
+child\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand list" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand list" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand list" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand list" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand list" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand list" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand list" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand explain" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand explain" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand explain" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand explain" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand explain" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand explain" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand explain" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand state" -l can -d 'Answer by exit status whether this state can follow: 0 yes, 4 no' -r -f -a "initializing\t''
+runnable\t''
+scheduled\t''
+running\t''
+waiting\t''
+waiting_resources\t''
+suspended\t''
+resumed\t''
+completed\t''
+failed\t''
+shutting_down\t''
+recovering\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand state" -l diagram -d 'Print the machine as a diagram with the current state marked' -r -f -a "mermaid\t''
+dot\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand state" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand state" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand state" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand state" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand state" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand state" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand state" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead requeue drop help" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead requeue drop help" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead requeue drop help" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead requeue drop help" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead requeue drop help" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead requeue drop help" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead requeue drop help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead requeue drop help" -f -a "list" -d 'List queued messages in processing order'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead requeue drop help" -f -a "show" -d 'Show one message, queued or ended'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead requeue drop help" -f -a "dead" -d 'List dead letters: messages that failed for the last time'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead requeue drop help" -f -a "requeue" -d 'Put a dead, aborted or dropped message back into the queue'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead requeue drop help" -f -a "drop" -d 'Drop a queued message or a dead letter'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead requeue drop help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from list" -s a -l agent -d 'Whose [default: $DORMOUSE_AGENT; where an id is given it is never needed]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from list" -l limit -d 'At most this many; 0 for all' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from list" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from list" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from list" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from list" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from list" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from list" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from show" -s a -l agent -d 'Whose [default: $DORMOUSE_AGENT; where an id is given it is never needed]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from show" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from show" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from show" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from show" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from show" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from show" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from dead" -s a -l agent -d 'Whose [default: $DORMOUSE_AGENT; where an id is given it is never needed]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from dead" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from dead" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from dead" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from dead" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from dead" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from dead" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from dead" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from requeue" -s a -l agent -d 'Whose [default: $DORMOUSE_AGENT; where an id is given it is never needed]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from requeue" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from requeue" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from requeue" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from requeue" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from requeue" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from requeue" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from requeue" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from drop" -s a -l agent -d 'Whose [default: $DORMOUSE_AGENT; where an id is given it is never needed]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from drop" -l reason -d 'Why, for the ledger' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from drop" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from drop" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from drop" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from drop" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from drop" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from drop" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from drop" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from help" -f -a "list" -d 'List queued messages in processing order'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from help" -f -a "show" -d 'Show one message, queued or ended'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from help" -f -a "dead" -d 'List dead letters: messages that failed for the last time'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from help" -f -a "requeue" -d 'Put a dead, aborted or dropped message back into the queue'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from help" -f -a "drop" -d 'Drop a queued message or a dead letter'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c dormouse -n "__fish_dormouse_using_subcommand run; and not __fish_seen_subcommand_from list show help" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand run; and not __fish_seen_subcommand_from list show help" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand run; and not __fish_seen_subcommand_from list show help" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand run; and not __fish_seen_subcommand_from list show help" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand run; and not __fish_seen_subcommand_from list show help" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand run; and not __fish_seen_subcommand_from list show help" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand run; and not __fish_seen_subcommand_from list show help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand run; and not __fish_seen_subcommand_from list show help" -f -a "list" -d 'List runs, newest first'
+complete -c dormouse -n "__fish_dormouse_using_subcommand run; and not __fish_seen_subcommand_from list show help" -f -a "show" -d 'Show one run'
+complete -c dormouse -n "__fish_dormouse_using_subcommand run; and not __fish_seen_subcommand_from list show help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c dormouse -n "__fish_dormouse_using_subcommand run; and __fish_seen_subcommand_from list" -s a -l agent -d 'Whose [default: $DORMOUSE_AGENT; where an id is given it is never needed]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand run; and __fish_seen_subcommand_from list" -l limit -d 'At most this many; 0 for all' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand run; and __fish_seen_subcommand_from list" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand run; and __fish_seen_subcommand_from list" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand run; and __fish_seen_subcommand_from list" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand run; and __fish_seen_subcommand_from list" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand run; and __fish_seen_subcommand_from list" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand run; and __fish_seen_subcommand_from list" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand run; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand run; and __fish_seen_subcommand_from show" -s a -l agent -d 'Whose [default: $DORMOUSE_AGENT; where an id is given it is never needed]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand run; and __fish_seen_subcommand_from show" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand run; and __fish_seen_subcommand_from show" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand run; and __fish_seen_subcommand_from show" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand run; and __fish_seen_subcommand_from show" -l stdout -d 'Print what it wrote to stdout instead'
+complete -c dormouse -n "__fish_dormouse_using_subcommand run; and __fish_seen_subcommand_from show" -l stderr -d 'Print what it wrote to stderr instead'
+complete -c dormouse -n "__fish_dormouse_using_subcommand run; and __fish_seen_subcommand_from show" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand run; and __fish_seen_subcommand_from show" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand run; and __fish_seen_subcommand_from show" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand run; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand run; and __fish_seen_subcommand_from help" -f -a "list" -d 'List runs, newest first'
+complete -c dormouse -n "__fish_dormouse_using_subcommand run; and __fish_seen_subcommand_from help" -f -a "show" -d 'Show one run'
+complete -c dormouse -n "__fish_dormouse_using_subcommand run; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c dormouse -n "__fish_dormouse_using_subcommand briefs" -l limit -d 'At most this many; 0 for all' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand briefs" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand briefs" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand briefs" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand briefs" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand briefs" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand briefs" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand briefs" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand events" -l kind -d 'Only events of this kind (may be repeated)' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand events" -l since -d 'Only events since then: a time, or a duration ago' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand events" -l limit -d 'At most this many, the newest; 0 for all' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand events" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand events" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand events" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand events" -s f -l follow -d 'Go on printing events as they happen'
+complete -c dormouse -n "__fish_dormouse_using_subcommand events" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand events" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand events" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand events" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand recover" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand recover" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand recover" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand recover" -l force -d 'Take a run of another host as interrupted although its lease has not ended'
+complete -c dormouse -n "__fish_dormouse_using_subcommand recover" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand recover" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand recover" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand recover" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand doctor" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand doctor" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand doctor" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand doctor" -l repair -d 'Repair what has one right answer'
+complete -c dormouse -n "__fish_dormouse_using_subcommand doctor" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand doctor" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand doctor" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand schema" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand schema" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand schema" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand schema" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand schema" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand schema" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand schema" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand completions" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand completions" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand completions" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand completions" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand completions" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand completions" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand completions" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand man" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand man" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand man" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand man" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand man" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand man" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand man" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "init" -d 'Make a state directory'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "create" -d 'Make a new agent'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "start" -d 'Let agents run'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "stop" -d 'Stop agents and end what they run'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "pause" -d 'Deprecated: use stop'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "resume" -d 'Deprecated for stopped agents: use start'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "enqueue" -d 'Say something to an agent'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "wake" -d 'Tell an agent that something may have changed'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "tick" -d 'Do the one next thing'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "get" -d 'Show how an agent stands'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "list" -d 'List agents, a line each'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "explain" -d 'Say what the next step would do, and why'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "state" -d 'Show the execution machine: where it is, since when, and where it can go'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "queue" -d 'Look at messages, and deal with dead letters'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "run" -d 'Look at turns'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "briefs" -d 'Show what turns said of themselves, newest first'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "events" -d 'Show what happened, oldest first'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "recover" -d 'Bring a failed agent back at once'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "doctor" -d 'Check every record'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "schema" -d 'Print the JSON Schema of a record'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "completions" -d 'Print the completions of a shell'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "man" -d 'Print a manual page'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from queue" -f -a "list" -d 'List queued messages in processing order'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from queue" -f -a "show" -d 'Show one message, queued or ended'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from queue" -f -a "dead" -d 'List dead letters: messages that failed for the last time'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from queue" -f -a "requeue" -d 'Put a dead, aborted or dropped message back into the queue'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from queue" -f -a "drop" -d 'Drop a queued message or a dead letter'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from run" -f -a "list" -d 'List runs, newest first'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from run" -f -a "show" -d 'Show one run'

@@ -1,0 +1,113 @@
+//! Files that somebody dropped into the inbox by hand: each becomes a message, or is moved aside with the reason.
+
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::model::message::{DeliverySurface, Message};
+use crate::model::records::Lease;
+use crate::model::state::State;
+use crate::model::submission::Submission;
+use crate::rules::admission;
+use crate::rules::transition::draft::Draft;
+use crate::rules::transition::inbox as arrivals;
+use crate::store::inbox::{self, Scan};
+use crate::store::view::View;
+use crate::store::{Agent, Locked, files, layout};
+
+use super::load::{self, Purpose};
+use super::session::Session;
+
+/// A hand-written file counts as the message that it would become.
+pub fn foresee(session: &Session, agent: &Agent<'_>, draft: &mut Draft) -> Result<()> {
+    for name in &inbox::scan(&View::open(agent.dir())?)?.drops {
+        let Ok(message) = read_drop(session, agent, draft, name)? else { continue };
+        let head = &mut draft.records.inbox.head;
+        if head.as_ref().is_none_or(|head| message.key() < head.key()) {
+            *head = Some(message);
+        }
+    }
+    Ok(())
+}
+
+/// Admits the files that somebody dropped into the inbox by hand, and moves aside those that can't be.
+pub fn take_in(
+    session: &Session,
+    agent: &Agent<'_>,
+    locked: &Locked<'_>,
+    state: &State,
+    scan: &Scan,
+) -> Result<()> {
+    let records = load::records(
+        agent,
+        &locked.view(),
+        &Scan::default(),
+        state.clone(),
+        Lease::Free,
+        session.clock.now(),
+        Purpose::Change,
+    )?;
+    let mut draft = Draft::new(records, session.clock.stamp()?);
+    let mut admitted = Vec::new();
+    for name in &scan.drops {
+        match read_drop(session, agent, &draft, name)? {
+            Ok(message) => {
+                let first = load::first_of_its_key(
+                    agent,
+                    &locked.view(),
+                    &message,
+                    state,
+                    &draft.records.policy,
+                    draft.now(),
+                    Purpose::Change,
+                )?;
+                arrivals::admit_drop(&mut draft, message, first);
+                admitted.push(name);
+            }
+            Err(reason) => {
+                locked.reject_drop(name, &reason)?;
+                session.out.note(&format!(
+                    "{}: moved inbox/{} to inbox/rejected/: {reason}",
+                    agent.name(),
+                    name.display()
+                ));
+                arrivals::reject_drop(&mut draft, &name.to_string_lossy(), &reason);
+            }
+        }
+    }
+    locked.commit(draft.finish()?)?;
+    admitted.into_iter().try_for_each(|name| locked.remove_drop(name))
+}
+
+/// Reads a hand-written file: the message it makes, or why it makes none. The id comes from the
+/// file itself, so that admitting it twice, after a crash in between, is admitting it once.
+fn read_drop(
+    session: &Session,
+    agent: &Agent<'_>,
+    draft: &Draft,
+    name: &Path,
+) -> Result<std::result::Result<Message, String>> {
+    let path = agent.dir().join(layout::INBOX).join(name);
+    let limits = draft.records.policy.limits.clone();
+    let bytes = match files::read(&path) {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => return Ok(Err("it went away".to_owned())),
+        Err(Error::Damaged { message, .. }) => return Ok(Err(message)),
+        Err(error) => return Err(error),
+    };
+    let submission: Submission = match serde_json::from_slice(&bytes) {
+        Ok(submission) => submission,
+        Err(error) => return Ok(Err(format!("not a message: {error}"))),
+    };
+    let admitted = admission::admit(
+        agent.name(),
+        submission,
+        DeliverySurface::FileDrop,
+        None,
+        &limits,
+        &mut session.clock.stamp()?,
+    );
+    Ok(match admitted {
+        Ok(message) => Ok(Message { id: inbox::drop_identity(&path, &bytes)?, ..message }),
+        Err(refusal) => Err(refusal.message),
+    })
+}

@@ -1,0 +1,37 @@
+//! The words that the command line lists are those of the contract. `cli` knows nothing of ours and
+//! so spells them out; here they are held together.
+
+use std::collections::BTreeSet;
+
+use crate::cli;
+use crate::model::agent::{AgentKind, Status};
+use crate::model::event::EventSchema;
+use crate::model::execution::ExecutionState;
+use crate::model::message::{MessageKind, OriginKind, Priority};
+use crate::model::posture::Posture;
+use crate::rules::admission::{is_open_to_outside, kinds};
+
+#[test]
+fn listed_values_are_the_names_of_the_model() {
+    assert_eq!(cli::POSTURES, Posture::ALL.iter().map(|one| one.name()).collect::<Vec<_>>());
+    assert_eq!(cli::STATUSES, Status::ALL.iter().map(|one| one.name()).collect::<Vec<_>>());
+    assert_eq!(cli::EXECUTION_STATES, ExecutionState::ALL.iter().map(|one| one.name()).collect::<Vec<_>>());
+    assert_eq!(cli::PRIORITIES, Priority::ALL.iter().map(|one| one.name()).collect::<Vec<_>>());
+    assert_eq!(cli::AGENT_KINDS, AgentKind::ALL.iter().map(|one| one.name()).collect::<Vec<_>>());
+}
+
+/// What an outside origin may say, and what a turn says for itself.
+#[test]
+fn outside_kinds_are_those_that_can_be_admitted() {
+    let open = OriginKind::ALL.iter().filter(|origin| is_open_to_outside(**origin));
+    let mut admitted: BTreeSet<&str> =
+        open.flat_map(|origin| kinds(*origin)).map(|kind| kind.name()).collect();
+    admitted.insert(MessageKind::InternalFollowup.name());
+    assert_eq!(cli::OUTSIDE_KINDS.iter().copied().collect::<BTreeSet<_>>(), admitted);
+}
+
+#[test]
+fn an_event_names_a_published_schema() {
+    let kind = EventSchema::V1.name().strip_prefix("dormouse/").and_then(|rest| rest.strip_suffix("/1"));
+    assert!(kind.is_some_and(|kind| cli::SCHEMAS.contains(&kind)));
+}

@@ -1,0 +1,391 @@
+//! Documents are fixtures: what they show is run, what they list is compared, what they name exists.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::harness::{Sandbox, dormouse};
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The files of the project: what git tracks, or, without git, what lies in the usual places.
+fn tracked() -> Vec<String> {
+    let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(root()).output();
+    let listed = listed.ok().filter(|output| output.status.success() && !output.stdout.is_empty());
+    match listed {
+        Some(output) => {
+            let text = String::from_utf8(output.stdout).unwrap();
+            let names = text.split_terminator('\0').map(str::to_owned);
+            names.filter(|name| root().join(name).is_file()).collect()
+        }
+        None => {
+            let top = fs::read_dir(root())
+                .unwrap()
+                .map(|entry| entry.unwrap().path())
+                .filter(|path| path.is_file());
+            let mut files: Vec<PathBuf> = top.collect();
+            for dir in ["src", "tests", "docs", "man", "examples", "completions", "schemas"] {
+                files_below(&root().join(dir), &mut files);
+            }
+            let relative = |path: &PathBuf| path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
+            files.iter().map(relative).collect()
+        }
+    }
+}
+
+fn files_below(dir: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { files_below(&path, files) } else { files.push(path) }
+    }
+}
+
+fn documents() -> Vec<String> {
+    tracked().into_iter().filter(|path| path.ends_with(".md")).collect()
+}
+
+/// A fenced block: its language, the line it begins at, and its lines.
+struct Block {
+    language: String,
+    line: usize,
+    lines: Vec<String>,
+}
+
+fn blocks(text: &str) -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    let mut open: Option<Block> = None;
+    for (at, line) in text.lines().enumerate() {
+        match (&mut open, line.strip_prefix("```")) {
+            (None, Some(language)) => {
+                open = Some(Block { language: language.to_owned(), line: at + 1, lines: Vec::new() });
+            }
+            (Some(_), Some("")) => blocks.extend(open.take()),
+            (Some(block), _) => block.lines.push(line.to_owned()),
+            (None, None) => {}
+        }
+    }
+    assert!(open.is_none(), "a fenced block has no end");
+    blocks
+}
+
+/// Every console session of a document, in one directory, from top to bottom. Time stands still
+/// between two commands but for `sleep`; `…` stands for whatever is different every time.
+#[test]
+fn console_sessions_happen_as_shown() {
+    let mut ran = 0;
+    for document in documents() {
+        let sandbox = Sandbox::empty();
+        for block in blocks(&read(&document)).iter().filter(|block| block.language == "console") {
+            ran += 1;
+            run_session(&sandbox, &document, block);
+        }
+    }
+    assert!(ran >= 3, "only {ran} console sessions were found");
+}
+
+fn run_session(sandbox: &Sandbox, document: &str, block: &Block) {
+    let mut lines = block.lines.iter().peekable();
+    while let Some(line) = lines.next() {
+        let place = format!("{document}, block at line {}", block.line);
+        let command = line.strip_prefix("$ ").unwrap_or_else(|| panic!("{place}: `{line}` is no command"));
+        let mut expected = Vec::new();
+        while let Some(line) = lines.next_if(|line| !line.starts_with("$ ")) {
+            expected.push(line.clone());
+        }
+        if let Some(seconds) = command.strip_prefix("sleep ") {
+            sandbox.pass(seconds.parse().unwrap());
+            continue;
+        }
+        let path = format!(
+            "{}:{}",
+            dormouse().parent().unwrap().display(),
+            std::env::var("PATH").unwrap_or_default()
+        );
+        let ran = sandbox.program("sh", vec!["-c".into(), command.into()]).env("PATH", path).output();
+        sandbox.pass(-1);
+        assert_eq!(ran.code(), 0, "{place}: {command}\n{ran}");
+        assert_eq!(ran.stderr, "", "{place}: {command}");
+        let found: Vec<&str> = ran.stdout.lines().collect();
+        assert!(
+            agree(&expected, &found),
+            "{place}: {command}\nshown:\n{}\nfound:\n{}",
+            expected.join("\n"),
+            ran.stdout
+        );
+    }
+}
+
+/// A line of `…` alone stands for any lines.
+fn agree(expected: &[String], found: &[&str]) -> bool {
+    match expected.split_first() {
+        None => found.is_empty(),
+        Some((first, rest)) if first == "…" => {
+            (0..=found.len()).any(|skipped| agree(rest, &found[skipped..]))
+        }
+        Some((first, rest)) => {
+            found.first().is_some_and(|line| matches(first, line)) && agree(rest, &found[1..])
+        }
+    }
+}
+
+/// Within a line, `…` stands for any text.
+fn matches(pattern: &str, line: &str) -> bool {
+    match pattern.split_once('…') {
+        None => pattern == line,
+        Some((before, after)) => {
+            let Some(rest) = line.strip_prefix(before) else { return false };
+            let mut ends = rest.char_indices().map(|(at, _)| at).chain([rest.len()]);
+            ends.any(|at| matches(after, &rest[at..]))
+        }
+    }
+}
+
+#[test]
+fn a_pattern_matches_what_it_stands_for() {
+    assert!(
+        matches("a … c", "a b c") && matches("…", "") && matches("msg_…", "msg_12") && matches("ab", "ab")
+    );
+    assert!(!matches("a … c", "a b d") && !matches("ab", "abc") && !matches("…x", "y"));
+    assert!(agree(&["…".to_owned(), "b".to_owned()], &["x", "y", "b"]));
+    assert!(!agree(&["…".to_owned(), "b".to_owned()], &["x", "b", "y"]));
+}
+
+/// The variants of `enum Status`, with their numbers.
+fn statuses() -> BTreeSet<u8> {
+    let source = read("src/error.rs");
+    let (_, rest) = source.split_once("pub enum Status {").unwrap();
+    let (body, _) = rest.split_once('}').unwrap();
+    let numbers =
+        body.lines().filter_map(|line| line.split_once(" = ")?.1.trim().trim_end_matches(',').parse().ok());
+    numbers.collect()
+}
+
+/// Which statuses a manual page lists in its section EXIT STATUS.
+fn man_statuses(page: &str) -> BTreeSet<u8> {
+    let (_, rest) = page.split_once(".SH \"EXIT STATUS\"\n").unwrap();
+    let section = rest.split("\n.SH ").next().unwrap();
+    section.lines().filter_map(|line| line.strip_prefix(".B ")?.trim().parse().ok()).collect()
+}
+
+#[test]
+fn exit_statuses_agree_everywhere() {
+    let statuses = statuses();
+    assert!(statuses.contains(&0) && statuses.contains(&10), "{statuses:?}");
+    let readme = read("README.md");
+    let (_, table) = readme.split_once("| Status | Means |\n").unwrap();
+    let rows = table.lines().take_while(|line| line.starts_with('|'));
+    let listed: BTreeSet<u8> = rows.filter_map(|row| row.split('|').nth(1)?.trim().parse().ok()).collect();
+    assert_eq!(listed, statuses, "README.md");
+    assert_eq!(man_statuses(&read("man/dormouse.1")), statuses, "man/dormouse.1");
+    for path in tracked().iter().filter(|path| path.starts_with("man/") && path.ends_with(".1")) {
+        let listed = man_statuses(&read(path));
+        assert!(listed.is_subset(&statuses) && listed.contains(&0), "{path}: {listed:?}");
+    }
+}
+
+/// The gravest-first order that a page claims is the one of `Status::graver`.
+#[test]
+fn the_order_of_gravity_is_the_one_of_the_code() {
+    let source = read("src/error.rs");
+    let numbers: BTreeMap<&str, u8> = source
+        .split_once("pub enum Status {")
+        .unwrap()
+        .1
+        .split_once('}')
+        .unwrap()
+        .0
+        .lines()
+        .filter_map(|line| line.trim().trim_end_matches(',').split_once(" = "))
+        .map(|(name, number)| (name, number.parse().unwrap()))
+        .collect();
+    let mut order: Vec<(u8, u8)> = source
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("Status::")?.trim_end_matches(',').split_once(" => "))
+        .filter_map(|(name, gravity)| Some((gravity.parse().ok()?, *numbers.get(name)?)))
+        .collect();
+    order.sort_unstable_by(|one, other| other.cmp(one));
+    let words: Vec<String> = order
+        .iter()
+        .map(|(_, status)| *status)
+        .filter(|status| ![0, 10].contains(status))
+        .map(|s| s.to_string())
+        .collect();
+    let order = words.join(", ");
+    for document in ["man/dormouse.1", "docs/CONTRACT.md"] {
+        assert!(read(document).contains(&order), "{document} does not say: {order}");
+    }
+}
+
+/// Links to files of ours lead somewhere, and so do those to headings.
+#[test]
+fn links_lead_somewhere() {
+    for document in documents() {
+        let text = read(&document);
+        let dir = root().join(&document).parent().unwrap().to_owned();
+        for target in link_targets(&text) {
+            if target.contains("://") || target.starts_with("mailto:") {
+                continue;
+            }
+            let (path, anchor) = target.split_once('#').unwrap_or((&target, ""));
+            let file = if path.is_empty() { root().join(&document) } else { dir.join(path) };
+            assert!(file.exists(), "{document}: {target} is not there");
+            if !anchor.is_empty() {
+                let headings = anchors(&fs::read_to_string(&file).unwrap());
+                assert!(headings.contains(anchor), "{document}: {target} names no heading");
+            }
+        }
+    }
+}
+
+fn link_targets(text: &str) -> Vec<String> {
+    let mut targets = Vec::new();
+    let mut in_block = false;
+    for line in text.lines() {
+        in_block ^= line.starts_with("```");
+        if !in_block {
+            let parts = line.split("](").skip(1);
+            targets.extend(parts.filter_map(|part| Some(part.split_once(')')?.0.to_owned())));
+        }
+    }
+    targets
+}
+
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let anchor = |line: &str| -> String {
+        let title = line.trim_start_matches('#').trim().to_lowercase();
+        title
+            .chars()
+            .filter(|c| c.is_alphanumeric() || " -_".contains(*c))
+            .map(|c| if c == ' ' { '-' } else { c })
+            .collect()
+    };
+    headings.map(anchor).collect()
+}
+
+/// Every command and record kind has its page, and the README names none that is not there.
+#[test]
+fn the_readme_names_only_commands_that_exist() {
+    let pages: BTreeSet<String> = tracked()
+        .iter()
+        .filter_map(|path| Some(path.strip_prefix("man/dormouse-")?.strip_suffix(".1")?.to_owned()))
+        .collect();
+    let readme = read("README.md");
+    for part in readme.split("`dormouse ").skip(1) {
+        let command = part.split('`').next().unwrap();
+        let word = command.split_whitespace().next().unwrap();
+        assert!(pages.contains(word), "README.md: there is no `dormouse {word}`");
+    }
+}
+
+/// Files speak of the program, not of how or where it was written.
+#[test]
+fn files_speak_of_the_program_alone() {
+    // Put together here, so that this file does not contain what it looks for.
+    let parts =
+        [["/ro", "ot/"], ["/home", "/user"], ["regis", "try host"], ["sub", "agent"], ["as an ", "AI"]];
+    let mut words: Vec<String> = parts.iter().map(|parts| parts.concat()).collect();
+    // Where this very checkout lies, unless that is as good as nowhere.
+    let above = root().parent().unwrap().to_owned();
+    if above.components().count() > 2 {
+        words.push(format!("{}/", above.display()));
+    }
+    for path in tracked() {
+        if path == "Cargo.lock" || path.starts_with("LICENSE") {
+            continue;
+        }
+        let Ok(text) = fs::read_to_string(root().join(&path)) else { continue };
+        for (at, line) in text.lines().enumerate() {
+            let place = format!("{path}:{}", at + 1);
+            for word in &words {
+                assert!(!line.contains(word.as_str()), "{place} says `{word}`");
+            }
+            let comment = path.ends_with(".md")
+                || line.trim_start().starts_with("//")
+                || line.trim_start().starts_with('#');
+            assert!(!comment || !names_an_issue(line), "{place} names an issue by its number: {line}");
+        }
+    }
+}
+
+/// A number after a word that trackers know. A resource such as `github:org/repo#12` is none.
+fn names_an_issue(line: &str) -> bool {
+    let words: Vec<String> = line.to_lowercase().split_whitespace().map(str::to_owned).collect();
+    words.windows(2).any(|pair| {
+        let number = pair[1].trim_matches(|c: char| !c.is_ascii_alphanumeric() && c != '#');
+        let digits = number.trim_start_matches('#');
+        let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+        let verb = ["issue", "issues", "pr", "fixes", "closes"]
+            .contains(&pair[0].trim_matches(|c: char| !c.is_alphanumeric()));
+        is_number && verb
+    })
+}
+
+#[test]
+fn issues_are_told_from_resources() {
+    assert!(names_an_issue("// see issue #12") && names_an_issue("Fixes #3.") && names_an_issue("(issue 7)"));
+    assert!(!names_an_issue("for example `github:org/repo#12`") && !names_an_issue("the issue is old"));
+}
+
+/// A shell reads the completions, and a page that is printed is the one that is committed.
+#[test]
+fn generated_texts_are_what_the_program_prints() {
+    let sandbox = Sandbox::empty();
+    assert_eq!(sandbox.run(["completions", "bash"]), read("completions/dormouse.bash"));
+    assert_eq!(sandbox.run(["man", "queue list"]), read("man/dormouse-queue-list.1"));
+    assert_eq!(sandbox.run(["man"]), read("man/dormouse.1"));
+    assert_eq!(sandbox.run(["schema", "message"]), read("schemas/message.json"));
+    for (shell, script) in [
+        ("bash", "source $SCRIPT && complete -p dormouse"),
+        ("zsh", "zsh -n $SCRIPT"),
+        ("fish", "source $SCRIPT && complete --command dormouse"),
+    ] {
+        let name = if shell == "zsh" { "_dormouse".to_owned() } else { format!("dormouse.{shell}") };
+        let path = root().join("completions").join(name);
+        match Command::new(shell).args(["-c", script]).env("SCRIPT", path).output() {
+            Ok(output) => {
+                assert!(output.status.success(), "{shell}: {}", String::from_utf8_lossy(&output.stderr))
+            }
+            // Not every machine has every shell.
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{shell}"),
+        }
+    }
+}
+
+/// The layers of ARCHITECTURE.md are those that the code keeps to.
+#[test]
+fn layers_are_as_documented() {
+    const LAYERS: [&str; 9] =
+        ["app", "cli", "clock", "error", "model", "process", "report", "rules", "store"];
+    let text = read("ARCHITECTURE.md");
+    let (_, table) = text.split_once("| Layer | May use | Is |\n").unwrap();
+    let mut seen = 0;
+    for row in table.lines().skip(1).take_while(|line| line.starts_with('|')) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let layer = cells[1].trim_matches('`');
+        if layer == "main" || cells[2] == "everything" {
+            continue;
+        }
+        seen += 1;
+        let allowed: BTreeSet<&str> =
+            cells[2].split_whitespace().map(|word| word.trim_matches('`')).collect();
+        let inside =
+            |path: &str| path == format!("src/{layer}.rs") || path.starts_with(&format!("src/{layer}/"));
+        for path in tracked().iter().filter(|path| inside(path)) {
+            for word in read(path).split("crate::").skip(1) {
+                let used: String = word.chars().take_while(char::is_ascii_lowercase).collect();
+                let foreign =
+                    LAYERS.contains(&used.as_str()) && used != layer && !allowed.contains(used.as_str());
+                assert!(!foreign, "{path} uses {used}, and {layer} may use {}", cells[2]);
+            }
+        }
+    }
+    assert_eq!(seen, LAYERS.len() - 1, "the table leaves a layer out");
+}

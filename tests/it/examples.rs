@@ -1,0 +1,96 @@
+//! The examples run as they stand.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::harness::{copy_tree, dormouse};
+
+fn examples() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples")
+}
+
+/// Runs a script with the program under test, in a home and a temporary directory of its own.
+fn run(script: &Path, arguments: &[&str]) -> Output {
+    let place = tempfile::tempdir().unwrap();
+    let output = Command::new("sh")
+        .arg(script)
+        .args(arguments)
+        .current_dir(place.path())
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("HOME", place.path())
+        .env("TMPDIR", place.path())
+        .env("DORMOUSE", dormouse())
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}: {}\n{}\n{}",
+        script.display(),
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let left: Vec<_> = fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.is_empty(), "{} left {left:?} behind", script.display());
+    output
+}
+
+/// The output that ends as it should; what goes to standard error is talk that nobody expects.
+#[track_caller]
+fn shows(output: &Output, expected: &str) {
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains(expected), "no `{expected}` in:\n{text}");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+#[test]
+fn quickstart() {
+    let output = run(&examples().join("quickstart.sh"), &[]);
+    shows(&output, "nothing wrong");
+    shows(&output, "completed, attempt 2");
+}
+
+fn has(program: &str) -> bool {
+    Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
+}
+
+/// The project's own last commits, or, where there is no history, those of a little repository.
+#[test]
+fn commit_reviewer() {
+    if !has("jq") || !has("git") {
+        eprintln!("skipped: the commit reviewer needs git and jq");
+        return;
+    }
+    let output = run(&examples().join("commit-reviewer/run.sh"), &["-n", "3"]);
+    shows(&output, "1 failed and was tried again");
+    shows(&output, "is unreachable (pretended, on attempt 1)");
+}
+
+/// Outside any repository it makes one, so that it always has something to show.
+#[test]
+fn commit_reviewer_without_history() {
+    if !has("jq") || !has("git") {
+        eprintln!("skipped: the commit reviewer needs git and jq");
+        return;
+    }
+    let elsewhere = tempfile::tempdir().unwrap();
+    let copy = elsewhere.path().join("examples");
+    fs::create_dir(&copy).unwrap();
+    copy_tree(&examples(), &copy);
+    let output = run(&copy.join("commit-reviewer/run.sh"), &[]);
+    shows(&output, "3 commits, 3 notes");
+    shows(&output, "The subject says that this is not finished.");
+}
+
+/// Every shell script of the examples can be read by a POSIX shell.
+#[test]
+fn scripts_are_plain_shell() {
+    for script in ["quickstart.sh", "commit-reviewer/run.sh", "commit-reviewer/turn.sh"] {
+        let path = examples().join(script);
+        assert!(fs::read_to_string(&path).unwrap().starts_with("#!/bin/sh\n"), "{script}");
+        let checked = Command::new("sh").arg("-n").arg(&path).output().unwrap();
+        assert!(checked.status.success(), "{script}: {}", String::from_utf8_lossy(&checked.stderr));
+    }
+}

@@ -1,0 +1,499 @@
+//! `get`, `list`, `explain`, `state`, `run`, `briefs`, `events`: how an agent stands, and what happened.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use crate::harness::Sandbox;
+use crate::setup::{
+    Beside, add, changes, decisions, eventually, extend_policy, failure, field, objects, record, say,
+    started, step, tree, wait_for,
+};
+
+fn keys(value: &Value) -> Vec<&str> {
+    value.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+#[test]
+fn get_shows_the_fields_of_the_contract_with_their_types() {
+    let sandbox = started("test -e good");
+    extend_policy(&sandbox, "ada", "\n[recovery]\nbase = \"1h\"\n");
+    say(&sandbox, "x");
+    step(&sandbox);
+    sandbox.run(["wake", "ada"]);
+    let summary = sandbox.json(["get", "ada"]);
+    for object in [
+        "identity",
+        "execution",
+        "scheduling_posture",
+        "lifecycle",
+        "queue",
+        "last_turn",
+        "closure",
+        "continuation",
+        "work",
+        "retry",
+        "limits",
+        "capabilities",
+        "counters",
+    ] {
+        assert!(summary[object].is_object(), "{object}: {}", summary[object]);
+    }
+    for list in [
+        "active_waits",
+        "active_tasks",
+        "active_children",
+        "active_timers",
+        "external_triggers",
+        "advisories",
+    ] {
+        assert!(summary[list].is_array(), "{list}: {}", summary[list]);
+    }
+    for text in ["id", "status", "next_due_at"] {
+        assert!(summary[text].is_string(), "{text}: {}", summary[text]);
+    }
+    assert_eq!(keys(&summary["execution"]), ["state", "code", "since", "task_id", "reason"]);
+    assert_eq!(summary["execution"]["code"], 9);
+    assert_eq!(keys(&summary["scheduling_posture"]), ["posture", "reason", "message_id"]);
+    assert_eq!(keys(&summary["lifecycle"]), ["runnable", "accepts_messages", "hint"]);
+    assert_eq!(keys(&summary["queue"]), ["pending", "by_priority", "oldest_at", "dead"]);
+    assert_eq!(keys(&summary["work"]), ["open", "runnable", "waiting", "blocked"]);
+    assert_eq!(
+        keys(&summary["external_triggers"][0]),
+        ["id", "delivery_mode", "scope", "status", "created_at"]
+    );
+    assert_eq!(summary["closure"]["outcome"], "failed");
+    assert!(summary.get("current_run").is_none(), "what does not apply is absent");
+}
+
+#[test]
+fn get_shows_a_field_by_its_path_raw() {
+    let sandbox = started("true");
+    say(&sandbox, "x");
+    for (path, value) in [
+        ("id", "ada\n"),
+        ("status", "awake_idle\n"),
+        ("queue.pending", "1\n"),
+        ("queue.by_priority", "{\"normal\":1}\n"),
+        ("lifecycle.runnable", "true\n"),
+        ("external_triggers.0.status", "active\n"),
+        ("active_timers", "[]\n"),
+        ("current_run", "\n"),
+        ("current_run.run_id", "\n"),
+        ("retry.not_before", "\n"),
+    ] {
+        sandbox.cmd(["get", "ada", path]).stdout(value).check();
+    }
+    sandbox.cmd(["get", "ada", "queue.pending", "--json"]).stdout("1\n").check();
+    let ran = sandbox.cmd(["get", "ada", "nonsense", "--json"]).output();
+    assert_eq!((ran.code(), failure(&ran)["message"].clone()), (2, json!("no field `nonsense`")));
+    sandbox
+        .cmd(["get", "nobody"])
+        .status(3)
+        .stderr("dormouse: no agent `nobody`\nhint: there is ada\n")
+        .check();
+}
+
+#[test]
+fn reading_changes_no_byte() {
+    let sandbox = started("exit 1");
+    extend_policy(&sandbox, "ada", "\n[recovery]\nmax_attempts = 1\n");
+    let id = say(&sandbox, "x");
+    let run = step(&sandbox)["run_id"].as_str().unwrap().to_owned();
+    say(&sandbox, "y");
+    sandbox.run(["wake", "ada"]);
+    fs::write(sandbox.agent("ada").join("inbox/drop.json"), "{\"text\":\"x\"}").unwrap();
+    let before = tree(&sandbox.project());
+    for args in [
+        &["get", "ada"][..],
+        &["get", "ada", "queue"],
+        &["list"],
+        &["explain", "ada"],
+        &["state", "ada"],
+        &["state", "ada", "--diagram"],
+        &["run", "list", "-a", "ada"],
+        &["run", "show", &run],
+        &["run", "show", &run, "--stdout"],
+        &["briefs", "ada"],
+        &["events", "ada"],
+        &["queue", "list", "-a", "ada"],
+        &["queue", "dead", "-a", "ada"],
+        &["queue", "show", &id],
+        &["tick", "ada", "--dry-run"],
+        &["schema"],
+    ] {
+        for json in [&[][..], &["--json"]] {
+            let ran = sandbox.cmd(args.iter().chain(json).copied()).output();
+            assert_eq!(ran.code(), 0, "{args:?}: {ran}");
+        }
+        assert_eq!(changes(&before, &tree(&sandbox.project())), Vec::<std::path::PathBuf>::new(), "{args:?}");
+    }
+}
+
+#[test]
+fn a_state_directory_that_can_only_be_read_can_be_read() {
+    use std::os::unix::fs::PermissionsExt;
+    let sandbox = started("true");
+    say(&sandbox, "x");
+    step(&sandbox);
+    let dirs: Vec<_> = tree(&sandbox.project()).into_keys().filter(|path| path.is_dir()).collect();
+    let protect = |mode: u32| {
+        for dir in &dirs {
+            fs::set_permissions(dir, fs::Permissions::from_mode(mode)).unwrap();
+        }
+    };
+    protect(0o500);
+    let read: Vec<i32> = ["get", "explain", "state", "events", "briefs"]
+        .iter()
+        .map(|verb| sandbox.cmd([*verb, "ada"]).output().code())
+        .collect();
+    protect(0o700);
+    assert_eq!(read, [0, 0, 0, 0, 0]);
+}
+
+#[test]
+fn list_shows_a_line_per_agent() {
+    let sandbox = started("true");
+    add(&sandbox, "bob", "true");
+    sandbox.run(["create", "carl", "--", "true"]);
+    say(&sandbox, "x");
+    step(&sandbox);
+    say(&sandbox, "y");
+    sandbox.run(["tick", "bob"]);
+    sandbox
+        .cmd(["list"])
+        .stdout(
+            "ada   awake_idle  has_queued_input  1 pending  turn 3s ago  next is a message of kind operator_prompt\n\
+             bob   asleep      idle              0 pending  no turn yet  nothing to do\n\
+             carl  booting     idle              0 pending  no turn yet  nothing to do\n",
+        )
+        .check();
+    let lines = sandbox.json_lines(["list"]);
+    assert_eq!(
+        lines[0],
+        json!({
+            "id": "ada", "status": "awake_idle", "execution_state": "completed", "posture": "has_queued_input",
+            "reason": "next is a message of kind operator_prompt", "pending": 1, "last_turn_at": "2026-01-02T03:04:12.000Z",
+        })
+    );
+    let ids = |args: &[&str]| -> Vec<String> {
+        let lines = sandbox.json_lines(["list"].iter().chain(args).copied());
+        lines.iter().map(|line| line["id"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(ids(&["--posture", "idle"]), ["bob", "carl"]);
+    assert_eq!(ids(&["--status", "booting", "--status", "asleep"]), ["bob", "carl"]);
+    assert_eq!(
+        ids(&["--posture", "has_queued_input", "--posture", "idle", "--status", "awake_idle"]),
+        ["ada"]
+    );
+    assert_eq!(ids(&["--kind", "named"]), ["ada", "bob", "carl"]);
+    assert_eq!(ids(&["--kind", "child"]), Vec::<String>::new());
+    for args in [["--posture", "lazy"], ["--status", "paused"], ["--kind", "pet"]] {
+        assert_eq!(sandbox.cmd(["list"].iter().chain(&args).copied()).output().code(), 2);
+    }
+}
+
+#[test]
+fn one_damaged_agent_does_not_hide_the_others_from_the_list() {
+    let sandbox = started("true");
+    for name in ["bob", "eve"] {
+        add(&sandbox, name, "true");
+    }
+    fs::remove_file(sandbox.agent("bob").join("state.json")).unwrap();
+    let missing = "[SANDBOX]/project/.dormouse/agents/bob/state.json: missing: every agent has one";
+    let hint = "bring it back from git or a backup; nothing is made up in its place";
+    sandbox
+        .cmd(["list"])
+        .status(6)
+        .stdout(
+            "ada  awake_idle  idle  0 pending  no turn yet  nothing to do\n\
+             eve  awake_idle  idle  0 pending  no turn yet  nothing to do\n",
+        )
+        .stderr(&format!("dormouse: bob: {missing}\nhint: {hint}\n"))
+        .check();
+    let ran = sandbox.cmd(["list", "--json"]).output();
+    let lines = objects(&ran.stdout);
+    assert_eq!((ran.code(), lines.len()), (6, 3));
+    assert_eq!(lines.iter().filter(|line| line["error"]["agent"] == "bob").count(), 1);
+    assert_eq!(lines.iter().filter(|line| line["id"].is_string()).count(), 2);
+}
+
+#[test]
+fn explain_shows_the_ladder_down_to_the_rung_that_holds() {
+    let sandbox = started("exit 1");
+    extend_policy(&sandbox, "ada", "\n[recovery]\nbase = \"1h\"\n");
+    say(&sandbox, "x");
+    step(&sandbox);
+    sandbox
+        .cmd(["explain", "ada"])
+        .stdout(
+            "ada would wait_for_timer: recovery_backoff\n\n\
+             \x20  1  stop, noop (stopped, not_started)\n\
+             \x20  2  noop (turn_in_progress)\n\
+             \x20  3  start_recovery (retry, after_stop)\n\
+             →  4  wait_for_timer (recovery_backoff)\n\n\
+             what would change that:\n\
+             \x20 the end of the backoff, 2026-01-02T04:04:09.000Z (in 59m)\n\
+             \x20 dormouse recover ada\n\
+             \x20 a message: dormouse enqueue ada TEXT\n\
+             \x20 a hint: dormouse wake ada\n",
+        )
+        .check();
+}
+
+#[test]
+fn explain_is_what_a_dry_run_says_with_its_reasons() {
+    let sandbox = started("true");
+    let id = say(&sandbox, "x");
+    let explained = sandbox.json(["explain", "ada"]);
+    assert_eq!(keys(&explained), ["agent", "decision", "ladder", "facts", "wakes", "advisories"]);
+    let dry = sandbox.json(["tick", "ada", "--dry-run"]);
+    for name in keys(&explained["decision"]) {
+        assert_eq!(explained["decision"][name], dry[name], "{name}");
+    }
+    let ladder = explained["ladder"].as_array().unwrap();
+    assert_eq!(
+        ladder.iter().map(|rung| rung["number"].as_u64().unwrap()).collect::<Vec<_>>(),
+        (1..=20).collect::<Vec<_>>()
+    );
+    for rung in ladder {
+        assert_eq!(keys(rung), ["number", "decision", "reason", "holds"]);
+    }
+    let first = ladder.iter().find(|rung| rung["holds"] == true).unwrap();
+    assert_eq!((&first["number"], &first["decision"]), (&json!(7), &json!("start_model_turn")));
+    assert_eq!(explained["facts"]["message"]["id"], id.as_str());
+    assert_eq!(
+        explained["wakes"],
+        json!(["a message: dormouse enqueue ada TEXT", "a hint: dormouse wake ada"])
+    );
+    assert_eq!(explained["advisories"], json!([]));
+    sandbox.run(["stop", "ada"]);
+    assert_eq!(sandbox.json(["explain", "ada"])["wakes"], json!(["dormouse start ada"]));
+}
+
+#[test]
+fn what_looks_wrong_is_an_advisory() {
+    let sandbox = started("exit 1");
+    extend_policy(&sandbox, "ada", "\n[expect]\ntick_every = \"1m\"\n[recovery]\nbase = \"0\"\n");
+    decisions(&sandbox);
+    say(&sandbox, "x");
+    let kinds = || -> Vec<String> {
+        let summary = sandbox.json(["get", "ada"]);
+        summary["advisories"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| one["kind"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(kinds(), ["idle_posture_has_queued_input"]);
+    sandbox.pass(60);
+    assert_eq!(kinds(), ["idle_posture_has_queued_input", "nobody_ticks"]);
+    for _ in 0..6 {
+        step(&sandbox);
+    }
+    assert_eq!(kinds(), ["message_retried_often", "nobody_ticks"]);
+    assert_eq!(sandbox.json(["explain", "ada"])["advisories"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn state_shows_the_machine() {
+    let sandbox = started("true");
+    let state = sandbox.json(["state", "ada"]);
+    assert_eq!(
+        state,
+        json!({
+            "agent": "ada", "state": "runnable", "code": 1, "since": "2026-01-02T03:04:07.000Z", "next": ["scheduled"],
+            "history": [{ "at": "2026-01-02T03:04:07.000Z", "from": "initializing", "to": "runnable", "cause": "start" }],
+        })
+    );
+    sandbox
+        .cmd(["state", "ada"])
+        .stdout(
+            "ada is runnable (1) since 2026-01-02T03:04:07.000Z (2s ago)\n\
+             next: scheduled\n\
+             2026-01-02T03:04:07.000Z  initializing → runnable  start\n",
+        )
+        .check();
+}
+
+#[test]
+fn state_answers_whether_a_state_can_follow_by_its_status() {
+    let sandbox = started("true");
+    sandbox.cmd(["state", "ada", "--can", "scheduled"]).stdout("yes\n").check();
+    sandbox.cmd(["state", "ada", "--can", "running"]).status(4).stdout("no\n").check();
+    sandbox
+        .cmd(["state", "ada", "--can", "running", "--json"])
+        .status(4)
+        .stdout("{\"agent\":\"ada\",\"state\":\"runnable\",\"target\":\"running\",\"can\":false}\n")
+        .check();
+    assert_eq!(sandbox.cmd(["state", "ada", "--can", "nowhere"]).output().code(), 2);
+}
+
+#[test]
+fn state_draws_the_23_edges_of_the_machine() {
+    let sandbox = started("true");
+    let mermaid = sandbox.run(["state", "ada", "--diagram"]);
+    assert_eq!(mermaid, sandbox.run(["state", "ada", "--diagram", "mermaid"]));
+    assert!(mermaid.starts_with("stateDiagram-v2\n    [*] --> initializing\n"), "{mermaid}");
+    assert_eq!(mermaid.matches(" --> ").count(), 1 + 23);
+    assert!(mermaid.ends_with("    class runnable current\n"), "{mermaid}");
+    let dot = sandbox.run(["state", "ada", "--diagram", "dot"]);
+    assert_eq!(dot.matches(" -> ").count(), 23);
+    assert!(dot.contains("    runnable [style=\"rounded,bold\", penwidth=3];\n"), "{dot}");
+    assert_eq!(sandbox.json(["state", "ada", "--diagram", "dot"])["diagram"], dot);
+}
+
+#[test]
+fn runs_are_listed_newest_first_with_the_live_one() {
+    let sandbox = started("test -e slow || exit 0; touch running; while [ ! -e go ]; do sleep 0.02; done");
+    for _ in 0..3 {
+        say(&sandbox, "x");
+    }
+    step(&sandbox);
+    step(&sandbox);
+    fs::write(sandbox.project().join("slow"), "").unwrap();
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for(&sandbox.project().join("running"));
+    let runs = sandbox.json_lines(["run", "list", "-a", "ada"]);
+    let at = |run: &Value| run["started_at"].as_str().unwrap().to_owned();
+    assert_eq!(runs.len(), 3);
+    assert!(at(&runs[0]) > at(&runs[1]) && at(&runs[1]) > at(&runs[2]));
+    assert!(runs[0].get("terminal").is_none());
+    assert_eq!(runs[1]["terminal"], "completed");
+    let live = runs[0]["id"].as_str().unwrap();
+    assert_eq!(sandbox.json(["run", "show", live])["pid"], tick.0.id());
+    let ran = sandbox.cmd(["run", "list", "-a", "ada", "--limit", "1"]).output();
+    assert_eq!(
+        (ran.stdout.lines().count(), ran.stderr.as_str()),
+        (1, "dormouse: 1 of 3; --limit 0 lists all\n")
+    );
+    fs::write(sandbox.project().join("go"), "").unwrap();
+    tick.end();
+    assert_eq!(sandbox.json(["run", "show", live])["terminal"], "completed");
+}
+
+#[test]
+fn a_run_is_its_record() {
+    let sandbox = started("echo done");
+    let message = say(&sandbox, "x");
+    let stepped = step(&sandbox);
+    let id = stepped["run_id"].as_str().unwrap();
+    let run = sandbox.json(["run", "show", &id[20..]]);
+    let mut stored = record(&sandbox, format!("runs/{id}/run.json"));
+    stored.as_object_mut().unwrap().remove("schema");
+    assert_eq!(run, stored);
+    assert_eq!(
+        (&run["message_id"], &run["brief"], &run["attempt"]),
+        (&json!(message), &json!("done"), &json!(1))
+    );
+    assert_eq!((&run["closure"], &run["continuation"]), (&stepped["closure"], &stepped["continuation"]));
+    let text = sandbox.run(["run", "show", id]);
+    assert!(text.lines().any(|line| line == "brief: done"), "{text}");
+    sandbox.cmd(["run", "show", "run_0000"]).status(3).stderr("dormouse: no run `run_0000`\n").check();
+    sandbox
+        .cmd(["run", "show", "run"])
+        .status(2)
+        .stderr("dormouse: `run` is too short for an id: give at least four characters of it\n")
+        .check();
+}
+
+#[test]
+fn briefs_are_newest_first_and_as_many_as_asked() {
+    let sandbox = started("echo \"$DORMOUSE_NOW\"");
+    for _ in 0..3 {
+        say(&sandbox, "x");
+        step(&sandbox);
+    }
+    sandbox
+        .cmd(["briefs", "ada", "--limit", "2"])
+        .stdout(
+            "2026-01-02T03:04:13.000Z  2026-01-02T03:04:13Z\n\
+             2026-01-02T03:04:11.000Z  2026-01-02T03:04:11Z\n",
+        )
+        .check();
+    assert_eq!(sandbox.json_lines(["briefs", "ada", "--limit", "0"]).len(), 3);
+    let brief = &sandbox.json_lines(["briefs", "ada"])[0];
+    assert_eq!(keys(brief), ["run_id", "message_id", "at", "text"]);
+}
+
+#[test]
+fn events_are_numbered_and_say_what_they_are_about() {
+    let sandbox = started("true");
+    say(&sandbox, "x");
+    let run = step(&sandbox)["run_id"].clone();
+    let events = sandbox.json_lines(["events", "ada"]);
+    let seqs: Vec<u64> = events.iter().map(|event| event["seq"].as_u64().unwrap()).collect();
+    assert_eq!(seqs, (1..=events.len() as u64).collect::<Vec<_>>());
+    assert_eq!(field(&sandbox, "counters.events"), events.len().to_string());
+    for event in &events {
+        for name in ["id", "at", "kind", "agent"] {
+            assert!(event[name].is_string(), "{event}");
+        }
+        assert!(event["data"].is_object(), "{event}");
+    }
+    let settled = sandbox.json(["events", "ada", "--kind", "run_settled"]);
+    assert_eq!(settled["run_id"], run);
+    assert_eq!(settled["data"]["terminal"], "completed");
+}
+
+#[test]
+fn events_can_be_chosen_by_kind_time_and_number() {
+    let sandbox = started("true");
+    let started_at = "2026-01-02T03:04:07Z";
+    sandbox.pass(3600);
+    step(&sandbox);
+    let kinds = |args: &[&str]| -> Vec<String> {
+        let events = sandbox.json_lines(["events", "ada"].iter().chain(args).copied());
+        events.iter().map(|event| event["kind"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(kinds(&["--since", "5m"]), ["scheduler_decision"]);
+    assert_eq!(kinds(&["--since", "2d"]).len(), 5);
+    assert_eq!(kinds(&["--since", started_at]).len(), 4);
+    assert_eq!(kinds(&["--since", "2026-01-02 04:00"]), ["scheduler_decision"]);
+    assert_eq!(kinds(&["--limit", "2"]), ["state_transition", "scheduler_decision"]);
+    assert_eq!(
+        kinds(&["--kind", "agent_created", "--kind", "state_transition"]),
+        ["agent_created", "state_transition"]
+    );
+    for args in [["--since", "yesterday"], ["--kind", "party"], ["--limit", "-1"]] {
+        assert_eq!(
+            sandbox.cmd(["events", "ada"].iter().chain(&args).copied()).output().code(),
+            2,
+            "{args:?}"
+        );
+    }
+}
+
+#[test]
+fn events_that_are_followed_appear_as_they_happen() {
+    let sandbox = started("true");
+    let mut command =
+        sandbox.cmd(["events", "ada", "--follow", "--json", "--kind", "control_applied"]).into_command();
+    let mut follower =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(follower.stdout.take().unwrap());
+    let mut next = || {
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        serde_json::from_str::<Value>(&line).unwrap()["data"]["action"].as_str().unwrap().to_owned()
+    };
+    let mut beside = Beside({
+        assert_eq!(next(), "start");
+        sandbox.run(["stop", "ada"]);
+        assert_eq!(next(), "stop");
+        sandbox.run(["start", "ada"]);
+        assert_eq!(next(), "start");
+        follower
+    });
+    drop(lines);
+    // Nobody reads any more: it ends at the next line that it would print.
+    let ended = eventually("it ends when nobody reads", || {
+        sandbox.cmd(["stop", "ada"]).output();
+        sandbox.cmd(["start", "ada"]).output();
+        beside.0.try_wait().unwrap()
+    });
+    assert_eq!(ended.code(), Some(0));
+}

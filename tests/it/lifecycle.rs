@@ -1,0 +1,776 @@
+//! `init`, `create`, `start`, `stop`, `recover`: what there is, and whether it may run.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::checker;
+use crate::harness::Sandbox;
+use crate::setup::{
+    Beside, add, decision, decisions, edit_state, eventually, extend_policy, failure, field, mode, names,
+    objects, record, say, started, step, tree, wait_for,
+};
+
+#[test]
+fn init_makes_a_state_directory_for_its_owner_alone() {
+    let sandbox = Sandbox::empty();
+    sandbox.cmd(["init"]).stdout("made [SANDBOX]/project/.dormouse\n").check();
+    assert_eq!(names(&sandbox.store()), [".gitattributes", ".gitignore", "agents", "dormouse.toml", "hooks"]);
+    for (path, (found, ..)) in tree(&sandbox.store()) {
+        let expected = if path.is_dir() { 0o700 } else { 0o600 };
+        assert_eq!(found & 0o7777, expected, "{}", path.display());
+    }
+    assert_eq!(mode(&sandbox.store()), 0o700);
+}
+
+#[test]
+fn init_again_changes_nothing() {
+    let sandbox = Sandbox::new();
+    let before = tree(&sandbox.store());
+    sandbox.cmd(["init"]).stdout("[SANDBOX]/project/.dormouse is there already: nothing changed\n").check();
+    sandbox
+        .cmd(["init", "--json"])
+        .stdout("{\"dir\":\"[SANDBOX]/project/.dormouse\",\"created\":false}\n")
+        .check();
+    assert_eq!(before, tree(&sandbox.store()));
+}
+
+#[test]
+fn init_finishes_what_an_interrupted_one_left() {
+    let sandbox = Sandbox::new();
+    fs::remove_file(sandbox.store().join("dormouse.toml")).unwrap();
+    fs::remove_dir(sandbox.store().join("hooks")).unwrap();
+    sandbox
+        .cmd(["init", "--json"])
+        .stdout("{\"dir\":\"[SANDBOX]/project/.dormouse\",\"created\":true}\n")
+        .check();
+    assert!(sandbox.store().join("hooks").is_dir());
+}
+
+#[test]
+fn init_makes_the_directory_that_it_is_told() {
+    let sandbox = Sandbox::empty();
+    sandbox.cmd(["init", "else/where"]).stdout("made [SANDBOX]/project/else/where/.dormouse\n").check();
+    assert!(sandbox.project().join("else/where/.dormouse/dormouse.toml").is_file());
+}
+
+#[test]
+fn init_leaves_a_directory_of_a_newer_format_alone() {
+    let sandbox = Sandbox::new();
+    fs::write(sandbox.store().join("dormouse.toml"), "format = 2\nnovelty = true\n").unwrap();
+    let before = tree(&sandbox.store());
+    let told = "dormouse: [SANDBOX]/project/.dormouse/dormouse.toml is written in format 2, newer than the \
+                format 1 that this dormouse reads\n\
+                hint: read it with the newer dormouse that wrote it; nothing was touched\n";
+    sandbox.cmd(["init"]).status(6).stderr(told).check();
+    sandbox.cmd(["list"]).status(6).stderr(told).check();
+    sandbox.cmd(["enqueue", "ada", "hello"]).status(6).stderr(told).check();
+    assert_eq!(before, tree(&sandbox.store()));
+}
+
+#[test]
+fn the_state_directory_is_found_like_git_finds_its_own() {
+    let sandbox = started("true");
+    let deep = sandbox.project().join("a/b");
+    fs::create_dir_all(&deep).unwrap();
+    let get = |args: &[&str], dir: &std::path::Path, named: &str| {
+        let mut command = sandbox.cmd(args.iter().copied()).env("DORMOUSE_DIR", named).into_command();
+        let output = command.current_dir(dir).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let found = (Some(0), "ada\n".to_owned());
+    let project = sandbox.project().display().to_string();
+    let store = sandbox.store().display().to_string();
+    assert_eq!(get(&["get", "ada", "id"], &deep, ""), found, "upwards");
+    assert_eq!(get(&["get", "ada", "id"], &sandbox.home(), &project), found, "DORMOUSE_DIR");
+    assert_eq!(get(&["get", "ada", "id"], &sandbox.home(), &store), found, "DORMOUSE_DIR itself");
+    assert_eq!(get(&["-C", &project, "get", "ada", "id"], &sandbox.home(), "/nowhere"), found, "-C wins");
+    assert_eq!(get(&["get", "ada", "id", "--dir", &store], &sandbox.home(), ""), found, "--dir");
+    assert_eq!(get(&["get", "ada", "id", "-C", "../project"], &sandbox.home(), ""), found, "relative");
+}
+
+#[test]
+fn without_a_state_directory_there_is_a_hint_to_make_one() {
+    let sandbox = Sandbox::empty();
+    let hint = "make one with `dormouse init`, or name one with --dir or DORMOUSE_DIR";
+    for args in [&["list"][..], &["get", "ada"], &["tick", "--all"], &["enqueue", "ada", "x"], &["doctor"]] {
+        sandbox
+            .cmd(args.iter().copied())
+            .status(3)
+            .stderr(&format!(
+                "dormouse: no state directory here: looked for .dormouse in [SANDBOX]/project and every directory above it\nhint: {hint}\n"
+            ))
+            .check();
+    }
+    let ran = sandbox.cmd(["list", "--json"]).output();
+    assert_eq!(ran.code(), 3);
+    assert_eq!(
+        failure(&ran),
+        json!({
+            "kind": "no_state_directory",
+            "message": format!("no state directory here: looked for .dormouse in {0} and every directory above it", sandbox.project().display()),
+            "hint": hint,
+            "path": sandbox.project(),
+            "exit_status": 3,
+        })
+    );
+    sandbox
+        .cmd(["-C", "/", "list"])
+        .status(3)
+        .stderr("dormouse: / is not a state directory: it has no dormouse.toml\nhint: make it one with `dormouse init`\n")
+        .check();
+}
+
+#[test]
+fn create_makes_a_booting_agent_and_shows_its_secret_once() {
+    let sandbox = Sandbox::new();
+    let made = sandbox.json(["create", "ada", "--description", "Says \"hi\"", "--", "./turn.sh", "a b", "'"]);
+    let secret = made["trigger_secret"].as_str().unwrap();
+    let trigger = made["trigger_id"].as_str().unwrap();
+    assert_eq!(
+        made,
+        json!({ "agent": "ada", "status": "booting", "trigger_id": trigger, "trigger_secret": secret })
+    );
+    assert_eq!(secret.len(), 64);
+    for (path, (_, content, _)) in tree(&sandbox.store()) {
+        let shows = content.windows(secret.len()).any(|window| window == secret.as_bytes());
+        assert!(!shows, "the secret is in {}", path.display());
+    }
+    assert_eq!(
+        fs::read_to_string(sandbox.agent("ada").join("agent.toml")).unwrap(),
+        "description = 'Says \"hi\"'\n\n\
+         # What a turn runs, and for how long. `dormouse man` lists every key.\n\
+         [turn]\n\
+         command = [\"./turn.sh\", \"a b\", \"'\"]\n\
+         timeout = \"30m\"\n\
+         stdin = \"context\"\n"
+    );
+    assert_eq!(field(&sandbox, "status"), "booting");
+    assert_eq!(field(&sandbox, "execution.state"), "initializing");
+    assert_eq!(field(&sandbox, "description"), "Says \"hi\"");
+    assert_eq!(field(&sandbox, "identity.kind"), "named");
+}
+
+#[test]
+fn create_for_people_says_what_it_made() {
+    let sandbox = Sandbox::new();
+    let ran = sandbox.cmd(["create", "ada", "--shell", "true"]).output();
+    let lines: Vec<&str> = ran.stdout.lines().collect();
+    assert_eq!((ran.code(), ran.stderr.as_str(), lines.len()), (0, "", 3));
+    assert_eq!(lines[0], "created ada");
+    assert!(lines[1].starts_with("trigger trig_"), "{}", lines[1]);
+    assert!(lines[2].starts_with("secret  "), "{}", lines[2]);
+}
+
+#[test]
+fn create_without_a_command_says_what_is_missing() {
+    let sandbox = Sandbox::new();
+    let ran = sandbox.cmd(["create", "ada"]).output();
+    assert_eq!(ran.code(), 0);
+    assert_eq!(ran.stderr, "dormouse: ada has no turn command yet: say in its agent.toml what it runs\n");
+    let ran = sandbox.cmd(["-q", "create", "bob"]).output();
+    assert_eq!((ran.code(), ran.stderr.as_str()), (0, ""));
+}
+
+#[test]
+fn a_turn_without_a_command_fails_with_that_reason() {
+    let sandbox = Sandbox::new();
+    sandbox.cmd(["-q", "create", "ada"]).output();
+    sandbox.run(["start", "ada"]);
+    say(&sandbox, "hello");
+    sandbox
+        .cmd(["tick", "ada"])
+        .status(7)
+        .stdout(
+            "ada  start_model_turn (operator_prompt) → failed: not started: \
+             [SANDBOX]/project/.dormouse/agents/ada/agent.toml has no turn.command\n",
+        )
+        .check();
+}
+
+#[test]
+fn create_from_a_file_takes_it_as_it_is() {
+    let sandbox = Sandbox::new();
+    let text = "# mine\ndescription = \"d\"\n[turn]\nshell = true\ncommand = \"true\"\n";
+    fs::write(sandbox.project().join("mine.toml"), text).unwrap();
+    sandbox.run(["create", "ada", "--from", "mine.toml"]);
+    assert_eq!(fs::read_to_string(sandbox.agent("ada").join("agent.toml")).unwrap(), text);
+
+    fs::write(sandbox.project().join("bad.toml"), "[turn]\ncommand = [\"x\"]\ntimeouts = 3\n").unwrap();
+    let ran = sandbox.cmd(["create", "bob", "--from", "bad.toml"]).output();
+    assert_eq!(ran.code(), 6, "{ran}");
+    assert!(ran.stderr.starts_with("dormouse: bad.toml:3:1: unknown field `timeouts`"), "{ran}");
+    sandbox
+        .cmd(["create", "bob", "--from", "missing.toml"])
+        .status(1)
+        .stderr("dormouse: can't read missing.toml: no such file or directory\n")
+        .check();
+    assert_eq!(names(&sandbox.store().join("agents")), ["ada"]);
+}
+
+#[test]
+fn create_refuses_a_name_that_is_taken() {
+    let sandbox = started("true");
+    let before = tree(&sandbox.store());
+    sandbox
+        .cmd(["create", "ada", "--", "x"])
+        .status(4)
+        .stderr("dormouse: there is an agent `ada` already\nhint: see it with `dormouse get ada`\n")
+        .check();
+    assert_eq!(before, tree(&sandbox.store()));
+}
+
+#[test]
+fn only_names_that_are_safe_in_a_path_are_names() {
+    let sandbox = Sandbox::new();
+    let long = "a".repeat(64);
+    for good in ["a", "0", "a.b-c_d", "9lives", &long] {
+        sandbox.run(["create", good, "--", "true"]);
+    }
+    let longer = "a".repeat(65);
+    for bad in ["", ".", "..", "a..b", "Ada", "a/b", "-a", "_a", ".a", "a b", "ä", "a\n", &longer] {
+        let ran = sandbox.cmd(["create", "--shell", "true", "--", bad]).output();
+        assert_eq!(ran.code(), 2, "{bad:?}: {ran}");
+        let ran = sandbox.cmd(["get", "--", bad]).output();
+        assert_eq!(ran.code(), 2, "{bad:?}: {ran}");
+    }
+    assert_eq!(names(&sandbox.store().join("agents")).len(), 5);
+}
+
+#[test]
+fn a_child_has_a_parent_that_there_is() {
+    let sandbox = started("true");
+    sandbox.run(["create", "kid", "--parent", "ada", "--", "true"]);
+    let identity = sandbox.json(["get", "kid"])["identity"].clone();
+    assert_eq!(identity["kind"], "child");
+    assert_eq!(identity["visibility"], "private");
+    assert_eq!(identity["parent"], "ada");
+    assert_eq!(identity["owner"], "ada");
+    assert_eq!(sandbox.json(["get", "ada"])["active_children"], json!(["kid"]));
+    sandbox
+        .cmd(["create", "orphan", "--parent", "nobody", "--", "true"])
+        .status(3)
+        .stderr("dormouse: no agent `nobody`\nhint: there is ada, kid\n")
+        .check();
+    sandbox
+        .cmd(["list", "--kind", "child"])
+        .stdout("kid  booting  idle  0 pending  no turn yet  nothing to do\n")
+        .check();
+}
+
+#[test]
+fn the_ways_to_name_a_turn_command_exclude_each_other() {
+    let sandbox = Sandbox::new();
+    for args in [
+        &["create", "a", "--shell", "x", "--", "y"][..],
+        &["create", "a", "--shell", "x", "--from", "f"],
+        &["create", "a", "--from", "f", "--", "y"],
+        &["create", "a", "--from", "f", "--description", "d"],
+        &["create", "a", "--", ""],
+    ] {
+        let ran = sandbox.cmd(args.iter().copied()).output();
+        assert_eq!(ran.code(), 2, "{args:?}: {ran}");
+    }
+    assert_eq!(names(&sandbox.store().join("agents")), Vec::<String>::new());
+}
+
+#[test]
+fn start_opens_the_gate_and_nothing_else() {
+    let sandbox = Sandbox::new();
+    sandbox.run(["create", "ada", "--", "true"]);
+    sandbox.cmd(["tick", "ada"]).stdout("ada  noop (not_started)\n").check();
+    let before = names(&sandbox.agent("ada").join("inbox"));
+    assert_eq!(
+        sandbox.json(["start", "ada"]),
+        json!({ "agent": "ada", "action": "start", "previous_status": "booting", "status": "awake_idle", "changed": true, "tasks": [] })
+    );
+    assert_eq!(names(&sandbox.agent("ada").join("inbox")), before);
+    assert_eq!(names(&sandbox.agent("ada").join("runs")), Vec::<String>::new());
+    assert_eq!(field(&sandbox, "execution.state"), "runnable");
+    let kinds: Vec<String> = sandbox
+        .json_lines(["events", "ada"])
+        .iter()
+        .map(|event| event["kind"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            "agent_created",
+            "scheduler_decision",
+            "control_request_admitted",
+            "control_applied",
+            "state_transition"
+        ]
+    );
+}
+
+#[test]
+fn start_is_refused_where_the_agent_is_started() {
+    let sandbox = started("true");
+    let before = tree(&sandbox.agent("ada"));
+    sandbox
+        .cmd(["start", "ada"])
+        .status(4)
+        .stderr("dormouse: ada: `ada` is awake_idle: it is started\n")
+        .check();
+    let ran = sandbox.cmd(["start", "ada", "--json"]).output();
+    assert_eq!(
+        failure(&ran),
+        json!({ "kind": "already_started", "message": "`ada` is awake_idle: it is started", "agent": "ada", "exit_status": 4 })
+    );
+    let after = tree(&sandbox.agent("ada"));
+    assert_eq!(
+        before.get(&sandbox.agent("ada").join("state.json")),
+        after.get(&sandbox.agent("ada").join("state.json"))
+    );
+}
+
+#[test]
+fn a_verb_over_several_agents_goes_on_past_one_that_it_can_not_do() {
+    let sandbox = started("true");
+    sandbox.run(["create", "bob", "--", "true"]);
+    sandbox
+        .cmd(["start", "ada", "nobody", "bob"])
+        .status(4)
+        .stdout("bob  booting → awake_idle\n")
+        .stderr(
+            "dormouse: ada: `ada` is awake_idle: it is started\n\
+             dormouse: no agent `nobody`\nhint: there is ada, bob\n",
+        )
+        .check();
+    let ran = sandbox.cmd(["stop", "ada", "nobody", "bob", "--json"]).output();
+    assert_eq!(ran.code(), 3);
+    let lines = objects(&ran.stdout);
+    assert_eq!(lines.len(), 3);
+    assert_eq!(lines[0]["status"], "stopped");
+    assert_eq!(lines[1]["error"]["kind"], "no_agent");
+    assert_eq!(lines[1]["error"]["agent"], "nobody");
+    assert_eq!(lines[2]["status"], "stopped");
+}
+
+#[test]
+fn all_is_every_agent_and_excludes_names() {
+    let sandbox = started("true");
+    sandbox.run(["create", "bob", "--", "true"]);
+    sandbox.cmd(["stop", "--all"]).stdout("ada  awake_idle → stopped\nbob  booting → stopped\n").check();
+    sandbox.cmd(["start", "--all"]).stdout("ada  stopped → awake_idle\nbob  stopped → awake_idle\n").check();
+    for verb in ["start", "stop", "tick"] {
+        assert_eq!(sandbox.cmd([verb, "--all", "ada"]).output().code(), 2, "{verb}");
+        assert_eq!(sandbox.cmd([verb]).output().code(), 2, "{verb}");
+    }
+}
+
+#[test]
+fn stop_keeps_what_is_queued_and_closes_the_gate() {
+    let sandbox = started("echo done");
+    say(&sandbox, "later");
+    assert_eq!(
+        sandbox.json(["stop", "ada", "--reason", "holidays"]),
+        json!({ "agent": "ada", "action": "stop", "previous_status": "awake_idle", "status": "stopped", "changed": true, "tasks": [] })
+    );
+    assert_eq!(field(&sandbox, "scheduling_posture.posture"), "archived");
+    assert_eq!(field(&sandbox, "queue.pending"), "1");
+    assert_eq!(field(&sandbox, "lifecycle.runnable"), "false");
+    sandbox.cmd(["tick", "ada"]).stdout("ada  stop (stopped)\n").check();
+    say(&sandbox, "even later");
+    let events = sandbox.json_lines(["events", "ada", "--kind", "control_request_admitted"]);
+    assert_eq!(events.last().unwrap()["data"], json!({ "action": "stop", "reason": "holidays" }));
+    let events = sandbox.json_lines(["events", "ada", "--kind", "control_applied"]);
+    let applied = &events.last().unwrap()["data"];
+    assert_eq!(applied["previous_status"], "awake_idle");
+    assert_eq!(applied["next_status"], "stopped");
+    sandbox.run(["start", "ada"]);
+    assert_eq!(
+        decisions(&sandbox),
+        [
+            "start_model_turn (operator_prompt) completed",
+            "start_model_turn (operator_prompt) completed",
+            "sleep (no_pending_scheduler_facts)"
+        ]
+    );
+}
+
+#[test]
+fn stopping_a_stopped_agent_changes_nothing() {
+    let sandbox = started("true");
+    sandbox.run(["stop", "ada"]);
+    let before = fs::read(sandbox.agent("ada").join("state.json")).unwrap();
+    sandbox.cmd(["stop", "ada"]).stdout("ada  stopped already\n").check();
+    assert_eq!(sandbox.json(["stop", "ada"])["changed"], false);
+    assert_eq!(fs::read(sandbox.agent("ada").join("state.json")).unwrap(), before);
+}
+
+#[test]
+fn an_agent_that_was_stopped_before_its_start_can_be_started() {
+    let sandbox = Sandbox::new();
+    sandbox.run(["create", "ada", "--", "true"]);
+    sandbox.cmd(["stop", "ada"]).stdout("ada  booting → stopped\n").check();
+    sandbox.cmd(["start", "ada"]).stdout("ada  stopped → awake_idle\n").check();
+    assert_eq!(field(&sandbox, "execution.state"), "runnable");
+}
+
+#[test]
+fn pause_and_resume_are_deprecated_and_say_so() {
+    let sandbox = started("true");
+    sandbox
+        .cmd(["pause", "ada", "--reason", "x"])
+        .stdout("ada  awake_idle → stopped\n")
+        .stderr("dormouse: `pause` is deprecated: there is no pause, this is `stop`\n")
+        .check();
+    sandbox
+        .cmd(["resume", "ada"])
+        .stdout("ada  stopped → awake_idle\n")
+        .stderr("dormouse: `resume` of a stopped agent is deprecated: this is `start`\n")
+        .check();
+}
+
+#[test]
+fn a_stored_paused_is_read_as_stopped() {
+    let sandbox = started("true");
+    sandbox.run(["stop", "ada"]);
+    edit_state(&sandbox, |state| state["status"] = json!("paused"));
+    assert_eq!(field(&sandbox, "status"), "stopped");
+    sandbox.run(["start", "ada"]);
+    sandbox.run(["stop", "ada"]);
+    assert_eq!(record(&sandbox, "state.json")["status"], "stopped");
+}
+
+/// Runs until it is asked to end, and then ends well.
+const POLITE: &str = "trap 'echo bye; exit 0' TERM; touch running; while :; do sleep 0.02; done";
+/// Runs until it is killed.
+const STUBBORN: &str = "trap '' TERM; touch running; while :; do sleep 0.02; done";
+
+#[test]
+fn stop_asks_a_running_turn_to_end() {
+    let sandbox = started(POLITE);
+    let message = say(&sandbox, "work");
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for(&sandbox.project().join("running"));
+    assert_eq!(field(&sandbox, "status"), "awake_running");
+    assert_eq!(field(&sandbox, "scheduling_posture.posture"), "active_turn");
+    let run = field(&sandbox, "current_run.run_id");
+    sandbox
+        .cmd(["start", "ada"])
+        .status(4)
+        .stderr("dormouse: ada: `ada` is awake_running: it is started\n")
+        .check();
+    let stopped = sandbox.json(["stop", "ada", "--reason", "enough"]);
+    assert_eq!(stopped["aborted_run_id"], run.as_str());
+    assert_eq!(stopped["status"], "stopped");
+    assert_eq!(stopped["previous_status"], "awake_running");
+    let ticked = tick.end();
+    assert_eq!(
+        (ticked.code(), ticked.stdout.as_str(), ticked.stderr.as_str()),
+        (0, "ada  start_model_turn (operator_prompt) → aborted: stopped: enough\n", "")
+    );
+    assert_eq!(field(&sandbox, "execution.state"), "completed");
+    assert_eq!(field(&sandbox, "current_run"), "");
+    let message = sandbox.json(["queue", "show", &message]);
+    assert_eq!(message["status"], "aborted");
+    assert_eq!(message["settlement"]["reason"], "stopped: enough");
+    let run = sandbox.json(["run", "show", &run]);
+    assert_eq!(run["terminal"], "aborted");
+    assert_eq!(run["exit"], json!({ "how": "code", "code": 0 }));
+    assert_eq!(sandbox.json_lines(["events", "ada", "--kind", "current_run_aborted"]).len(), 1);
+    assert_eq!(checker::look(&sandbox.agent("ada")).complaints, Vec::<String>::new());
+}
+
+#[test]
+fn stop_kills_a_turn_that_will_not_end_within_the_grace() {
+    let sandbox = started(STUBBORN);
+    say(&sandbox, "work");
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for(&sandbox.project().join("running"));
+    sandbox.run(["stop", "ada", "--grace", "100ms"]);
+    tick.end();
+    let execution = sandbox.json(["get", "ada"])["execution"].clone();
+    assert_eq!((&execution["state"], &execution["reason"]), (&json!("failed"), &json!("shutdown_timeout")));
+    assert_eq!(field(&sandbox, "last_turn.terminal"), "aborted");
+    sandbox.run(["start", "ada"]);
+    assert_eq!(decisions(&sandbox), ["start_recovery (after_stop)", "sleep (no_pending_scheduler_facts)"]);
+}
+
+#[test]
+fn stop_with_requeue_puts_the_message_back_at_the_same_attempt() {
+    let sandbox = started(POLITE);
+    let message = say(&sandbox, "work");
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for(&sandbox.project().join("running"));
+    sandbox.run(["stop", "ada", "--requeue"]);
+    tick.end();
+    let shown = sandbox.json(["queue", "show", &message]);
+    assert_eq!((&shown["status"], &shown["attempt"]), (&json!("queued"), &json!(1)));
+    fs::remove_file(sandbox.project().join("running")).unwrap();
+    sandbox.run(["start", "ada"]);
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for(&sandbox.project().join("running"));
+    assert_eq!(field(&sandbox, "current_run.message_id"), message);
+    sandbox.run(["stop", "ada"]);
+    tick.end();
+}
+
+#[test]
+fn a_stop_that_lost_its_tick_ends_the_run_itself() {
+    let sandbox = started(POLITE);
+    say(&sandbox, "work");
+    let mut tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for(&sandbox.project().join("running"));
+    tick.0.kill().unwrap();
+    tick.0.wait().unwrap();
+    let stopped = sandbox.json(["stop", "ada"]);
+    assert_eq!(stopped["status"], "stopped");
+    assert_eq!(field(&sandbox, "current_run"), "");
+    assert_eq!(field(&sandbox, "last_turn.terminal"), "aborted");
+}
+
+#[test]
+fn only_a_failed_agent_recovers() {
+    let sandbox = started("true");
+    let before = fs::read(sandbox.agent("ada").join("state.json")).unwrap();
+    sandbox
+        .cmd(["recover", "ada"])
+        .status(4)
+        .stderr("dormouse: invalid state transition: runnable -> recovering\n")
+        .check();
+    let ran = sandbox.cmd(["recover", "ada", "--json"]).output();
+    let failed = failure(&ran);
+    assert_eq!(failed["message"], "invalid state transition: runnable -> recovering");
+    assert_eq!(fs::read(sandbox.agent("ada").join("state.json")).unwrap(), before);
+}
+
+#[test]
+fn recover_ends_a_backoff_at_once() {
+    let sandbox = started("exit 1");
+    extend_policy(&sandbox, "ada", "\n[recovery]\nbase = \"1h\"\n");
+    say(&sandbox, "work");
+    sandbox
+        .cmd(["tick", "ada"])
+        .status(7)
+        .stdout("ada  start_model_turn (operator_prompt) → failed: exit status 1\n")
+        .check();
+    sandbox
+        .cmd(["tick", "ada"])
+        .stdout("ada  wait_for_timer (recovery_backoff)  next due 2026-01-02T04:04:09.000Z\n")
+        .check();
+    sandbox.cmd(["recover", "ada"]).stdout("ada  runnable (awake_idle)\n").check();
+    assert_eq!(decision(&step(&sandbox)), "start_model_turn (operator_prompt) failed");
+    assert_eq!(field(&sandbox, "last_turn.attempt"), "2");
+    let recovered = sandbox.json(["recover", "ada"]);
+    assert_eq!(recovered["execution_state"], "runnable");
+    assert_eq!(recovered["status"], "awake_idle");
+}
+
+#[test]
+fn recover_settles_a_run_whose_tick_is_gone() {
+    let sandbox = started(STUBBORN);
+    let message = say(&sandbox, "work");
+    let mut tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for(&sandbox.project().join("running"));
+    let run = field(&sandbox, "current_run.run_id");
+    sandbox
+        .cmd(["recover", "ada"])
+        .status(4)
+        .stderr(&format!(
+            "dormouse: {}: there is nothing to recover\nhint: `dormouse stop` ends it\n",
+            "run_#1 is running"
+        ))
+        .check();
+    tick.0.kill().unwrap();
+    tick.0.wait().unwrap();
+    eventually("the lease is free", || {
+        let ran = sandbox.cmd(["recover", "ada", "--json"]).output();
+        (ran.code() == 0).then(|| assert_eq!(objects(&ran.stdout)[0]["interrupted_run_id"], run.as_str()))
+    });
+    assert_eq!(field(&sandbox, "last_turn.terminal"), "interrupted");
+    let shown = sandbox.json(["queue", "show", &message]);
+    assert_eq!((&shown["status"], &shown["attempt"]), (&json!("queued"), &json!(2)));
+}
+
+/// A run as another machine would have left it in a state directory that was copied.
+fn run_elsewhere() -> Sandbox {
+    let sandbox = started(STUBBORN);
+    say(&sandbox, "work");
+    let mut tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for(&sandbox.project().join("running"));
+    tick.0.kill().unwrap();
+    tick.0.wait().unwrap();
+    edit_state(&sandbox, |state| {
+        state["current_run"]["host"] = json!("elsewhere");
+        state["current_run"]["boot_id"] = json!("another boot");
+    });
+    sandbox
+}
+
+#[test]
+fn a_run_of_another_host_counts_as_live_until_its_lease_ends() {
+    let sandbox = run_elsewhere();
+    let lease = field(&sandbox, "current_run.lease_expires_at");
+    assert_eq!(decision(&step(&sandbox)), "noop (turn_in_progress)");
+    let noop = "ada  noop (turn_in_progress)\n";
+    sandbox.cmd(["tick", "ada", "--dry-run"]).stdout(noop).check();
+    sandbox
+        .cmd(["recover", "ada"])
+        .status(4)
+        .stderr(&format!(
+            "dormouse: run_#1 runs on elsewhere until {lease}\nhint: if that host is gone for good: --force\n"
+        ))
+        .check();
+    sandbox.cmd(["tick", "ada"]).env("DORMOUSE_NOW", &lease).stdout(noop).check();
+    let after = lease.replace(".000Z", ".001Z");
+    let ran = sandbox.cmd(["tick", "ada", "--json"]).env("DORMOUSE_NOW", after).output();
+    let step = &objects(&ran.stdout)[0];
+    assert_eq!(step["recovered_run_id"].is_string(), true, "{ran}");
+    assert_eq!(field(&sandbox, "last_turn.terminal"), "interrupted");
+}
+
+#[test]
+fn recover_by_force_takes_a_run_from_another_host() {
+    let sandbox = run_elsewhere();
+    sandbox.cmd(["recover", "ada", "--force"]).stdout("ada  runnable (awake_idle)\n").check();
+    assert_eq!(field(&sandbox, "last_turn.terminal"), "interrupted");
+    assert_eq!(field(&sandbox, "queue.pending"), "1");
+}
+
+#[test]
+fn stop_says_that_a_turn_goes_on_elsewhere() {
+    let sandbox = run_elsewhere();
+    sandbox
+        .cmd(["stop", "ada"])
+        .stdout("ada  awake_running → stopped\n")
+        .stderr("dormouse: ada: run_#1 runs on elsewhere; the gate is closed, its turn goes on there\n")
+        .check();
+}
+
+/// The whole life of an agent, command by command, as somebody at a terminal would see it.
+#[test]
+fn the_whole_life_of_an_agent() {
+    let sandbox = Sandbox::empty();
+    let turn = "cat >/dev/null; case $(grep -c fragile \"$DORMOUSE_CONTEXT\") in 0) echo \"done with $DORMOUSE_ATTEMPT\";; \
+                *) test \"$DORMOUSE_ATTEMPT\" = 2 || { echo 'it broke' >&2; exit 9; }; echo mended;; esac";
+    sandbox.cmd(["init"]).stdout("made [SANDBOX]/project/.dormouse\n").check();
+    sandbox.cmd(["list"]).stderr("dormouse: no agents yet: make one with `dormouse create`\n").check();
+    sandbox.run(["create", "ada", "--description", "Looks after things", "--shell", turn]);
+    sandbox.cmd(["tick", "ada"]).stdout("ada  noop (not_started)\n").check();
+    sandbox.cmd(["start", "ada"]).stdout("ada  booting → awake_idle\n").check();
+    sandbox.cmd(["tick", "ada"]).stdout("ada  sleep (no_pending_scheduler_facts)\n").check();
+    sandbox
+        .cmd(["tick", "ada", "--exit-code"])
+        .status(10)
+        .stdout("ada  stay_idle (already_asleep)\n")
+        .check();
+    sandbox.cmd(["enqueue", "ada", "look at the door"]).stdout("msg_#1\n").check();
+    sandbox.cmd(["enqueue", "ada", "fragile", "--priority", "next"]).stdout("msg_#2\n").check();
+    sandbox
+        .cmd(["queue", "list", "-a", "ada"])
+        .stdout(
+            "msg_#2  next  queued  operator_prompt from operator  fragile\n\
+             msg_#1  normal  queued  operator_prompt from operator  look at the door\n",
+        )
+        .check();
+    sandbox
+        .cmd(["tick", "ada"])
+        .status(7)
+        .stdout("ada  start_model_turn (operator_prompt) → failed: exit status 9: it broke\n")
+        .check();
+    sandbox
+        .cmd(["get", "ada"])
+        .stdout(
+            "agent       ada\n\
+             for         Looks after things\n\
+             status      awake_idle\n\
+             posture     has_queued_input: next is a message of kind operator_prompt\n\
+             execution   failed since 1s ago: exit status 9: it broke\n\
+             queue       2 pending\n\
+             last turn   failed 1s ago: exit status 9: it broke\n\
+             retry       now: exit status 9: it broke\n\
+             next due    2026-01-02T03:04:16.000Z (now)\n",
+        )
+        .check();
+    sandbox
+        .cmd(["tick", "ada", "--until-idle"])
+        .stdout(
+            "ada  start_recovery (retry)\n\
+             ada  start_model_turn (operator_prompt) → completed, attempt 2: mended\n\
+             ada  start_model_turn (operator_prompt) → completed: done with 1\n\
+             ada  sleep (no_pending_scheduler_facts)\n",
+        )
+        .check();
+    sandbox
+        .cmd(["briefs", "ada"])
+        .stdout("2026-01-02T03:04:17.000Z  done with 1\n2026-01-02T03:04:17.000Z  mended\n")
+        .check();
+    sandbox.cmd(["wake", "ada", "--reason", "a noise"]).stdout("msg_#3\n").check();
+    sandbox
+        .cmd(["tick", "ada", "--until-idle"])
+        .stdout(
+            "ada  emit_system_tick (wake_hint)\n\
+             ada  reduce_message_only (system_tick)\n\
+             ada  sleep (no_pending_scheduler_facts)\n",
+        )
+        .check();
+    sandbox.cmd(["wake", "ada", "the door is open"]).stdout("msg_#4\n").check();
+    sandbox
+        .cmd(["tick", "ada", "--until-idle"])
+        .stdout(
+            "ada  emit_system_tick (wake_hint)\n\
+             ada  start_model_turn (system_tick) → completed: done with 1\n\
+             ada  sleep (no_pending_scheduler_facts)\n",
+        )
+        .check();
+    sandbox.cmd(["stop", "ada", "--reason", "night"]).stdout("ada  asleep → stopped\n").check();
+    sandbox.cmd(["enqueue", "ada", "in the morning"]).stdout("msg_#5\n").check();
+    sandbox.cmd(["tick", "--all"]).stdout("ada  stop (stopped)\n").check();
+    sandbox
+        .cmd(["list"])
+        .stdout("ada  stopped  archived  1 pending  turn 4s ago  the agent is stopped\n")
+        .check();
+    sandbox.cmd(["start", "ada"]).stdout("ada  stopped → awake_idle\n").check();
+    sandbox
+        .cmd(["tick", "ada"])
+        .stdout("ada  start_model_turn (operator_prompt) → completed: done with 1\n")
+        .check();
+    sandbox
+        .cmd(["state", "ada"])
+        .stdout(
+            "ada is completed (8) since 2026-01-02T03:04:28.000Z (1s ago)\n\
+             next: runnable\n\
+             2026-01-02T03:04:28.000Z  running → completed   completed\n\
+             2026-01-02T03:04:28.000Z  scheduled → running   turn command starts\n\
+             2026-01-02T03:04:28.000Z  runnable → scheduled  claimed\n\
+             2026-01-02T03:04:28.000Z  completed → runnable  ready for the next message\n\
+             2026-01-02T03:04:22.000Z  running → completed   completed\n\
+             2026-01-02T03:04:22.000Z  scheduled → running   turn command starts\n\
+             2026-01-02T03:04:22.000Z  runnable → scheduled  claimed\n\
+             2026-01-02T03:04:22.000Z  completed → runnable  ready for the next message\n\
+             2026-01-02T03:04:17.000Z  running → completed   completed\n\
+             2026-01-02T03:04:17.000Z  scheduled → running   turn command starts\n",
+        )
+        .check();
+    sandbox.cmd(["doctor"]).stdout("77 records in 1 agent: nothing wrong\n").check();
+
+    let found = checker::look(&sandbox.agent("ada"));
+    assert_eq!(found.complaints, Vec::<String>::new());
+    assert_eq!((found.queued.len(), found.hints.len(), found.has_journal), (0, 0, false));
+    assert_eq!(found.leftovers, Vec::<String>::new());
+    assert_eq!(found.messages().len(), found.archived.len());
+    assert_eq!(found.ended_as(&sandbox.id("msg_#2")), Some("processed"));
+    assert_eq!(found.runs.len(), 5);
+    assert_eq!(found.revision(), found.state["revision"].as_u64().unwrap());
+}
+
+#[test]
+fn an_agent_is_set_up_for_every_agent_of_the_state_directory() {
+    let sandbox = Sandbox::new();
+    let config = sandbox.store().join("dormouse.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(
+        &config,
+        format!("{text}\n[defaults]\ndescription = \"one of many\"\n[defaults.limits]\nmax_hops = 3\n"),
+    )
+    .unwrap();
+    add(&sandbox, "ada", "true");
+    assert_eq!(field(&sandbox, "description"), "one of many");
+    assert_eq!(field(&sandbox, "limits.max_hops"), "3");
+    extend_policy(&sandbox, "ada", "\n[limits]\nmax_hops = 5\n");
+    assert_eq!(field(&sandbox, "limits.max_hops"), "5");
+}

@@ -1,0 +1,1091 @@
+//! `enqueue`, `wake`, `queue`, and files dropped into the inbox: what is said to an agent.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Sandbox, copy_tree};
+use crate::setup::{
+    Beside, add, changes, decision, decisions, extend_policy, failure, field, git, git_in, make_repository,
+    names, objects, only_file, own_name, raw_git, record, say, started, step, tree, wait_for,
+};
+
+/// A turn that answers with the message it was given, on one line.
+const ECHO: &str = r#"sed -n '/"message": {/,/"authority_class"/d; /"text": "/{s/.*"text": "//; s/"$//; p; q}' "$DORMOUSE_CONTEXT""#;
+
+/// The bodies of what is queued, in order.
+fn queued(sandbox: &Sandbox) -> Vec<String> {
+    sandbox
+        .json_lines(["queue", "list", "-a", "ada", "--limit", "0"])
+        .iter()
+        .map(|message| body(message).to_owned())
+        .collect()
+}
+
+fn body(message: &Value) -> &str {
+    message["body"]["text"].as_str().unwrap_or("(json)")
+}
+
+fn message(sandbox: &Sandbox, id: &str) -> Value {
+    sandbox.json(["queue", "show", id])
+}
+
+#[test]
+fn enqueue_prints_the_id_of_what_it_admitted() {
+    let sandbox = started("true");
+    let before = tree(&sandbox.agent("ada"));
+    let id = say(&sandbox, "hello");
+    let after = tree(&sandbox.agent("ada"));
+    let path = sandbox.agent("ada").join(format!("inbox/2-{id}.json"));
+    assert_eq!(changes(&before, &after), vec![path], "an arrival is one new file and nothing else");
+    assert_eq!(
+        sandbox.json(["enqueue", "ada", "hello"]).as_object().unwrap().keys().collect::<Vec<_>>(),
+        ["agent", "message_id", "status", "duplicate"]
+    );
+}
+
+#[test]
+fn a_text_comes_from_an_argument_a_file_or_stdin() {
+    let sandbox = started("true");
+    fs::write(sandbox.project().join("f"), "from a file\n").unwrap();
+    let cases: &[(&[&str], &str, &str)] = &[
+        (&["enqueue", "ada", "as it is"], "unread", "as it is"),
+        (&["enqueue", "ada", "@f"], "", "from a file\n"),
+        (&["enqueue", "ada", "-"], "from a dash\n", "from a dash\n"),
+        (&["enqueue", "ada"], "from a pipe", "from a pipe"),
+        (&["enqueue", "ada", ""], "unread", ""),
+        (&["enqueue", "ada", "--", "--text"], "", "--text"),
+    ];
+    for (args, stdin, text) in cases {
+        let ran = sandbox.cmd(args.iter().copied()).stdin(*stdin).output();
+        assert_eq!(ran.code(), 0, "{args:?}: {ran}");
+        assert_eq!(body(&message(&sandbox, ran.stdout.trim_end())), *text, "{args:?}");
+    }
+}
+
+#[test]
+fn a_body_of_json_comes_from_an_argument_a_file_or_stdin() {
+    let sandbox = started("true");
+    fs::write(sandbox.project().join("f.json"), "{\"n\": 2}\n").unwrap();
+    for (word, stdin, value) in [
+        ("{\"n\":1}", "", json!({ "n": 1 })),
+        ("@f.json", "", json!({ "n": 2 })),
+        ("-", "[3]", json!([3])),
+        ("null", "", json!(null)),
+    ] {
+        let ran = sandbox.cmd(["enqueue", "ada", "--body-json", word]).stdin(stdin).output();
+        assert_eq!(ran.code(), 0, "{ran}");
+        assert_eq!(
+            message(&sandbox, ran.stdout.trim_end())["body"],
+            json!({ "type": "json", "value": value })
+        );
+    }
+    sandbox
+        .cmd(["enqueue", "ada", "--body-json", "{"])
+        .status(2)
+        .stderr(
+            "dormouse: --body-json: not JSON: EOF while parsing an object at line 1 column 1\n\
+             hint: plain text goes without --body-json\n",
+        )
+        .check();
+}
+
+#[test]
+fn text_that_can_not_be_read_is_refused_with_its_place() {
+    let sandbox = started("true");
+    sandbox
+        .cmd(["enqueue", "ada", "@nothing"])
+        .status(1)
+        .stderr("dormouse: can't read nothing: no such file or directory\n")
+        .check();
+    sandbox
+        .cmd(["enqueue", "ada"])
+        .stdin(&b"\xff\xfe"[..])
+        .status(2)
+        .stderr(
+            "dormouse: stdin: not UTF-8\n\
+             hint: a message is text: encode other data, or put it in a file and say where\n",
+        )
+        .check();
+    assert_eq!(names(&sandbox.agent("ada").join("inbox")), Vec::<String>::new());
+}
+
+#[test]
+fn a_body_larger_than_the_limit_is_refused_and_the_limit_named() {
+    let sandbox = started("true");
+    extend_policy(&sandbox, "ada", "\n[limits]\nmax_message = \"1 KiB\"\n");
+    let exact = "x".repeat(1024);
+    sandbox.run(["enqueue", "ada", &exact]);
+    sandbox
+        .cmd(["enqueue", "ada"])
+        .stdin("x".repeat(100_000))
+        .status(4)
+        .stderr(
+            "dormouse: the body has 1025 bytes, more than limits.max_message = 1 KiB\n\
+             hint: put it in a file and say where, or raise limits.max_message in agent.toml\n",
+        )
+        .check();
+    let ran = sandbox.cmd(["enqueue", "ada", "--json", "--body-json", &format!("\"{exact}\"")]).output();
+    assert_eq!((ran.code(), failure(&ran)["kind"].clone()), (4, json!("message_too_large")));
+    assert_eq!(names(&sandbox.agent("ada").join("inbox")).len(), 1);
+}
+
+#[test]
+fn a_message_carries_its_whole_provenance() {
+    let sandbox = started("true");
+    let work = format!("work_{}", "0".repeat(32));
+    let id = sandbox
+        .run([
+            "enqueue",
+            "ada",
+            "red",
+            "--origin",
+            "webhook:ci:main",
+            "--priority",
+            "background",
+            "--resource",
+            "github:org/repo#12",
+            "--correlation-id",
+            "c1",
+            "--work-item",
+            &work,
+            "--ttl",
+            "1h30m",
+        ])
+        .trim_end()
+        .to_owned();
+    assert_eq!(
+        record(&sandbox, format!("inbox/3-{id}.json")),
+        json!({
+            "schema": "dormouse/message/1",
+            "id": id,
+            "agent": "ada",
+            "kind": "webhook_event",
+            "priority": "background",
+            "origin": { "kind": "webhook", "id": "ci:main" },
+            "authority_class": "integration_signal",
+            "delivery_surface": "cli",
+            "admission_context": "local_process",
+            "trigger_kind": "external_event",
+            "body": { "type": "text", "text": "red" },
+            "work_item_id": work,
+            "resource": "github:org/repo#12",
+            "correlation_id": "c1",
+            "expires_at": "2026-01-02T04:34:08.000Z",
+            "attempt": 1,
+            "created_at": "2026-01-02T03:04:08.000Z",
+        })
+    );
+}
+
+#[test]
+fn each_origin_speaks_in_its_own_kinds_and_authority() {
+    let sandbox = started("true");
+    for (origin, kind, authority) in [
+        ("operator", "operator_prompt", "operator_instruction"),
+        ("channel", "channel_event", "external_evidence"),
+        ("webhook", "webhook_event", "integration_signal"),
+        ("callback", "callback_event", "integration_signal"),
+    ] {
+        let id = sandbox.run(["enqueue", "ada", "x", "--origin", origin]);
+        let found = message(&sandbox, id.trim_end());
+        assert_eq!((&found["kind"], &found["authority_class"]), (&json!(kind), &json!(authority)));
+        let by_kind = sandbox.run(["enqueue", "ada", "x", "--kind", kind]);
+        assert_eq!(message(&sandbox, by_kind.trim_end())["origin"]["kind"], origin);
+    }
+    let control = sandbox.run(["enqueue", "ada", "x", "--kind", "control"]);
+    assert_eq!(message(&sandbox, control.trim_end())["origin"]["kind"], "operator");
+}
+
+#[test]
+fn kinds_and_origins_that_do_not_match_are_refused() {
+    let sandbox = started("true");
+    let before = tree(&sandbox.agent("ada"));
+    for (args, kind, message) in [
+        (
+            &["--origin", "webhook", "--kind", "operator_prompt"][..],
+            "kind_origin_mismatch",
+            "a message from `webhook` can't be of kind `operator_prompt`",
+        ),
+        (
+            &["--origin", "channel", "--kind", "webhook_event"],
+            "kind_origin_mismatch",
+            "a message from `channel` can't be of kind `webhook_event`",
+        ),
+        (
+            &["--origin", "operator", "--kind", "callback_event"],
+            "kind_origin_mismatch",
+            "a message from `operator` can't be of kind `callback_event`",
+        ),
+        (
+            &["--origin", "webhook", "--kind", "control"],
+            "kind_origin_mismatch",
+            "a message from `webhook` can't be of kind `control`",
+        ),
+        (&["--origin", "system"], "origin_not_allowed", "`system` is the runtime's own origin"),
+        (&["--origin", "timer"], "origin_not_allowed", "`timer` is the runtime's own origin"),
+        (&["--origin", "task"], "origin_not_allowed", "`task` is the runtime's own origin"),
+        (&["--kind", "internal_followup"], "origin_not_allowed", "`system` is the runtime's own origin"),
+        (
+            &["--origin", "webhook", "--priority", "interject"],
+            "priority_not_allowed",
+            "only the operator can interject",
+        ),
+        (
+            &["--origin", "channel:chat", "--priority", "interject"],
+            "priority_not_allowed",
+            "only the operator can interject",
+        ),
+    ] {
+        let ran = sandbox.cmd(["enqueue", "ada", "x", "--json"].iter().chain(args).copied()).output();
+        let failed = failure(&ran);
+        assert_eq!((ran.code(), &failed["kind"], &failed["message"]), (4, &json!(kind), &json!(message)));
+        assert_eq!(failed["hint"].is_string(), true, "{args:?}");
+    }
+    assert_eq!(before, tree(&sandbox.agent("ada")));
+}
+
+#[test]
+fn kinds_that_are_the_runtimes_own_are_no_choice() {
+    let sandbox = started("true");
+    for kind in ["timer_tick", "system_tick", "task_result", "task_status"] {
+        let ran = sandbox.cmd(["enqueue", "ada", "x", "--kind", kind]).output();
+        assert_eq!(ran.code(), 2, "{kind}: {ran}");
+    }
+}
+
+#[test]
+fn words_that_mean_nothing_are_wrong_usage() {
+    let sandbox = started("true");
+    for args in [
+        &["enqueue", "ada", "x", "--ttl", "5x"][..],
+        &["enqueue", "ada", "x", "--ttl", "-5s"],
+        &["enqueue", "ada", "x", "--priority", "urgent"],
+        &["enqueue", "ada", "x", "--work-item", "work_1"],
+        &["enqueue", "ada", "x", "--body-json", "1"],
+        &["enqueue", "ada", "x", "--batch"],
+        &["enqueue"],
+        &["wake", "ada", "--wait", "wait_1"],
+        &["enqueue", "ada", "x", "--origin", "stranger"],
+    ] {
+        let ran = sandbox.cmd(args.iter().copied()).output();
+        assert_eq!((ran.code(), ran.stdout.as_str()), (2, ""), "{args:?}: {ran}");
+    }
+    assert_eq!(names(&sandbox.agent("ada").join("inbox")), Vec::<String>::new());
+}
+
+#[test]
+fn messages_go_by_priority_and_within_one_first_in_first_out() {
+    let sandbox = started("true");
+    for (priority, text) in [
+        ("background", "6"),
+        ("normal", "4"),
+        ("next", "2"),
+        ("background", "7"),
+        ("interject", "1"),
+        ("next", "3"),
+        ("normal", "5"),
+    ] {
+        sandbox.run(["enqueue", "ada", text, "--priority", priority]);
+    }
+    assert_eq!(queued(&sandbox), ["1", "2", "3", "4", "5", "6", "7"]);
+    let queue = sandbox.json(["get", "ada"])["queue"].clone();
+    assert_eq!(
+        queue,
+        json!({
+            "pending": 7,
+            "by_priority": { "interject": 1, "next": 2, "normal": 2, "background": 2 },
+            "oldest_at": "2026-01-02T03:04:08.000Z",
+            "dead": 0,
+        })
+    );
+    let mut taken = Vec::new();
+    for _ in 0..7 {
+        let id = step(&sandbox)["message_id"].as_str().unwrap().to_owned();
+        taken.push(body(&message(&sandbox, &id)).to_owned());
+    }
+    assert_eq!(taken, ["1", "2", "3", "4", "5", "6", "7"]);
+}
+
+#[test]
+fn a_batch_keeps_its_order_and_takes_its_flags_as_defaults() {
+    let sandbox = started("true");
+    let lines = "{\"text\": \"1\"}\n\n{\"text\": \"2\", \"origin\": \"channel:chat\", \"resource\": \"own\"}\r\n   \n\
+                 {\"body\": {\"n\": 3}, \"kind\": \"webhook_event\", \"origin\": \"webhook\", \"ttl\": \"1m\"}\n{\"text\": \"4\"}";
+    let ran = sandbox
+        .cmd([
+            "enqueue",
+            "ada",
+            "--batch",
+            "--origin",
+            "callback:cb",
+            "--resource",
+            "all",
+            "--correlation-id",
+            "c",
+            "--json",
+        ])
+        .stdin(lines)
+        .output();
+    assert_eq!(ran.code(), 0, "{ran}");
+    let answers = objects(&ran.stdout);
+    let found: Vec<Value> =
+        answers.iter().map(|answer| message(&sandbox, answer["message_id"].as_str().unwrap())).collect();
+    let what = |field: &str| found.iter().map(|message| message[field].as_str().unwrap()).collect::<Vec<_>>();
+    assert_eq!(found.iter().map(body).collect::<Vec<_>>(), ["1", "2", "(json)", "4"]);
+    assert_eq!(what("kind"), ["callback_event", "channel_event", "webhook_event", "callback_event"]);
+    assert_eq!(what("resource"), ["all", "own", "all", "all"]);
+    assert_eq!(what("correlation_id"), ["c", "c", "c", "c"]);
+    assert_eq!(found[2]["expires_at"], "2026-01-02T03:05:08.000Z");
+    assert_eq!(queued(&sandbox), ["1", "2", "(json)", "4"]);
+}
+
+#[test]
+fn a_bad_line_of_a_batch_admits_none_and_is_named() {
+    let sandbox = started("true");
+    for (line, status, message, hint) in [
+        (
+            "{\"txt\": \"2\"}",
+            2,
+            ", column 6: unknown field `txt`, expected one of `text`, `body`, `kind`, `origin`, `priority`, `dedupe_key`, `ttl`, `expires_at`, `resource`, `work_item_id`, `correlation_id`",
+            "nothing was admitted",
+        ),
+        ("{\"text\": ", 2, ", column 0: EOF while parsing a value", "nothing was admitted"),
+        (
+            "\"text\"",
+            2,
+            ", column 6: invalid type: string \"text\", expected struct Submission",
+            "nothing was admitted",
+        ),
+        ("{}", 4, ": neither `text` nor `body`: say something", "nothing was admitted"),
+        (
+            "{\"text\": \"a\", \"body\": 1}",
+            4,
+            ": both `text` and `body`: a message has one of them",
+            "nothing was admitted",
+        ),
+        (
+            "{\"text\": \"a\", \"origin\": \"webhook\", \"priority\": \"interject\"}",
+            4,
+            ": only the operator can interject",
+            "the highest priority for everybody else is `next`; nothing was admitted",
+        ),
+    ] {
+        sandbox
+            .cmd(["enqueue", "ada", "--batch"])
+            .stdin(format!("{{\"text\": \"1\"}}\n\n{line}\n{{\"text\": \"4\"}}\n"))
+            .status(status)
+            .stderr(&format!("dormouse: line 3 of the batch{message}\nhint: {hint}\n"))
+            .check();
+    }
+    assert_eq!(names(&sandbox.agent("ada").join("inbox")), Vec::<String>::new());
+    assert_eq!(names(&sandbox.agent("ada").join("tmp")), Vec::<String>::new());
+}
+
+#[test]
+fn an_empty_batch_admits_nothing() {
+    let sandbox = started("true");
+    sandbox.cmd(["enqueue", "ada", "--batch"]).stdin("").check();
+    sandbox.cmd(["enqueue", "ada", "--batch"]).stdin("\n \n").check();
+}
+
+#[test]
+fn a_batch_knows_the_keys_of_its_own_lines() {
+    let sandbox = started("true");
+    let ran = sandbox
+        .cmd(["enqueue", "ada", "--batch", "--json"])
+        .stdin("{\"text\":\"1\",\"dedupe_key\":\"k\"}\n{\"text\":\"2\"}\n{\"text\":\"3\",\"dedupe_key\":\"k\"}\n")
+        .output();
+    let answers = objects(&ran.stdout);
+    assert_eq!(
+        answers.iter().map(|answer| answer["duplicate"].as_bool().unwrap()).collect::<Vec<_>>(),
+        [false, false, true]
+    );
+    assert_eq!(answers[0]["message_id"], answers[2]["message_id"]);
+    assert_eq!(queued(&sandbox), ["1", "2"]);
+}
+
+#[test]
+fn a_repeat_answers_with_the_first_ones_id_and_status() {
+    let sandbox = started("touch running; while [ ! -e go ]; do sleep 0.02; done");
+    let first = sandbox.json(["enqueue", "ada", "one", "--dedupe-key", "k"]);
+    let id = first["message_id"].as_str().unwrap();
+    assert_eq!(first, json!({ "agent": "ada", "message_id": id, "status": "queued", "duplicate": false }));
+    let again =
+        |status: &str| json!({ "agent": "ada", "message_id": id, "status": status, "duplicate": true });
+    let repeat = || sandbox.json(["enqueue", "ada", "two", "--dedupe-key", "k"]);
+    assert_eq!(repeat(), again("queued"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for(&sandbox.project().join("running"));
+    assert_eq!(repeat(), again("dequeued"));
+    fs::write(sandbox.project().join("go"), "").unwrap();
+    assert_eq!(tick.end().code(), 0);
+    assert_eq!(repeat(), again("processed"));
+    assert_eq!(sandbox.run(["enqueue", "ada", "two", "--dedupe-key", "k"]), format!("{id}\n"));
+    let other = sandbox.json(["enqueue", "ada", "other", "--dedupe-key", "K"]);
+    assert_eq!(other["duplicate"], false);
+}
+
+#[test]
+fn a_repeat_after_the_window_is_a_message_of_its_own() {
+    let sandbox = started("true");
+    let first = sandbox.json(["enqueue", "ada", "x", "--dedupe-key", "k"]);
+    sandbox.pass(24 * 3600 - 2);
+    assert_eq!(sandbox.json(["enqueue", "ada", "x", "--dedupe-key", "k"])["duplicate"], true);
+    let next = sandbox.json(["enqueue", "ada", "x", "--dedupe-key", "k"]);
+    assert_eq!(next["duplicate"], false);
+    assert_ne!(first["message_id"], next["message_id"]);
+    extend_policy(&sandbox, "ada", "\n[limits]\ndedupe_window = \"1m\"\n");
+    sandbox.pass(60);
+    assert_eq!(sandbox.json(["enqueue", "ada", "x", "--dedupe-key", "k"])["duplicate"], false);
+    sandbox.pass(57);
+    assert_eq!(sandbox.json(["enqueue", "ada", "x", "--dedupe-key", "k"])["duplicate"], true);
+}
+
+#[test]
+fn a_fresh_clone_without_its_cache_knows_the_keys() {
+    let sandbox = started("true");
+    let queued = sandbox.json(["enqueue", "ada", "x", "--dedupe-key", "queued"]);
+    let done = sandbox.json(["enqueue", "ada", "x", "--dedupe-key", "done", "--priority", "next"]);
+    step(&sandbox);
+    fs::remove_dir_all(sandbox.agent("ada").join("cache")).unwrap();
+    let again = sandbox.json(["enqueue", "ada", "y", "--dedupe-key", "done"]);
+    assert_eq!(
+        (&again["message_id"], &again["status"], &again["duplicate"]),
+        (&done["message_id"], &json!("processed"), &json!(true))
+    );
+    let again = sandbox.json(["enqueue", "ada", "y", "--dedupe-key", "queued"]);
+    assert_eq!((&again["message_id"], &again["status"]), (&queued["message_id"], &json!("queued")));
+}
+
+#[test]
+fn a_checkout_of_an_older_state_brings_its_keys_back() {
+    let sandbox = started("true");
+    make_repository(&sandbox);
+    git(&sandbox, &["add", "--all"]);
+    git(&sandbox, &["commit", "--quiet", "-m", "before"]);
+    let lost = sandbox.json(["enqueue", "ada", "x", "--dedupe-key", "k"]);
+    step(&sandbox);
+    git(&sandbox, &["stash", "--quiet", "--include-untracked"]);
+    let again = sandbox.json(["enqueue", "ada", "x", "--dedupe-key", "k"]);
+    assert_eq!(again["duplicate"], false, "the message of the key is not in these records");
+    assert_ne!(again["message_id"], lost["message_id"]);
+}
+
+#[test]
+fn two_copies_from_two_clones_are_reduced_to_one() {
+    let sandbox = started("true");
+    make_repository(&sandbox);
+    git(&sandbox, &["add", "--all"]);
+    git(&sandbox, &["commit", "--quiet", "-m", "start"]);
+    let clone = sandbox.root().join("clone");
+    git(&sandbox, &["clone", "--quiet", ".", clone.to_str().unwrap()]);
+    let first = sandbox.json(["enqueue", "ada", "here", "--dedupe-key", "k"]);
+    let there = clone.to_str().unwrap().to_owned();
+    let second = sandbox.json(["-C", &there, "enqueue", "ada", "there", "--dedupe-key", "k"]);
+    assert_eq!(second["duplicate"], false);
+    for dir in [sandbox.project(), clone.clone()] {
+        git_in(&sandbox, &dir, &["add", "--all"]);
+        git_in(&sandbox, &dir, &["commit", "--quiet", "-m", "enqueued"]);
+    }
+    let pulled = raw_git(
+        &sandbox,
+        &sandbox.project(),
+        &["pull", "--quiet", "--no-rebase", "--no-edit", &there, "main"],
+    );
+    assert_eq!(pulled.code(), 0, "{pulled}");
+    fs::remove_dir_all(sandbox.agent("ada").join("cache")).unwrap();
+    assert_eq!(names(&sandbox.agent("ada").join("inbox")).len(), 2);
+    assert_eq!(
+        decisions(&sandbox),
+        ["start_model_turn (operator_prompt) completed", "sleep (no_pending_scheduler_facts)"]
+    );
+    let kept = message(&sandbox, first["message_id"].as_str().unwrap());
+    let other = message(&sandbox, second["message_id"].as_str().unwrap());
+    assert_eq!(kept["status"], "processed");
+    assert_eq!((&other["status"], &other["settlement"]["reason"]), (&json!("dropped"), &json!("duplicate")));
+}
+
+#[test]
+fn arrivals_and_policies_of_two_clones_merge_without_a_conflict() {
+    let sandbox = started("true");
+    make_repository(&sandbox);
+    git(&sandbox, &["add", "--all"]);
+    git(&sandbox, &["commit", "--quiet", "-m", "start"]);
+    let clone = sandbox.root().join("clone");
+    let there = clone.to_str().unwrap().to_owned();
+    git(&sandbox, &["clone", "--quiet", ".", &there]);
+    say(&sandbox, "here");
+    sandbox.run(["-C", &there, "enqueue", "ada", "there"]);
+    sandbox.run(["-C", &there, "wake", "ada"]);
+    let policy = clone.join(".dormouse/agents/ada/agent.toml");
+    let text = fs::read_to_string(&policy).unwrap();
+    fs::write(&policy, format!("description = \"changed\"\n{text}")).unwrap();
+    for dir in [sandbox.project(), clone] {
+        git_in(&sandbox, &dir, &["add", "--all"]);
+        git_in(&sandbox, &dir, &["commit", "--quiet", "-m", "said"]);
+    }
+    git(&sandbox, &["pull", "--quiet", "--no-rebase", "--no-edit", &there, "main"]);
+    assert_eq!(queued(&sandbox), ["here", "there"]);
+    assert_eq!(field(&sandbox, "description"), "changed");
+    sandbox.run(["doctor"]);
+}
+
+#[test]
+fn a_message_past_its_ttl_is_dropped() {
+    let sandbox = started("true");
+    let short = sandbox.run(["enqueue", "ada", "short", "--ttl", "1s"]).trim_end().to_owned();
+    let long = sandbox.run(["enqueue", "ada", "long", "--ttl", "1d"]).trim_end().to_owned();
+    let dry = sandbox.json(["tick", "ada", "--dry-run"]);
+    assert_eq!(dry["message_id"], long.as_str());
+    let taken = step(&sandbox);
+    assert_eq!(taken["message_id"], long.as_str());
+    let dropped = message(&sandbox, &short);
+    assert_eq!(
+        (&dropped["status"], &dropped["settlement"]["reason"]),
+        (&json!("dropped"), &json!("ttl_expired"))
+    );
+    let events = sandbox.json_lines(["events", "ada", "--kind", "message_settled"]);
+    assert_eq!(
+        events[0]["data"],
+        json!({ "message_id": short, "kind": "operator_prompt", "status": "dropped", "reason": "ttl_expired" })
+    );
+    assert_eq!(field(&sandbox, "counters.messages_dropped"), "1");
+}
+
+#[test]
+fn a_long_row_of_expired_messages_is_dropped_in_one_step() {
+    let sandbox = started("true");
+    let lines: String = (0..200).map(|n| format!("{{\"text\":\"{n}\",\"ttl\":\"1s\"}}\n")).collect();
+    sandbox.cmd(["enqueue", "ada", "--batch"]).stdin(lines).output();
+    let fresh = say(&sandbox, "fresh");
+    sandbox.pass(5);
+    assert_eq!(step(&sandbox)["message_id"], fresh.as_str());
+    assert_eq!(field(&sandbox, "counters.messages_dropped"), "200");
+    assert_eq!(field(&sandbox, "queue.pending"), "0");
+}
+
+#[test]
+fn while_stopped_messages_are_admitted_and_kept() {
+    let sandbox = started("true");
+    sandbox.run(["stop", "ada"]);
+    say(&sandbox, "x");
+    sandbox.run(["enqueue", "ada", "x", "--dedupe-key", "k"]);
+    assert_eq!(decision(&step(&sandbox)), "stop (stopped)");
+    assert_eq!(field(&sandbox, "queue.pending"), "2");
+    assert_eq!(field(&sandbox, "status"), "stopped");
+}
+
+#[test]
+fn a_control_message_is_reduced_and_the_next_turn_finds_it() {
+    let sandbox = started("cp \"$DORMOUSE_CONTEXT\" context");
+    let control = sandbox.run(["enqueue", "ada", "mind the gap", "--kind", "control"]).trim_end().to_owned();
+    let reduced = step(&sandbox);
+    assert_eq!(decision(&reduced), "reduce_message_only (control)");
+    assert_eq!((&reduced["model_reentry"], &reduced["message_id"]), (&json!(false), &json!(control)));
+    assert_eq!(message(&sandbox, &control)["status"], "processed");
+    say(&sandbox, "go");
+    step(&sandbox);
+    let context = || -> Value {
+        serde_json::from_slice(&fs::read(sandbox.project().join("context")).unwrap()).unwrap()
+    };
+    assert_eq!(context()["reduced"]["count"], 1);
+    assert_eq!(body(&context()["reduced"]["messages"][0]), "mind the gap");
+    say(&sandbox, "again");
+    step(&sandbox);
+    assert_eq!(context()["reduced"], json!({ "count": 0, "messages": [] }), "each is told once");
+}
+
+#[test]
+fn of_many_reduced_messages_the_newest_fifty_are_told_with_the_count() {
+    let sandbox = started("cp \"$DORMOUSE_CONTEXT\" context");
+    let lines: String = (0..60).map(|n| format!("{{\"text\":\"{n}\",\"kind\":\"control\"}}\n")).collect();
+    sandbox.cmd(["enqueue", "ada", "--batch"]).stdin(lines).output();
+    say(&sandbox, "go");
+    decisions(&sandbox);
+    let context: Value =
+        serde_json::from_slice(&fs::read(sandbox.project().join("context")).unwrap()).unwrap();
+    assert_eq!(context["reduced"]["count"], 60);
+    let told: Vec<&str> = context["reduced"]["messages"].as_array().unwrap().iter().map(body).collect();
+    let expected: Vec<String> = (10..60).map(|n| n.to_string()).collect();
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn a_blank_event_from_outside_runs_no_turn() {
+    let sandbox = started("true");
+    for (args, expected) in [
+        (&["--origin", "webhook", "  "][..], "reduce_message_only (webhook_event)"),
+        (&["--origin", "channel", ""], "reduce_message_only (channel_event)"),
+        (&["--origin", "webhook", "--body-json", "{}"], "start_model_turn (webhook_event) completed"),
+        (&["--origin", "callback", "x"], "start_model_turn (callback_event) completed"),
+        (&[""], "start_model_turn (operator_prompt) completed"),
+    ] {
+        sandbox.run(["enqueue", "ada"].iter().chain(args).copied());
+        assert_eq!(decision(&step(&sandbox)), expected, "{args:?}");
+    }
+}
+
+#[test]
+fn a_wake_hint_without_content_runs_no_turn() {
+    let sandbox = started("true");
+    decisions(&sandbox);
+    assert_eq!(field(&sandbox, "status"), "asleep");
+    let hint = sandbox.json(["wake", "ada", "--source", "cron"]);
+    let id = hint["hint_id"].as_str().unwrap();
+    assert_eq!(hint, json!({ "agent": "ada", "hint_id": id }));
+    let emitted = step(&sandbox);
+    assert_eq!(decision(&emitted), "emit_system_tick (wake_hint)");
+    assert_eq!(emitted["status"], "awake_idle");
+    let reduced = step(&sandbox);
+    assert_eq!(decision(&reduced), "reduce_message_only (system_tick)");
+    assert_eq!(
+        (&reduced["liveness_only"], &reduced["continuation"]["class"]),
+        (&json!(true), &json!("liveness_only"))
+    );
+    assert_eq!(decision(&step(&sandbox)), "sleep (no_pending_scheduler_facts)");
+}
+
+#[test]
+fn a_wake_hint_with_content_runs_a_turn_that_is_told() {
+    let sandbox = started("cp \"$DORMOUSE_CONTEXT\" context");
+    let hint = sandbox.run(["wake", "ada", "the build is red", "--source", "ci", "--resource", "job:7"]);
+    assert_eq!(
+        decisions(&sandbox),
+        [
+            "emit_system_tick (wake_hint)",
+            "start_model_turn (system_tick) completed",
+            "sleep (no_pending_scheduler_facts)"
+        ]
+    );
+    let context: Value =
+        serde_json::from_slice(&fs::read(sandbox.project().join("context")).unwrap()).unwrap();
+    let message = &context["message"];
+    assert_eq!(body(message), "the build is red");
+    assert_eq!(message["origin"], json!({ "kind": "system", "id": "ci" }));
+    assert_eq!(message["resource"], "job:7");
+    assert_eq!(message["causation_id"], hint.trim_end());
+    assert_eq!(message["idempotency_key"], format!("wake_hint:resource:job:7:{}", hint.trim_end()));
+}
+
+#[test]
+fn pending_hints_of_one_scope_are_one_with_a_count() {
+    let sandbox = started("true");
+    for args in [
+        &["--source", "cron"][..],
+        &["--source", "cron", "--reason", "second"],
+        &["--source", "cron", "look"],
+        &["--source", "mail"],
+        &["--source", "cron", "--resource", "r"],
+    ] {
+        sandbox.run(["wake", "ada"].iter().chain(args).copied());
+    }
+    assert_eq!(names(&sandbox.agent("ada").join("inbox")).len(), 5);
+    let all = decisions(&sandbox);
+    let ticks = all.iter().filter(|line| line.starts_with("emit_system_tick")).count();
+    assert_eq!(ticks, 3, "three scopes: {all:?}");
+    let events = sandbox.json_lines(["events", "ada", "--kind", "wake_hint_coalesced"]);
+    let counts: Vec<&Value> = events.iter().map(|event| &event["data"]["count"]).collect();
+    assert_eq!(counts, [2, 3]);
+    assert_eq!(field(&sandbox, "counters.turns"), "1", "one of them had something to say");
+}
+
+#[test]
+fn a_queued_message_beats_a_hint() {
+    let sandbox = started("true");
+    sandbox.run(["wake", "ada"]);
+    say(&sandbox, "first");
+    assert_eq!(
+        decisions(&sandbox),
+        [
+            "start_model_turn (operator_prompt) completed",
+            "emit_system_tick (wake_hint)",
+            "reduce_message_only (system_tick)",
+            "sleep (no_pending_scheduler_facts)"
+        ]
+    );
+}
+
+#[test]
+fn while_stopped_hints_are_recorded_as_ignored() {
+    let sandbox = started("true");
+    sandbox.run(["stop", "ada"]);
+    sandbox
+        .cmd(["wake", "ada"])
+        .stdout("msg_#1\n")
+        .stderr("dormouse: ada is stopped: the hint will be ignored\n")
+        .check();
+    assert_eq!(decision(&step(&sandbox)), "stop (stopped)");
+    sandbox.run(["start", "ada"]);
+    assert_eq!(decision(&step(&sandbox)), "sleep (no_pending_scheduler_facts)");
+    let ignored = sandbox.json_lines(["events", "ada", "--kind", "wake_hint_ignored"]);
+    assert_eq!(ignored.len(), 1);
+    assert_eq!(ignored[0]["data"]["hint_id"], sandbox.id("msg_#1"));
+    assert_eq!(ignored[0]["data"]["reason"], "stopped");
+}
+
+#[test]
+fn stop_ignores_a_hint_that_is_pending() {
+    let sandbox = started("true");
+    sandbox.run(["wake", "ada"]);
+    sandbox.run(["stop", "ada"]);
+    sandbox.run(["start", "ada"]);
+    assert_eq!(decisions(&sandbox), ["sleep (no_pending_scheduler_facts)"]);
+    assert_eq!(sandbox.json_lines(["events", "ada", "--kind", "wake_hint_ignored"]).len(), 1);
+}
+
+#[test]
+fn a_file_dropped_into_the_inbox_is_a_message() {
+    // Its id has the time of the file, so the clock must be that of the file system.
+    let sandbox = Sandbox::new().with_real_clock();
+    add(&sandbox, "ada", "true");
+    let inbox = sandbox.agent("ada").join("inbox");
+    fs::write(
+        inbox.join("note.json"),
+        "{\"text\": \"by hand\", \"priority\": \"next\", \"origin\": \"webhook:script\"}",
+    )
+    .unwrap();
+    let dry = sandbox.json(["tick", "ada", "--dry-run"]);
+    assert_eq!(decision(&dry), "start_model_turn (webhook_event)");
+    assert!(inbox.join("note.json").exists());
+    let taken = step(&sandbox);
+    assert_eq!(taken["message_id"], dry["message_id"]);
+    let found = message(&sandbox, taken["message_id"].as_str().unwrap());
+    assert_eq!(found["delivery_surface"], "file_drop");
+    assert_eq!(found["origin"], json!({ "kind": "webhook", "id": "script" }));
+    assert_eq!(found["status"], "processed");
+    assert_eq!(names(&inbox), Vec::<String>::new());
+}
+
+#[test]
+fn an_invalid_file_is_moved_aside_with_the_reason() {
+    let sandbox = started("true");
+    let inbox = sandbox.agent("ada").join("inbox");
+    for (name, content) in [
+        ("a.json", "{\"txt\": 1}"),
+        ("b", "plain"),
+        ("c.json", "{\"text\":\"x\",\"kind\":\"task_result\"}"),
+        ("d.json", "{\"text\":\"x\",\"origin\":\"webhook\",\"priority\":\"interject\"}"),
+    ] {
+        fs::write(inbox.join(name), content).unwrap();
+    }
+    symlink("/etc/passwd", inbox.join("e.json")).unwrap();
+    fs::write(inbox.join(".hidden"), "left alone").unwrap();
+    sandbox
+        .cmd(["tick", "ada"])
+        .stdout("ada  sleep (no_pending_scheduler_facts)\n")
+        .stderr(
+            "dormouse: ada: moved inbox/a.json to inbox/rejected/: not a message: unknown field `txt`, expected one of `text`, `body`, `kind`, `origin`, `priority`, `dedupe_key`, `ttl`, `expires_at`, `resource`, `work_item_id`, `correlation_id` at line 1 column 6\n\
+             dormouse: ada: moved inbox/b to inbox/rejected/: not a message: expected value at line 1 column 1\n\
+             dormouse: ada: moved inbox/c.json to inbox/rejected/: `task` is the runtime's own origin\n\
+             dormouse: ada: moved inbox/d.json to inbox/rejected/: only the operator can interject\n\
+             dormouse: ada: moved inbox/e.json to inbox/rejected/: a symbolic link: records and their directories are never followed elsewhere\n",
+        )
+        .check();
+    assert_eq!(names(&inbox), [".hidden", "rejected"]);
+    assert_eq!(
+        names(&inbox.join("rejected")),
+        [
+            "a.json",
+            "a.json.reason",
+            "b",
+            "b.reason",
+            "c.json",
+            "c.json.reason",
+            "d.json",
+            "d.json.reason",
+            "e.json",
+            "e.json.reason"
+        ]
+    );
+    assert_eq!(fs::read_to_string(inbox.join("rejected/a.json")).unwrap(), "{\"txt\": 1}");
+    assert_eq!(
+        fs::read_to_string(inbox.join("rejected/b.reason")).unwrap(),
+        "not a message: expected value at line 1 column 1\n"
+    );
+    assert_eq!(sandbox.json_lines(["events", "ada", "--kind", "message_rejected"]).len(), 5);
+    assert_eq!(decision(&step(&sandbox)), "stay_idle (already_asleep)");
+}
+
+#[test]
+fn a_turn_speaks_as_its_agent_with_the_run_as_its_source() {
+    let sandbox = Sandbox::new();
+    let enqueue = own_name();
+    add(&sandbox, "ada", &format!("{enqueue} enqueue bob 'please look' --json > answer"));
+    add(&sandbox, "bob", "true");
+    let cause = say(&sandbox, "go");
+    let stepped = step(&sandbox);
+    assert_eq!(stepped["terminal"], "completed", "{stepped}");
+    let answer: Value = serde_json::from_slice(&fs::read(sandbox.project().join("answer")).unwrap()).unwrap();
+    let found = message(&sandbox, answer["message_id"].as_str().unwrap());
+    assert_eq!(found["agent"], "bob");
+    assert_eq!(found["kind"], "internal_followup");
+    assert_eq!(found["origin"], json!({ "kind": "system", "id": "ada" }));
+    assert_eq!(found["authority_class"], "runtime_instruction");
+    assert_eq!(found["delivery_surface"], "runtime_system");
+    assert_eq!(found["admission_context"], "runtime_owned");
+    assert_eq!(found["source_refs"], json!([format!("ada/{}", stepped["run_id"].as_str().unwrap())]));
+    assert_eq!(found["causation_id"], cause);
+    assert_eq!(found["hops"], 1);
+    sandbox.cmd(["tick", "bob"]).stdout("bob  start_model_turn (internal_followup) → completed\n").check();
+}
+
+#[test]
+fn a_turn_can_not_speak_as_somebody_else_of_authority() {
+    let own = own_name();
+    let sandbox = started(&format!(
+        "for flags in '--origin operator' '--kind control' '--kind operator_prompt' '--origin timer' '--priority interject'; do \
+         {own} enqueue ada x $flags --json; echo $?; done > answers 2>/dev/null"
+    ));
+    say(&sandbox, "go");
+    step(&sandbox);
+    let answers = fs::read_to_string(sandbox.project().join("answers")).unwrap();
+    let kinds: Vec<String> = answers
+        .lines()
+        .filter(|line| line.starts_with('{'))
+        .map(|line| {
+            serde_json::from_str::<Value>(line).unwrap()["error"]["kind"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            "origin_not_allowed",
+            "kind_not_allowed",
+            "origin_not_allowed",
+            "origin_not_allowed",
+            "priority_not_allowed"
+        ]
+    );
+    assert_eq!(answers.lines().filter(|line| *line == "4").count(), 5);
+    assert_eq!(field(&sandbox, "queue.pending"), "0");
+}
+
+#[test]
+fn chains_of_messages_between_turns_end_at_the_hop_limit() {
+    let sandbox = Sandbox::new();
+    let own = own_name();
+    add(&sandbox, "ada", &format!("{own} enqueue bob ping 2>>refused; true"));
+    add(&sandbox, "bob", &format!("{own} enqueue ada pong 2>>refused; true"));
+    for name in ["ada", "bob"] {
+        extend_policy(&sandbox, name, "\n[limits]\nmax_hops = 3\n");
+    }
+    say(&sandbox, "start");
+    for _ in 0..6 {
+        sandbox.run(["tick", "--all"]);
+    }
+    assert_eq!(sandbox.json(["get", "ada"])["counters"]["turns"], 2);
+    assert_eq!(sandbox.json(["get", "bob"])["counters"]["turns"], 2);
+    assert_eq!(
+        fs::read_to_string(sandbox.project().join("refused")).unwrap(),
+        "dormouse: this would be hop 4 of a chain of messages between turns; limits.max_hops = 3\n\
+         hint: the chain started with one message from outside: let the operator look at it\n"
+    );
+}
+
+#[test]
+fn what_is_left_of_a_turn_that_is_over_can_not_speak_for_it() {
+    let sandbox = started("echo $DORMOUSE_RUN > run");
+    say(&sandbox, "go");
+    step(&sandbox);
+    let run = fs::read_to_string(sandbox.project().join("run")).unwrap();
+    sandbox
+        .cmd(["enqueue", "ada", "late"])
+        .env("DORMOUSE_AGENT", "ada")
+        .env("DORMOUSE_RUN", run.trim_end())
+        .status(4)
+        .stderr(
+            "dormouse: run_#1 is no longer the current run of `ada`\n\
+             hint: its turn is over: unset DORMOUSE_RUN to speak from outside\n",
+        )
+        .check();
+}
+
+#[test]
+fn queue_list_shows_so_many_and_says_how_many_there_are() {
+    let sandbox = started("true");
+    let lines: String = (0..30).map(|n| format!("{{\"text\":\"{n}\"}}\n")).collect();
+    sandbox.cmd(["enqueue", "ada", "--batch"]).stdin(lines).output();
+    let ran = sandbox.cmd(["queue", "list", "-a", "ada", "--limit", "2"]).output();
+    assert_eq!((ran.code(), ran.stdout.lines().count()), (0, 2));
+    assert_eq!(ran.stderr, "dormouse: 2 of 30; --limit 0 lists all\n");
+    assert_eq!(queued(&sandbox).len(), 30);
+    sandbox
+        .cmd(["queue", "list"])
+        .status(2)
+        .stderr("dormouse: which agent?\nhint: name it with --agent, or set DORMOUSE_AGENT\n")
+        .check();
+    let ran = sandbox.cmd(["queue", "list", "--json", "--limit", "1"]).env("DORMOUSE_AGENT", "ada").output();
+    assert_eq!(body(&objects(&ran.stdout)[0]), "0");
+}
+
+#[test]
+fn a_message_is_found_by_any_unambiguous_part_of_its_id() {
+    let sandbox = started("true");
+    let (one, two) = (say(&sandbox, "one"), say(&sandbox, "two"));
+    let tail = &one[one.len() - 12..];
+    assert_eq!(body(&sandbox.json(["queue", "show", tail])), "one");
+    assert_eq!(body(&sandbox.json(["queue", "show", &one])), "one");
+    assert_eq!(body(&sandbox.json(["queue", "show", &one, "-a", "ada"])), "one");
+    step(&sandbox);
+    assert_eq!(body(&sandbox.json(["queue", "show", tail])), "one", "in the archive too");
+    sandbox
+        .cmd(["queue", "show", "msg_019b"])
+        .status(4)
+        .stderr("dormouse: `msg_019b` could be any of 2: msg_#1, msg_#2\nhint: give more of the id\n")
+        .check();
+    assert_eq!((sandbox.id("msg_#1"), sandbox.id("msg_#2")), (one, two));
+    sandbox
+        .cmd(["queue", "show", "abc"])
+        .status(2)
+        .stderr("dormouse: `abc` is too short for an id: give at least four characters of it\n")
+        .check();
+    sandbox.cmd(["queue", "show", "nothing"]).status(3).stderr("dormouse: no message `nothing`\n").check();
+    let ran = sandbox.cmd(["queue", "show", "nothing", "--json"]).output();
+    assert_eq!(
+        failure(&ran),
+        json!({ "kind": "no_record", "message": "no message `nothing`", "exit_status": 3 })
+    );
+}
+
+#[test]
+fn queue_show_tells_the_story_of_a_message() {
+    let sandbox = started("echo broken >&2; exit 1");
+    extend_policy(&sandbox, "ada", "\n[recovery]\nmax_attempts = 2\n");
+    let id = say(&sandbox, "the text");
+    sandbox
+        .cmd(["queue", "show", &id])
+        .stdout("msg_#1  normal  queued  operator_prompt from operator  the text\ncreated 2026-01-02T03:04:08.000Z (1s ago)\n\nthe text\n")
+        .check();
+    step(&sandbox);
+    sandbox.run(["recover", "ada"]);
+    step(&sandbox);
+    sandbox
+        .cmd(["queue", "show", &id])
+        .stdout(
+            "msg_#1  normal  aborted, attempt 2  operator_prompt from operator  the text\n\
+             created 2026-01-02T03:04:08.000Z (5s ago)\n\
+             attempt 1 failed: exit status 1: broken\n\
+             attempt 2 failed: exit status 1: broken\n\
+             aborted: gave up after 2 attempts: exit status 1: broken\n\nthe text\n",
+        )
+        .check();
+}
+
+/// An agent with one dead letter, and its id.
+fn with_dead_letter() -> (Sandbox, String) {
+    let sandbox = started("test -e good || { echo broken >&2; exit 1; }");
+    extend_policy(&sandbox, "ada", "\n[recovery]\nmax_attempts = 1\n");
+    let id = say(&sandbox, "poison");
+    assert_eq!(decision(&step(&sandbox)), "start_model_turn (operator_prompt) failed");
+    (sandbox, id)
+}
+
+#[test]
+fn a_dead_letter_is_listed_with_its_reason() {
+    let (sandbox, id) = with_dead_letter();
+    sandbox
+        .cmd(["queue", "dead", "-a", "ada"])
+        .stdout("msg_#1  normal  aborted  operator_prompt from operator  poison\n    gave up after 1 attempts: exit status 1: broken\n")
+        .check();
+    let dead = sandbox.json(["queue", "dead", "-a", "ada"]);
+    assert_eq!((&dead["id"], &dead["status"]), (&json!(id), &json!("aborted")));
+    assert_eq!(dead["failures"][0]["reason"], "exit status 1: broken");
+    assert_eq!(field(&sandbox, "queue.dead"), "1");
+}
+
+#[test]
+fn a_requeued_dead_letter_runs_again_from_its_first_attempt() {
+    let (sandbox, id) = with_dead_letter();
+    fs::write(sandbox.project().join("good"), "").unwrap();
+    assert_eq!(
+        sandbox.json(["queue", "requeue", &id]),
+        json!({ "agent": "ada", "message_id": id, "action": "requeued" })
+    );
+    sandbox.cmd(["queue", "dead", "-a", "ada"]).check();
+    assert_eq!(field(&sandbox, "queue.dead"), "0");
+    sandbox
+        .cmd(["queue", "requeue", &id])
+        .status(4)
+        .stderr("dormouse: msg_#1 is still in the queue\n")
+        .check();
+    assert_eq!(
+        decisions(&sandbox),
+        [
+            "start_recovery (retry)",
+            "start_model_turn (operator_prompt) completed",
+            "sleep (no_pending_scheduler_facts)"
+        ]
+    );
+    assert_eq!(field(&sandbox, "last_turn.attempt"), "1");
+    sandbox
+        .cmd(["queue", "requeue", &id])
+        .status(4)
+        .stderr("dormouse: msg_#1 was processed: it does not run again\nhint: enqueue it anew if it must\n")
+        .check();
+    sandbox.run(["doctor"]);
+}
+
+#[test]
+fn a_dead_letter_that_is_dropped_keeps_the_operators_reason() {
+    let (sandbox, id) = with_dead_letter();
+    sandbox.cmd(["queue", "drop", &id, "--reason", "not worth it"]).stdout("dropped msg_#1\n").check();
+    let dropped = message(&sandbox, &id);
+    assert_eq!(
+        (&dropped["status"], &dropped["settlement"]["reason"]),
+        (&json!("dropped"), &json!("not worth it"))
+    );
+    assert_eq!(field(&sandbox, "queue.dead"), "0");
+    sandbox
+        .cmd(["queue", "drop", &id])
+        .status(4)
+        .stderr("dormouse: msg_#1 is dropped: there is nothing to drop\n")
+        .check();
+    sandbox.run(["doctor"]);
+}
+
+#[test]
+fn a_queued_message_can_be_dropped_and_brought_back() {
+    let sandbox = started("true");
+    let id = say(&sandbox, "x");
+    sandbox.run(["queue", "drop", &id, "--reason", "wrong agent"]);
+    assert_eq!(field(&sandbox, "queue.pending"), "0");
+    assert_eq!(message(&sandbox, &id)["settlement"]["reason"], "wrong agent");
+    sandbox.run(["queue", "requeue", &id]);
+    assert_eq!(step(&sandbox)["message_id"], id.as_str());
+}
+
+#[test]
+fn a_message_that_is_worked_on_is_not_dropped() {
+    let sandbox = started("touch running; while [ ! -e go ]; do sleep 0.02; done");
+    let id = say(&sandbox, "x");
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for(&sandbox.project().join("running"));
+    assert_eq!(message(&sandbox, &id)["status"], "dequeued");
+    sandbox
+        .cmd(["queue", "drop", &id])
+        .status(4)
+        .stderr("dormouse: msg_#1 is being worked on\nhint: `dormouse stop` ends its turn\n")
+        .check();
+    fs::write(sandbox.project().join("go"), "").unwrap();
+    assert_eq!(tick.end().code(), 0);
+}
+
+#[test]
+fn a_copy_of_a_state_directory_is_as_good_as_the_original() {
+    let sandbox = started(ECHO);
+    let id = say(&sandbox, "hello");
+    let elsewhere = sandbox.root().join("elsewhere");
+    fs::create_dir_all(elsewhere.join(".dormouse")).unwrap();
+    copy_tree(&sandbox.store(), &elsewhere.join(".dormouse"));
+    for empty in ["tmp", "cache", "work", "waits", "timers", "tasks", "runs", "ledger", "archive", "hooks"] {
+        let _ = fs::remove_dir_all(elsewhere.join(".dormouse/agents/ada").join(empty));
+    }
+    let there = elsewhere.to_str().unwrap();
+    let ran = sandbox.cmd(["-C", there, "tick", "ada", "--json"]).output();
+    let stepped = &objects(&ran.stdout)[0];
+    assert_eq!((&stepped["message_id"], &stepped["terminal"]), (&json!(id), &json!("completed")), "{ran}");
+    sandbox.run(["-C", there, "doctor"]);
+    assert_eq!(only_file(&sandbox, "inbox").file_name().unwrap().to_str().unwrap(), format!("2-{id}.json"));
+}

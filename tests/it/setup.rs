@@ -1,0 +1,243 @@
+//! Agents, files and answers as the tests of commands need them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::harness::{Cmd, Ran, Sandbox, dormouse};
+
+/// A state directory with the started agent `ada`, whose turns run this line of shell.
+#[track_caller]
+pub fn started(shell: &str) -> Sandbox {
+    let sandbox = Sandbox::new();
+    add(&sandbox, "ada", shell);
+    sandbox
+}
+
+/// One more started agent.
+#[track_caller]
+pub fn add(sandbox: &Sandbox, name: &str, shell: &str) {
+    sandbox.run(["create", name, "--shell", shell]);
+    sandbox.run(["start", name]);
+}
+
+/// More lines for an agent's policy, where the tables of the file end.
+pub fn extend_policy(sandbox: &Sandbox, name: &str, lines: &str) {
+    let path = sandbox.agent(name).join("agent.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, format!("{text}{lines}")).unwrap();
+}
+
+/// Says something to `ada` and returns the id of the message.
+#[track_caller]
+pub fn say(sandbox: &Sandbox, text: &str) -> String {
+    sandbox.run(["enqueue", "ada", text]).trim_end().to_owned()
+}
+
+/// Runs one step of `ada`, whatever comes of it, and returns its object.
+#[track_caller]
+pub fn step(sandbox: &Sandbox) -> Value {
+    let ran = sandbox.cmd(["tick", "ada", "--json"]).output();
+    let lines = objects(&ran.stdout);
+    assert_eq!(lines.len(), 1, "{ran}");
+    lines.into_iter().next().unwrap()
+}
+
+/// `decision (reason)` of a step, and how its turn ended.
+#[track_caller]
+pub fn decision(step: &Value) -> String {
+    let word = |field: &str| step[field].as_str().map(str::to_owned);
+    let terminal = word("terminal").map(|terminal| format!(" {terminal}")).unwrap_or_default();
+    format!("{} ({}){terminal}", word("decision").unwrap(), word("reason").unwrap())
+}
+
+/// The steps of `ada` until one finds nothing to do.
+#[track_caller]
+pub fn decisions(sandbox: &Sandbox) -> Vec<String> {
+    let ran = sandbox.cmd(["tick", "ada", "--json", "--until-idle"]).output();
+    objects(&ran.stdout).iter().map(decision).collect()
+}
+
+/// Every line of an answer, each of which must be one JSON object.
+#[track_caller]
+pub fn objects(stdout: &str) -> Vec<Value> {
+    let object = |line: &str| match serde_json::from_str::<Value>(line) {
+        Ok(value) if value.is_object() => value,
+        other => panic!("not an object: {line:?}: {other:?}"),
+    };
+    assert!(stdout.is_empty() || stdout.ends_with('\n'), "the last line has no end: {stdout:?}");
+    stdout.lines().map(object).collect()
+}
+
+/// The failure that an answer ends with.
+#[track_caller]
+pub fn failure(ran: &Ran) -> Value {
+    let last = objects(&ran.stdout).pop().unwrap_or_else(|| panic!("no answer: {ran}"));
+    last.get("error").unwrap_or_else(|| panic!("no failure: {ran}")).clone()
+}
+
+/// One field of the summary of `ada`.
+#[track_caller]
+pub fn field(sandbox: &Sandbox, path: &str) -> String {
+    sandbox.run(["get", "ada", path]).trim_end().to_owned()
+}
+
+/// A record of `ada`.
+#[track_caller]
+pub fn record(sandbox: &Sandbox, path: impl AsRef<Path>) -> Value {
+    let path = sandbox.agent("ada").join(path);
+    let bytes = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_slice(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Changes `state.json` of `ada` by hand, in the way the program writes it.
+#[track_caller]
+pub fn edit_state(sandbox: &Sandbox, edit: impl FnOnce(&mut Value)) {
+    let mut state = record(sandbox, "state.json");
+    edit(&mut state);
+    let text = serde_json::to_string_pretty(&state).unwrap();
+    fs::write(sandbox.agent("ada").join("state.json"), format!("{text}\n")).unwrap();
+}
+
+/// The only file in a directory of `ada`.
+#[track_caller]
+pub fn only_file(sandbox: &Sandbox, dir: &str) -> PathBuf {
+    let files = names(&sandbox.agent("ada").join(dir));
+    assert_eq!(files.len(), 1, "{files:?}");
+    sandbox.agent("ada").join(dir).join(&files[0])
+}
+
+/// The names in a directory, sorted; none if it is not there.
+pub fn names(dir: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// Everything below a directory: kind and mode, content, and when it was last written.
+pub fn tree(dir: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>, i64)> {
+    let mut tree = BTreeMap::new();
+    let mut dirs = vec![dir.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        for name in names(&dir) {
+            let path = dir.join(name);
+            let found = fs::symlink_metadata(&path).unwrap();
+            let content = if found.is_file() { fs::read(&path).unwrap() } else { Vec::new() };
+            let written = if found.is_dir() { 0 } else { found.mtime() * 1_000_000_000 + found.mtime_nsec() };
+            if found.is_dir() {
+                dirs.push(path.clone());
+            }
+            tree.insert(path, (found.mode(), content, written));
+        }
+    }
+    tree
+}
+
+/// What two trees differ in, by name.
+pub fn changes(
+    before: &BTreeMap<PathBuf, (u32, Vec<u8>, i64)>,
+    after: &BTreeMap<PathBuf, (u32, Vec<u8>, i64)>,
+) -> Vec<PathBuf> {
+    let gone = before.keys().filter(|path| !after.contains_key(*path));
+    let moved = after.iter().filter(|(path, found)| before.get(*path) != Some(found)).map(|(path, _)| path);
+    gone.chain(moved).cloned().collect()
+}
+
+pub fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+/// Waits until something holds: for what a process does that runs beside the test. The bound is
+/// for a process that never does it, not for a slow machine.
+#[track_caller]
+pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    for _ in 0..12_000 {
+        if let Some(found) = look() {
+            return found;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("it never came to this: {what}");
+}
+
+/// Waits for a file to appear.
+#[track_caller]
+pub fn wait_for(path: &Path) {
+    eventually(&path.display().to_string(), || path.exists().then_some(()));
+}
+
+/// A process that runs beside the test and ends with it.
+pub struct Beside(pub Child);
+
+impl Beside {
+    pub fn start(cmd: Cmd<'_>) -> Beside {
+        Beside::spawn(cmd.into_command())
+    }
+
+    pub fn spawn(mut command: Command) -> Beside {
+        use std::process::Stdio;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Beside(command.spawn().unwrap())
+    }
+
+    /// Waits for its end.
+    pub fn end(mut self) -> Ran {
+        use std::io::Read;
+        let (mut stdout, mut stderr) = (String::new(), String::new());
+        self.0.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+        self.0.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        Ran { status: self.0.wait().unwrap(), stdout, stderr }
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// git in the project of a sandbox; it must succeed.
+#[track_caller]
+pub fn git(sandbox: &Sandbox, args: &[&str]) -> String {
+    git_in(sandbox, &sandbox.project(), args)
+}
+
+/// git in any directory.
+#[track_caller]
+pub fn git_in(sandbox: &Sandbox, dir: &Path, args: &[&str]) -> String {
+    let ran = raw_git(sandbox, dir, args);
+    assert_eq!(ran.code(), 0, "git {args:?}: {ran}");
+    ran.stdout
+}
+
+/// git in any directory, whatever comes of it.
+#[track_caller]
+pub fn raw_git(sandbox: &Sandbox, dir: &Path, args: &[&str]) -> Ran {
+    let mut all = vec!["-C".into(), dir.as_os_str().to_owned()];
+    all.extend(args.iter().map(Into::into));
+    sandbox.program("git", all).output()
+}
+
+/// A git repository around the project, with somebody to commit as.
+#[track_caller]
+pub fn make_repository(sandbox: &Sandbox) {
+    fs::write(
+        sandbox.home().join(".gitconfig"),
+        "[user]\nname = Tester\nemail = tester@example.org\n[init]\ndefaultBranch = main\n",
+    )
+    .unwrap();
+    git(sandbox, &["init", "--quiet"]);
+}
+
+/// The program under test as a word of shell, for turns that call it.
+pub fn own_name() -> String {
+    format!("'{}'", dormouse().display())
+}

@@ -1,0 +1,703 @@
+//! `tick`: one step, many steps, several agents, and what happens when a turn goes wrong.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::harness::Sandbox;
+use crate::setup::{
+    Beside, add, changes, decision, decisions, edit_state, extend_policy, failure, field, git,
+    make_repository, names, objects, record, say, started, step, tree, wait_for,
+};
+
+#[test]
+fn a_step_is_an_object_of_the_contracts_fields() {
+    let sandbox = started("echo done");
+    let message = say(&sandbox, "hello");
+    let mut stepped = step(&sandbox);
+    let run = stepped["run_id"].as_str().unwrap().to_owned();
+    assert!(stepped["duration_ms"].is_u64());
+    stepped["duration_ms"] = json!(0);
+    let evidence =
+        |first: &str| json!([first, "waiting_reason=none", "trigger=operator_input", "contentful=true"]);
+    assert_eq!(
+        stepped,
+        json!({
+            "agent": "ada",
+            "decision": "start_model_turn",
+            "reason": "operator_prompt",
+            "message_id": message,
+            "run_id": run,
+            "continuation": {
+                "trigger_kind": "operator_input",
+                "class": "local_continuation",
+                "model_reentry": true,
+                "prior_closure_outcome": "completed",
+                "matched_waiting_reason": false,
+                "evidence": evidence("prior=completed"),
+            },
+            "model_reentry": true,
+            "liveness_only": false,
+            "closure": {
+                "outcome": "completed",
+                "runtime_posture": "awake",
+                "evidence": [
+                    "runtime_error=false", "turn_in_progress=false", "terminal=completed",
+                    "turn_unaccounted=false", "current_work=none", "queued_work_runnable=false",
+                    "operator_wait=false", "external_wait=false", "timer_wait=false", "task_wait=false",
+                    "system_wait=false", "active_tasks=0", "active_timers=0",
+                ],
+            },
+            "terminal": "completed",
+            "brief": "done",
+            "attempt": 1,
+            "status": "awake_idle",
+            "execution_state": "completed",
+            "scheduling_posture": "idle",
+            "duration_ms": 0,
+        })
+    );
+    let rested = step(&sandbox);
+    assert_eq!(
+        rested.as_object().unwrap().keys().collect::<Vec<_>>(),
+        [
+            "agent",
+            "decision",
+            "reason",
+            "model_reentry",
+            "liveness_only",
+            "status",
+            "execution_state",
+            "scheduling_posture",
+            "duration_ms"
+        ],
+        "what does not apply is absent"
+    );
+}
+
+#[test]
+fn nothing_to_do_is_success_unless_asked() {
+    let sandbox = started("true");
+    sandbox.cmd(["tick", "ada"]).stdout("ada  sleep (no_pending_scheduler_facts)\n").check();
+    sandbox
+        .cmd(["tick", "ada", "--exit-code"])
+        .status(10)
+        .stdout("ada  stay_idle (already_asleep)\n")
+        .check();
+    add(&sandbox, "bob", "true");
+    sandbox.run(["enqueue", "bob", "x"]);
+    sandbox
+        .cmd(["tick", "ada", "bob", "--exit-code"])
+        .stdout("ada  stay_idle (already_asleep)\nbob  start_model_turn (operator_prompt) → completed\n")
+        .check();
+    sandbox
+        .cmd(["tick", "--all", "--exit-code", "--jobs", "2"])
+        .status(10)
+        .stdout("ada  stay_idle (already_asleep)\nbob  sleep (no_pending_scheduler_facts)\n")
+        .check();
+}
+
+#[test]
+fn an_idle_step_writes_nothing() {
+    let sandbox = started("true");
+    decisions(&sandbox);
+    let before = tree(&sandbox.store());
+    for _ in 0..3 {
+        sandbox.cmd(["tick", "ada"]).stdout("ada  stay_idle (already_asleep)\n").check();
+        sandbox.run(["tick", "--all", "--jobs", "2", "--until-idle"]);
+    }
+    assert_eq!(changes(&before, &tree(&sandbox.store())), Vec::<std::path::PathBuf>::new());
+}
+
+#[test]
+fn a_backoff_that_is_not_over_is_written_once() {
+    let sandbox = started("exit 1");
+    extend_policy(&sandbox, "ada", "\n[recovery]\nbase = \"1h\"\n");
+    say(&sandbox, "x");
+    step(&sandbox);
+    step(&sandbox);
+    let before = tree(&sandbox.store());
+    assert_eq!(decision(&step(&sandbox)), "wait_for_timer (recovery_backoff)");
+    let locks = ["lock", "run.lock"].map(|name| sandbox.agent("ada").join(name));
+    let mut changed = changes(&before, &tree(&sandbox.store()));
+    changed.retain(|path| !locks.contains(path));
+    assert_eq!(changed, Vec::<std::path::PathBuf>::new());
+}
+
+#[test]
+fn a_dry_run_changes_no_byte_and_says_what_tick_then_does() {
+    let sandbox = started("test ! -e broken || exit 3; test ! -e busy || exit 75");
+    extend_policy(&sandbox, "ada", "\n[recovery]\nbase = \"20s\"\n");
+    let same = |what: &str| {
+        let before = tree(&sandbox.project());
+        let said = sandbox.cmd(["tick", "ada", "--dry-run", "--json"]).output();
+        assert_eq!(changes(&before, &tree(&sandbox.project())), Vec::<std::path::PathBuf>::new(), "{what}");
+        assert_eq!((said.code(), said.stderr.as_str()), (0, ""), "{what}");
+        let foreseen = objects(&said.stdout).remove(0);
+        let done = step(&sandbox);
+        for field in ["decision", "reason", "message_id", "continuation", "model_reentry", "liveness_only"] {
+            assert_eq!(foreseen[field], done[field], "{what}: {field}");
+        }
+        decision(&done)
+    };
+    assert_eq!(same("nothing"), "sleep (no_pending_scheduler_facts)");
+    assert_eq!(same("asleep"), "stay_idle (already_asleep)");
+    sandbox.run(["enqueue", "ada", "old", "--ttl", "1s"]);
+    sandbox.pass(10);
+    say(&sandbox, "fresh");
+    assert_eq!(same("behind a stale one"), "start_model_turn (operator_prompt) completed");
+    sandbox.run(["wake", "ada"]);
+    assert_eq!(same("a hint"), "emit_system_tick (wake_hint)");
+    assert_eq!(same("its tick"), "reduce_message_only (system_tick)");
+    sandbox.run(["enqueue", "ada", "x", "--kind", "control"]);
+    assert_eq!(same("control"), "reduce_message_only (control)");
+    fs::write(sandbox.project().join("broken"), "").unwrap();
+    say(&sandbox, "x");
+    assert_eq!(same("a turn that will fail"), "start_model_turn (operator_prompt) failed");
+    assert_eq!(same("the first backoff"), "wait_for_timer (recovery_backoff)");
+    sandbox.pass(20);
+    assert_eq!(same("the backoff is over"), "start_recovery (retry)");
+    assert_eq!(same("the second attempt"), "start_model_turn (operator_prompt) failed");
+    assert_eq!(same("the backoff"), "wait_for_timer (recovery_backoff)");
+    fs::remove_file(sandbox.project().join("broken")).unwrap();
+    fs::write(sandbox.project().join("busy"), "").unwrap();
+    sandbox.run(["recover", "ada"]);
+    assert_eq!(same("not now"), "start_model_turn (operator_prompt) deferred");
+    sandbox.pass(100);
+    assert_eq!(same("now"), "start_model_turn (resources_available) deferred");
+    sandbox.run(["stop", "ada"]);
+    assert_eq!(same("stopped"), "stop (stopped)");
+}
+
+#[test]
+fn a_dry_run_sees_a_repeat_that_is_dropped() {
+    let sandbox = started("true");
+    let first = sandbox.run(["enqueue", "ada", "x", "--dedupe-key", "k"]);
+    let path = sandbox.agent("ada").join(format!("inbox/2-{}.json", first.trim_end()));
+    let twin = format!("msg_{}", "f".repeat(32).replacen("ffffffffffff", "0fffffffffff7", 1));
+    let twin = &twin[..36];
+    let mut copy: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    copy["id"] = json!(twin);
+    fs::write(path.with_file_name(format!("2-{twin}.json")), serde_json::to_vec(&copy).unwrap()).unwrap();
+    step(&sandbox);
+    let foreseen = sandbox.json(["tick", "ada", "--dry-run"]);
+    assert_eq!(decision(&foreseen), decision(&step(&sandbox)));
+}
+
+#[test]
+fn until_idle_takes_twenty_messages_and_ends() {
+    let sandbox = started("true");
+    let lines: String = (0..20).map(|n| format!("{{\"text\":\"{n}\"}}\n")).collect();
+    sandbox.cmd(["enqueue", "ada", "--batch"]).stdin(lines).output();
+    let all = decisions(&sandbox);
+    assert_eq!(all.len(), 21);
+    assert!(all[..20].iter().all(|line| line == "start_model_turn (operator_prompt) completed"));
+    assert_eq!(all[20], "sleep (no_pending_scheduler_facts)");
+    assert_eq!(field(&sandbox, "counters.messages_processed"), "20");
+}
+
+#[test]
+fn until_idle_ends_after_so_many_steps() {
+    let sandbox = started("true");
+    for _ in 0..5 {
+        say(&sandbox, "x");
+    }
+    let line = "ada  start_model_turn (operator_prompt) → completed\n";
+    sandbox.cmd(["tick", "ada", "--until-idle", "--max-steps", "3"]).stdout(&line.repeat(3)).check();
+    assert_eq!(field(&sandbox, "queue.pending"), "2");
+    assert_eq!(sandbox.cmd(["tick", "ada", "--max-steps", "3"]).output().code(), 2);
+    assert_eq!(sandbox.cmd(["tick", "ada", "--until-idle", "--dry-run"]).output().code(), 2);
+}
+
+#[test]
+fn several_jobs_do_what_one_does() {
+    let sandbox = Sandbox::new();
+    let agents: Vec<String> = (0..8).map(|n| format!("agent{n}")).collect();
+    for name in &agents {
+        add(&sandbox, name, "echo $DORMOUSE_AGENT; test $DORMOUSE_AGENT != agent3");
+        sandbox.run(["enqueue", name, "x"]);
+    }
+    sandbox.run(["stop", "agent7"]);
+    let ran = sandbox.cmd(["tick", "--all", "--jobs", "4", "--until-idle", "--json"]).output();
+    assert_eq!((ran.code(), ran.stderr.as_str()), (7, ""));
+    let lines = objects(&ran.stdout);
+    for name in &agents[..7] {
+        let of: Vec<String> =
+            lines.iter().filter(|line| line["agent"] == name.as_str()).map(decision).collect();
+        let expected = if name == "agent3" {
+            vec!["start_model_turn (operator_prompt) failed", "wait_for_timer (recovery_backoff)"]
+        } else {
+            vec!["start_model_turn (operator_prompt) completed", "sleep (no_pending_scheduler_facts)"]
+        };
+        assert_eq!(of, expected, "{name}");
+    }
+    let stopped: Vec<String> = lines.iter().filter(|line| line["agent"] == "agent7").map(decision).collect();
+    assert_eq!(stopped, ["stop (stopped)"]);
+    sandbox.run(["doctor"]);
+}
+
+#[test]
+fn jobs_run_at_the_same_time() {
+    let sandbox = Sandbox::new();
+    // Each waits for the other: one after the other they would never end.
+    add(&sandbox, "ada", "touch ada; while [ ! -e bob ]; do sleep 0.02; done");
+    add(&sandbox, "bob", "touch bob; while [ ! -e ada ]; do sleep 0.02; done");
+    for name in ["ada", "bob"] {
+        sandbox.run(["enqueue", name, "x"]);
+    }
+    let ran = sandbox.cmd(["tick", "--all", "--jobs", "2"]).output();
+    assert_eq!((ran.code(), ran.stdout.lines().count()), (0, 2), "{ran}");
+}
+
+#[test]
+fn one_damaged_agent_does_not_keep_the_others_from_their_step() {
+    for jobs in ["1", "4"] {
+        let sandbox = Sandbox::new();
+        for name in ["ada", "bob", "eve"] {
+            add(&sandbox, name, "true");
+            sandbox.run(["enqueue", name, "x"]);
+        }
+        fs::write(sandbox.agent("bob").join("state.json"), "{\n  \"schema\": oops\n}\n").unwrap();
+        let ran = sandbox.cmd(["tick", "--all", "--json", "--jobs", jobs]).output();
+        assert_eq!(ran.code(), 6, "{ran}");
+        let mut lines = objects(&ran.stdout);
+        lines.sort_by_key(|line| line["error"].is_object());
+        assert_eq!(lines.len(), 3);
+        assert!(lines[..2].iter().all(|line| line["terminal"] == "completed"));
+        let path = sandbox.agent("bob").join("state.json");
+        assert_eq!(
+            lines[2]["error"],
+            json!({
+                "kind": "damaged",
+                "message": format!("{}:2:13: expected value", path.display()),
+                "hint": "`dormouse doctor` says what is wrong, `dormouse doctor --repair` moves it aside",
+                "path": path,
+                "line": 2,
+                "column": 13,
+                "agent": "bob",
+                "exit_status": 6,
+            })
+        );
+    }
+}
+
+#[test]
+fn the_gravest_status_is_the_commands() {
+    let sandbox = Sandbox::new();
+    add(&sandbox, "ada", "exit 1");
+    add(&sandbox, "bob", "true");
+    sandbox.run(["enqueue", "ada", "x"]);
+    let ran = sandbox.cmd(["tick", "ada", "nobody", "bob"]).output();
+    assert_eq!(ran.code(), 7, "a failed turn is graver than an agent that is not there: {ran}");
+    assert_eq!(ran.stdout.lines().count(), 2);
+    let ran = sandbox.cmd(["tick", "nobody", "bob"]).output();
+    assert_eq!(ran.code(), 3, "{ran}");
+}
+
+/// When the retry of `ada` is due, in seconds after its last turn ended.
+fn backoff(sandbox: &Sandbox) -> i64 {
+    let at = |path: &str| {
+        let text = field(sandbox, path);
+        chrono::DateTime::parse_from_rfc3339(&text).unwrap().timestamp_millis()
+    };
+    (at("retry.not_before") - at("last_turn.ended_at")) / 1000
+}
+
+#[test]
+fn a_failed_turn_is_tried_again_after_longer_and_longer_pauses() {
+    let sandbox = started("echo \"try $DORMOUSE_ATTEMPT\" >&2; exit 3");
+    let id = say(&sandbox, "poison");
+    let mut pauses = Vec::new();
+    for attempt in 1..=5 {
+        let ran = sandbox.cmd(["tick", "ada", "--json"]).output();
+        assert_eq!(ran.code(), 7);
+        let stepped = &objects(&ran.stdout)[0];
+        assert_eq!(stepped["attempt"], attempt);
+        assert_eq!(stepped["terminal"], "failed");
+        assert_eq!(stepped["terminal_reason"], format!("exit status 3: try {attempt}"));
+        assert_eq!(stepped["closure"]["outcome"], "failed");
+        assert_eq!(field(&sandbox, "execution.state"), "failed");
+        pauses.push(backoff(&sandbox));
+        if attempt < 5 {
+            assert_eq!(field(&sandbox, "retry.attempt"), (attempt + 1).to_string());
+            sandbox.pass(20);
+            assert_eq!(decision(&step(&sandbox)), "start_recovery (retry)");
+        }
+    }
+    assert_eq!(pauses, [1, 2, 4, 8, 0], "nothing waits behind a message that was given up");
+    let dead = sandbox.json(["queue", "dead", "-a", "ada"]);
+    assert_eq!(dead["id"], id.as_str());
+    assert_eq!(dead["settlement"]["dead_letter"], true);
+    assert_eq!(dead["settlement"]["reason"], "gave up after 5 attempts: exit status 3: try 5");
+    let reasons: Vec<&str> =
+        dead["failures"].as_array().unwrap().iter().map(|one| one["reason"].as_str().unwrap()).collect();
+    let expected: Vec<String> = (1..=5).map(|attempt| format!("exit status 3: try {attempt}")).collect();
+    assert_eq!(reasons, expected);
+    assert_eq!(decisions(&sandbox), ["start_recovery (retry)", "sleep (no_pending_scheduler_facts)"]);
+}
+
+#[test]
+fn a_backoff_is_over_exactly_when_it_says() {
+    let sandbox = started("exit 1");
+    extend_policy(&sandbox, "ada", "\n[recovery]\nbase = \"10s\"\n");
+    say(&sandbox, "x");
+    step(&sandbox);
+    let due = field(&sandbox, "retry.not_before");
+    assert_eq!(due, "2026-01-02T03:04:19.000Z");
+    assert_eq!(field(&sandbox, "next_due_at"), due);
+    let at = |now: &str| {
+        let ran = sandbox.cmd(["tick", "ada", "--dry-run", "--json"]).env("DORMOUSE_NOW", now).output();
+        decision(&objects(&ran.stdout)[0])
+    };
+    assert_eq!(at("2026-01-02T03:04:18.999Z"), "wait_for_timer (recovery_backoff)");
+    assert_eq!(at("2026-01-02T03:04:19Z"), "start_recovery (retry)");
+}
+
+#[test]
+fn a_pause_can_be_fixed_bounded_and_drawn_by_chance() {
+    for (policy, least, most) in [
+        ("strategy = \"fixed\"\nbase = \"7s\"", [7, 7, 7], [7, 7, 7]),
+        ("base = \"10s\"\nmax_delay = \"15s\"", [10, 15, 15], [10, 15, 15]),
+        ("strategy = \"jittered\"\nbase = \"100s\"\njitter = 0.5", [100, 200, 400], [150, 300, 600]),
+    ] {
+        let sandbox = started("exit 1");
+        extend_policy(&sandbox, "ada", &format!("\n[recovery]\n{policy}\n"));
+        say(&sandbox, "x");
+        for attempt in 0..3 {
+            step(&sandbox);
+            let pause = backoff(&sandbox);
+            assert!((least[attempt]..=most[attempt]).contains(&pause), "{policy}: {pause}");
+            sandbox.run(["recover", "ada"]);
+        }
+    }
+}
+
+#[test]
+fn a_poisonous_message_does_not_keep_the_next_one_from_its_turn() {
+    let sandbox = started("! grep -q poison \"$DORMOUSE_CONTEXT\"");
+    extend_policy(&sandbox, "ada", "\n[recovery]\nbase = \"0\"\nmax_attempts = 2\n");
+    say(&sandbox, "poison");
+    let next = say(&sandbox, "food");
+    let all = decisions(&sandbox);
+    assert_eq!(
+        all,
+        [
+            "start_model_turn (operator_prompt) failed",
+            "start_recovery (retry)",
+            "start_model_turn (operator_prompt) failed",
+            "start_recovery (retry)",
+            "start_model_turn (operator_prompt) completed",
+            "sleep (no_pending_scheduler_facts)"
+        ]
+    );
+    assert_eq!(sandbox.json(["queue", "show", &next])["status"], "processed");
+    assert_eq!(field(&sandbox, "queue.dead"), "1");
+}
+
+#[test]
+fn a_message_that_nobody_could_run_stops_the_agent_where_that_is_wished() {
+    let sandbox = started("exit 1");
+    extend_policy(&sandbox, "ada", "\n[recovery]\nmax_attempts = 1\non_exhausted = \"stop\"\n");
+    say(&sandbox, "x");
+    let stepped = step(&sandbox);
+    assert_eq!((&stepped["terminal"], &stepped["status"]), (&json!("failed"), &json!("stopped")));
+    assert_eq!(decision(&step(&sandbox)), "stop (stopped)");
+    assert_eq!(field(&sandbox, "queue.dead"), "1");
+    let controls = sandbox.json_lines(["events", "ada", "--kind", "control_request_admitted"]);
+    assert_eq!(
+        controls.last().unwrap()["data"],
+        json!({ "action": "stop", "reason": "recovery.on_exhausted" })
+    );
+    sandbox.run(["start", "ada"]);
+    let all = decisions(&sandbox);
+    assert_eq!(all.len(), 2);
+    assert!(all[0].starts_with("start_recovery"), "{all:?}");
+    sandbox.run(["doctor"]);
+}
+
+#[test]
+fn an_interjection_of_the_operator_ends_a_backoff() {
+    let sandbox = started("! grep -q poison \"$DORMOUSE_CONTEXT\"");
+    extend_policy(&sandbox, "ada", "\n[recovery]\nbase = \"1h\"\n");
+    say(&sandbox, "poison");
+    step(&sandbox);
+    sandbox.run(["enqueue", "ada", "patience", "--priority", "next"]);
+    assert_eq!(decision(&step(&sandbox)), "wait_for_timer (recovery_backoff)");
+    let urgent = sandbox.run(["enqueue", "ada", "now", "--priority", "interject"]);
+    assert_eq!(decision(&step(&sandbox)), "start_recovery (retry)");
+    let stepped = step(&sandbox);
+    assert_eq!(
+        (&stepped["message_id"], &stepped["terminal"]),
+        (&json!(urgent.trim_end()), &json!("completed"))
+    );
+}
+
+#[test]
+fn a_failed_agent_that_was_stopped_recovers_after_its_start() {
+    let sandbox = started("exit 1");
+    say(&sandbox, "x");
+    step(&sandbox);
+    sandbox.run(["stop", "ada"]);
+    assert_eq!(field(&sandbox, "execution.state"), "failed");
+    sandbox.run(["start", "ada"]);
+    let first = decision(&step(&sandbox));
+    assert!(first.starts_with("start_recovery"), "{first}");
+    assert_eq!(decision(&step(&sandbox)), "start_model_turn (operator_prompt) failed");
+}
+
+#[test]
+fn exit_75_says_not_now_and_does_not_count_as_an_attempt() {
+    let sandbox = started("echo $DORMOUSE_ATTEMPT >> attempts; test -e resource || exit 75");
+    let id = say(&sandbox, "x");
+    sandbox
+        .cmd(["tick", "ada"])
+        .stdout("ada  start_model_turn (operator_prompt) → deferred: the turn asks to come back later\n")
+        .check();
+    assert_eq!(field(&sandbox, "execution.state"), "waiting_resources");
+    assert_eq!(field(&sandbox, "scheduling_posture.posture"), "blocked");
+    let shown = sandbox.json(["queue", "show", &id]);
+    assert_eq!((&shown["status"], &shown["attempt"]), (&json!("dequeued"), &json!(1)));
+    let due = field(&sandbox, "held.not_before");
+    let missing = "the turn asked to come back later (exit status 75)";
+    let ran = sandbox.cmd(["tick", "ada", "--json"]).env("DORMOUSE_NOW", "2026-01-02T03:04:09.500Z").output();
+    let waiting = &objects(&ran.stdout)[0];
+    assert_eq!(decision(waiting), format!("wait_for_resources ({missing})"));
+    assert_eq!(waiting["next_due_at"], due.as_str());
+    say(&sandbox, "waits behind it");
+    fs::write(sandbox.project().join("resource"), "").unwrap();
+    sandbox.pass(10);
+    let stepped = step(&sandbox);
+    assert_eq!(decision(&stepped), "start_model_turn (resources_available) completed");
+    assert_eq!((&stepped["message_id"], &stepped["attempt"]), (&json!(id), &json!(1)));
+    assert_eq!(fs::read_to_string(sandbox.project().join("attempts")).unwrap(), "1\n1\n");
+}
+
+#[test]
+fn resources_that_never_come_fail_after_300_seconds_at_the_same_attempt() {
+    let sandbox = started("exit 75");
+    let id = say(&sandbox, "x");
+    step(&sandbox);
+    assert_eq!(field(&sandbox, "execution.timeout_at"), "2026-01-02T03:09:09.000Z");
+    let at = |now: &str| {
+        let ran = sandbox.cmd(["tick", "ada", "--dry-run", "--json"]).env("DORMOUSE_NOW", now).output();
+        decision(&objects(&ran.stdout)[0])
+    };
+    assert_eq!(at("2026-01-02T03:09:09.000Z"), "start_model_turn (resources_available)");
+    assert_eq!(at("2026-01-02T03:09:09.001Z"), "wait_for_timer (recovery_backoff)");
+    sandbox.pass(400);
+    assert_eq!(decision(&step(&sandbox)), "wait_for_timer (recovery_backoff)");
+    let execution = sandbox.json(["get", "ada"])["execution"].clone();
+    assert_eq!((&execution["state"], &execution["reason"]), (&json!("failed"), &json!("resource_timeout")));
+    let shown = sandbox.json(["queue", "show", &id]);
+    assert_eq!((&shown["status"], &shown["attempt"]), (&json!("queued"), &json!(1)));
+    sandbox.pass(5);
+    assert_eq!(decision(&step(&sandbox)), "start_recovery (retry)");
+    assert_eq!(decision(&step(&sandbox)), "start_model_turn (operator_prompt) deferred");
+}
+
+#[test]
+fn a_step_beside_a_live_turn_is_a_noop() {
+    let sandbox = started("touch running; while [ ! -e go ]; do sleep 0.02; done");
+    say(&sandbox, "x");
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for(&sandbox.project().join("running"));
+    let before = fs::read(sandbox.agent("ada").join("state.json")).unwrap();
+    let beside = step(&sandbox);
+    assert_eq!(decision(&beside), "noop (turn_in_progress)");
+    assert_eq!(
+        (&beside["run_id"], &beside["status"]),
+        (&json!(field(&sandbox, "current_run.run_id")), &json!("awake_running"))
+    );
+    sandbox.cmd(["tick", "ada", "--exit-code"]).status(10).stdout("ada  noop (turn_in_progress)\n").check();
+    assert_eq!(fs::read(sandbox.agent("ada").join("state.json")).unwrap(), before);
+    fs::write(sandbox.project().join("go"), "").unwrap();
+    assert_eq!(tick.end().code(), 0);
+}
+
+#[test]
+fn a_run_whose_tick_was_killed_is_interrupted_and_its_message_replays() {
+    let sandbox = started("test $DORMOUSE_ATTEMPT = 2 || { touch running; sleep 1000; }");
+    let id = say(&sandbox, "x");
+    let mut tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for(&sandbox.project().join("running"));
+    let run = field(&sandbox, "current_run.run_id");
+    tick.0.kill().unwrap();
+    tick.0.wait().unwrap();
+    let recovered = step(&sandbox);
+    assert_eq!(recovered["recovered_run_id"], run.as_str());
+    assert_eq!(decision(&recovered), "wait_for_timer (recovery_backoff)");
+    let interrupted = sandbox.json_lines(["events", "ada", "--kind", "run_interrupted"]);
+    assert_eq!(interrupted[0]["data"]["reason"], "its tick is gone");
+    assert_eq!(sandbox.json(["run", "show", &run])["terminal"], "interrupted");
+    sandbox.pass(5);
+    assert_eq!(
+        decisions(&sandbox),
+        [
+            "start_recovery (retry)",
+            "start_model_turn (operator_prompt) completed",
+            "sleep (no_pending_scheduler_facts)"
+        ]
+    );
+    assert_eq!(sandbox.json(["queue", "show", &id])["status"], "processed");
+}
+
+#[test]
+fn a_step_with_commit_makes_one_git_commit_and_leaves_a_clean_tree() {
+    let sandbox = started("true");
+    make_repository(&sandbox);
+    git(&sandbox, &["add", "--all"]);
+    git(&sandbox, &["commit", "--quiet", "-m", "start"]);
+    fs::write(sandbox.project().join("mine"), "staged by somebody else").unwrap();
+    git(&sandbox, &["add", "mine"]);
+    say(&sandbox, "one");
+    say(&sandbox, "two");
+    let ran = sandbox.cmd(["tick", "ada", "--until-idle", "--commit", "--json"]).output();
+    assert_eq!((ran.code(), ran.stderr.as_str()), (0, ""));
+    assert_eq!(
+        git(&sandbox, &["log", "--format=%s"]),
+        "ada: sleep (no_pending_scheduler_facts)\nada: start_model_turn (operator_prompt)\n\
+         ada: start_model_turn (operator_prompt)\nstart\n"
+    );
+    let stepped = objects(&ran.stdout);
+    let (run, message) = (stepped[1]["run_id"].as_str().unwrap(), stepped[1]["message_id"].as_str().unwrap());
+    assert_eq!(
+        git(&sandbox, &["log", "-1", "--skip=1", "--format=%b"]).trim_end(),
+        format!("Run: {run}\nMessage: {message}\nTerminal: completed")
+    );
+    assert_eq!(
+        git(&sandbox, &["status", "--porcelain", "--", "mine"]),
+        "A  mine\n",
+        "what others staged stays staged"
+    );
+}
+
+#[test]
+fn after_a_step_with_commit_the_state_directory_is_clean() {
+    let sandbox = started("true");
+    make_repository(&sandbox);
+    git(&sandbox, &["add", "--all"]);
+    git(&sandbox, &["commit", "--quiet", "-m", "start"]);
+    say(&sandbox, "one");
+    sandbox.run(["tick", "ada", "--commit"]);
+    assert_eq!(git(&sandbox, &["status", "--porcelain"]), "");
+    sandbox.run(["tick", "ada", "--until-idle", "--commit"]);
+    assert_eq!(git(&sandbox, &["status", "--porcelain"]), "", "the step that fell asleep is committed too");
+}
+
+#[test]
+fn commit_without_a_repository_fails_after_the_step() {
+    let sandbox = started("true");
+    say(&sandbox, "one");
+    let ran = sandbox
+        .cmd(["tick", "ada", "--commit", "--json"])
+        .env("GIT_CEILING_DIRECTORIES", sandbox.root())
+        .output();
+    assert_eq!(ran.code(), 1, "{ran}");
+    let failed = failure(&ran);
+    assert_eq!(failed["hint"], "the step is done and recorded; only its git commit is missing");
+    assert_eq!(field(&sandbox, "counters.messages_processed"), "1");
+}
+
+#[test]
+fn git_keeps_the_truth_and_only_the_truth() {
+    let sandbox = started("echo out; echo err >&2");
+    make_repository(&sandbox);
+    say(&sandbox, "one");
+    step(&sandbox);
+    say(&sandbox, "queued");
+    sandbox.run(["enqueue", "ada", "x", "--dedupe-key", "k"]);
+    git(&sandbox, &["add", ".dormouse"]);
+    let run = names(&sandbox.agent("ada").join("runs")).remove(0);
+    let trigger = names(&sandbox.agent("ada").join("triggers")).remove(0);
+    let inbox: Vec<String> = names(&sandbox.agent("ada").join("inbox"));
+    let mut expected: Vec<String> = [
+        "agent.toml",
+        "archive/2026-01/brief.jsonl",
+        "archive/2026-01/message.jsonl",
+        "identity.json",
+        "ledger/2026-01.jsonl",
+        "state.json",
+    ]
+    .iter()
+    .map(|path| format!(".dormouse/agents/ada/{path}"))
+    .collect();
+    expected.extend(
+        [".gitattributes", ".gitignore", "dormouse.toml"].iter().map(|path| format!(".dormouse/{path}")),
+    );
+    expected.extend(inbox.iter().map(|name| format!(".dormouse/agents/ada/inbox/{name}")));
+    expected.extend(
+        ["context.json", "run.json"].iter().map(|name| format!(".dormouse/agents/ada/runs/{run}/{name}")),
+    );
+    expected.push(format!(".dormouse/agents/ada/triggers/{trigger}"));
+    expected.sort();
+    let kept = git(&sandbox, &["ls-files"]);
+    assert_eq!(kept.lines().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_clone_works_on_another_path_without_its_empty_directories() {
+    let sandbox = started("true");
+    make_repository(&sandbox);
+    say(&sandbox, "one");
+    step(&sandbox);
+    say(&sandbox, "two");
+    git(&sandbox, &["add", "--all"]);
+    git(&sandbox, &["commit", "--quiet", "-m", "all"]);
+    let clone = sandbox.root().join("clone");
+    let there = clone.to_str().unwrap();
+    git(&sandbox, &["clone", "--quiet", ".", there]);
+    assert!(!clone.join(".dormouse/agents/ada/tmp").exists());
+    for args in [
+        &["list"][..],
+        &["get", "ada"],
+        &["explain", "ada"],
+        &["queue", "list", "-a", "ada"],
+        &["run", "list", "-a", "ada"],
+        &["events", "ada"],
+        &["doctor"],
+    ] {
+        sandbox.run(["-C", there].iter().chain(args).copied());
+    }
+    let ran = sandbox.cmd(["-C", there, "tick", "ada", "--until-idle", "--json"]).output();
+    let all: Vec<String> = objects(&ran.stdout).iter().map(decision).collect();
+    assert_eq!(all, ["start_model_turn (operator_prompt) completed", "sleep (no_pending_scheduler_facts)"]);
+}
+
+#[test]
+fn a_runnable_work_item_gets_one_tick_for_each_of_its_revisions() {
+    let sandbox = started("echo $DORMOUSE_WORK_ITEM");
+    let id = format!("work_{}", "a".repeat(32));
+    let item = |revision: u64| {
+        json!({
+            "schema": "dormouse/work/1", "id": id, "agent": "ada", "objective": "Paint the fence",
+            "state": "open", "plan_status": "ready", "revision": revision,
+            "created_at": "2026-01-01T00:00:00.000Z", "updated_at": "2026-01-01T00:00:00.000Z",
+        })
+    };
+    let path = sandbox.agent("ada").join(format!("work/{id}.json"));
+    fs::write(&path, serde_json::to_vec(&item(1)).unwrap()).unwrap();
+    assert_eq!(field(&sandbox, "scheduling_posture.posture"), "has_runnable_work");
+    let emitted = step(&sandbox);
+    assert_eq!(decision(&emitted), "emit_system_tick (queued_available)");
+    assert_eq!(emitted["work_item_id"], id.as_str());
+    let ran = step(&sandbox);
+    assert_eq!(decision(&ran), "start_model_turn (system_tick) completed");
+    assert_eq!((&ran["brief"], &ran["closure"]["outcome"]), (&json!(id), &json!("continuable")));
+    let all = decisions(&sandbox);
+    assert_eq!(all, ["noop (duplicate_queued_available)"], "a turn that changes nothing gets no second tick");
+    edit_state(&sandbox, |state| {
+        state["focus"] = json!(id);
+        state.as_object_mut().unwrap().remove("resting");
+    });
+    assert_eq!(decision(&step(&sandbox)), "noop (duplicate_continue_active)");
+    fs::write(&path, serde_json::to_vec(&item(2)).unwrap()).unwrap();
+    edit_state(&sandbox, |state| {
+        state.as_object_mut().unwrap().remove("resting");
+    });
+    assert_eq!(decision(&step(&sandbox)), "emit_system_tick (continue_active)");
+    let queued = names(&sandbox.agent("ada").join("inbox")).remove(0);
+    assert_eq!(
+        record(&sandbox, format!("inbox/{queued}"))["idempotency_key"],
+        format!("work_queue:continue_active:{id}:2")
+    );
+}

@@ -1,0 +1,419 @@
+//! How the house is kept: who may know whom, where things happen, and what is not there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A Rust file: its path below the crate, and what is in it.
+struct Source {
+    path: String,
+    text: String,
+}
+
+impl Source {
+    /// The code that is shipped: without comments, text in quotes, and what is there for tests alone.
+    /// Lines stay where they are.
+    fn code(&self) -> String {
+        without_tests(&without_text(&self.text))
+    }
+
+    /// The first part of the path below `src`: the layer.
+    fn layer(&self) -> &str {
+        let below = self.path.trim_start_matches("src/");
+        below.split_once('/').map_or_else(|| below.trim_end_matches(".rs"), |(layer, _)| layer)
+    }
+}
+
+/// Every Rust file of a directory of the crate, in order of name.
+fn sources(dir: &str) -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut paths: Vec<PathBuf> = walkdir::WalkDir::new(root.join(dir))
+        .into_iter()
+        .map(|entry| entry.unwrap().into_path())
+        .filter(|path| path.extension().is_some_and(|ending| ending == "rs"))
+        .collect();
+    paths.sort();
+    assert!(!paths.is_empty(), "no sources in {dir}");
+    let source = |path: PathBuf| Source {
+        text: fs::read_to_string(&path).unwrap(),
+        path: path.strip_prefix(root).unwrap().display().to_string(),
+    };
+    paths.into_iter().map(source).collect()
+}
+
+/// The sources without the files that are tests altogether.
+fn shipped() -> Vec<Source> {
+    let is_test = |source: &Source| source.path.contains("/tests/") || source.path.ends_with("/tests.rs");
+    sources("src").into_iter().filter(|source| !is_test(source)).collect()
+}
+
+/// Blanks out comments and the insides of string and character literals; keeps every line break.
+fn without_text(text: &str) -> String {
+    let chars: Vec<char> = text.chars().collect();
+    let mut code = String::with_capacity(text.len());
+    let mut at = 0;
+    // Keeps the lines, drops the rest.
+    let skip = |code: &mut String, from: usize, to: usize| {
+        code.extend(chars[from..to.min(chars.len())].iter().filter(|c| **c == '\n'));
+    };
+    while at < chars.len() {
+        let start = at;
+        match chars[at] {
+            '/' if chars.get(at + 1) == Some(&'/') => {
+                while at < chars.len() && chars[at] != '\n' {
+                    at += 1;
+                }
+            }
+            '/' if chars.get(at + 1) == Some(&'*') => {
+                let mut depth = 0;
+                loop {
+                    match (chars.get(at), chars.get(at + 1)) {
+                        (Some('/'), Some('*')) => (depth, at) = (depth + 1, at + 2),
+                        (Some('*'), Some('/')) => (depth, at) = (depth - 1, at + 2),
+                        (Some(_), _) => at += 1,
+                        (None, _) => break,
+                    }
+                    if depth == 0 {
+                        break;
+                    }
+                }
+                skip(&mut code, start, at);
+            }
+            'r' if raw_string(&chars, at).is_some() => {
+                at = raw_string(&chars, at).unwrap();
+                code.push_str("\"\"");
+                skip(&mut code, start, at);
+            }
+            '"' => {
+                at += 1;
+                while at < chars.len() && chars[at] != '"' {
+                    at += if chars[at] == '\\' { 2 } else { 1 };
+                }
+                at += 1;
+                code.push_str("\"\"");
+                skip(&mut code, start, at);
+            }
+            // A character, not a lifetime: `'x'` or an escape.
+            '\'' if chars.get(at + 1) == Some(&'\\') || chars.get(at + 2) == Some(&'\'') => {
+                at += if chars[at + 1] == '\\' { 3 } else { 2 };
+                while chars.get(at).is_some_and(|c| *c != '\'') {
+                    at += 1;
+                }
+                at += 1;
+                code.push_str("' '");
+            }
+            c => {
+                code.push(c);
+                at += 1;
+            }
+        }
+    }
+    code
+}
+
+/// Where a raw string that begins here ends.
+fn raw_string(chars: &[char], at: usize) -> Option<usize> {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    if at > 0 && is_word(chars[at - 1]) && chars[at - 1] != 'b' && chars[at - 1] != 'c' {
+        return None;
+    }
+    let hashes = chars[at + 1..].iter().take_while(|c| **c == '#').count();
+    if chars.get(at + 1 + hashes) != Some(&'"') {
+        return None;
+    }
+    let mut end = at + 2 + hashes;
+    while end < chars.len() {
+        if chars[end] == '"' && chars[end + 1..].iter().take(hashes).filter(|c| **c == '#').count() == hashes
+        {
+            return Some(end + 1 + hashes);
+        }
+        end += 1;
+    }
+    Some(end)
+}
+
+/// Blanks out every item under `#[cfg(test)]`: up to the end of its braces, or its semicolon.
+fn without_tests(code: &str) -> String {
+    let mut kept = String::with_capacity(code.len());
+    let mut rest = code;
+    while let Some(at) = rest.find("#[cfg(test)]") {
+        kept.push_str(&rest[..at]);
+        let (mut depth, mut end) = (0usize, rest.len());
+        for (offset, c) in rest[at..].char_indices() {
+            match c {
+                '{' => depth += 1,
+                '}' => {
+                    depth = depth.saturating_sub(1);
+                    if depth == 0 {
+                        end = at + offset + 1;
+                        break;
+                    }
+                }
+                ';' if depth == 0 => {
+                    end = at + offset + 1;
+                    break;
+                }
+                _ => {}
+            }
+        }
+        kept.extend(rest[at..end].chars().filter(|c| *c == '\n'));
+        rest = &rest[end..];
+    }
+    kept.push_str(rest);
+    kept
+}
+
+/// Every line of shipped code that `is_bad`, as `path:line: text`.
+fn offences(sources: &[Source], is_bad: impl Fn(&Source, &str) -> bool) -> Vec<String> {
+    let mut found = Vec::new();
+    for source in sources {
+        let shown: Vec<&str> = source.text.lines().collect();
+        for (at, line) in source.code().lines().enumerate() {
+            if is_bad(source, line) {
+                found.push(format!("{}:{}: {}", source.path, at + 1, shown[at].trim()));
+            }
+        }
+    }
+    found
+}
+
+#[track_caller]
+fn assert_none(found: Vec<String>, rule: &str) {
+    assert!(found.is_empty(), "{rule}:\n{}", found.join("\n"));
+}
+
+/// Whether a word stands in a line, not as a part of another one.
+fn has_word(line: &str, word: &str) -> bool {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    line.match_indices(word).any(|(at, _)| {
+        !line[..at].ends_with(is_word)
+            && !(word.ends_with(is_word) && line[at + word.len()..].starts_with(is_word))
+    })
+}
+
+/// Whom a layer may know. A layer that is not here may know nobody of ours but itself.
+const MAY_KNOW: &[(&str, &[&str])] = &[
+    ("main", &["cli", "app", "error"]),
+    ("app", &["cli", "clock", "error", "model", "process", "report", "rules", "store"]),
+    ("report", &["model", "rules", "error"]),
+    ("process", &["model", "error", "clock"]),
+    ("store", &["model", "error"]),
+    ("rules", &["model"]),
+    ("clock", &["model", "error"]),
+    ("model", &[]),
+    ("error", &[]),
+    ("cli", &[]),
+];
+
+/// The layers of our own that a file names.
+fn known(source: &Source) -> Vec<String> {
+    let code = source.code();
+    let mut known = Vec::new();
+    for (at, _) in code.match_indices("crate::") {
+        let rest = &code[at + "crate::".len()..];
+        let name =
+            |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+        match rest.strip_prefix('{') {
+            None => known.push(name(rest)),
+            Some(list) => {
+                let (mut depth, mut item) = (1, String::new());
+                for c in list.chars() {
+                    match c {
+                        '{' => depth += 1,
+                        '}' => depth -= 1,
+                        ',' if depth == 1 => known.push(name(std::mem::take(&mut item).trim())),
+                        c if depth == 1 => item.push(c),
+                        _ => {}
+                    }
+                    if depth == 0 {
+                        break;
+                    }
+                }
+                known.push(name(item.trim()));
+            }
+        }
+    }
+    known.retain(|name| !name.is_empty());
+    known
+}
+
+#[test]
+fn layers_know_only_those_below_them() {
+    let mut wrong = Vec::new();
+    for source in &sources("src") {
+        let layer = source.layer();
+        let allowed = MAY_KNOW.iter().find(|(name, _)| *name == layer).map(|(_, allowed)| *allowed);
+        let Some(allowed) = allowed else {
+            wrong.push(format!("{}: `{layer}` is no layer: say in the table whom it may know", source.path));
+            continue;
+        };
+        for name in known(source).iter().filter(|name| *name != layer && !allowed.contains(&name.as_str())) {
+            wrong.push(format!("{}: `{layer}` must not know `{name}`", source.path));
+        }
+    }
+    assert_none(wrong, "the layers of ARCHITECTURE.md");
+}
+
+#[test]
+fn every_file_begins_by_saying_what_it_is() {
+    let mut wrong = Vec::new();
+    for source in sources("src").iter().chain(&sources("tests")) {
+        if !source.text.starts_with("//! ") {
+            wrong.push(source.path.clone());
+        }
+    }
+    assert_none(wrong, "the first line of a file is its `//!` sentence");
+}
+
+#[test]
+fn nothing_panics_on_purpose() {
+    let forbidden = [".unwrap()", ".expect(", "panic!", "todo!", "unimplemented!", "unreachable!", "dbg!"];
+    let found = offences(&shipped(), |_, line| {
+        forbidden
+            .iter()
+            .any(|word| if word.starts_with('.') { line.contains(word) } else { has_word(line, word) })
+    });
+    assert_none(found, "a refusal or an error is a value");
+}
+
+#[test]
+fn results_go_through_the_output() {
+    let found = offences(&sources("src"), |source, line| {
+        source.path != "src/report/output.rs"
+            && ["print!", "println!", "eprint!", "eprintln!"].iter().any(|word| has_word(line, word))
+    });
+    assert_none(found, "a print that fails panics");
+}
+
+#[test]
+fn only_transitions_move_an_agent() {
+    let fields = ["status", "execution", "current_run", "sleeping_until", "pending_wake_hint"];
+    let found = offences(&shipped(), |source, line| {
+        !source.path.starts_with("src/rules/transition/")
+            && fields.iter().any(|field| {
+                line.match_indices(&format!(".{field}")).any(|(at, found)| {
+                    let rest = line[at + found.len()..].trim_start();
+                    let assigned =
+                        rest.starts_with('=') && !rest.starts_with("==") && !rest.starts_with("=>");
+                    // `let x = a.status == b` and the like do not count; nor do records that are no state.
+                    let of_state = line[..at].ends_with("state") || line[..at].ends_with("self");
+                    assigned && of_state
+                })
+            })
+    });
+    assert_none(found, "one writer: `state.json` changes in rules/transition alone");
+}
+
+#[test]
+fn only_transitions_make_a_state() {
+    let found = offences(&shipped(), |source, line| {
+        let makes = has_word(line, "State {")
+            && !has_word(line, "struct State {")
+            && !line.contains("impl")
+            && !line.contains("->");
+        makes && !source.path.starts_with("src/rules/transition/")
+    });
+    assert_none(found, "one writer: a whole state is made in rules/transition alone");
+}
+
+#[test]
+fn files_fit_in_a_head() {
+    const MOST: usize = 500;
+    let mut wrong = Vec::new();
+    for source in &shipped() {
+        let shipped = source.text.split("#[cfg(test)]\nmod tests").next().unwrap();
+        let lines = shipped.lines().count();
+        if lines > MOST {
+            wrong.push(format!("{}: {lines} lines without its tests", source.path));
+        }
+    }
+    assert_none(wrong, "look for the second thing in a file of more than 500 lines");
+}
+
+#[test]
+fn unsafe_code_is_in_one_place() {
+    let found = offences(&sources("src"), |source, line| {
+        source.path != "src/process/spawn.rs" && has_word(line, "unsafe")
+    });
+    assert_none(found, "unsafe code is in process/spawn.rs alone");
+}
+
+#[test]
+fn processes_are_started_in_one_place() {
+    let found = offences(&sources("src"), |source, line| {
+        !source.path.starts_with("src/process/")
+            && (line.contains("process::Command")
+                || line.contains("process::Stdio")
+                || line.contains("CommandExt"))
+    });
+    assert_none(found, "child processes are process/'s alone");
+}
+
+#[test]
+fn time_and_chance_come_in_through_the_clock() {
+    let found = offences(&sources("src"), |source, line| {
+        source.path != "src/clock.rs"
+            && ["SystemTime::now", "Utc::now", "Local::now", "getrandom", "Uuid::new", "Uuid::now"]
+                .iter()
+                .any(|word| line.contains(word))
+    });
+    assert_none(found, "the clock is the only source of time, ids and randomness");
+}
+
+#[test]
+fn rules_do_nothing_but_compute() {
+    let found = offences(&sources("src"), |source, line| {
+        ["rules", "model"].contains(&source.layer())
+            && [
+                "std::fs",
+                "std::io",
+                "std::net",
+                "std::env",
+                "std::process",
+                "std::thread",
+                "Instant",
+                "rustix",
+            ]
+            .iter()
+            .any(|word| has_word(line, word))
+    });
+    assert_none(found, "rules and records do no I/O, read no clock and start no process");
+}
+
+#[test]
+fn every_test_file_is_run() {
+    let main = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/main.rs")).unwrap();
+    let declared: Vec<&str> =
+        main.lines().filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';')).collect();
+    let mut sorted = declared.clone();
+    sorted.sort_unstable();
+    assert_eq!(declared, sorted, "modules stand in order of name");
+    let mut wrong = Vec::new();
+    for source in &sources("tests/it") {
+        let name = source.path.trim_start_matches("tests/it/").trim_end_matches(".rs");
+        if name != "main" && !declared.contains(&name) {
+            wrong.push(source.path.clone());
+        }
+    }
+    assert_none(wrong, "a test file that main.rs does not name is never run");
+}
+
+#[test]
+fn the_detectors_see_code_and_nothing_else() {
+    let text = "let a = \"panic!\"; // panic!\nlet b = r#\"x \" panic!\"#; /* panic!\n */ let c = '\"'; panic!(\"{}\", '\\'');\n\
+                fn f<'a>(x: &'a str) { x.unwrap() }\n#[cfg(test)]\nmod tests {\n    fn g() { if true { panic!() } }\n}\nuse crate::{a::b, c::{d, e}, f};\n";
+    let source = Source { path: "src/x/y.rs".to_owned(), text: text.to_owned() };
+    assert_eq!(source.code().lines().count(), text.lines().count());
+    let found = offences(std::slice::from_ref(&source), |_, line| {
+        has_word(line, "panic!") || line.contains(".unwrap()")
+    });
+    assert_eq!(
+        found,
+        [
+            "src/x/y.rs:3: */ let c = '\"'; panic!(\"{}\", '\\'');",
+            "src/x/y.rs:4: fn f<'a>(x: &'a str) { x.unwrap() }"
+        ]
+    );
+    assert_eq!(known(&source), ["a", "c", "f"]);
+    assert_eq!(source.layer(), "x");
+    assert!(has_word("State {", "State {") && !has_word("NewState {", "State {"));
+}
