@@ -22,24 +22,31 @@ use super::view::View;
 fn ledger_files(view: &View<'_>) -> Result<Vec<String>> {
     let entries = files::entries(&view.agent.join(layout::LEDGER))?;
     let names = entries.into_iter().filter_map(|entry| entry.name.into_string().ok());
-    Ok(names
+    let mut paths: Vec<String> = names
         .filter(|name| name.ends_with(".jsonl"))
         .map(|name| format!("{}/{name}", layout::LEDGER))
-        .collect())
+        .chain(view.overlay_appends(layout::LEDGER))
+        .collect();
+    paths.sort();
+    paths.dedup();
+    Ok(paths)
 }
 
 /// The months of the archive that have a file of this kind, newest first.
 fn archive_files(view: &View<'_>, kind: &str) -> Result<Vec<String>> {
     let entries = files::entries(&view.agent.join(layout::ARCHIVE))?;
-    let months = entries
-        .into_iter()
-        .rev()
-        .filter(|entry| entry.is_dir)
-        .filter_map(|entry| entry.name.into_string().ok());
-    Ok(months
-        .map(|month| format!("{}/{month}/{kind}.jsonl", layout::ARCHIVE))
+    let months =
+        entries.into_iter().filter(|entry| entry.is_dir).filter_map(|entry| entry.name.into_string().ok());
+    let name = format!("/{kind}.jsonl");
+    let mut paths: Vec<String> = months
+        .map(|month| format!("{}/{month}{name}", layout::ARCHIVE))
         .filter(|path| view.exists(path))
-        .collect())
+        .chain(view.overlay_appends(layout::ARCHIVE).filter(|path| path.ends_with(&name)))
+        .collect();
+    paths.sort();
+    paths.dedup();
+    paths.reverse();
+    Ok(paths)
 }
 
 /// Lines with their numbers from 1. Blank ones are no lines: a merge may leave some.

@@ -89,6 +89,12 @@ impl<'a> View<'a> {
         paths.extend(journal.writes.iter().map(|write| write.path.clone()).filter(|path| here(path)));
     }
 
+    /// The files below a directory that the journal appends to: the first line of one makes it.
+    pub fn overlay_appends<'v>(&'v self, dir: &'v str) -> impl Iterator<Item = String> + 'v {
+        let appends = self.overlay.iter().flat_map(|journal| &journal.appends);
+        appends.map(|append| append.path.clone()).filter(move |path| Path::new(path).starts_with(dir))
+    }
+
     /// Whether the journal deletes this file.
     pub fn is_deleted(&self, path: &str) -> bool {
         self.overlay.as_ref().is_some_and(|journal| journal.content(path) == Some(None))
