@@ -9,12 +9,14 @@ mod generated;
 mod inspect;
 mod lifecycle;
 mod load;
+mod log;
 mod lookup;
 mod planes;
 mod queue;
 mod recover;
 mod session;
 mod static_text;
+mod supervise;
 mod tasks;
 mod tick;
 mod turn;
@@ -126,7 +128,7 @@ fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
         Command::Wait(args) => planes::wait(session, args),
         Command::Timer(args) => planes::timer(session, args.command),
         Command::Task(args) => tasks::task(session, args.command),
-        Command::Supervise(args) => tasks::supervise(session, args),
+        Command::Supervise(args) => supervise::supervise(session, args),
         Command::Queue(args) => queue::queue(session, args.command),
         Command::Run(args) => evidence::run(session, args.command),
         Command::Briefs(args) => evidence::briefs(session, args),

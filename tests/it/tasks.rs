@@ -1,12 +1,13 @@
 //! Background tasks, end to end: nothing of them is left when they end, and each ends once.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
-use crate::harness::Sandbox;
+use crate::harness::{Sandbox, dormouse, each_in_parallel};
 
 /// Far more than anything here takes, on however busy a machine.
 const LONG: Duration = Duration::from_secs(60);
@@ -115,7 +116,7 @@ fn a_turn_waits_for_its_task_and_is_resumed_by_the_result() {
         echo started >> "$HOME/turns"
         id=$(dormouse task start -- sh -c 'until test -e go; do sleep 0.05; done')
         dormouse wait --on task --resource "$id" --reason "the build""#;
-    let sandbox = agent_that(&turn.replace("dormouse", &crate::harness::dormouse().to_string_lossy()));
+    let sandbox = agent_that(&turn.replace("dormouse", &dormouse().to_string_lossy()));
     sandbox.run(["enqueue", "ada", "build"]);
     let step = sandbox.json(["tick", "ada"]);
     assert_eq!(step["terminal"], "completed", "{step}");
@@ -142,7 +143,7 @@ fn a_wait_for_a_task_that_has_ended_meanwhile_is_none_too_many() {
         id=$(dormouse task start -- true)
         until dormouse task list --ended | grep -q "$id"; do sleep 0.02; done
         dormouse wait --on task --resource "$id" --reason "the build""#;
-    let sandbox = agent_that(&turn.replace("dormouse", &crate::harness::dormouse().to_string_lossy()));
+    let sandbox = agent_that(&turn.replace("dormouse", &dormouse().to_string_lossy()));
     sandbox.run(["enqueue", "ada", "build"]);
     let step = sandbox.json(["tick", "ada"]);
     assert_eq!(step["terminal"], "completed", "{step}");
@@ -308,4 +309,30 @@ fn an_interactive_task_reads_what_it_is_told() {
     ended(&sandbox, &deaf);
     assert_eq!(sandbox.run(["task", "output", &deaf]), "end\n");
     nothing_left(&sandbox);
+}
+
+#[test]
+fn cut_anywhere_a_task_has_one_result_or_was_never_there() {
+    let calls = ["rename", "unlink", "fsync", "write"];
+    let cuts: Vec<(&str, u32)> = calls.iter().flat_map(|call| (1..=12).map(|at| (*call, at))).collect();
+    each_in_parallel(&cuts, |(call, at)| {
+        let sandbox = agent();
+        let (trace, inject) = (format!("trace={call}"), format!("inject={call}:signal=SIGKILL:when={at}"));
+        let program = dormouse();
+        let mut words: Vec<&OsStr> = ["-qq", "-f", "-o", "/dev/null", "-e", &trace, "-e", &inject]
+            .into_iter()
+            .map(OsStr::new)
+            .collect();
+        words.push(program.as_os_str());
+        words.extend(["task", "start", "-a", "ada", "--", "true"].map(OsStr::new));
+        // `when` counts for each process: it cuts the starter, the supervisor, or both.
+        sandbox.program("strace", words.into_iter().map(OsString::from).collect()).output();
+        soon("the end of the supervisor", || processes(&sandbox).is_empty());
+        sandbox.run(["tick", "ada", "--until-idle"]);
+        assert_eq!(sandbox.run(["task", "list", "-a", "ada"]), "");
+        let ended = sandbox.json_lines(["task", "list", "-a", "ada", "--ended"]).len();
+        let turns = fs::read_to_string(sandbox.home().join("turns")).unwrap_or_default().lines().count();
+        assert!(ended == turns && ended <= 1, "{call} {at}: {ended} ended, {turns} turns");
+        nothing_left(&sandbox);
+    });
 }
