@@ -333,11 +333,9 @@ mod tests {
 
     #[test]
     fn a_supervisor_is_spared_though_it_is_a_child_and_in_the_group_at_first() {
-        let turn = Turn::start(
-            Some(run_id()),
-            "env -u DORMOUSE_RUN DORMOUSE_SUPERVISOR=1 sh -c 'env -u DORMOUSE_SUPERVISOR setsid sleep 600 & echo; wait' & wait",
-        );
-        // What is below it is none of the run's, once it has a group of its own.
+        let turn =
+            Turn::start(Some(run_id()), "env -u DORMOUSE_RUN DORMOUSE_SUPERVISOR=1 sleep 600 & echo; wait");
+        // Until its exec it has the environment of the run.
         while turn.found() != [turn.pid()] {
             std::thread::yield_now();
         }
