@@ -47,7 +47,13 @@ complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "get" -d 'Show how
 complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "list" -d 'List agents, a line each'
 complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "explain" -d 'Say what the next step would do, and why'
 complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "state" -d 'Show the execution machine: where it is, since when, and where it can go'
+complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "next-wake" -d 'Say when the next step is due'
 complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "queue" -d 'Look at messages, and deal with dead letters'
+complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "work" -d 'What the agent means to get done'
+complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "wait" -d 'Say why progress stops, and what would end that'
+complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "timer" -d 'Messages that come by themselves'
+complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "task" -d 'Work in the background, beyond the end of a turn'
+complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "supervise" -d 'Look after a task; `task start` runs this'
 complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "run" -d 'Look at turns'
 complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "briefs" -d 'Show what turns said of themselves, newest first'
 complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "events" -d 'Show what happened, oldest first'
@@ -139,6 +145,8 @@ normal\t''
 background\t''"
 complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l dedupe-key -d 'Admit one message under this key within 24 hours, and answer a repeat with its id' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l ttl -d 'Drop the message if it has not been taken up by then' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l in -d 'Admit it so long from now, by a timer' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l at -d 'Admit it then, by a timer' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l resource -d 'What it is about, for example `github:org/repo#12`' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l work-item -d 'The work item it belongs to' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l correlation-id -d 'What ties it to other messages' -r
@@ -248,6 +256,19 @@ complete -c dormouse -n "__fish_dormouse_using_subcommand state" -l json -d 'Pri
 complete -c dormouse -n "__fish_dormouse_using_subcommand state" -s q -l quiet -d 'Say nothing but results'
 complete -c dormouse -n "__fish_dormouse_using_subcommand state" -s v -l verbose -d 'Say more on stderr'
 complete -c dormouse -n "__fish_dormouse_using_subcommand state" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand next-wake" -l format -d 'How to write it' -r -f -a "rfc3339\t''
+epoch\t''
+systemd\t'For OnCalendar= of a systemd timer'"
+complete -c dormouse -n "__fish_dormouse_using_subcommand next-wake" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand next-wake" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand next-wake" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand next-wake" -l all -d 'Every agent'
+complete -c dormouse -n "__fish_dormouse_using_subcommand next-wake" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand next-wake" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand next-wake" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand next-wake" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead requeue drop help" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
 complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead requeue drop help" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
 always\t''
@@ -321,6 +342,363 @@ complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen
 complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from help" -f -a "requeue" -d 'Put a dead, aborted or dropped message back into the queue'
 complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from help" -f -a "drop" -d 'Drop a queued message or a dead letter'
 complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and not __fish_seen_subcommand_from add list show update pick block unblock complete plan help" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and not __fish_seen_subcommand_from add list show update pick block unblock complete plan help" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and not __fish_seen_subcommand_from add list show update pick block unblock complete plan help" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and not __fish_seen_subcommand_from add list show update pick block unblock complete plan help" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and not __fish_seen_subcommand_from add list show update pick block unblock complete plan help" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and not __fish_seen_subcommand_from add list show update pick block unblock complete plan help" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and not __fish_seen_subcommand_from add list show update pick block unblock complete plan help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and not __fish_seen_subcommand_from add list show update pick block unblock complete plan help" -f -a "add" -d 'Add a work item'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and not __fish_seen_subcommand_from add list show update pick block unblock complete plan help" -f -a "list" -d 'List work items, oldest first'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and not __fish_seen_subcommand_from add list show update pick block unblock complete plan help" -f -a "show" -d 'Show one work item with its plan'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and not __fish_seen_subcommand_from add list show update pick block unblock complete plan help" -f -a "update" -d 'Change a work item; it becomes eligible for another tick'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and not __fish_seen_subcommand_from add list show update pick block unblock complete plan help" -f -a "pick" -d 'Make an item the current one'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and not __fish_seen_subcommand_from add list show update pick block unblock complete plan help" -f -a "block" -d 'Say what blocks an item'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and not __fish_seen_subcommand_from add list show update pick block unblock complete plan help" -f -a "unblock" -d 'Say that nothing blocks it any more'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and not __fish_seen_subcommand_from add list show update pick block unblock complete plan help" -f -a "complete" -d 'Complete an item: its waits are cancelled, its blocker cleared, the focus taken from it'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and not __fish_seen_subcommand_from add list show update pick block unblock complete plan help" -f -a "plan" -d 'Print the plan of an item, or write it anew'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and not __fish_seen_subcommand_from add list show update pick block unblock complete plan help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from add" -s a -l agent -d 'Whose [default: $DORMOUSE_AGENT; where an id is given it is never needed]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from add" -l plan-status -d 'How far its plan is [default: ready]' -r -f -a "draft\t''
+ready\t''
+needs_input\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from add" -l todo -d 'A step of it (may be repeated)' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from add" -l plan -d 'Its plan in prose: itself, `@FILE`, or `-`' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from add" -l blocked-by -d 'What blocks it from the start' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from add" -l recheck -d 'When to be reminded of the blocker' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from add" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from add" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from add" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from add" -l pick -d 'Make it the current one'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from add" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from add" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from add" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from add" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from list" -s a -l agent -d 'Whose [default: $DORMOUSE_AGENT; where an id is given it is never needed]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from list" -l state -d 'Open or completed ones [default: open]' -r -f -a "open\t''
+completed\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from list" -l scheduling-state -d 'Only those that stand like this' -r -f -a "completed\t''
+waiting_task\t''
+waiting_operator\t''
+waiting_timer\t''
+waiting_external\t''
+waiting_system\t''
+blocked\t''
+runnable\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from list" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from list" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from list" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from list" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from list" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from list" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from show" -s a -l agent -d 'Whose [default: $DORMOUSE_AGENT; where an id is given it is never needed]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from show" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from show" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from show" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from show" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from show" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from show" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from update" -s a -l agent -d 'Whose [default: $DORMOUSE_AGENT; where an id is given it is never needed]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from update" -l objective -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from update" -l plan-status -r -f -a "draft\t''
+ready\t''
+needs_input\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from update" -l todo -d 'The steps, anew (may be repeated); `[x] TEXT` is done' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from update" -l plan -d 'Its plan in prose: itself, `@FILE`, or `-`' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from update" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from update" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from update" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from update" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from update" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from update" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from update" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from pick" -s a -l agent -d 'Whose [default: $DORMOUSE_AGENT; where an id is given it is never needed]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from pick" -l reason -d 'Why they can be cleared' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from pick" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from pick" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from pick" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from pick" -l clear-blocker -d 'Clear its blocker, its recheck and its waits too'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from pick" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from pick" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from pick" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from pick" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from block" -s a -l agent -d 'Whose [default: $DORMOUSE_AGENT; where an id is given it is never needed]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from block" -l reason -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from block" -l recheck -d 'When to be reminded of it' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from block" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from block" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from block" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from block" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from block" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from block" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from block" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from unblock" -s a -l agent -d 'Whose [default: $DORMOUSE_AGENT; where an id is given it is never needed]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from unblock" -l reason -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from unblock" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from unblock" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from unblock" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from unblock" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from unblock" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from unblock" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from unblock" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from complete" -s a -l agent -d 'Whose [default: $DORMOUSE_AGENT; where an id is given it is never needed]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from complete" -l result -d 'What came of it' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from complete" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from complete" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from complete" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from complete" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from complete" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from complete" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from complete" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from plan" -s a -l agent -d 'Whose [default: $DORMOUSE_AGENT; where an id is given it is never needed]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from plan" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from plan" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from plan" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from plan" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from plan" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from plan" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from plan" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from help" -f -a "add" -d 'Add a work item'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from help" -f -a "list" -d 'List work items, oldest first'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from help" -f -a "show" -d 'Show one work item with its plan'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from help" -f -a "update" -d 'Change a work item; it becomes eligible for another tick'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from help" -f -a "pick" -d 'Make an item the current one'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from help" -f -a "block" -d 'Say what blocks an item'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from help" -f -a "unblock" -d 'Say that nothing blocks it any more'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from help" -f -a "complete" -d 'Complete an item: its waits are cancelled, its blocker cleared, the focus taken from it'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from help" -f -a "plan" -d 'Print the plan of an item, or write it anew'
+complete -c dormouse -n "__fish_dormouse_using_subcommand work; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -s a -l agent -d 'Whose [default: $DORMOUSE_AGENT; where an id is given it is never needed]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -l on -d 'What it waits for' -r -f -a "operator\t''
+task\t''
+external\t''
+timer\t''
+system\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -l reason -d 'Why, for people' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -l resource -d 'What exactly: a task\'s id, or a reference such as `github:org/repo#12`' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -l work-item -d 'Whose wait it is' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -l in -d 'A timer wait: how long' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -l at -d 'A timer wait: until when' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -l recheck -d 'When to go and look' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -l expires -d 'When to give up' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -l no-fallback -d 'That nothing else will bring the agent back, and why that is right' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -l source -d 'A durable source that will speak up' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -l whole-agent -d 'The agent\'s own wait, whatever it works on'
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -f -a "list" -d 'List active waits'
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -f -a "cancel" -d 'Cancel a wait'
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and __fish_seen_subcommand_from list" -s a -l agent -d 'Whose [default: $DORMOUSE_AGENT; where an id is given it is never needed]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and __fish_seen_subcommand_from list" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and __fish_seen_subcommand_from list" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and __fish_seen_subcommand_from list" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and __fish_seen_subcommand_from list" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and __fish_seen_subcommand_from list" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and __fish_seen_subcommand_from list" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and __fish_seen_subcommand_from cancel" -s a -l agent -d 'Whose [default: $DORMOUSE_AGENT; where an id is given it is never needed]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and __fish_seen_subcommand_from cancel" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and __fish_seen_subcommand_from cancel" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and __fish_seen_subcommand_from cancel" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and __fish_seen_subcommand_from cancel" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and __fish_seen_subcommand_from cancel" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and __fish_seen_subcommand_from cancel" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and __fish_seen_subcommand_from cancel" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and __fish_seen_subcommand_from help" -f -a "list" -d 'List active waits'
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and __fish_seen_subcommand_from help" -f -a "cancel" -d 'Cancel a wait'
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and not __fish_seen_subcommand_from add list cancel help" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and not __fish_seen_subcommand_from add list cancel help" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and not __fish_seen_subcommand_from add list cancel help" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and not __fish_seen_subcommand_from add list cancel help" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and not __fish_seen_subcommand_from add list cancel help" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and not __fish_seen_subcommand_from add list cancel help" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and not __fish_seen_subcommand_from add list cancel help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and not __fish_seen_subcommand_from add list cancel help" -f -a "add" -d 'Add a timer'
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and not __fish_seen_subcommand_from add list cancel help" -f -a "list" -d 'List active timers'
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and not __fish_seen_subcommand_from add list cancel help" -f -a "cancel" -d 'Cancel a timer'
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and not __fish_seen_subcommand_from add list cancel help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from add" -s a -l agent -d 'Whose [default: $DORMOUSE_AGENT; where an id is given it is never needed]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from add" -l in -d 'Once, so long from now' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from add" -l at -d 'Once, then' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from add" -l every -d 'Again and again, counted from now' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from add" -l cron -d 'By the calendar: minute hour day month weekday' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from add" -l tz -d 'The time zone of --cron, like Europe/Berlin [default: the machine\'s]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from add" -l catch-up -d 'What becomes of fires that nobody was there for [default: once]' -r -f -a "once\t''
+all\t''
+skip\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from add" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from add" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from add" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from add" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from add" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from add" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from add" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from list" -s a -l agent -d 'Whose [default: $DORMOUSE_AGENT; where an id is given it is never needed]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from list" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from list" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from list" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from list" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from list" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from list" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from cancel" -s a -l agent -d 'Whose [default: $DORMOUSE_AGENT; where an id is given it is never needed]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from cancel" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from cancel" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from cancel" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from cancel" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from cancel" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from cancel" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from cancel" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from help" -f -a "add" -d 'Add a timer'
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from help" -f -a "list" -d 'List active timers'
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from help" -f -a "cancel" -d 'Cancel a timer'
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and not __fish_seen_subcommand_from start list status output input stop help" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and not __fish_seen_subcommand_from start list status output input stop help" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and not __fish_seen_subcommand_from start list status output input stop help" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and not __fish_seen_subcommand_from start list status output input stop help" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and not __fish_seen_subcommand_from start list status output input stop help" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and not __fish_seen_subcommand_from start list status output input stop help" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and not __fish_seen_subcommand_from start list status output input stop help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and not __fish_seen_subcommand_from start list status output input stop help" -f -a "start" -d 'Start a command in the background; its result is a message to the agent'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and not __fish_seen_subcommand_from start list status output input stop help" -f -a "list" -d 'List open tasks, oldest first'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and not __fish_seen_subcommand_from start list status output input stop help" -f -a "status" -d 'Show one task, open or ended'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and not __fish_seen_subcommand_from start list status output input stop help" -f -a "output" -d 'Print what a task has said'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and not __fish_seen_subcommand_from start list status output input stop help" -f -a "input" -d 'Write a line to the stdin of a task that was started with --interactive'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and not __fish_seen_subcommand_from start list status output input stop help" -f -a "stop" -d 'End a task: SIGTERM, and SIGKILL when the grace is over'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and not __fish_seen_subcommand_from start list status output input stop help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from start" -s a -l agent -d 'Whose [default: $DORMOUSE_AGENT; where an id is given it is never needed]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from start" -l summary -d 'What it is for: the first words of its result' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from start" -l work-item -d 'The work item that it is for' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from start" -l timeout -d 'End it after this long' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from start" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from start" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from start" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from start" -l no-notify -d 'Let its end start no turn: the next one finds it among what was taken note of'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from start" -l interactive -d 'Let it read what `task input` writes; without this its stdin is empty'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from start" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from start" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from start" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from start" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from list" -s a -l agent -d 'Whose [default: $DORMOUSE_AGENT; where an id is given it is never needed]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from list" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from list" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from list" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from list" -l ended -d 'List those that have ended instead, newest first'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from list" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from list" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from list" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from status" -s a -l agent -d 'Whose [default: $DORMOUSE_AGENT; where an id is given it is never needed]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from status" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from status" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from status" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from status" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from status" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from status" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from status" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from output" -s a -l agent -d 'Whose [default: $DORMOUSE_AGENT; where an id is given it is never needed]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from output" -l bytes -d 'Only the last so many bytes' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from output" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from output" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from output" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from output" -l stderr -d 'What it said on stderr instead'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from output" -s f -l follow -d 'Go on until it ends'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from output" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from output" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from output" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from output" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from input" -s a -l agent -d 'Whose [default: $DORMOUSE_AGENT; where an id is given it is never needed]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from input" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from input" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from input" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from input" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from input" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from input" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from input" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from stop" -s a -l agent -d 'Whose [default: $DORMOUSE_AGENT; where an id is given it is never needed]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from stop" -l grace -d 'How long it may take to end by itself' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from stop" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from stop" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from stop" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from stop" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from stop" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from stop" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from stop" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from help" -f -a "start" -d 'Start a command in the background; its result is a message to the agent'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from help" -f -a "list" -d 'List open tasks, oldest first'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from help" -f -a "status" -d 'Show one task, open or ended'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from help" -f -a "output" -d 'Print what a task has said'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from help" -f -a "input" -d 'Write a line to the stdin of a task that was started with --interactive'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from help" -f -a "stop" -d 'End a task: SIGTERM, and SIGKILL when the grace is over'
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c dormouse -n "__fish_dormouse_using_subcommand supervise" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand supervise" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand supervise" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand supervise" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand supervise" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand supervise" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand supervise" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c dormouse -n "__fish_dormouse_using_subcommand run; and not __fish_seen_subcommand_from list show help" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
 complete -c dormouse -n "__fish_dormouse_using_subcommand run; and not __fish_seen_subcommand_from list show help" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
 always\t''
@@ -429,33 +807,59 @@ complete -c dormouse -n "__fish_dormouse_using_subcommand man" -l json -d 'Print
 complete -c dormouse -n "__fish_dormouse_using_subcommand man" -s q -l quiet -d 'Say nothing but results'
 complete -c dormouse -n "__fish_dormouse_using_subcommand man" -s v -l verbose -d 'Say more on stderr'
 complete -c dormouse -n "__fish_dormouse_using_subcommand man" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "init" -d 'Make a state directory'
-complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "create" -d 'Make a new agent'
-complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "start" -d 'Let agents run'
-complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "stop" -d 'Stop agents and end what they run'
-complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "pause" -d 'Deprecated: use stop'
-complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "resume" -d 'Deprecated for stopped agents: use start'
-complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "enqueue" -d 'Say something to an agent'
-complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "wake" -d 'Tell an agent that something may have changed'
-complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "tick" -d 'Do the one next thing'
-complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "get" -d 'Show how an agent stands'
-complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "list" -d 'List agents, a line each'
-complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "explain" -d 'Say what the next step would do, and why'
-complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "state" -d 'Show the execution machine: where it is, since when, and where it can go'
-complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "queue" -d 'Look at messages, and deal with dead letters'
-complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "run" -d 'Look at turns'
-complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "briefs" -d 'Show what turns said of themselves, newest first'
-complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "events" -d 'Show what happened, oldest first'
-complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "recover" -d 'Bring a failed agent back at once'
-complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "doctor" -d 'Check every record'
-complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "schema" -d 'Print the JSON Schema of a record'
-complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "completions" -d 'Print the completions of a shell'
-complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "man" -d 'Print a manual page'
-complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state queue run briefs events recover doctor schema completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help" -f -a "init" -d 'Make a state directory'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help" -f -a "create" -d 'Make a new agent'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help" -f -a "start" -d 'Let agents run'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help" -f -a "stop" -d 'Stop agents and end what they run'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help" -f -a "pause" -d 'Deprecated: use stop'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help" -f -a "resume" -d 'Deprecated for stopped agents: use start'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help" -f -a "enqueue" -d 'Say something to an agent'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help" -f -a "wake" -d 'Tell an agent that something may have changed'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help" -f -a "tick" -d 'Do the one next thing'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help" -f -a "get" -d 'Show how an agent stands'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help" -f -a "list" -d 'List agents, a line each'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help" -f -a "explain" -d 'Say what the next step would do, and why'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help" -f -a "state" -d 'Show the execution machine: where it is, since when, and where it can go'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help" -f -a "next-wake" -d 'Say when the next step is due'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help" -f -a "queue" -d 'Look at messages, and deal with dead letters'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help" -f -a "work" -d 'What the agent means to get done'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help" -f -a "wait" -d 'Say why progress stops, and what would end that'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help" -f -a "timer" -d 'Messages that come by themselves'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help" -f -a "task" -d 'Work in the background, beyond the end of a turn'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help" -f -a "supervise" -d 'Look after a task; `task start` runs this'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help" -f -a "run" -d 'Look at turns'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help" -f -a "briefs" -d 'Show what turns said of themselves, newest first'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help" -f -a "events" -d 'Show what happened, oldest first'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help" -f -a "recover" -d 'Bring a failed agent back at once'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help" -f -a "doctor" -d 'Check every record'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help" -f -a "schema" -d 'Print the JSON Schema of a record'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help" -f -a "completions" -d 'Print the completions of a shell'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help" -f -a "man" -d 'Print a manual page'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_seen_subcommand_from init create start stop pause resume enqueue wake tick get list explain state next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from queue" -f -a "list" -d 'List queued messages in processing order'
 complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from queue" -f -a "show" -d 'Show one message, queued or ended'
 complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from queue" -f -a "dead" -d 'List dead letters: messages that failed for the last time'
 complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from queue" -f -a "requeue" -d 'Put a dead, aborted or dropped message back into the queue'
 complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from queue" -f -a "drop" -d 'Drop a queued message or a dead letter'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from work" -f -a "add" -d 'Add a work item'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from work" -f -a "list" -d 'List work items, oldest first'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from work" -f -a "show" -d 'Show one work item with its plan'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from work" -f -a "update" -d 'Change a work item; it becomes eligible for another tick'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from work" -f -a "pick" -d 'Make an item the current one'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from work" -f -a "block" -d 'Say what blocks an item'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from work" -f -a "unblock" -d 'Say that nothing blocks it any more'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from work" -f -a "complete" -d 'Complete an item: its waits are cancelled, its blocker cleared, the focus taken from it'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from work" -f -a "plan" -d 'Print the plan of an item, or write it anew'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from wait" -f -a "list" -d 'List active waits'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from wait" -f -a "cancel" -d 'Cancel a wait'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from timer" -f -a "add" -d 'Add a timer'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from timer" -f -a "list" -d 'List active timers'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from timer" -f -a "cancel" -d 'Cancel a timer'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from task" -f -a "start" -d 'Start a command in the background; its result is a message to the agent'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from task" -f -a "list" -d 'List open tasks, oldest first'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from task" -f -a "status" -d 'Show one task, open or ended'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from task" -f -a "output" -d 'Print what a task has said'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from task" -f -a "input" -d 'Write a line to the stdin of a task that was started with --interactive'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from task" -f -a "stop" -d 'End a task: SIGTERM, and SIGKILL when the grace is over'
 complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from run" -f -a "list" -d 'List runs, newest first'
 complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from run" -f -a "show" -d 'Show one run'

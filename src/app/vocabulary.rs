@@ -9,6 +9,9 @@ use crate::model::event::EventSchema;
 use crate::model::execution::ExecutionState;
 use crate::model::message::{MessageKind, OriginKind, Priority};
 use crate::model::posture::Posture;
+use crate::model::timer::CatchUp;
+use crate::model::wait::WaitKind;
+use crate::model::work::{PlanStatus, SchedulingState, WorkState};
 use crate::rules::admission::{is_open_to_outside, kinds};
 
 #[test]
@@ -18,6 +21,11 @@ fn listed_values_are_the_names_of_the_model() {
     assert_eq!(cli::EXECUTION_STATES, ExecutionState::ALL.iter().map(|one| one.name()).collect::<Vec<_>>());
     assert_eq!(cli::PRIORITIES, Priority::ALL.iter().map(|one| one.name()).collect::<Vec<_>>());
     assert_eq!(cli::AGENT_KINDS, AgentKind::ALL.iter().map(|one| one.name()).collect::<Vec<_>>());
+    assert_eq!(cli::PLAN_STATUSES, PlanStatus::ALL.iter().map(|one| one.name()).collect::<Vec<_>>());
+    assert_eq!(cli::WORK_STATES, WorkState::ALL.iter().map(|one| one.name()).collect::<Vec<_>>());
+    assert_eq!(cli::SCHEDULING_STATES, SchedulingState::ALL.iter().map(|one| one.name()).collect::<Vec<_>>());
+    assert_eq!(cli::WAIT_KINDS, WaitKind::ALL.iter().map(|one| one.name()).collect::<Vec<_>>());
+    assert_eq!(cli::CATCH_UPS, CatchUp::ALL.iter().map(|one| one.name()).collect::<Vec<_>>());
 }
 
 /// What an outside origin may say, and what a turn says for itself.

@@ -95,18 +95,24 @@ fn manual_pages(root: &Path, texts: &mut Texts) {
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
     let mut used = BTreeSet::new();
-    manual_page(root, command, &mut used, texts);
+    manual_page(root, command, None, &mut used, texts);
     for entry in fs::read_dir(root.join("man/sections")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         assert!(used.contains(&name), "man/sections/{name} is of no command");
     }
 }
 
-fn manual_page(root: &Path, command: Command, used: &mut BTreeSet<String>, texts: &mut Texts) {
-    for child in command.get_subcommands().filter(|child| !child.is_hide_set()) {
-        manual_page(root, child.clone(), used, texts);
-    }
+fn manual_page(
+    root: &Path,
+    command: Command,
+    parent: Option<&str>,
+    used: &mut BTreeSet<String>,
+    texts: &mut Texts,
+) {
     let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
+    for child in command.get_subcommands().filter(|child| !child.is_hide_set()) {
+        manual_page(root, child.clone(), Some(&name), used, texts);
+    }
     let is_top = name == "dormouse";
     let has_subcommands = command.has_subcommands();
     // What every command takes stands in the page of dormouse itself.
@@ -138,7 +144,7 @@ fn manual_page(root: &Path, command: Command, used: &mut BTreeSet<String>, texts
     );
     page.push_str(by_hand.trim_end());
     page.push('\n');
-    if let Some((parent, _)) = name.rsplit_once('-') {
+    if let Some(parent) = parent {
         page.push_str(&format!(".SH \"SEE ALSO\"\n.BR {} (1)\n", parent.replace('-', "\\-")));
     }
     texts.insert(format!("man/{name}.1"), page);
