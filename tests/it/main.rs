@@ -17,6 +17,7 @@ mod inspect;
 mod lifecycle;
 mod messages;
 mod output;
+mod planes;
 #[cfg(target_os = "linux")]
 mod power;
 #[cfg(target_os = "linux")]

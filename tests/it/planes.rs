@@ -1,0 +1,1057 @@
+//! The planes of an agent's own work: `work`, `wait`, `timer`, `next-wake`, messages that are put
+//! off, and what an outcome file asks for.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::harness::Sandbox;
+use crate::setup::{
+    add, changes, decision, decisions, extend_policy, failure, field, names, objects, say, started, step,
+    tree,
+};
+
+/// Notes the text of every message that a turn is given, a line each, outside the store.
+const NOTING: &str = r#"sed -n '/"message": {/,/"authority_class"/d; /"text": "/{s/.*"text": "//; s/"$//; p; q}' "$DORMOUSE_CONTEXT" >> "$HOME/heard""#;
+
+/// Writes what lies in `home/outcome` as the outcome of the turn, once.
+const ANSWERING: &str =
+    r#"test -e "$HOME/outcome" || exit 0; mv "$HOME/outcome" "$DORMOUSE_OUTCOME"; echo answered"#;
+
+fn heard(sandbox: &Sandbox) -> Vec<String> {
+    let text = fs::read_to_string(sandbox.home().join("heard")).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Runs a command of `ada` that prints one id, and returns that.
+#[track_caller]
+fn id(sandbox: &Sandbox, args: &[&str]) -> String {
+    sandbox.run([args, &["-a", "ada"]].concat()).trim_end().to_owned()
+}
+
+#[track_caller]
+fn work(sandbox: &Sandbox, objective: &str, flags: &[&str]) -> String {
+    id(sandbox, &[&["work", "add", objective], flags].concat())
+}
+
+#[track_caller]
+fn wait(sandbox: &Sandbox, kind: &str, flags: &[&str]) -> String {
+    id(sandbox, &[&["wait", "--on", kind, "--reason", "why"], flags].concat())
+}
+
+#[track_caller]
+fn shown(sandbox: &Sandbox, item: &str) -> Value {
+    sandbox.json(["work", "show", item])
+}
+
+fn waits(sandbox: &Sandbox) -> Vec<String> {
+    let waits = sandbox.json_lines(["wait", "list", "-a", "ada"]);
+    waits.iter().map(|wait| wait["id"].as_str().unwrap().to_owned()).collect()
+}
+
+fn timers(sandbox: &Sandbox) -> Vec<Value> {
+    sandbox.json_lines(["timer", "list", "-a", "ada"])
+}
+
+fn queue(sandbox: &Sandbox) -> Vec<Value> {
+    sandbox.json_lines(["queue", "list", "-a", "ada", "--limit", "0"])
+}
+
+/// What the ledger says about a record: action or status, and why.
+fn history(sandbox: &Sandbox, kind: &str, id: &str) -> Vec<String> {
+    let events = sandbox.json_lines(["events", "ada", "--kind", kind]);
+    let about =
+        |event: &&Value| event["data"].as_object().unwrap().values().any(|value| value.as_str() == Some(id));
+    let word = |event: &Value| {
+        let data = &event["data"];
+        [&data["action"], &data["to"]].into_iter().find_map(|word| word.as_str()).unwrap().to_owned()
+    };
+    events.iter().filter(about).map(word).collect()
+}
+
+/// One command at a moment of its own, which must succeed.
+#[track_caller]
+fn at(sandbox: &Sandbox, moment: &str, args: &[&str]) -> Vec<Value> {
+    let ran = sandbox.cmd([&["--json"], args].concat()).env("DORMOUSE_NOW", moment).output();
+    assert_eq!((ran.code(), ran.stderr.as_str()), (0, ""), "{args:?}: {ran}\n{}", sandbox.reproduction());
+    objects(&ran.stdout)
+}
+
+#[track_caller]
+fn refused(sandbox: &Sandbox, args: &[&str], kind: &str) -> Value {
+    let ran = sandbox.cmd([&["--json"], args].concat()).output();
+    let failed = failure(&ran);
+    assert_eq!((ran.code(), failed["kind"].as_str()), (4, Some(kind)), "{args:?}: {ran}");
+    failed
+}
+
+// Work items
+
+#[test]
+fn a_work_item_is_shown_whole() {
+    let sandbox = started("true");
+    let flags = ["--todo", "one", "--todo", "[x] two", "--plan", "# Plan\n", "--pick"];
+    let item = work(&sandbox, "tidy up", &flags);
+    assert_eq!(
+        shown(&sandbox, &item),
+        json!({
+            "id": item,
+            "agent": "ada",
+            "objective": "tidy up",
+            "state": "open",
+            "plan_status": "ready",
+            "todo": [{ "text": "one", "done": false }, { "text": "two", "done": true }],
+            "revision": 1,
+            "created_at": "2026-01-02T03:04:08.000Z",
+            "updated_at": "2026-01-02T03:04:08.000Z",
+            "scheduling_state": "runnable",
+            "readiness": "runnable",
+            "current": true,
+        })
+    );
+    let plan = sandbox.agent("ada").join(format!("work/{item}.plan.md"));
+    assert_eq!(fs::read_to_string(plan).unwrap(), "# Plan\n");
+    assert_eq!(sandbox.run(["work", "plan", &item]), "# Plan\n");
+    assert_eq!(
+        sandbox.run(["work", "show", &item]),
+        format!("→ {item}  runnable  tidy up\n  [ ] one\n  [x] two\n\n# Plan\n\n")
+    );
+    let summary = sandbox.json(["get", "ada"]);
+    assert_eq!(summary["work"]["current"], item.as_str());
+    assert_eq!(summary["scheduling_posture"]["posture"], "has_runnable_work");
+}
+
+#[test]
+fn items_are_listed_in_the_order_of_their_making_and_by_how_they_stand() {
+    let sandbox = started("true");
+    let free = work(&sandbox, "free", &[]);
+    let blocked = work(&sandbox, "blocked", &["--blocked-by", "a lock"]);
+    let asking = work(&sandbox, "asking", &["--plan-status", "needs_input"]);
+    let done = work(&sandbox, "done", &[]);
+    sandbox.run(["work", "complete", &done, "--result", "it went well"]);
+    let list = |flags: &[&str]| {
+        let found = sandbox.json_lines([&["work", "list", "-a", "ada"], flags].concat());
+        found.iter().map(|item| item["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(list(&[]), [&free, &blocked, &asking].map(String::clone));
+    assert_eq!(list(&["--state", "completed"]), [done.clone()]);
+    for (state, expected) in [("runnable", &free), ("blocked", &blocked), ("waiting_operator", &asking)] {
+        assert_eq!(list(&["--scheduling-state", state]), [expected.clone()], "{state}");
+    }
+    assert_eq!(
+        sandbox.run(["work", "list", "-a", "ada"]),
+        format!(
+            "  {free}  runnable  free\n  {blocked}  blocked (a lock)  blocked\n  {asking}  waiting_operator  asking\n"
+        )
+    );
+    let found = shown(&sandbox, &done);
+    assert_eq!((&found["state"], &found["result"]), (&json!("completed"), &json!("it went well")));
+    assert_eq!(found["readiness"], "completed");
+}
+
+#[test]
+fn each_change_is_a_revision_and_an_event() {
+    let sandbox = started("true");
+    let item = work(&sandbox, "tidy up", &[]);
+    for (at, args) in [
+        &["update", "--objective", "tidy up all"][..],
+        &["update", "--todo", "one"],
+        &["plan", "first this"],
+        &["block", "--reason", "a lock"],
+        &["unblock", "--reason", "it was let go"],
+        &["pick"],
+    ]
+    .iter()
+    .enumerate()
+    {
+        sandbox.run([&["work", args[0], &item], &args[1..]].concat());
+        assert_eq!(shown(&sandbox, &item)["revision"], at + 2, "{args:?}");
+    }
+    let waiting = wait(&sandbox, "operator", &["--work-item", &item]);
+    assert_eq!(shown(&sandbox, &item)["revision"], 8);
+    sandbox.run(["wait", "cancel", &waiting]);
+    assert_eq!(shown(&sandbox, &item)["revision"], 9);
+    sandbox.run(["work", "complete", &item]);
+    assert_eq!(
+        history(&sandbox, "work_transition", &item),
+        [
+            "add",
+            "update",
+            "update",
+            "update",
+            "block",
+            "unblock",
+            "unblock",
+            "pick",
+            "wait",
+            "wait_ended",
+            "complete"
+        ]
+    );
+}
+
+#[test]
+fn completing_closes_everything_about_an_item_at_once() {
+    let sandbox = started("true");
+    let item = work(&sandbox, "tidy up", &["--pick", "--plan", "slowly"]);
+    sandbox.run(["work", "block", &item, "--reason", "a lock", "--recheck", "1h"]);
+    let waiting = wait(&sandbox, "external", &["--resource", "r"]);
+    sandbox.run(["work", "complete", &item, "--result", "done"]);
+    let found = shown(&sandbox, &item);
+    assert_eq!(found["blocked_by"], Value::Null);
+    assert_eq!(found["recheck_at"], Value::Null);
+    assert_eq!((&found["current"], &found["scheduling_state"]), (&json!(false), &json!("completed")));
+    assert_eq!(waits(&sandbox), Vec::<String>::new());
+    assert_eq!(history(&sandbox, "wait_transition", &waiting), ["active", "cancelled"]);
+    assert_eq!(names(&sandbox.agent("ada").join("work")), Vec::<String>::new());
+    assert_eq!(sandbox.run(["work", "plan", &item]), "slowly\n");
+    for args in [
+        &["work", "complete", &item][..],
+        &["work", "pick", &item],
+        &["work", "update", &item, "--objective", "again"],
+        &["work", "block", &item, "--reason", "r"],
+        &["wait", "-a", "ada", "--on", "operator", "--reason", "r", "--work-item", &item],
+        &["work", "plan", &item, "anew"],
+    ] {
+        let failed = refused(&sandbox, args, "not_open");
+        assert_eq!(failed["message"], format!("{item} is not an open work item"));
+    }
+}
+
+#[test]
+fn what_an_item_can_not_be_is_refused() {
+    let sandbox = started("true");
+    refused(&sandbox, &["work", "add", "-a", "ada", " \n"], "empty_objective");
+    let before = tree(&sandbox.agent("ada"));
+    for args in [
+        &["work", "add", "x", "-a", "ada", "--recheck", "1h"][..],
+        &["work", "add", "x", "-a", "ada", "--plan-status", "done"],
+        &["work", "add", "x", "-a", "ada", "--blocked-by", "b", "--recheck", "soon"],
+        &["work", "add", "x"],
+        &["work", "list", "-a", "ada", "--state", "all"],
+    ] {
+        let ran = sandbox.cmd(args.iter().copied()).output();
+        assert_eq!((ran.code(), ran.stdout.as_str()), (2, ""), "{args:?}: {ran}");
+    }
+    let nobody = format!("work_{}", "0".repeat(32));
+    for args in
+        [&["work", "show", &nobody][..], &["work", "complete", &nobody], &["wait", "cancel", "wait_0"]]
+    {
+        assert_eq!(sandbox.cmd(args.iter().copied()).output().code(), 3, "{args:?}");
+    }
+    assert_eq!(changes(&before, &tree(&sandbox.agent("ada"))), Vec::<std::path::PathBuf>::new());
+    let item = work(&sandbox, "x", &[]);
+    refused(&sandbox, &["work", "block", &item, "--reason", " "], "empty_reason");
+    refused(&sandbox, &["work", "unblock", &item, "--reason", "r"], "not_blocked");
+    assert_eq!(shown(&sandbox, &item)["revision"], 1);
+}
+
+#[test]
+fn picking_moves_the_focus_and_clears_only_when_told() {
+    let sandbox = started("true");
+    let one = work(&sandbox, "one", &["--pick"]);
+    let other = work(&sandbox, "other", &["--blocked-by", "a lock", "--recheck", "1h"]);
+    let waiting = wait(&sandbox, "external", &["--work-item", &other, "--resource", "r"]);
+    sandbox.run(["work", "pick", &other]);
+    let found = shown(&sandbox, &other);
+    assert_eq!((&found["current"], &found["blocked_by"]), (&json!(true), &json!("a lock")));
+    assert_eq!(shown(&sandbox, &one)["current"], false);
+    assert_eq!(waits(&sandbox), [waiting]);
+    sandbox.run(["work", "pick", &other, "--clear-blocker", "--reason", "it is free"]);
+    let found = shown(&sandbox, &other);
+    assert_eq!((&found["blocked_by"], &found["recheck_at"]), (&Value::Null, &Value::Null));
+    assert_eq!(found["scheduling_state"], "runnable");
+    assert_eq!(waits(&sandbox), Vec::<String>::new());
+    let bare = sandbox.cmd(["work", "pick", &other, "--clear-blocker"]).output();
+    assert_eq!(bare.code(), 2, "{bare}");
+}
+
+#[test]
+fn an_item_gets_one_tick_for_each_revision_and_reason() {
+    let sandbox = started(NOTING);
+    let item = work(&sandbox, "tidy up", &[]);
+    let tick = "emit_system_tick (queued_available)";
+    let turn = "start_model_turn (system_tick) completed";
+    // A turn that changes nothing is the last one.
+    assert_eq!(decisions(&sandbox), [tick, turn, "noop (duplicate_queued_available)"]);
+    assert_eq!(decisions(&sandbox), ["noop (duplicate_queued_available)"]);
+    assert_eq!(shown(&sandbox, &item)["current"], false, "a queued item does not take the focus by itself");
+    sandbox.run(["work", "update", &item, "--todo", "more"]);
+    assert_eq!(decisions(&sandbox), [tick, turn, "noop (duplicate_queued_available)"]);
+    sandbox.run(["work", "pick", &item]);
+    assert_eq!(
+        decisions(&sandbox),
+        ["emit_system_tick (continue_active)", turn, "noop (duplicate_continue_active)"]
+    );
+    // A hint that was taken in makes it eligible for one more.
+    sandbox.run(["wake", "ada"]);
+    let after_hint = decisions(&sandbox);
+    assert_eq!(after_hint[0], "emit_system_tick (wake_hint)");
+    assert_eq!(after_hint.iter().filter(|line| line.contains("(continue_active)")).count(), 1);
+    assert_eq!(after_hint.last().unwrap(), "noop (duplicate_continue_active)");
+}
+
+#[test]
+fn a_turn_that_changes_its_item_goes_on_until_it_is_done() {
+    let own = crate::setup::own_name();
+    let turn = format!(
+        r#"n=$(cat "$HOME/n" 2>/dev/null || echo 0); n=$((n + 1)); echo $n > "$HOME/n"
+           if test $n -lt 3; then {own} work update "$DORMOUSE_WORK_ITEM" --todo "step $n"
+           else {own} work complete "$DORMOUSE_WORK_ITEM" --result "after $n"; fi"#
+    );
+    let sandbox = started(&turn);
+    let item = work(&sandbox, "tidy up", &["--pick"]);
+    let done = decisions(&sandbox);
+    assert_eq!(done.iter().filter(|line| line.ends_with("completed")).count(), 3, "{done:?}");
+    assert_eq!(done.last().unwrap(), "sleep (no_pending_scheduler_facts)");
+    assert_eq!(shown(&sandbox, &item)["result"], "after 3");
+    assert_eq!(field(&sandbox, "closure.outcome"), "completed");
+}
+
+#[test]
+fn one_reminder_for_all_blocked_items_clears_nothing() {
+    let sandbox = started(NOTING);
+    let one = work(&sandbox, "one", &["--blocked-by", "a lock", "--recheck", "1h"]);
+    let other = work(&sandbox, "other", &[]);
+    sandbox.run(["work", "block", &other, "--reason", "a key", "--recheck", "30m"]);
+    assert_eq!(step(&sandbox)["decision"], "sleep");
+    assert_eq!(field(&sandbox, "next_due_at"), "2026-01-02T03:34:10.000Z");
+    sandbox.pass(7200);
+    let due = step(&sandbox);
+    assert_eq!(decision(&due), "start_model_turn (system_tick) completed");
+    assert_eq!(due["continuation"]["class"], "local_continuation");
+    let message = sandbox.json(["queue", "show", due["message_id"].as_str().unwrap()]);
+    assert_eq!(message["priority"], "background");
+    assert_eq!(
+        message["body"]["text"],
+        format!("recheck of blocked work:\n{one}: one: blocked by a lock\n{other}: other: blocked by a key")
+    );
+    for item in [&one, &other] {
+        let found = shown(&sandbox, item);
+        assert_eq!(found["scheduling_state"], "blocked");
+        assert_eq!(found["recheck_consumed_at"], message["created_at"]);
+    }
+    assert_eq!(
+        (shown(&sandbox, &one)["revision"].clone(), shown(&sandbox, &other)["revision"].clone()),
+        (json!(1), json!(2))
+    );
+    sandbox.pass(7200);
+    assert_eq!(decisions(&sandbox).len(), 1, "the reminder came once");
+    assert_eq!(field(&sandbox, "next_due_at"), "");
+}
+
+// Waits
+
+#[test]
+fn a_wait_belongs_to_who_is_named_else_the_turns_item_else_the_focus_else_the_agent() {
+    let own = crate::setup::own_name();
+    let sandbox = started(&format!("{own} wait --on operator --reason turn"));
+    let owner = |id: &str| {
+        let waits = sandbox.json_lines(["wait", "list", "-a", "ada"]);
+        waits.iter().find(|wait| wait["id"] == id).unwrap()["work_item_id"].clone()
+    };
+    assert_eq!(owner(&wait(&sandbox, "operator", &[])), Value::Null);
+    let focus = work(&sandbox, "focus", &["--pick"]);
+    let other = work(&sandbox, "other", &[]);
+    assert_eq!(owner(&wait(&sandbox, "operator", &[])), json!(focus));
+    assert_eq!(owner(&wait(&sandbox, "operator", &["--work-item", &other])), json!(other));
+    assert_eq!(owner(&wait(&sandbox, "external", &["--whole-agent"])), Value::Null);
+    let both =
+        ["wait", "-a", "ada", "--on", "operator", "--reason", "r", "--whole-agent", "--work-item", &other];
+    assert_eq!(sandbox.cmd(both).output().code(), 2);
+    // Inside a turn about another item than the current one, that item is meant.
+    let third = work(&sandbox, "third", &[]);
+    let ticked = step(&sandbox);
+    assert_eq!(decision(&ticked), "emit_system_tick (queued_available)");
+    assert_eq!(decision(&step(&sandbox)), "start_model_turn (system_tick) completed");
+    assert_eq!(shown(&sandbox, &third)["scheduling_state"], "waiting_operator");
+}
+
+#[test]
+fn each_kind_of_wait_holds_its_item_in_a_state_of_its_own() {
+    for (kind, flags, state, closing) in [
+        ("operator", &[][..], "waiting_operator", "wait_for_operator (work_item_needs_input)"),
+        (
+            "external",
+            &["--resource", "r"],
+            "waiting_external",
+            "wait_for_external_change (work_item_external_wait)",
+        ),
+        ("timer", &["--in", "1h"], "waiting_timer", "wait_for_timer (work_item_timer_wait)"),
+    ] {
+        let sandbox = started("true");
+        let item = work(&sandbox, "x", &["--pick"]);
+        wait(&sandbox, kind, flags);
+        let found = shown(&sandbox, &item);
+        assert_eq!((&found["scheduling_state"], &found["revision"]), (&json!(state), &json!(2)));
+        assert_eq!(decisions(&sandbox), [closing]);
+        assert_eq!(field(&sandbox, "status"), "asleep");
+    }
+    let sandbox = started("true");
+    let item = work(&sandbox, "x", &["--pick"]);
+    wait(&sandbox, "system", &[]);
+    assert_eq!(shown(&sandbox, &item)["scheduling_state"], "waiting_system");
+    assert_eq!(
+        decisions(&sandbox),
+        [
+            "emit_system_tick (work_item_system_wait)",
+            "start_model_turn (system_tick) completed",
+            "stay_idle (already_asleep)"
+        ]
+    );
+}
+
+#[test]
+fn each_kind_of_wait_of_the_agents_own_has_its_rung() {
+    for (kind, flags, expected) in [
+        ("operator", &[][..], "wait_for_operator (agent_operator_wait)"),
+        ("external", &["--resource", "r"], "wait_for_external_change (agent_external_wait)"),
+        ("timer", &["--in", "1h"], "wait_for_timer (active_timers)"),
+        ("system", &[], "sleep (no_pending_scheduler_facts)"),
+    ] {
+        let sandbox = started("true");
+        wait(&sandbox, kind, flags);
+        assert_eq!(decisions(&sandbox), [expected]);
+    }
+}
+
+#[test]
+fn what_a_wait_can_not_be_is_refused() {
+    let sandbox = started("true");
+    let nobody = format!("task_{}", "0".repeat(32));
+    for (flags, kind) in [
+        (&["--on", "timer"][..], "invalid_wait"),
+        (&["--on", "task"], "invalid_wait"),
+        (&["--on", "task", "--resource", "the build"], "invalid_wait"),
+        (&["--on", "task", "--resource", &nobody], "unknown_task"),
+        (&["--on", "operator", "--in", "1h"], "invalid_wait"),
+        (&["--on", "operator", "--source", "ci"], "invalid_wait"),
+        (&["--on", "timer", "--in", "1h", "--no-fallback", "so"], "invalid_wait"),
+    ] {
+        refused(&sandbox, &[&["wait", "-a", "ada", "--reason", "r"], flags].concat(), kind);
+    }
+    refused(&sandbox, &["wait", "-a", "ada", "--on", "operator", "--reason", " "], "invalid_wait");
+    for args in [&["--on", "operator"][..], &["--reason", "r"], &["--on", "rain", "--reason", "r"]] {
+        assert_eq!(sandbox.cmd([&["wait", "-a", "ada"], args].concat()).output().code(), 2, "{args:?}");
+    }
+    assert_eq!(waits(&sandbox), Vec::<String>::new());
+}
+
+#[test]
+fn a_new_wait_on_an_item_takes_the_place_of_the_old_one() {
+    let sandbox = started("true");
+    let item = work(&sandbox, "x", &["--pick"]);
+    let old = wait(&sandbox, "external", &["--resource", "r"]);
+    let own = wait(&sandbox, "operator", &["--whole-agent"]);
+    let new = wait(&sandbox, "operator", &[]);
+    assert_eq!(waits(&sandbox), [own, new], "the agent's own is another matter");
+    assert_eq!(history(&sandbox, "wait_transition", &old), ["active", "cancelled"]);
+    assert_eq!(shown(&sandbox, &item)["scheduling_state"], "waiting_operator");
+}
+
+#[test]
+fn exactly_the_wait_that_a_trigger_is_about_is_resolved() {
+    type Trigger = &'static [&'static str];
+    let cases: &[(&str, &[&str], Trigger)] = &[
+        ("operator", &[], &["enqueue", "ada", "yes"]),
+        (
+            "external",
+            &["--resource", "r"],
+            &["enqueue", "ada", "green", "--origin", "webhook", "--resource", "r"],
+        ),
+        ("external", &["--resource", "r"], &["enqueue", "ada", "green", "--origin", "webhook"]),
+        ("external", &["--resource", "r"], &["wake", "ada", "--resource", "r"]),
+        ("external", &["--resource", "r"], &["wake", "ada", "text"]),
+    ];
+    for (kind, flags, trigger) in cases {
+        let sandbox = started("true");
+        // One wait that is no reason of the closure, and one that is.
+        let aside = work(&sandbox, "aside", &[]);
+        let other = wait(&sandbox, "external", &["--work-item", &aside, "--resource", "other"]);
+        let waiting = wait(&sandbox, kind, flags);
+        assert_eq!(step(&sandbox)["model_reentry"], false);
+        sandbox.run(trigger.iter().copied());
+        let done = decisions(&sandbox);
+        assert!(done.iter().any(|line| line.ends_with("completed")), "{trigger:?}: {done:?}");
+        assert_eq!(waits(&sandbox), [other], "{trigger:?}");
+        assert_eq!(history(&sandbox, "wait_transition", &waiting), ["active", "resolved"], "{trigger:?}");
+    }
+}
+
+#[test]
+fn a_hint_that_names_a_wait_resolves_that_one() {
+    let sandbox = started("true");
+    let one = wait(&sandbox, "external", &["--resource", "r"]);
+    let other = wait(&sandbox, "external", &["--resource", "s"]);
+    step(&sandbox);
+    sandbox.run(["wake", "ada", "--wait", &other]);
+    let done = decisions(&sandbox);
+    assert_eq!(done[..2], ["emit_system_tick (wake_hint)", "start_model_turn (system_tick) completed"]);
+    assert_eq!(waits(&sandbox), [one]);
+}
+
+#[test]
+fn what_is_about_something_else_resolves_nothing_and_says_so() {
+    let sandbox = started("true");
+    let waiting = wait(&sandbox, "external", &["--resource", "r"]);
+    step(&sandbox);
+    sandbox.run(["enqueue", "ada", "red", "--origin", "webhook", "--resource", "s"]);
+    assert_eq!(
+        decisions(&sandbox),
+        ["reduce_message_only (webhook_event)", "wait_for_external_change (agent_external_wait)"]
+    );
+    assert_eq!(waits(&sandbox), [waiting.clone()]);
+    let ignored = sandbox.json_lines(["events", "ada", "--kind", "trigger_ignored"]);
+    assert_eq!(ignored.len(), 1);
+    assert_eq!(
+        (&ignored[0]["data"]["class"], &ignored[0]["data"]["waits"]),
+        (&json!("liveness_only"), &json!("unchanged"))
+    );
+    // An operator goes on in spite of the wait, and does not end it.
+    say(&sandbox, "how is it going?");
+    let over = step(&sandbox);
+    assert_eq!(over["continuation"]["class"], "resume_override");
+    assert_eq!(waits(&sandbox), [waiting]);
+    assert_eq!(over["closure"]["waiting_reason"], "awaiting_external_change");
+}
+
+#[test]
+fn the_end_of_a_timer_wait_wakes_and_ends_it() {
+    let sandbox = started(NOTING);
+    let item = work(&sandbox, "x", &["--pick"]);
+    let waiting = wait(&sandbox, "timer", &["--in", "1h"]);
+    assert_eq!(decision(&step(&sandbox)), "wait_for_timer (work_item_timer_wait)");
+    assert_eq!(field(&sandbox, "next_due_at"), "2026-01-02T04:04:09.000Z");
+    assert_eq!(sandbox.run(["next-wake", "ada"]), "2026-01-02T04:04:09.000Z\n");
+    sandbox.pass(3590);
+    assert_eq!(decision(&step(&sandbox)), "wait_for_timer (work_item_timer_wait)");
+    sandbox.pass(10);
+    let woken = step(&sandbox);
+    assert_eq!(decision(&woken), "start_model_turn (timer_tick) completed");
+    assert_eq!(woken["continuation"]["class"], "resume_expected_wait");
+    assert_eq!(woken["continuation"]["matched_waiting_reason"], true);
+    assert_eq!(history(&sandbox, "wait_transition", &waiting), ["active", "resolved"]);
+    assert_eq!(shown(&sandbox, &item)["scheduling_state"], "runnable");
+    assert_eq!(heard(&sandbox), ["why"]);
+}
+
+#[test]
+fn an_expiry_ends_a_wait_and_a_recheck_only_looks() {
+    let sandbox = started(NOTING);
+    let waiting = wait(&sandbox, "external", &["--resource", "r", "--recheck", "1h", "--expires", "3h"]);
+    step(&sandbox);
+    assert_eq!(field(&sandbox, "next_due_at"), "2026-01-02T04:04:08.000Z");
+    sandbox.pass(3600);
+    let looked = step(&sandbox);
+    assert_eq!(decision(&looked), "start_model_turn (system_tick) completed");
+    assert_eq!(looked["continuation"]["matched_waiting_reason"], false);
+    assert_eq!(looked["next_due_at"], "2026-01-02T06:04:08.000Z");
+    assert_eq!(waits(&sandbox), [waiting.clone()]);
+    sandbox.pass(7200);
+    assert_eq!(decision(&step(&sandbox)), "start_model_turn (system_tick) completed");
+    assert_eq!(waits(&sandbox), Vec::<String>::new());
+    assert_eq!(history(&sandbox, "wait_transition", &waiting), ["active", "expired"]);
+    assert_eq!(heard(&sandbox), ["recheck: why", "expired: why"]);
+    assert_eq!(decisions(&sandbox), ["sleep (no_pending_scheduler_facts)"]);
+}
+
+#[test]
+fn a_wait_that_nothing_may_end_is_an_advisory() {
+    let weak = "external_wait_has_weak_recoverability";
+    let bare = "external_wait_has_no_fallback";
+    let subject = "wait_without_subject";
+    for (flags, recoverability, expected) in [
+        (&["--resource", "r"][..], "weak", &[weak][..]),
+        (&[], "weak", &[weak, subject]),
+        (&["--resource", "r", "--no-fallback", "it always answers"], "explicit_no_fallback", &[bare]),
+        (&["--resource", "r", "--recheck", "1h"], "recoverable", &[]),
+        (&["--resource", "r", "--expires", "1h"], "recoverable", &[]),
+        (&["--source", "ci"], "recoverable", &[]),
+    ] {
+        let sandbox = started("true");
+        wait(&sandbox, "external", flags);
+        assert_eq!(sandbox.json(["wait", "list", "-a", "ada"])["recoverability"], recoverability);
+        for command in ["get", "explain"] {
+            let found = sandbox.json([command, "ada"])["advisories"].clone();
+            let kinds: Vec<&str> =
+                found.as_array().unwrap().iter().map(|one| one["kind"].as_str().unwrap()).collect();
+            assert_eq!(kinds, expected, "{command}: {flags:?}");
+        }
+    }
+}
+
+#[test]
+fn a_cancelled_wait_is_no_longer_waited_for() {
+    let sandbox = started("true");
+    let waiting = wait(&sandbox, "operator", &[]);
+    assert_eq!(decisions(&sandbox), ["wait_for_operator (agent_operator_wait)"]);
+    assert_eq!(
+        sandbox.json(["wait", "cancel", &waiting]),
+        json!({ "agent": "ada", "wait_id": waiting, "action": "cancelled" })
+    );
+    assert_eq!(sandbox.cmd(["wait", "cancel", &waiting]).output().code(), 3);
+    assert_eq!(decisions(&sandbox), ["stay_idle (already_asleep)"]);
+    say(&sandbox, "hello");
+    assert_eq!(step(&sandbox)["continuation"]["class"], "local_continuation");
+}
+
+// Timers
+
+#[test]
+fn a_timer_is_shown_whole_and_fires_once() {
+    let sandbox = started(NOTING);
+    let timer = id(&sandbox, &["timer", "add", "--in", "1h30m", "look"]);
+    assert_eq!(
+        timers(&sandbox),
+        [json!({
+            "id": timer,
+            "agent": "ada",
+            "schedule": { "type": "at", "at": "2026-01-02T04:34:08.000Z" },
+            "catch_up": "once",
+            "next_at": "2026-01-02T04:34:08.000Z",
+            "body": { "type": "text", "text": "look" },
+            "fired": 0,
+            "missed": 0,
+            "status": "active",
+            "created_at": "2026-01-02T03:04:08.000Z",
+        })]
+    );
+    assert_eq!(decision(&step(&sandbox)), "wait_for_timer (active_timers)");
+    assert_eq!(field(&sandbox, "next_due_at"), "2026-01-02T04:34:08.000Z");
+    sandbox.pass(6000);
+    let fired = step(&sandbox);
+    assert_eq!(decision(&fired), "start_model_turn (timer_tick) completed");
+    let message = sandbox.json(["queue", "show", fired["message_id"].as_str().unwrap()]);
+    assert_eq!(message["source_refs"], json!([format!("{timer}@2026-01-02T04:34:08.000Z")]));
+    assert_eq!(
+        [
+            &message["origin"]["kind"],
+            &message["authority_class"],
+            &message["delivery_surface"],
+            &message["trigger_kind"]
+        ],
+        [&json!("timer"), &json!("runtime_instruction"), &json!("timer_scheduler"), &json!("timer_fire")]
+    );
+    assert_eq!(heard(&sandbox), ["look"]);
+    assert_eq!(timers(&sandbox), Vec::<Value>::new());
+    assert_eq!(field(&sandbox, "next_due_at"), "");
+    assert_eq!(decisions(&sandbox), ["sleep (no_pending_scheduler_facts)"]);
+}
+
+#[test]
+fn each_way_to_say_when_has_its_next_fire() {
+    let sandbox = started("true");
+    let next = |flags: &[&str]| {
+        let made = at(&sandbox, "2026-01-02T03:04:05Z", &[&["timer", "add", "-a", "ada"], flags].concat());
+        made[0]["next_at"].as_str().unwrap().to_owned()
+    };
+    for (flags, expected) in [
+        (&["--in", "90s"][..], "2026-01-02T03:05:35.000Z"),
+        (&["--at", "2026-01-31T09:00:00+01:00"], "2026-01-31T08:00:00.000Z"),
+        (&["--at", "2026-01-31 09:00"], "2026-01-31T09:00:00.000Z"),
+        (&["--every", "1d"], "2026-01-03T03:04:05.000Z"),
+        (&["--cron", "0 9 * * mon-fri"], "2026-01-02T09:00:00.000Z"),
+        (&["--cron", "0 9 * * mon-fri", "--tz", "America/New_York"], "2026-01-02T14:00:00.000Z"),
+        (&["--cron", "4 3 * * *"], "2026-01-03T03:04:00.000Z"),
+        (&["--cron", "0 0 29 2 *"], "2028-02-29T00:00:00.000Z"),
+    ] {
+        assert_eq!(next(flags), expected, "{flags:?}");
+    }
+    // What is over already is due at once.
+    assert_eq!(next(&["--at", "2020-01-01T00:00:00Z"]), "2020-01-01T00:00:00.000Z");
+    assert_eq!(
+        at(&sandbox, "2026-01-02T03:04:06Z", &["next-wake", "ada"])[0]["next_wake_at"],
+        "2026-01-02T03:04:06.000Z"
+    );
+    for (flags, kind) in [
+        (&["--every", "500ms"][..], "schedule_too_short"),
+        (&["--every", "0"], "schedule_too_short"),
+        (&["--cron", "every day"], "invalid_cron"),
+        (&["--cron", "61 * * * *"], "invalid_cron"),
+        (&["--cron", "0 0 30 2 *"], "schedule_never"),
+        (&["--cron", "0 9 * * *", "--tz", "Mars/Olympus"], "unknown_time_zone"),
+    ] {
+        refused(&sandbox, &[&["timer", "add", "-a", "ada"], flags].concat(), kind);
+    }
+    for flags in [
+        &[][..],
+        &["--in", "1h", "--every", "1h"],
+        &["--in", "1h", "--tz", "UTC"],
+        &["--in", "-1h"],
+        &["--at", "noon"],
+    ] {
+        assert_eq!(
+            sandbox.cmd([&["timer", "add", "-a", "ada"], flags].concat()).output().code(),
+            2,
+            "{flags:?}"
+        );
+    }
+    assert_eq!(timers(&sandbox).len(), 9);
+}
+
+/// What an agent with this timer, made at 2026-01-02T03:04:08Z, hears at a later moment, and how
+/// the timer stands then.
+fn after_absence(flags: &[&str], moment: &str) -> (Vec<Value>, Vec<Value>) {
+    let sandbox = started("true");
+    id(&sandbox, &[&["timer", "add", "tick"], flags].concat());
+    step(&sandbox);
+    let steps = at(&sandbox, moment, &["tick", "ada", "--until-idle"]);
+    let taken = steps.iter().filter_map(|step| step["message_id"].as_str());
+    let heard = taken.map(|id| sandbox.json(["queue", "show", id])["source_refs"].clone()).collect();
+    (heard, timers(&sandbox))
+}
+
+fn moments(heard: &[Value]) -> Vec<String> {
+    let moment = |refs: &Value| refs[0].as_str().unwrap().split_once('@').unwrap().1.to_owned();
+    heard.iter().map(moment).collect()
+}
+
+#[test]
+fn fires_that_nobody_was_there_for_are_caught_up_as_told() {
+    let moment = "2026-01-02T06:34:08Z";
+    let (heard, left) = after_absence(&["--every", "1h"], moment);
+    assert_eq!(moments(&heard), ["2026-01-02T06:04:08.000Z"]);
+    assert_eq!(heard[0][1], "missed=2");
+    assert_eq!((&left[0]["fired"], &left[0]["missed"]), (&json!(1), &json!(2)));
+    let (heard, left_all) = after_absence(&["--every", "1h", "--catch-up", "all"], moment);
+    assert_eq!(
+        moments(&heard),
+        ["2026-01-02T04:04:08.000Z", "2026-01-02T05:04:08.000Z", "2026-01-02T06:04:08.000Z"]
+    );
+    assert_eq!(heard[0][1], Value::Null);
+    let (heard, left_skip) = after_absence(&["--every", "1h", "--catch-up", "skip"], moment);
+    assert_eq!(heard, Vec::<Value>::new());
+    assert_eq!((&left_skip[0]["fired"], &left_skip[0]["missed"]), (&json!(0), &json!(3)));
+    for left in [left, left_all, left_skip] {
+        assert_eq!(left[0]["next_at"], "2026-01-02T07:04:08.000Z", "counted from its schedule");
+    }
+    // One that is on time is no missed one, whatever is told.
+    let (heard, _) = after_absence(&["--every", "1h", "--catch-up", "skip"], "2026-01-02T04:04:09Z");
+    assert_eq!(moments(&heard), ["2026-01-02T04:04:08.000Z"]);
+}
+
+#[test]
+fn a_year_of_absence_is_one_fire_with_the_count_and_at_most_a_hundred() {
+    let moment = "2027-01-02T03:04:08Z";
+    let (heard, left) = after_absence(&["--every", "1h"], moment);
+    assert_eq!(moments(&heard), ["2027-01-02T03:04:08.000Z"], "the latest");
+    assert_eq!(heard[0][1], "missed=8759");
+    assert_eq!((&left[0]["fired"], &left[0]["missed"]), (&json!(1), &json!(8759)));
+    let (heard, left) = after_absence(&["--every", "1h", "--catch-up", "all"], moment);
+    assert_eq!(heard.len(), 100);
+    assert_eq!((&left[0]["fired"], &left[0]["missed"]), (&json!(100), &json!(8660)));
+    for flags in [&["--cron", "8 * * * *"][..], &["--cron", "* * * * *"], &["--every", "1s"]] {
+        let (heard, left) = after_absence(flags, moment);
+        assert_eq!(heard.len(), 1, "{flags:?}");
+        assert!(left[0]["next_at"].as_str().unwrap().starts_with("2027-01-02T03:0"), "{flags:?}: {left:?}");
+        assert!(moments(&heard)[0].starts_with("2027-01-02T0"), "{flags:?}: the latest: {heard:?}");
+    }
+}
+
+#[test]
+fn a_clock_that_jumps_back_doubles_nothing() {
+    let sandbox = started(NOTING);
+    id(&sandbox, &["timer", "add", "--every", "1h", "tick"]);
+    for (moment, total) in [
+        ("2026-01-02T04:04:08Z", 1),
+        ("2026-01-02T03:00:00Z", 1),
+        ("2026-01-02T04:04:08Z", 1),
+        ("2026-01-02T05:04:07Z", 1),
+        ("2026-01-02T05:04:08Z", 2),
+        ("2020-01-01T00:00:00Z", 2),
+        ("2026-01-02T05:30:00Z", 2),
+    ] {
+        at(&sandbox, moment, &["tick", "ada", "--until-idle"]);
+        assert_eq!(heard(&sandbox).len(), total, "{moment}");
+        let next = if total == 1 { "2026-01-02T05:04:08.000Z" } else { "2026-01-02T06:04:08.000Z" };
+        assert_eq!(timers(&sandbox)[0]["next_at"], next, "{moment}");
+        assert_eq!(field(&sandbox, "next_due_at"), next, "{moment}");
+    }
+}
+
+#[test]
+fn a_change_to_daylight_saving_neither_loses_nor_doubles_a_day() {
+    for (from, expected) in [
+        // The night without a half past two: it is as late as it can be, or as soon.
+        (
+            "2026-03-27T12:00:00Z",
+            ["2026-03-28T01:30:00.000Z", "2026-03-29T01:00:00.000Z", "2026-03-30T00:30:00.000Z"],
+        ),
+        // The night with two of them.
+        (
+            "2026-10-23T12:00:00Z",
+            ["2026-10-24T00:30:00.000Z", "2026-10-25T00:30:00.000Z", "2026-10-26T01:30:00.000Z"],
+        ),
+    ] {
+        let sandbox = started("true");
+        at(&sandbox, from, &["timer", "add", "-a", "ada", "--cron", "30 2 * * *", "--tz", "Europe/Berlin"]);
+        let mut found = Vec::new();
+        for _ in 0..3 {
+            let next = timers(&sandbox)[0]["next_at"].as_str().unwrap().to_owned();
+            let fired = at(&sandbox, &next, &["tick", "ada", "--until-idle"]);
+            assert_eq!(decision(&fired[0]), "start_model_turn (timer_tick) completed");
+            found.push(next);
+        }
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
+fn a_stopped_agent_is_woken_by_no_timer_and_looks_again_after_start() {
+    let sandbox = started(NOTING);
+    id(&sandbox, &["timer", "add", "--in", "1h", "look"]);
+    sandbox.run(["stop", "ada"]);
+    sandbox.pass(7200);
+    assert_eq!(sandbox.run(["next-wake", "ada"]), "");
+    assert_eq!(decisions(&sandbox), ["stop (stopped)"]);
+    assert_eq!(timers(&sandbox).len(), 1);
+    sandbox.run(["start", "ada"]);
+    assert_eq!(decisions(&sandbox)[0], "start_model_turn (timer_tick) completed");
+    assert_eq!(heard(&sandbox), ["look"]);
+}
+
+#[test]
+fn a_cancelled_timer_fires_no_more() {
+    let sandbox = started(NOTING);
+    let timer = id(&sandbox, &["timer", "add", "--every", "1h"]);
+    step(&sandbox);
+    let gone = sandbox.json(["timer", "cancel", &timer]);
+    assert_eq!((&gone["status"], &gone["id"]), (&json!("cancelled"), &json!(timer)));
+    assert_eq!(field(&sandbox, "next_due_at"), "");
+    sandbox.pass(7200);
+    assert_eq!(decisions(&sandbox).len(), 1);
+    assert_eq!(heard(&sandbox), Vec::<String>::new());
+    assert_eq!(sandbox.cmd(["timer", "cancel", &timer]).output().code(), 3);
+    assert_eq!(history(&sandbox, "timer_transition", &timer), ["add", "cancelled"]);
+}
+
+#[test]
+fn the_next_step_is_due_at_the_earliest_of_all_right_after_each_change() {
+    let sandbox = started("true");
+    let due = || field(&sandbox, "next_due_at");
+    assert_eq!(due(), "");
+    let hours = id(&sandbox, &["timer", "add", "--at", "2026-01-02T09:00:00Z"]);
+    assert_eq!(due(), "2026-01-02T09:00:00.000Z");
+    let waiting = wait(&sandbox, "external", &["--resource", "r", "--expires", "1h"]);
+    let expiry = sandbox.json(["wait", "list", "-a", "ada"])["expires_at"].as_str().unwrap().to_owned();
+    assert_eq!(due(), expiry);
+    let item = work(&sandbox, "x", &["--blocked-by", "b", "--recheck", "10m"]);
+    assert_eq!(due(), shown(&sandbox, &item)["recheck_at"].as_str().unwrap());
+    sandbox.run(["work", "unblock", &item, "--reason", "r"]);
+    assert_eq!(due(), expiry);
+    sandbox.run(["wait", "cancel", &waiting]);
+    assert_eq!(due(), "2026-01-02T09:00:00.000Z");
+    sandbox.run(["enqueue", "ada", "later", "--at", "2026-01-02T08:00:00Z"]);
+    assert_eq!(due(), "2026-01-02T08:00:00.000Z");
+    sandbox.run(["timer", "cancel", &hours]);
+    sandbox.run(["stop", "ada"]);
+    assert_eq!(due(), "");
+    sandbox.run(["start", "ada"]);
+    assert_eq!(due(), "2026-01-02T08:00:00.000Z");
+}
+
+#[test]
+fn the_next_wake_is_written_in_three_ways() {
+    let sandbox = started("true");
+    add(&sandbox, "bob", "true");
+    let wake =
+        |format: &str, agents: &[&str]| sandbox.run([&["next-wake", "--format", format], agents].concat());
+    assert_eq!(decisions(&sandbox), ["sleep (no_pending_scheduler_facts)"]);
+    assert_eq!((wake("rfc3339", &["ada"]), wake("epoch", &["ada"])), (String::new(), String::new()));
+    id(&sandbox, &["timer", "add", "--at", "2026-01-02T09:00:00.250Z"]);
+    sandbox.run(["timer", "add", "-a", "bob", "--at", "2026-01-02T10:00:00Z"]);
+    assert_eq!(wake("rfc3339", &["--all"]), "2026-01-02T09:00:00.250Z\n");
+    assert_eq!(wake("epoch", &["ada"]), "1767344401\n");
+    assert_eq!(wake("systemd", &["ada"]), "2026-01-02 09:00:00.250 UTC\n");
+    assert_eq!(wake("systemd", &["bob"]), "2026-01-02 10:00:00.000 UTC\n");
+    assert_eq!(
+        sandbox.json(["next-wake", "--all"]),
+        json!({ "agents": ["ada", "bob"], "next_wake_at": "2026-01-02T09:00:00.250Z" })
+    );
+    // What has arrived is due now.
+    sandbox.run(["enqueue", "bob", "hello"]);
+    assert_eq!(wake("rfc3339", &["--all"]), "2026-01-02T03:04:21.000Z\n");
+    assert_eq!(sandbox.cmd(["next-wake", "carl"]).output().code(), 3);
+    assert_eq!(sandbox.cmd(["next-wake"]).output().code(), 2);
+}
+
+// Messages that are put off
+
+#[test]
+fn a_message_that_is_put_off_comes_as_it_was_said() {
+    let sandbox = started(NOTING);
+    let answer =
+        sandbox.json(["enqueue", "ada", "later", "--in", "1h", "--origin", "webhook:ci", "--resource", "r"]);
+    let message = answer["message_id"].as_str().unwrap().to_owned();
+    assert_eq!((&answer["status"], &answer["duplicate"]), (&json!("queued"), &json!(false)));
+    assert_eq!(queue(&sandbox), Vec::<Value>::new());
+    assert_eq!(timers(&sandbox)[0]["next_at"], "2026-01-02T04:04:08.000Z");
+    assert_eq!(decisions(&sandbox), ["wait_for_timer (active_timers)"]);
+    sandbox.pass(3600);
+    let taken = step(&sandbox);
+    assert_eq!(decision(&taken), "start_model_turn (webhook_event) completed");
+    assert_eq!(taken["message_id"], message.as_str());
+    let found = sandbox.json(["queue", "show", &message]);
+    assert_eq!(
+        (&found["origin"]["id"], &found["resource"], &found["created_at"]),
+        (&json!("ci"), &json!("r"), &json!("2026-01-02T03:04:08.000Z"))
+    );
+    assert_eq!(heard(&sandbox), ["later"]);
+    let both = ["enqueue", "ada", "x", "--in", "1h", "--at", "2027-01-01"];
+    assert_eq!(sandbox.cmd(both).output().code(), 2);
+}
+
+#[test]
+fn a_key_holds_for_a_message_that_is_put_off() {
+    let sandbox = started(NOTING);
+    let say = |flags: &[&str]| sandbox.json([&["enqueue", "ada", "x", "--dedupe-key", "k"], flags].concat());
+    let first = say(&["--in", "1h"]);
+    for flags in [&["--in", "2h"][..], &[]] {
+        let again = say(flags);
+        assert_eq!((&again["message_id"], &again["duplicate"]), (&first["message_id"], &json!(true)));
+    }
+    assert_eq!(timers(&sandbox).len(), 1);
+    sandbox.pass(3700);
+    decisions(&sandbox);
+    assert_eq!(heard(&sandbox), ["x"]);
+    let last = say(&["--in", "1h"]);
+    assert_eq!((&last["status"], &last["duplicate"]), (&json!("processed"), &json!(true)));
+    assert_eq!(timers(&sandbox), Vec::<Value>::new());
+}
+
+// What an outcome file asks for
+
+/// Lets one turn of `ada` answer with these actions, and returns the step.
+#[track_caller]
+fn answer(sandbox: &Sandbox, actions: &Value) -> Value {
+    fs::write(sandbox.home().join("outcome"), json!({ "actions": actions }).to_string()).unwrap();
+    say(sandbox, "go");
+    step(sandbox)
+}
+
+#[test]
+fn each_kind_of_action_is_carried_out_in_order() {
+    let sandbox = started(ANSWERING);
+    let old = work(&sandbox, "old", &["--blocked-by", "a lock", "--plan", "slowly"]);
+    let other = work(&sandbox, "other", &[]);
+    let done = answer(
+        &sandbox,
+        &json!([
+            { "do": "work.add", "objective": "new", "todo": [{ "text": "one", "done": false }], "plan": "fast", "blocked_by": "b", "recheck_after": "1h" },
+            { "do": "work.unblock", "id": old, "reason": "it is free" },
+            { "do": "work.complete", "id": old, "result": "approved" },
+            { "do": "work.update", "id": other, "objective": "another", "plan_status": "draft" },
+            { "do": "work.block", "id": other, "reason": "a key", "recheck_after": "2h" },
+            { "do": "work.pick", "id": other, "clear_blocker": "found it" },
+            { "do": "wait", "kind": "external", "resource": "r", "reason": "author", "recheck_after": "6h", "expires_after": "1d" },
+            { "do": "wait", "kind": "operator", "whole_agent": true, "reason": "a word" },
+            { "do": "timer.add", "in": "1d", "text": "daily look" },
+            { "do": "timer.add", "cron": "0 9 * * *", "time_zone": "Europe/Berlin", "catch_up": "skip" },
+            { "do": "enqueue", "text": "to myself" },
+            { "do": "enqueue", "text": "later", "in": "1h" },
+        ]),
+    );
+    assert_eq!(decision(&done), "start_model_turn (operator_prompt) completed");
+    assert_eq!(shown(&sandbox, &old)["result"], "approved");
+    assert_eq!(sandbox.run(["work", "plan", &old]), "slowly\n");
+    let found = shown(&sandbox, &other);
+    assert_eq!(found["objective"], "another");
+    assert_eq!(
+        (&found["current"], &found["scheduling_state"], &found["blocked_by"]),
+        (&json!(true), &json!("waiting_external"), &Value::Null)
+    );
+    let items = sandbox.json_lines(["work", "list", "-a", "ada"]);
+    assert_eq!(items.len(), 2);
+    let new = items.iter().find(|item| item["objective"] == "new").unwrap();
+    assert_eq!((&new["blocked_by"], &new["todo"][0]["text"]), (&json!("b"), &json!("one")));
+    assert_eq!(sandbox.run(["work", "plan", new["id"].as_str().unwrap()]), "fast\n");
+    let kinds: Vec<Value> = sandbox
+        .json_lines(["wait", "list", "-a", "ada"])
+        .iter()
+        .map(|wait| json!([wait["kind"], wait["work_item_id"]]))
+        .collect();
+    assert_eq!(kinds, [json!(["external", other]), json!(["operator", null])]);
+    assert_eq!(timers(&sandbox).len(), 3);
+    let own = &queue(&sandbox)[0];
+    assert_eq!(
+        (&own["kind"], &own["origin"]["kind"], &own["body"]["text"]),
+        (&json!("internal_followup"), &json!("system"), &json!("to myself"))
+    );
+    assert_eq!(done["closure"]["waiting_reason"], "awaiting_operator_input");
+    assert_eq!(sandbox.run(["doctor"]), sandbox.run(["doctor"]));
+}
+
+#[test]
+fn one_action_that_can_not_be_is_the_end_of_all_and_named() {
+    let nobody = format!("work_{}", "0".repeat(32));
+    for (bad, reason) in [
+        (json!({ "do": "work.complete", "id": nobody }), format!("{nobody} is not an open work item")),
+        (json!({ "do": "work.add", "objective": "" }), "a work item needs an objective".to_owned()),
+        (
+            json!({ "do": "wait", "kind": "timer", "reason": "r" }),
+            "a wait of kind `timer` needs `wake_at`".to_owned(),
+        ),
+        (json!({ "do": "timer.add" }), "a timer has one of `in`, `at`, `every` and `cron`".to_owned()),
+        (json!({ "do": "timer.add", "cron": "x" }), "`x` is not a cron expression".to_owned()),
+        (json!({ "do": "enqueue", "agent": "nobody", "text": "x" }), "there is no agent `nobody`".to_owned()),
+        (json!({ "do": "dance" }), "dance".to_owned()),
+        (json!({ "do": "work.add", "objective": "x", "colour": "red" }), "colour".to_owned()),
+    ] {
+        let sandbox = started(ANSWERING);
+        let actions =
+            json!([{ "do": "work.add", "objective": "first" }, { "do": "timer.add", "in": "1h" }, bad]);
+        let failed = answer(&sandbox, &actions);
+        assert_eq!(failed["terminal"], "failed", "{bad}: {failed}");
+        assert_eq!(sandbox.json_lines(["work", "list", "-a", "ada"]).len(), 0, "{bad}");
+        assert_eq!(timers(&sandbox).len(), 0, "{bad}");
+        let run = sandbox.run(["run", "show", failed["run_id"].as_str().unwrap(), "--json"]);
+        assert!(run.contains("$.actions[2]") && run.contains(&reason), "{bad}: {run}");
+    }
+}
+
+#[test]
+fn a_message_to_another_agent_is_delivered_once() {
+    let sandbox = started(ANSWERING);
+    add(&sandbox, "bob", "true");
+    let done = answer(&sandbox, &json!([{ "do": "enqueue", "agent": "bob", "text": "over to you" }]));
+    assert_eq!(done["terminal"], "completed");
+    let of_bob = || sandbox.json_lines(["queue", "list", "-a", "bob"]);
+    assert_eq!(of_bob().len(), 1);
+    let message = of_bob()[0].clone();
+    assert_eq!(
+        (&message["kind"], &message["body"]["text"], &message["hops"]),
+        (&json!("internal_followup"), &json!("over to you"), &json!(1))
+    );
+    assert!(message["source_refs"].to_string().contains(done["run_id"].as_str().unwrap()), "{message}");
+    decisions(&sandbox);
+    assert_eq!(of_bob().len(), 1);
+    assert!(
+        crate::setup::record(&sandbox, "state.json").get("outbox").is_none_or(|outbox| outbox == &json!([]))
+    );
+}
+
+#[test]
+fn two_agents_can_not_talk_for_ever() {
+    let talk = |to: &str| {
+        format!(
+            r#"echo '{{"actions": [{{"do": "enqueue", "agent": "{to}", "text": "and you?"}}]}}' > "$DORMOUSE_OUTCOME""#
+        )
+    };
+    let sandbox = started(&talk("bob"));
+    add(&sandbox, "bob", &talk("ada"));
+    for agent in ["ada", "bob"] {
+        extend_policy(&sandbox, agent, "\n[limits]\nmax_hops = 5\n\n[recovery]\nmax_attempts = 1\n");
+    }
+    say(&sandbox, "how are you?");
+    let mut ended = Vec::new();
+    for _ in 0..12 {
+        for agent in ["ada", "bob"] {
+            sandbox.pass(3600);
+            let ran = sandbox.cmd(["tick", agent, "--json"]).output();
+            ended.extend(
+                objects(&ran.stdout).iter().filter_map(|step| step["terminal"].as_str().map(str::to_owned)),
+            );
+        }
+    }
+    assert_eq!(ended, ["completed", "completed", "completed", "completed", "completed", "failed"]);
+}
