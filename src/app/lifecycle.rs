@@ -15,7 +15,7 @@ use crate::process::remains::{EndedBy, Remains};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::lifecycle;
 use crate::rules::transition::turn::finish_stop;
-use crate::store::{Agent, Locked, inbox, layout};
+use crate::store::{Agent, Locked, layout};
 
 use super::load::{self, Purpose};
 use super::recover::Owner;
@@ -43,7 +43,7 @@ pub fn start(session: &mut Session, args: cli::Start) -> Result<Status> {
 fn begin<'a>(session: &Session, agent: &'a Agent<'a>) -> Result<(Draft, Locked<'a>)> {
     let now = session.clock.now();
     let locked = agent.lock(now)?;
-    let scan = inbox::scan(&locked.view())?;
+    let scan = locked.scan()?;
     let records =
         load::records(agent, &locked.view(), &scan, locked.state()?, Lease::Free, now, Purpose::Change)?;
     Ok((Draft::new(records, session.clock.stamp()?), locked))

@@ -22,7 +22,6 @@ use crate::rules::transition::inbox as arrivals;
 use crate::rules::transition::recovery::recover;
 use crate::rules::transition::rest::{decided, rest};
 use crate::rules::transition::turn::{Claimed, claim};
-use crate::store::inbox;
 use crate::store::{Agent, Locked, Store, lock};
 
 use super::drops;
@@ -177,7 +176,7 @@ pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<S
             settle_abandoned(session, agent, &lease, run.run_id)?;
             continue;
         }
-        let mut scan = inbox::scan(&locked.view())?;
+        let mut scan = locked.scan()?;
         if !scan.drops.is_empty() {
             drops::take_in(session, agent, &locked, &state, &scan)?;
             continue;
