@@ -43,7 +43,7 @@ fn main() {
     let mut bench = Bench {
         world: World::make(),
         table: Table::begin(),
-        rounds: if quick { 60 } else { 400 },
+        rounds: if quick { 60 } else { 300 },
         many: if quick { 20_000 } else { 100_000 },
         agents: if quick { 1_000 } else { 10_000 },
         only: std::env::args().skip(1).filter_map(|word| word.parse().ok()).collect(),

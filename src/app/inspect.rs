@@ -1,6 +1,6 @@
 //! `get`, `list`, `explain`, `state`: how an agent stands, and why.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cli;
 use crate::error::{Error, Result, Status};
@@ -11,9 +11,10 @@ use crate::model::id::AgentName;
 use crate::model::message::InboxKey;
 use crate::model::posture::Posture;
 use crate::model::records::{Lease, Records};
+use crate::model::state::State;
 use crate::model::time::Time;
 use crate::report::explain;
-use crate::report::output::Tone;
+use crate::report::output::{Output, Tone};
 use crate::report::summary::{self, Facts, Field, Line, field, raw, shown};
 use crate::report::text::{relative, table};
 use crate::rules::execution::{can, next};
@@ -163,6 +164,13 @@ pub fn state(session: &mut Session, args: cli::State) -> Result<Status> {
             });
         return Ok(Status::Done);
     }
+    session.out.result(&machine_object(&state, &history), |out| machine_text(&state, &history, now, out));
+    Ok(Status::Done)
+}
+
+/// The machine as `state --json` shows it.
+fn machine_object(state: &State, history: &[Event]) -> Value {
+    let execution = &state.execution;
     let mut object = json!({
         "agent": state.agent,
         "state": execution.state,
@@ -177,37 +185,33 @@ pub fn state(session: &mut Session, args: cli::State) -> Result<Status> {
     if let Some(reason) = &execution.reason {
         object["reason"] = json!(reason);
     }
-    session.out.result(&object, |out| {
-        let names: Vec<&str> = next(execution.state).iter().map(|state| state.name()).collect();
-        let mut text = format!(
-            "{} is {} ({}) since {} ({})\n",
-            state.agent,
-            out.paint(Tone::Strong, execution.state.name()),
-            execution.state.code(),
-            execution.since,
-            relative(execution.since, now),
-        );
-        if let Some(reason) = &execution.reason {
-            text.push_str(&format!("because: {}\n", out.safe(reason)));
-        }
-        text.push_str(&format!("next: {}\n", names.join(", ")));
-        let rows: Vec<Vec<String>> = history
-            .iter()
-            .map(|event| {
-                let word = |name: &str| event.data[name].as_str().unwrap_or_default().to_owned();
-                vec![
-                    event.at.to_string(),
-                    format!("{} → {}", word("from"), word("to")),
-                    out.safe(&word("cause")),
-                ]
-            })
-            .collect();
-        text.push_str(&table(&rows));
-        text
-    });
-    Ok(Status::Done)
+    object
 }
 
-fn transition(event: &Event) -> serde_json::Value {
+/// The same for people, with the last transitions.
+fn machine_text(state: &State, history: &[Event], now: Time, out: &Output) -> String {
+    let execution = &state.execution;
+    let names: Vec<&str> = next(execution.state).iter().map(|state| state.name()).collect();
+    let mut text = format!(
+        "{} is {} ({}) since {} ({})\n",
+        state.agent,
+        out.paint(Tone::Strong, execution.state.name()),
+        execution.state.code(),
+        execution.since,
+        relative(execution.since, now),
+    );
+    if let Some(reason) = &execution.reason {
+        text.push_str(&format!("because: {}\n", out.safe(reason)));
+    }
+    text.push_str(&format!("next: {}\n", names.join(", ")));
+    let row = |event: &Event| {
+        let word = |name: &str| event.data[name].as_str().unwrap_or_default().to_owned();
+        vec![event.at.to_string(), format!("{} → {}", word("from"), word("to")), out.safe(&word("cause"))]
+    };
+    text.push_str(&table(&history.iter().map(row).collect::<Vec<_>>()));
+    text
+}
+
+fn transition(event: &Event) -> Value {
     json!({ "at": event.at, "from": event.data["from"], "to": event.data["to"], "cause": event.data["cause"] })
 }

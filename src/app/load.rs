@@ -130,7 +130,7 @@ pub fn look(agent: &Agent<'_>, now: Time) -> Result<Records> {
 pub fn begin<'a>(session: &Session, agent: &'a Agent<'a>) -> Result<(Draft, Locked<'a>)> {
     let now = session.clock.now();
     let locked = agent.lock(now)?;
-    let scan = inbox::scan(&locked.view())?;
+    let scan = locked.scan()?;
     let records = records(agent, &locked.view(), &scan, locked.state()?, Lease::Free, now, Purpose::Change)?;
     Ok((Draft::new(records, session.clock.stamp()?), locked))
 }

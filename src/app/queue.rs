@@ -172,7 +172,7 @@ fn change(
     let state = locked.state()?;
     let message = find(&locked.view(), found.id)?
         .ok_or(Error::NoRecord { what: "message", id: found.id.to_string() })?;
-    let scan = inbox::scan(&locked.view())?;
+    let scan = locked.scan()?;
     let records =
         load::records(&agent, &locked.view(), &scan, state.clone(), Lease::Free, now, Purpose::Change)?;
     let mut draft = Draft::new(records, session.clock.stamp()?);

@@ -63,7 +63,7 @@ pub fn settle_abandoned(
     if state.current_run.as_ref().is_none_or(|run| run.run_id != run_id) {
         return Ok(());
     }
-    let scan = crate::store::inbox::scan(&locked.view())?;
+    let scan = locked.scan()?;
     let records = load::records(agent, &locked.view(), &scan, state, Lease::Free, now, Purpose::Change)?;
     let mut draft = Draft::new(records, session.clock.stamp()?);
     match agent.noted_end(run_id)? {
@@ -107,7 +107,7 @@ pub fn recover(session: &mut Session, args: cli::Recover) -> Result<Status> {
     let after = if already_fine {
         state
     } else {
-        let scan = crate::store::inbox::scan(&locked.view())?;
+        let scan = locked.scan()?;
         let records = load::records(&agent, &locked.view(), &scan, state, Lease::Free, now, Purpose::Change)?;
         let mut draft = Draft::new(records, session.clock.stamp()?);
         recovery::recover(&mut draft, "asked for by the operator")?;

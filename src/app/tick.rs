@@ -22,7 +22,6 @@ use crate::rules::transition::inbox as arrivals;
 use crate::rules::transition::recovery::recover;
 use crate::rules::transition::rest::{decided, rest};
 use crate::rules::transition::turn::{Claimed, claim};
-use crate::store::inbox;
 use crate::store::view::View;
 use crate::store::{Agent, Locked, Store, lock};
 
@@ -196,7 +195,7 @@ pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<S
             tasks::settle_abandoned(session, agent, &abandoned);
             continue;
         }
-        let mut scan = inbox::scan(&locked.view())?;
+        let mut scan = locked.scan()?;
         if !scan.drops.is_empty() {
             drops::take_in(session, agent, &locked, &state, &scan)?;
             continue;

@@ -115,7 +115,7 @@ pub fn settle(
     let now = session.clock.now();
     let locked = agent.lock(now)?;
     let view = locked.view();
-    let mut scan = inbox::scan(&view)?;
+    let mut scan = locked.scan()?;
     let records = load::records(agent, &view, &scan, locked.state()?, Lease::Held, now, Purpose::Change)?;
     let claimed = records.inbox.claimed.as_ref().map(Message::key);
     let mut draft = Draft::new(records, session.clock.stamp()?);

@@ -1,6 +1,6 @@
 //! One agent's records: read without a lock, changed under one, whole or not at all.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use uuid::Uuid;
 
@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::model::agent::Identity;
 use crate::model::dedupe::DedupeEntry;
 use crate::model::id::{AgentName, RunId, TaskId};
-use crate::model::message::{Message, WakeHint};
+use crate::model::message::{InboxKey, Message, WakeHint};
 use crate::model::policy::{Durability, Policy};
 use crate::model::state::State;
 use crate::model::task::{Task, TaskEnd};
@@ -255,7 +255,8 @@ impl<'s> Agent<'s> {
     pub fn lock(&self, now: Time) -> Result<Locked<'_>> {
         let path = self.dir.join(layout::LOCK);
         let held = lock::acquire(&path, &self.store.holder(now), self.store.opener.patience)?;
-        let locked = Locked { agent: self, revision: Cell::new(None), _held: held };
+        let locked =
+            Locked { agent: self, revision: Cell::new(None), segments: RefCell::default(), _held: held };
         locked.finish_journal()?;
         Ok(locked)
     }
@@ -284,6 +285,8 @@ pub struct Locked<'a> {
     agent: &'a Agent<'a>,
     /// The revision that was read under this lock.
     revision: Cell<Option<u64>>,
+    /// The segments of the inbox, once they are known: only who holds the lock makes and removes any.
+    segments: RefCell<Option<Vec<InboxKey>>>,
     _held: lock::Held,
 }
 
@@ -301,7 +304,27 @@ impl Locked<'_> {
 
     /// Files a long backlog, so that taking from it stays cheap.
     pub fn file_backlog(&self, scan: &mut inbox::Scan) -> Result<()> {
-        inbox::file_backlog(&self.view(), scan, self.agent.store.disk)
+        self.segments.replace(None);
+        inbox::file_backlog(&self.view(), scan, self.agent.store.disk)?;
+        self.segments.replace(Some(scan.segments.clone()));
+        Ok(())
+    }
+
+    /// Lists the inbox.
+    pub fn scan(&self) -> Result<inbox::Scan> {
+        let scan = inbox::scan(&self.view())?;
+        self.segments.replace(Some(scan.segments.clone()));
+        Ok(scan)
+    }
+
+    /// Where a message lies, or is to lie. The inbox is not listed again for this: one that was
+    /// long has a directory that stays slow to list.
+    fn place(&self, key: InboxKey) -> Result<String> {
+        let found = match self.segments.borrow().as_deref() {
+            Some(segments) => inbox::find_among(&self.view(), segments, key),
+            None => inbox::find(&self.view(), key)?,
+        };
+        Ok(found.unwrap_or_else(|| layout::message(key)))
     }
 
     /// Removes a hand-written file whose message has been admitted.
@@ -420,11 +443,7 @@ impl Locked<'_> {
 
     fn write(&self, put: &Put) -> Result<Write> {
         Ok(match put {
-            Put::Message(message) => {
-                let key = message.key();
-                let place = inbox::find(&self.view(), key)?.unwrap_or_else(|| layout::message(key));
-                write(place, encode(message.as_ref()))
-            }
+            Put::Message(message) => write(self.place(message.key())?, encode(message.as_ref())),
             Put::Work(item) => write(layout::work(item.id), encode(item.as_ref())),
             Put::Plan(id, text) => write(layout::plan(*id), text.clone().into_bytes()),
             Put::Wait(wait) => write(layout::wait(wait.id), encode(wait.as_ref())),
@@ -437,9 +456,7 @@ impl Locked<'_> {
 
     fn delete(&self, delete: Delete) -> Result<Vec<String>> {
         Ok(match delete {
-            Delete::Message(key) => {
-                vec![inbox::find(&self.view(), key)?.unwrap_or_else(|| layout::message(key))]
-            }
+            Delete::Message(key) => vec![self.place(key)?],
             Delete::Hint(id) => vec![layout::hint(id)],
             Delete::Wait(id) => vec![layout::wait(id)],
             Delete::Work(id) => vec![layout::work(id), layout::plan(id)],

@@ -171,12 +171,18 @@ pub fn find(view: &View<'_>, key: InboxKey) -> Result<Option<String>> {
     if view.exists(&direct) {
         return Ok(Some(direct));
     }
-    Ok(find_filed(view, &scan(view)?, key))
+    Ok(find_filed(view, &scan(view)?.segments, key))
+}
+
+/// The same for whoever knows the segments.
+pub fn find_among(view: &View<'_>, segments: &[InboxKey], key: InboxKey) -> Option<String> {
+    let direct = layout::message(key);
+    if view.exists(&direct) { Some(direct) } else { find_filed(view, segments, key) }
 }
 
 /// Segments may overlap where late arrivals were filed, so every one that begins before counts.
-fn find_filed(view: &View<'_>, scan: &Scan, key: InboxKey) -> Option<String> {
-    let before = scan.segments.iter().rev().filter(|segment| **segment <= key);
+fn find_filed(view: &View<'_>, segments: &[InboxKey], key: InboxKey) -> Option<String> {
+    let before = segments.iter().rev().filter(|segment| **segment <= key);
     before.map(|segment| filed_path(*segment, key)).find(|path| view.exists(path))
 }
 
@@ -186,7 +192,8 @@ pub fn find_id(view: &View<'_>, scan: &Scan, id: MessageId) -> Option<(InboxKey,
         return Some((*key, layout::message(*key)));
     }
     let keys = Priority::ALL.iter().map(|priority| InboxKey { priority: *priority, id });
-    keys.filter(|_| !scan.segments.is_empty()).find_map(|key| Some((key, find_filed(view, scan, key)?)))
+    keys.filter(|_| !scan.segments.is_empty())
+        .find_map(|key| Some((key, find_filed(view, &scan.segments, key)?)))
 }
 
 /// Reads a message at its place; the name must be that of its content.

@@ -6,7 +6,6 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::harness::Sandbox;
 use crate::setup::{
     Beside, add, changes, decisions, eventually, extend_policy, failure, field, objects, record, say,
     started, step, tree, wait_for,

@@ -619,7 +619,7 @@ fn a_run_of_another_host_counts_as_live_until_its_lease_ends() {
     let after = lease.replace(".000Z", ".001Z");
     let ran = sandbox.cmd(["tick", "ada", "--json"]).env("DORMOUSE_NOW", after).output();
     let step = &objects(&ran.stdout)[0];
-    assert_eq!(step["recovered_run_id"].is_string(), true, "{ran}");
+    assert!(step["recovered_run_id"].is_string(), "{ran}");
     assert_eq!(field(&sandbox, "last_turn.terminal"), "interrupted");
 }
 

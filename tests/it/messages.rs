@@ -241,7 +241,7 @@ fn kinds_and_origins_that_do_not_match_are_refused() {
         let ran = sandbox.cmd(["enqueue", "ada", "x", "--json"].iter().chain(args).copied()).output();
         let failed = failure(&ran);
         assert_eq!((ran.code(), &failed["kind"], &failed["message"]), (4, &json!(kind), &json!(message)));
-        assert_eq!(failed["hint"].is_string(), true, "{args:?}");
+        assert!(failed["hint"].is_string(), "{args:?}");
     }
     assert_eq!(before, tree(&sandbox.agent("ada")));
 }

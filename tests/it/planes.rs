@@ -134,9 +134,9 @@ fn items_are_listed_in_the_order_of_their_making_and_by_how_they_stand() {
         found.iter().map(|item| item["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(list(&[]), [&free, &blocked, &asking].map(String::clone));
-    assert_eq!(list(&["--state", "completed"]), [done.clone()]);
+    assert_eq!(list(&["--state", "completed"]), std::slice::from_ref(&done));
     for (state, expected) in [("runnable", &free), ("blocked", &blocked), ("waiting_operator", &asking)] {
-        assert_eq!(list(&["--scheduling-state", state]), [expected.clone()], "{state}");
+        assert_eq!(list(&["--scheduling-state", state]), std::slice::from_ref(&expected), "{state}");
     }
     assert_eq!(
         sandbox.run(["work", "list", "-a", "ada"]),
@@ -500,7 +500,7 @@ fn what_is_about_something_else_resolves_nothing_and_says_so() {
         decisions(&sandbox),
         ["reduce_message_only (webhook_event)", "wait_for_external_change (agent_external_wait)"]
     );
-    assert_eq!(waits(&sandbox), [waiting.clone()]);
+    assert_eq!(waits(&sandbox), std::slice::from_ref(&waiting));
     let ignored = sandbox.json_lines(["events", "ada", "--kind", "trigger_ignored"]);
     assert_eq!(ignored.len(), 1);
     assert_eq!(
@@ -546,7 +546,7 @@ fn an_expiry_ends_a_wait_and_a_recheck_only_looks() {
     assert_eq!(decision(&looked), "start_model_turn (system_tick) completed");
     assert_eq!(looked["continuation"]["matched_waiting_reason"], false);
     assert_eq!(looked["next_due_at"], "2026-01-02T06:04:08.000Z");
-    assert_eq!(waits(&sandbox), [waiting.clone()]);
+    assert_eq!(waits(&sandbox), std::slice::from_ref(&waiting));
     sandbox.pass(7200);
     assert_eq!(decision(&step(&sandbox)), "start_model_turn (system_tick) completed");
     assert_eq!(waits(&sandbox), Vec::<String>::new());

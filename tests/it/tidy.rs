@@ -185,8 +185,8 @@ fn assert_none(found: Vec<String>, rule: &str) {
 fn has_word(line: &str, word: &str) -> bool {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).any(|(at, _)| {
-        !line[..at].ends_with(is_word)
-            && !(word.ends_with(is_word) && line[at + word.len()..].starts_with(is_word))
+        let goes_on = word.ends_with(is_word) && line[at + word.len()..].starts_with(is_word);
+        !line[..at].ends_with(is_word) && !goes_on
     })
 }
 
