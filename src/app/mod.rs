@@ -10,11 +10,13 @@ mod inspect;
 mod lifecycle;
 mod load;
 mod lookup;
+mod next_wake;
 mod planes;
 mod queue;
 mod recover;
 mod session;
 mod static_text;
+mod supervise;
 mod tasks;
 mod tick;
 mod turn;
@@ -121,12 +123,12 @@ fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
         Command::List(args) => inspect::list(session, args),
         Command::Explain(args) => inspect::explain(session, args),
         Command::State(args) => inspect::state(session, args),
-        Command::NextWake(args) => planes::next_wake(session, args),
+        Command::NextWake(args) => next_wake::next_wake(session, args),
         Command::Work(args) => planes::work(session, args.command),
         Command::Wait(args) => planes::wait(session, args),
         Command::Timer(args) => planes::timer(session, args.command),
         Command::Task(args) => tasks::task(session, args.command),
-        Command::Supervise(args) => tasks::supervise(session, args),
+        Command::Supervise(args) => supervise::supervise(session, args),
         Command::Queue(args) => queue::queue(session, args.command),
         Command::Run(args) => evidence::run(session, args.command),
         Command::Briefs(args) => evidence::briefs(session, args),

@@ -4,22 +4,21 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::cli::{self, TaskCommand};
+use crate::cli::TaskCommand;
 use crate::error::{Context, Error, Result, Status};
 use crate::model::id::{AgentName, TaskId, WorkId};
 use crate::model::run::Exit;
 use crate::model::state::State;
-use crate::model::task::{Task, TaskEnd, TaskJob, TaskStatus};
+use crate::model::task::{Task, TaskJob, TaskStatus};
 use crate::model::time::Span;
 use crate::model::work::WorkItem;
 use crate::process::remains::Remains;
-use crate::process::supervisor::{self, Seat};
-use crate::process::turn::{Ended, Stdin, TurnSpec};
+use crate::process::supervisor;
 use crate::process::{Mark, TASK, host};
 use crate::report::output::{Output, Tone};
 use crate::report::text::one_line;
@@ -31,19 +30,17 @@ use crate::store::{Agent, Store, evidence, layout, lock};
 use super::load::begin;
 use super::lookup::{self, Found};
 use super::session::{Session, plane_agent, required_agent};
-use super::turn::{base_environment, claimant, set};
+use super::turn::claimant;
 use super::words::{parse, parse_optional, text};
 
 /// Why a task counts as interrupted.
 const SUPERVISOR_GONE: &str = "its supervisor is gone";
 /// Between SIGTERM and SIGKILL, where nobody says otherwise.
-const KILL_GRACE: Duration = Duration::from_secs(5);
+pub const KILL_GRACE: Duration = Duration::from_secs(5);
 /// How long a supervisor has to begin, beyond its wait for the agent's lock.
 const BEGINS_IN: Duration = Duration::from_secs(10);
 /// How long a supervisor may take to settle a task whose processes are gone, before we do.
 const SETTLES_IN: Duration = Duration::from_secs(10);
-/// How often a supervisor tries to settle its task, a second apart at most: the lock may be busy, the disk full.
-const SETTLEMENTS: u32 = 60;
 /// How often `task output --follow` looks for something new.
 const FOLLOW_PAUSE: Duration = Duration::from_millis(100);
 
@@ -217,7 +214,7 @@ fn remains(agent: &Agent<'_>, id: TaskId) -> Result<Remains> {
 }
 
 /// Commits the end of a task, unless somebody else has.
-fn finish(session: &Session, agent: &Agent<'_>, id: TaskId, end: End) -> Result<Option<Task>> {
+pub fn finish(session: &Session, agent: &Agent<'_>, id: TaskId, end: End) -> Result<Option<Task>> {
     let (mut draft, locked) = begin(session, agent)?;
     let ended = rules::finish(&mut draft, id, end)?;
     if ended.is_some() {
@@ -478,125 +475,5 @@ impl Log {
             self.cut = bytes.split_off(error.valid_up_to());
         }
         Ok(String::from_utf8_lossy(&bytes).into_owned())
-    }
-}
-
-/// The hidden command that `task start` runs.
-pub fn supervise(session: &mut Session, args: cli::Supervise) -> Result<Status> {
-    let (mut seat, lock) = Seat::take()?;
-    let done = session.store().and_then(|store| look_after(session, &store, &args, lock, &mut seat));
-    if let Err(error) = &done {
-        seat.not_begun(&error.to_string());
-    }
-    done.map(|()| Status::Done)
-}
-
-fn look_after(
-    session: &Session,
-    store: &Store,
-    args: &cli::Supervise,
-    lock: File,
-    seat: &mut Seat,
-) -> Result<()> {
-    let agent = store.agent(&parse("AGENT", &args.agent)?)?;
-    let id: TaskId = parse("TASK", &args.task)?;
-    // Until this process ends, however it ends.
-    let _held = agent.inherited_task_lock(id, lock, session.clock.now())?;
-    let (mut draft, locked) = begin(session, &agent)?;
-    let task = rules::run(&mut draft, id, std::process::id())?;
-    if task.is_some() {
-        locked.commit(draft.finish()?)?;
-    }
-    drop(locked);
-    let end = match task {
-        Some(task) => {
-            let run = prepare(store, &agent, &task).and_then(|(spec, input)| {
-                seat.begun();
-                let ended = crate::process::turn::run(&spec);
-                drop(input);
-                ended
-            });
-            seat.begun();
-            seen(session, run)
-        }
-        None => not_started(session, "it was stopped before it began".to_owned()),
-    };
-    // Only a hint for whoever settles this task in our place: without it, it counts as interrupted.
-    let _ = agent.note_task_end(id, &end);
-    let mut tries = 1;
-    loop {
-        match finish(session, &agent, id, End::Seen(end.clone())) {
-            Err(_) if tries < SETTLEMENTS => tries += 1,
-            done => return done.map(drop),
-        }
-        std::thread::sleep(Duration::from_secs(1));
-    }
-}
-
-/// The command of a task, and the end of its input that is held open.
-fn prepare(
-    store: &Store,
-    agent: &Agent<'_>,
-    task: &Task,
-) -> Result<(TurnSpec, Option<std::os::fd::OwnedFd>)> {
-    let TaskJob::Command { argv } = &task.job else {
-        return Err(Error::Failed { message: format!("{} is no command", task.id), hint: None });
-    };
-    let policy = agent.policy()?;
-    agent.make_task_dir(task.id)?;
-    let dir = agent.dir().task_dir(task.id);
-    let mut env = base_environment(&policy);
-    set(&mut env, "DORMOUSE_DIR", store.root().as_os_str().to_owned());
-    set(&mut env, "DORMOUSE_AGENT", agent.name().as_str().into());
-    let (stdin, input) = stdin(task, &dir)?;
-    let spec = TurnSpec {
-        argv: argv.iter().map(OsString::from).collect(),
-        workdir: store.home().join(&policy.turn.workdir),
-        env,
-        mark: Mark::task(task.id),
-        stdin,
-        stdout: dir.join(layout::STDOUT),
-        stderr: dir.join(layout::STDERR),
-        leader: dir.join(layout::LEADER),
-        max_output: policy.turn.max_output.0,
-        timeout: task.timeout.map(Span::as_std),
-        kill_grace: KILL_GRACE,
-    };
-    Ok((spec, input))
-}
-
-fn stdin(task: &Task, dir: &Path) -> Result<(Stdin, Option<std::os::fd::OwnedFd>)> {
-    if !task.interactive {
-        return Ok((Stdin::Null, None));
-    }
-    let path = dir.join(layout::STDIN);
-    let input = supervisor::make_input(&path)?;
-    Ok((Stdin::File(path), Some(input)))
-}
-
-fn seen(session: &Session, run: Result<Ended>) -> TaskEnd {
-    match run {
-        Ok(ended) => TaskEnd {
-            exit: ended.exit,
-            timed_out: ended.timed_out,
-            cancelled_by: ended.cancelled_by,
-            ended_at: session.clock.now(),
-            stdout_bytes: ended.stdout.bytes,
-            stderr_bytes: ended.stderr.bytes,
-            last_line: ended.stdout.last_line.or(ended.stderr.last_line),
-        },
-        Err(error) => not_started(session, error.to_string()),
-    }
-}
-
-fn not_started(session: &Session, error: String) -> TaskEnd {
-    TaskEnd {
-        exit: Exit::NotStarted { error },
-        timed_out: false,
-        cancelled_by: None,
-        ended_at: session.clock.now(),
-        stdout_bytes: 0,
-        stderr_bytes: 0,
-        last_line: None,
     }
 }

@@ -1,0 +1,147 @@
+//! `supervise`: the process that looks after a background task (contract, semantics §12).
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::cli;
+use crate::error::{Error, Result, Status};
+use crate::model::id::TaskId;
+use crate::model::run::Exit;
+use crate::model::task::{Task, TaskEnd, TaskJob};
+use crate::model::time::Span;
+use crate::process::Mark;
+use crate::process::supervisor::{self, Seat};
+use crate::process::turn::{Ended, Stdin, TurnSpec};
+use crate::rules::transition::task::{self as rules, End};
+use crate::store::{Agent, Store, layout};
+
+use super::load::begin;
+use super::session::Session;
+use super::tasks::{KILL_GRACE, finish};
+use super::turn::{base_environment, set};
+use super::words::parse;
+
+/// How often a supervisor tries to settle its task, a second apart at most: the lock may be busy, the disk full.
+const SETTLEMENTS: u32 = 60;
+
+/// The hidden command that `task start` runs.
+pub fn supervise(session: &mut Session, args: cli::Supervise) -> Result<Status> {
+    let (mut seat, lock) = Seat::take()?;
+    let done = session.store().and_then(|store| look_after(session, &store, &args, lock, &mut seat));
+    if let Err(error) = &done {
+        seat.not_begun(&error.to_string());
+    }
+    done.map(|()| Status::Done)
+}
+
+fn look_after(
+    session: &Session,
+    store: &Store,
+    args: &cli::Supervise,
+    lock: File,
+    seat: &mut Seat,
+) -> Result<()> {
+    let agent = store.agent(&parse("AGENT", &args.agent)?)?;
+    let id: TaskId = parse("TASK", &args.task)?;
+    // Until this process ends, however it ends.
+    let _held = agent.inherited_task_lock(id, lock, session.clock.now())?;
+    let (mut draft, locked) = begin(session, &agent)?;
+    let task = rules::run(&mut draft, id, std::process::id())?;
+    if task.is_some() {
+        locked.commit(draft.finish()?)?;
+    }
+    drop(locked);
+    let end = match task {
+        Some(task) => {
+            let run = prepare(store, &agent, &task).and_then(|(spec, input)| {
+                seat.begun();
+                let ended = crate::process::turn::run(&spec);
+                drop(input);
+                ended
+            });
+            seat.begun();
+            seen(session, run)
+        }
+        None => not_started(session, "it was stopped before it began".to_owned()),
+    };
+    // Only a hint for whoever settles this task in our place: without it, it counts as interrupted.
+    let _ = agent.note_task_end(id, &end);
+    let mut tries = 1;
+    loop {
+        match finish(session, &agent, id, End::Seen(end.clone())) {
+            Err(_) if tries < SETTLEMENTS => tries += 1,
+            done => return done.map(drop),
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// The command of a task, and the end of its input that is held open.
+fn prepare(
+    store: &Store,
+    agent: &Agent<'_>,
+    task: &Task,
+) -> Result<(TurnSpec, Option<std::os::fd::OwnedFd>)> {
+    let TaskJob::Command { argv } = &task.job else {
+        return Err(Error::Failed { message: format!("{} is no command", task.id), hint: None });
+    };
+    let policy = agent.policy()?;
+    agent.make_task_dir(task.id)?;
+    let dir = agent.dir().task_dir(task.id);
+    let mut env = base_environment(&policy);
+    set(&mut env, "DORMOUSE_DIR", store.root().as_os_str().to_owned());
+    set(&mut env, "DORMOUSE_AGENT", agent.name().as_str().into());
+    let (stdin, input) = stdin(task, &dir)?;
+    let spec = TurnSpec {
+        argv: argv.iter().map(OsString::from).collect(),
+        workdir: store.home().join(&policy.turn.workdir),
+        env,
+        mark: Mark::task(task.id),
+        stdin,
+        stdout: dir.join(layout::STDOUT),
+        stderr: dir.join(layout::STDERR),
+        leader: dir.join(layout::LEADER),
+        max_output: policy.turn.max_output.0,
+        timeout: task.timeout.map(Span::as_std),
+        kill_grace: KILL_GRACE,
+    };
+    Ok((spec, input))
+}
+
+fn stdin(task: &Task, dir: &Path) -> Result<(Stdin, Option<std::os::fd::OwnedFd>)> {
+    if !task.interactive {
+        return Ok((Stdin::Null, None));
+    }
+    let path = dir.join(layout::STDIN);
+    let input = supervisor::make_input(&path)?;
+    Ok((Stdin::File(path), Some(input)))
+}
+
+fn seen(session: &Session, run: Result<Ended>) -> TaskEnd {
+    match run {
+        Ok(ended) => TaskEnd {
+            exit: ended.exit,
+            timed_out: ended.timed_out,
+            cancelled_by: ended.cancelled_by,
+            ended_at: session.clock.now(),
+            stdout_bytes: ended.stdout.bytes,
+            stderr_bytes: ended.stderr.bytes,
+            last_line: ended.stdout.last_line.or(ended.stderr.last_line),
+        },
+        Err(error) => not_started(session, error.to_string()),
+    }
+}
+
+fn not_started(session: &Session, error: String) -> TaskEnd {
+    TaskEnd {
+        exit: Exit::NotStarted { error },
+        timed_out: false,
+        cancelled_by: None,
+        ended_at: session.clock.now(),
+        stdout_bytes: 0,
+        stderr_bytes: 0,
+        last_line: None,
+    }
+}
