@@ -11,6 +11,7 @@ mod lifecycle;
 mod load;
 mod log;
 mod lookup;
+mod next_wake;
 mod planes;
 mod queue;
 mod recover;
@@ -123,7 +124,7 @@ fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
         Command::List(args) => inspect::list(session, args),
         Command::Explain(args) => inspect::explain(session, args),
         Command::State(args) => inspect::state(session, args),
-        Command::NextWake(args) => planes::next_wake(session, args),
+        Command::NextWake(args) => next_wake::next_wake(session, args),
         Command::Work(args) => planes::work(session, args.command),
         Command::Wait(args) => planes::wait(session, args),
         Command::Timer(args) => planes::timer(session, args.command),

@@ -1,9 +1,8 @@
-//! `work`, `wait`, `timer`, `next-wake`: what the agent means to do, what it waits for, what brings it back.
+//! `work`, `wait`, `timer`: what the agent means to do, what it waits for, what brings it back.
 
-use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::cli::{self, NextWake, TimerCommand, WaitCommand, WakeFormat, WorkCommand};
+use crate::cli::{self, TimerCommand, WaitCommand, WorkCommand};
 use crate::error::{Error, Result, Status};
 use crate::model::id::{AgentName, TaskId, TimerId, WaitId, WorkId};
 use crate::model::message::Body;
@@ -26,7 +25,7 @@ use crate::store::{Agent, Store, evidence, layout};
 
 use super::load::begin;
 use super::lookup::{self, Found};
-use super::session::{Session, agents, plane_agent, required_agent};
+use super::session::{Session, plane_agent, required_agent};
 use super::words::{parse, parse_optional, text};
 
 /// The largest plan, in bytes: it is prose, not an archive.
@@ -456,53 +455,4 @@ fn timer_line(timer: &Timer, now: Time, out: &Output) -> String {
         timer.next_at,
         out.safe(&one_line(&said, 60))
     )
-}
-
-#[derive(Serialize)]
-struct Wake {
-    agents: Vec<AgentName>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next_wake_at: Option<Time>,
-}
-
-pub fn next_wake(session: &mut Session, args: NextWake) -> Result<Status> {
-    let store = session.store()?;
-    let names = agents(&store, &args.agents, args.all)?;
-    let now = session.clock.now();
-    let mut earliest: Option<Time> = None;
-    let status = session.each_agent(&names, |session, name| {
-        let due = due(session, &store.agent(name)?, now)?;
-        earliest = [earliest, due].into_iter().flatten().min();
-        Ok(Status::Done)
-    });
-    let format = args.format;
-    session.out.result(&Wake { agents: names, next_wake_at: earliest }, |_| {
-        earliest.map(|at| written(at, format)).unwrap_or_default()
-    });
-    Ok(status)
-}
-
-/// When the next step of an agent has something to do: at once if it would do something now.
-fn due(session: &Session, agent: &Agent<'_>, now: Time) -> Result<Option<Time>> {
-    let state = agent.peek()?;
-    let rests = state.resting.is_some()
-        && agent.is_quiet()?
-        && state.next_due_at.is_none_or(|due| due > now)
-        && super::tasks::abandoned(agent, &View::settled(agent.dir()), &state)?.is_empty();
-    if rests {
-        return Ok(state.next_due_at);
-    }
-    let (decision, draft) = super::tick::foresee(session, agent, now)?;
-    Ok(if decision.moves() { Some(now) } else { crate::rules::due::next_due(&draft.records) })
-}
-
-fn written(at: Time, format: WakeFormat) -> String {
-    match format {
-        WakeFormat::Rfc3339 => at.to_string(),
-        // Never before the moment itself: a step that comes early finds nothing.
-        WakeFormat::Epoch => {
-            at.as_millis().div_euclid(1000).saturating_add(i64::from(at.as_millis() % 1000 != 0)).to_string()
-        }
-        WakeFormat::Systemd => at.utc().format("%Y-%m-%d %H:%M:%S%.3f UTC").to_string(),
-    }
 }

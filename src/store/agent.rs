@@ -469,32 +469,13 @@ impl Locked<'_> {
     /// the file) is ended first, so that no two lines become one.
     fn append(&self, path: String, content: Vec<u8>) -> Result<Append> {
         let full = self.agent.dir.join(&path);
-        let (offset, ends_whole) = end_of(&full)?;
+        let (offset, ends_whole) = files::end_of(&full)?;
         let mut text = into_text(content);
         if !ends_whole {
             text.insert(0, '\n');
         }
         Ok(Append { path, offset, content: text })
     }
-}
-
-/// The length of a file, and whether its last line is whole.
-fn end_of(path: &std::path::Path) -> Result<(u64, bool)> {
-    use crate::error::Context;
-    use std::os::unix::fs::FileExt;
-
-    let file = match std::fs::File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok((0, true)),
-        Err(error) => return Err(error).context("open", path),
-    };
-    let length = file.metadata().context("read", path)?.len();
-    if length == 0 {
-        return Ok((0, true));
-    }
-    let mut last = [0];
-    file.read_exact_at(&mut last, length - 1).context("read", path)?;
-    Ok((length, last == *b"\n"))
 }
 
 fn archive_line(archived: &Archived) -> (String, Vec<u8>) {

@@ -255,3 +255,21 @@ pub fn parent(path: &Path) -> &Path {
 pub fn child(dir: &Path, name: &[u8]) -> PathBuf {
     dir.join(OsString::from_vec(name.to_vec()))
 }
+
+/// The length of a file, and whether its last line is whole.
+pub fn end_of(path: &Path) -> Result<(u64, bool)> {
+    use std::os::unix::fs::FileExt;
+
+    let file = match std::fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok((0, true)),
+        Err(error) => return Err(error).context("open", path),
+    };
+    let length = file.metadata().context("read", path)?.len();
+    if length == 0 {
+        return Ok((0, true));
+    }
+    let mut last = [0];
+    file.read_exact_at(&mut last, length - 1).context("read", path)?;
+    Ok((length, last == *b"\n"))
+}

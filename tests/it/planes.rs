@@ -136,7 +136,7 @@ fn items_are_listed_in_the_order_of_their_making_and_by_how_they_stand() {
     assert_eq!(list(&[]), [&free, &blocked, &asking].map(String::clone));
     assert_eq!(list(&["--state", "completed"]), std::slice::from_ref(&done));
     for (state, expected) in [("runnable", &free), ("blocked", &blocked), ("waiting_operator", &asking)] {
-        assert_eq!(list(&["--scheduling-state", state]), std::slice::from_ref(&expected), "{state}");
+        assert_eq!(list(&["--scheduling-state", state]), std::slice::from_ref(expected), "{state}");
     }
     assert_eq!(
         sandbox.run(["work", "list", "-a", "ada"]),
