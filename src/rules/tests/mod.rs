@@ -10,6 +10,7 @@ mod execution;
 mod posture;
 mod projection;
 mod retry;
+mod schedule;
 mod transition_draft;
 mod transition_inbox;
 mod transition_lifecycle;
