@@ -174,19 +174,7 @@ fn each_change_is_a_revision_and_an_event() {
     sandbox.run(["work", "complete", &item]);
     assert_eq!(
         history(&sandbox, "work_transition", &item),
-        [
-            "add",
-            "update",
-            "update",
-            "update",
-            "block",
-            "unblock",
-            "unblock",
-            "pick",
-            "wait",
-            "wait_ended",
-            "complete"
-        ]
+        ["add", "update", "update", "update", "block", "unblock", "pick", "wait", "wait_ended", "complete"]
     );
 }
 
