@@ -14,6 +14,7 @@ mod schedule;
 mod transition_draft;
 mod transition_inbox;
 mod transition_lifecycle;
+mod transition_planes;
 mod transition_rest;
 mod transition_sequences;
 mod transition_task;

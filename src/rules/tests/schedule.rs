@@ -29,9 +29,14 @@ fn once_is_before_its_moment_and_never_after_it() {
 
 #[test]
 fn a_period_counts_from_its_beginning_and_not_from_when_it_is_asked() {
-    for (after, expected) in
-        [(-5_000, 10_000), (0, 10_000), (9_999, 10_000), (10_000, 20_000), (10_001, 20_000), (99_999, 100_000)]
-    {
+    for (after, expected) in [
+        (-5_000, 10_000),
+        (0, 10_000),
+        (9_999, 10_000),
+        (10_000, 20_000),
+        (10_001, 20_000),
+        (99_999, 100_000),
+    ] {
         assert_eq!(next_after(&every(secs(10)), at(after)), Some(at(expected)), "{after}");
     }
     let long = every(Span::from_millis(i64::MAX.unsigned_abs()));
