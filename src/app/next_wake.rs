@@ -29,9 +29,12 @@ pub fn next_wake(session: &mut Session, args: NextWake) -> Result<Status> {
         Ok(Status::Done)
     });
     let format = args.format;
-    session.out.result(&Wake { agents: names, next_wake_at: earliest }, |_| {
-        earliest.map(|at| written(at, format)).unwrap_or_default()
-    });
+    let wake = Wake { agents: names, next_wake_at: earliest };
+    match earliest {
+        Some(at) => session.out.result(&wake, |_| written(at, format)),
+        None if session.out.is_json() => session.out.json_line(&wake),
+        None => {}
+    }
     Ok(status)
 }
 

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::Deserialize;
+
 use crate::error::{Error, Result};
 use crate::model::action::Action;
 use crate::model::id::RunId;
@@ -87,6 +89,21 @@ fn end_of(session: &Session, turn: &Turn<'_>, ended: Ended) -> TurnEnd {
     }
 }
 
+/// An outcome document; `Err` names the path in it that is wrong.
+fn parse_outcome(bytes: &[u8]) -> std::result::Result<Outcome, String> {
+    serde_json::from_slice(bytes).map_err(|error| match bad_action(bytes) {
+        Some((at, why)) => format!("$.actions[{at}]: {why}"),
+        None => format!("$: {error}"),
+    })
+}
+
+/// The first action that is none, and why.
+fn bad_action(bytes: &[u8]) -> Option<(usize, String)> {
+    let document: serde_json::Value = serde_json::from_slice(bytes).ok()?;
+    let mut actions = document.get("actions")?.as_array()?.iter().enumerate();
+    actions.find_map(|(at, action)| Some((at, Action::deserialize(action).err()?.to_string())))
+}
+
 /// The outcome file, if the turn wrote one; `Err` says where it is wrong.
 fn read_outcome(path: &Path) -> std::result::Result<Outcome, String> {
     let invalid = |reason: String| format!("outcome file {}: {reason}", path.display());
@@ -96,7 +113,7 @@ fn read_outcome(path: &Path) -> std::result::Result<Outcome, String> {
     let Some(bytes) = files::read(path).map_err(|error| error.to_string())? else {
         return Ok(Outcome::default());
     };
-    let outcome: Outcome = serde_json::from_slice(&bytes).map_err(|error| invalid(error.to_string()))?;
+    let outcome = parse_outcome(&bytes).map_err(invalid)?;
     Ok(outcome)
 }
 

@@ -213,7 +213,7 @@ pub enum TimerCommand {
         #[command(flatten)]
         schedule: Schedule,
         /// The time zone of --cron, like Europe/Berlin [default: the machine's]
-        #[arg(long, value_name = "ZONE", requires = "cron")]
+        #[arg(long, value_name = "ZONE", requires = "cron", conflicts_with_all = ["within", "at", "every"])]
         tz: Option<String>,
         /// What the agent is told when it fires
         text: Option<String>,

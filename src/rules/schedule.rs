@@ -11,6 +11,9 @@ use crate::model::timer::Schedule;
 /// The most fires that are caught up one by one.
 pub const CATCH_UP_MAX: u64 = 100;
 
+/// How far the fires of a calendar are counted.
+const COUNTED_MAX: usize = 100_000;
+
 /// The shortest time between two fires of one timer.
 const SHORTEST: Span = Span::from_secs(1);
 
@@ -65,4 +68,45 @@ pub fn next_after(schedule: &Schedule, after: Time) -> Option<Time> {
             Some(Time::from_millis(next.timestamp_millis()))
         }
     }
+}
+
+/// The fires of a timer that are due: those that can be caught up one by one, the latest, and how
+/// many there are. A calendar is counted only as far as it can reasonably be asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Due {
+    /// The earliest, at most [`CATCH_UP_MAX`] of them.
+    pub first: Vec<Time>,
+    pub latest: Time,
+    pub count: u64,
+}
+
+/// The fires from `first`, which is one, up to `now`.
+pub fn due(schedule: &Schedule, first: Time, now: Time) -> Due {
+    let mut due = Due { first: vec![first], latest: first, count: 1 };
+    while due.count < CATCH_UP_MAX {
+        let Some(next) = next_after(schedule, due.latest).filter(|next| *next <= now) else { return due };
+        due.first.push(next);
+        due.latest = next;
+        due.count += 1;
+    }
+    match schedule {
+        Schedule::At { .. } => {}
+        Schedule::Every { every, .. } => {
+            let period = i64::try_from(every.as_millis()).unwrap_or(i64::MAX).max(1);
+            let more = (now.as_millis() - due.latest.as_millis()).max(0) / period;
+            due.latest = Time::from_millis(due.latest.as_millis() + more * period);
+            due.count += more.unsigned_abs();
+        }
+        Schedule::Cron { expression, time_zone } => {
+            let (Ok(cron), Ok(zone)) = (cron(expression), zone(time_zone)) else { return due };
+            let known = due.latest.utc().with_timezone(&zone);
+            let more = cron.iter_after(known).take_while(|next| next.timestamp_millis() <= now.as_millis());
+            due.count += more.take(COUNTED_MAX).count() as u64;
+            let until = now.utc().with_timezone(&zone);
+            if let Ok(latest) = cron.find_previous_occurrence(&until, true) {
+                due.latest = due.latest.max(Time::from_millis(latest.timestamp_millis()));
+            }
+        }
+    }
+    due
 }

@@ -73,6 +73,8 @@ impl<'a> View<'a> {
             true
         })?;
         self.overlay_names(dir, &mut paths);
+        // The prose plan of a work item lies beside it.
+        paths.retain(|path| path.ends_with(".json"));
         paths.sort();
         paths.dedup();
         let mut records = Vec::with_capacity(paths.len());

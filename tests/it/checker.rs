@@ -15,6 +15,11 @@ pub struct Found {
     pub hints: BTreeSet<String>,
     /// Everything that the archive says of a message, in order.
     pub archived: BTreeMap<String, Vec<Value>>,
+    /// Messages that are put off until a timer fires.
+    pub put_off: BTreeSet<String>,
+    /// Open work items, waits and timers, and those that the archive says are over.
+    pub open: BTreeSet<String>,
+    pub over: BTreeSet<String>,
     pub runs: BTreeMap<String, Value>,
     pub has_journal: bool,
     /// What lies in `tmp/`.
@@ -40,7 +45,12 @@ pub fn look(agent: &Path) -> Found {
 impl Found {
     /// Every message that was ever admitted and not lost.
     pub fn messages(&self) -> BTreeSet<String> {
-        self.queued.keys().chain(self.archived.keys()).cloned().collect()
+        self.queued.keys().chain(self.archived.keys()).chain(&self.put_off).cloned().collect()
+    }
+
+    /// Every work item, wait and timer that was ever made and not lost.
+    pub fn planes(&self) -> BTreeSet<String> {
+        self.open.union(&self.over).cloned().collect()
     }
 
     /// The archive's last word about a message that is no longer queued.
@@ -133,10 +143,14 @@ impl Found {
         {
             for name in names(&agent.join(dir)).into_iter().filter(|name| name.ends_with(".json")) {
                 let path = agent.join(dir).join(&name);
-                if let Some(record) = self.record(&path, &format!("dormouse/{kind}/1"))
-                    && record["id"].as_str() != name.strip_suffix(".json")
-                {
-                    self.complain(format!("{}: another id inside: {}", path.display(), record["id"]));
+                if let Some(record) = self.record(&path, &format!("dormouse/{kind}/1")) {
+                    if record["id"].as_str() != name.strip_suffix(".json") {
+                        self.complain(format!("{}: another id inside: {}", path.display(), record["id"]));
+                    }
+                    if kind != "trigger" {
+                        self.open.extend(record["id"].as_str().map(str::to_owned));
+                    }
+                    self.put_off.extend(record["message"]["id"].as_str().map(str::to_owned));
                 }
             }
         }
@@ -200,6 +214,12 @@ impl Found {
                         "message" => {
                             let id = line["id"].as_str().unwrap_or_default().to_owned();
                             self.archived.entry(id).or_default().push(line);
+                        }
+                        "work" | "wait" | "timer" => {
+                            let id = line["id"].as_str().unwrap_or_default().to_owned();
+                            if !self.over.insert(id) {
+                                self.complain(format!("{} is archived twice", line["id"]));
+                            }
                         }
                         "brief" if !briefs.insert(line["run_id"].to_string()) => {
                             self.complain(format!("two briefs of {}", line["run_id"]));
@@ -290,6 +310,14 @@ impl Found {
             }
             dead += u64::from(lines.last().is_some_and(|line| line["settlement"]["dead_letter"] == true));
             processed += words.iter().filter(|word| **word == "processed").count() as u64;
+        }
+        for id in self.open.intersection(&self.over) {
+            complaints.push(format!("{id} is open and over"));
+        }
+        if let Some(focus) = self.state["focus"].as_str()
+            && !self.open.contains(focus)
+        {
+            complaints.push(format!("the current item {focus} is not open"));
         }
         let counters = &self.state["counters"];
         if counters["dead"] != dead || counters["messages_processed"] != processed {

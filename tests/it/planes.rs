@@ -174,19 +174,7 @@ fn each_change_is_a_revision_and_an_event() {
     sandbox.run(["work", "complete", &item]);
     assert_eq!(
         history(&sandbox, "work_transition", &item),
-        [
-            "add",
-            "update",
-            "update",
-            "update",
-            "block",
-            "unblock",
-            "unblock",
-            "pick",
-            "wait",
-            "wait_ended",
-            "complete"
-        ]
+        ["add", "update", "update", "update", "block", "unblock", "pick", "wait", "wait_ended", "complete"]
     );
 }
 
@@ -978,7 +966,7 @@ fn each_kind_of_action_is_carried_out_in_order() {
         (&json!("internal_followup"), &json!("system"), &json!("to myself"))
     );
     assert_eq!(done["closure"]["waiting_reason"], "awaiting_operator_input");
-    assert_eq!(sandbox.run(["doctor"]), sandbox.run(["doctor"]));
+    sandbox.run(["doctor"]);
 }
 
 #[test]
@@ -1054,4 +1042,114 @@ fn two_agents_can_not_talk_for_ever() {
         }
     }
     assert_eq!(ended, ["completed", "completed", "completed", "completed", "completed", "failed"]);
+}
+
+// What a trigger means to an agent that waits
+
+/// Every trigger with every wait that stands before it. `E`: the expected one, which re-enters and
+/// resolves the wait; `O`: in spite of the wait; `L`: a local continuation; `m`: no re-entry,
+/// though it matches; `.`: no re-entry and no match; `-`: there is no such case.
+const CONTINUATIONS: &str = "
+                                              none operator external timer system
+    enqueue ada hello                            L        E        O     O      O
+    enqueue ada green --origin webhook --resource r
+                                                 L        .        E     .      .
+    enqueue ada green --origin webhook --resource s
+                                                 L        .        .     .      .
+    enqueue ada green --origin webhook           L        .        E     .      .
+    enqueue ada _ --origin webhook --resource r  .        .        .     .      .
+    enqueue ada _ --origin webhook --resource s  .        .        .     .      .
+    enqueue ada _ --origin webhook               .        .        m     .      .
+    enqueue ada green --origin callback          L        .        E     .      .
+    enqueue ada green --origin channel           L        .        E     .      .
+    wake ada _ --resource r                      .        .        E     .      .
+    wake ada _ --resource s                      .        .        .     .      .
+    wake ada _ --wait WAIT                       -        .        E     .      .
+    wake ada _                                   .        .        m     .      .
+    wake ada look                                L        .        E     .      .
+    wake ada look --resource r                   L        .        E     .      .
+    wake ada look --resource s                   L        .        .     .      .
+    timer add -a ada --in 10s look               L        .        .     E      .
+    timer add -a ada --in 10s                    L        .        .     E      .
+";
+
+#[test]
+fn each_trigger_means_what_the_wait_before_it_makes_of_it() {
+    let cells: Vec<&str> = CONTINUATIONS.split_whitespace().collect();
+    let (priors, mut rest) = cells.split_at(5);
+    let mut cases = Vec::new();
+    while !rest.is_empty() {
+        let is_code = |word: &&str| ["E", "O", "L", "m", ".", "-"].contains(word);
+        let end = rest.iter().position(is_code).unwrap();
+        for (prior, code) in priors.iter().zip(&rest[end..end + 5]).filter(|(_, code)| **code != "-") {
+            cases.push((rest[..end].to_vec(), *prior, *code));
+        }
+        rest = &rest[end + 5..];
+    }
+    assert_eq!(cases.len(), 18 * 5 - 1);
+    let templates: Vec<(&str, Sandbox, String)> = priors
+        .iter()
+        .map(|prior| {
+            let sandbox = started("true");
+            let waiting = match *prior {
+                "none" => String::new(),
+                "external" => wait(&sandbox, "external", &["--resource", "r"]),
+                "timer" => wait(&sandbox, "timer", &["--in", "10h"]),
+                "system" => {
+                    work(&sandbox, "x", &["--pick"]);
+                    let waiting = wait(&sandbox, "system", &[]);
+                    decisions(&sandbox);
+                    waiting
+                }
+                kind => wait(&sandbox, kind, &[]),
+            };
+            decisions(&sandbox);
+            (*prior, sandbox, waiting)
+        })
+        .collect();
+    for (trigger, prior, code) in cases {
+        let (_, template, waiting) = templates.iter().find(|(name, _, _)| *name == prior).unwrap();
+        let sandbox = template.copy();
+        let args = trigger.iter().map(|word| match *word {
+            "_" => "",
+            "WAIT" => waiting,
+            word => word,
+        });
+        sandbox.run(args);
+        sandbox.pass(60);
+        let ran = sandbox.cmd(["tick", "ada", "--json", "--until-idle"]).output();
+        let step = objects(&ran.stdout).into_iter().find(|step| step["continuation"].is_object()).unwrap();
+        let found = &step["continuation"];
+        let (class, reenters, matched) = match code {
+            "E" => ("resume_expected_wait", true, true),
+            "O" => ("resume_override", true, false),
+            "L" => ("local_continuation", true, false),
+            "m" => ("liveness_only", false, true),
+            _ => ("liveness_only", false, false),
+        };
+        let reason = match prior {
+            "operator" => json!("awaiting_operator_input"),
+            "external" => json!("awaiting_external_change"),
+            "timer" => json!("awaiting_timer"),
+            _ => Value::Null,
+        };
+        let outcome = if prior == "none" { "completed" } else { "waiting" };
+        let case = format!("{trigger:?} after {prior}: {step}");
+        assert_eq!(found["class"], class, "{case}");
+        assert_eq!(found["model_reentry"], reenters, "{case}");
+        assert_eq!(found["matched_waiting_reason"], matched, "{case}");
+        assert_eq!(
+            (&found["prior_closure_outcome"], &found["prior_waiting_reason"]),
+            (&json!(outcome), &reason),
+            "{case}"
+        );
+        let decided = if reenters { "start_model_turn" } else { "reduce_message_only" };
+        assert_eq!(step["decision"], decided, "{case}");
+        let left = if code == "E" || prior == "none" { Vec::new() } else { vec![waiting.clone()] };
+        assert_eq!(waits(&sandbox), left, "{case}");
+        if code == "E" {
+            assert_eq!(found["resolves"], waiting.as_str(), "{case}");
+            assert_eq!(history(&sandbox, "wait_transition", waiting), ["active", "resolved"], "{case}");
+        }
+    }
 }

@@ -338,10 +338,92 @@ pub const SCENARIOS: &[Scenario] = &[
         every: 1,
         is_durable: true,
     },
+    Scenario {
+        name: "work add",
+        prepare: started,
+        args: |_| words("work add objective -a ada --plan prose --pick"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "work complete, with a plan and a wait",
+        prepare: || {
+            let sandbox = started();
+            sandbox.run(words("work add objective -a ada --plan prose --pick"));
+            sandbox.run(words("wait -a ada --on external --reason why"));
+            sandbox
+        },
+        args: |sandbox| {
+            let item = only_name(sandbox, "work", ".json");
+            vec!["work".into(), "complete".into(), item, "--result".into(), "done".into()]
+        },
+        stdin: "",
+        again: &[0, 4],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "wait, in the place of another",
+        prepare: || {
+            let sandbox = started();
+            sandbox.run(words("work add objective -a ada --pick"));
+            sandbox.run(words("wait -a ada --on external --reason why"));
+            sandbox
+        },
+        args: |_| words("wait -a ada --on operator --reason why"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "timer add",
+        prepare: started,
+        args: |_| words("timer add -a ada --in 1h look"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "enqueue --in",
+        prepare: started,
+        args: |_| words("enqueue ada later --in 1h --dedupe-key k"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "tick: timers fire",
+        prepare: || {
+            let sandbox = started();
+            sandbox.run(words("timer add -a ada --in 1m look"));
+            sandbox.run(words("enqueue ada later --in 1m"));
+            sandbox.run(words("wait -a ada --on timer --reason why --in 1m"));
+            sandbox.pass(600);
+            sandbox
+        },
+        args: |_| words("tick ada"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
 ];
 
 pub fn words(line: &str) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
+}
+
+/// The name of the only record in a directory of the agent's.
+fn only_name(sandbox: &Sandbox, dir: &str, end: &str) -> String {
+    let names = checker::names(&sandbox.agent(AGENT).join(dir));
+    let records: Vec<&str> = names.iter().filter_map(|name| name.strip_suffix(end)).collect();
+    assert_eq!(records.len(), 1, "{names:?}");
+    records[0].to_owned()
 }
 
 /// An agent that was never started. `policy` goes to the end of its `agent.toml`.
@@ -445,7 +527,8 @@ impl Before {
 /// The ids that a producer has printed whole.
 pub fn acknowledged(ran: &Ran) -> BTreeSet<String> {
     let whole = ran.stdout.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
-    whole.filter(|line| line.starts_with("msg_")).map(str::to_owned).collect()
+    let is_id = |line: &&str| ["msg_", "work_", "wait_", "timer_"].iter().any(|kind| line.starts_with(kind));
+    whole.filter(is_id).map(str::to_owned).collect()
 }
 
 /// How far a run came, as the disk tells: the end of its turn was noted, or more.
@@ -503,8 +586,8 @@ pub fn hold(case: &Case<'_>, sandbox: &Sandbox, before: &Before, acknowledged: &
     let found = checker::look(&sandbox.agent(AGENT));
     case.must(found.complaints.is_empty(), sandbox, format!("{:#?}", found.complaints));
     case.must(!found.has_journal, sandbox, "a journal is left");
-    let now = found.messages();
-    for id in before.found.messages().iter().chain(acknowledged) {
+    let now: BTreeSet<String> = found.messages().union(&found.planes()).cloned().collect();
+    for id in before.found.messages().union(&before.found.planes()).chain(acknowledged) {
         let kept = now.contains(id) || found.hints.contains(id) || taken_in(&found, id);
         case.must(kept, sandbox, format!("{id} is lost"));
     }

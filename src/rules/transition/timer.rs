@@ -18,7 +18,7 @@ use crate::model::wait::{Wait, WaitKind, WaitStatus};
 use crate::model::work::WorkItem;
 
 use crate::rules::admission::authority;
-use crate::rules::schedule::{CATCH_UP_MAX, check, next_after};
+use crate::rules::schedule::{check, due, next_after};
 
 use super::draft::Draft;
 use super::wait::end_wait;
@@ -102,39 +102,18 @@ pub fn take_in_due(draft: &mut Draft) {
     remind_of_blocked(draft);
 }
 
-/// The moments at which a timer should have fired up to now, at most [`CATCH_UP_MAX`] of them and
-/// how many there were.
-fn due_fires(timer: &Timer, now: Time) -> (Vec<Time>, u64) {
-    let mut fires = vec![timer.next_at];
-    let mut count = 1;
-    let mut last = timer.next_at;
-    // Counting goes on past the bound only for as long as a calendar can reasonably be asked.
-    const COUNTED_MAX: u64 = 100_000;
-    while let Some(next) = next_after(&timer.schedule, last).filter(|next| *next <= now) {
-        count += 1;
-        last = next;
-        if fires.len() < CATCH_UP_MAX as usize {
-            fires.push(next);
-        }
-        if count == COUNTED_MAX {
-            break;
-        }
-    }
-    (fires, count)
-}
-
 fn fire(draft: &mut Draft, mut timer: Timer) {
     let now = draft.now();
-    let (fires, count) = due_fires(&timer, now);
+    let due = due(&timer.schedule, timer.next_at, now);
     // On time means: the next fire after this one has not come yet.
-    let late = count > 1;
+    let late = due.count > 1;
     let to_fire: Vec<Time> = match timer.catch_up {
-        CatchUp::All => fires,
-        CatchUp::Once => fires.last().copied().into_iter().collect(),
+        CatchUp::All => due.first,
+        CatchUp::Once => vec![due.latest],
         CatchUp::Skip if late => Vec::new(),
-        CatchUp::Skip => fires,
+        CatchUp::Skip => due.first,
     };
-    let missed = count - to_fire.len() as u64;
+    let missed = due.count - to_fire.len() as u64;
     timer.missed += missed;
     for at in &to_fire {
         timer.fired += 1;

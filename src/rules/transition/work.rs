@@ -130,14 +130,11 @@ pub fn unblock(draft: &mut Draft, id: WorkId, reason: &str) -> Result<WorkItem, 
     if find(draft, id)?.blocked_by.is_none() {
         return Err(Refusal::new("not_blocked", format!("{id} is not blocked")));
     }
-    let item = revise(draft, id, "unblock", |item| {
+    revise_noting(draft, id, "unblock", json!({ "reason": reason }), |item| {
         item.blocked_by = None;
         item.recheck_at = None;
         item.recheck_consumed_at = None;
-    })?;
-    let data = json!({ "work_item_id": id, "action": "unblock", "reason": reason });
-    draft.event(EventKind::WorkTransition, None, data);
-    Ok(item)
+    })
 }
 
 /// Closes an item in one transaction: state, result, focus, waits on it, blocker. `plan` is its
@@ -176,6 +173,16 @@ pub fn revise(
     action: &str,
     change: impl FnOnce(&mut WorkItem),
 ) -> Result<WorkItem, Refusal> {
+    revise_noting(draft, id, action, json!({}), change)
+}
+
+fn revise_noting(
+    draft: &mut Draft,
+    id: WorkId,
+    action: &str,
+    more: Value,
+    change: impl FnOnce(&mut WorkItem),
+) -> Result<WorkItem, Refusal> {
     let now = draft.now();
     let at = position(draft, id)?;
     let item = &mut draft.records.works[at];
@@ -184,7 +191,7 @@ pub fn revise(
     item.updated_at = now;
     let item = item.clone();
     draft.put(Put::Work(Box::new(item.clone())));
-    note(draft, &item, action, json!({}));
+    note(draft, &item, action, more);
     Ok(item)
 }
 

@@ -1,0 +1,195 @@
+//! Work items, waits and timers as records: what each change leaves, and what it refuses.
+
+use crate::model::event::EventKind;
+use crate::model::message::MessageKind;
+use crate::model::records::Records;
+use crate::model::timer::{CatchUp, Schedule, Timer};
+use crate::model::transaction::{Archived, Put, Transaction};
+use crate::model::wait::{Wait, WaitKind, WaitStatus};
+use crate::model::work::{WorkItem, WorkState};
+use crate::rules::transition::timer::{NewTimer, add, take_in_due};
+use crate::rules::transition::wait::{NewWait, Owner, end_wait, set};
+use crate::rules::transition::work::{WorkChange, complete, pick, unblock, update};
+
+use super::{
+    at, draft, finish, now, of_kind, records, secs, timer, wait, wait_id, wait_on, word, work, work_id,
+};
+
+fn new_wait(kind: WaitKind, owner: Owner) -> NewWait {
+    NewWait {
+        kind,
+        reason: "why".to_owned(),
+        owner,
+        resource: None,
+        wake_at: (kind == WaitKind::Timer).then(|| at(1000)),
+        recheck_at: None,
+        expires_at: None,
+        source: None,
+        no_fallback: None,
+        ended_task: None,
+    }
+}
+
+fn with_work(numbers: &[u32]) -> Records {
+    Records { works: numbers.iter().map(|number| work(*number)).collect(), ..records() }
+}
+
+/// The kinds of the messages that a transaction admits, in order.
+fn admitted(transaction: &Transaction) -> Vec<MessageKind> {
+    let kind = |put: &Put| if let Put::Message(message) = put { Some(message.kind) } else { None };
+    transaction.puts.iter().filter_map(kind).collect()
+}
+
+/// How the waits ended that a transaction archives.
+fn ended(transaction: &Transaction) -> Vec<WaitStatus> {
+    let status =
+        |archived: &Archived| if let Archived::Wait(wait) = archived { Some(wait.status) } else { None };
+    transaction.archived.iter().filter_map(status).collect()
+}
+
+#[test]
+fn the_owner_of_a_wait_is_the_first_that_is_open() {
+    for (owner, focus, expected) in [
+        (Owner::Agent, Some(1), Ok(None)),
+        (Owner::Work(work_id(2)), Some(1), Ok(Some(2))),
+        (Owner::Work(work_id(9)), Some(1), Err("not_open")),
+        (Owner::Nearest(Some(work_id(2))), Some(1), Ok(Some(2))),
+        (Owner::Nearest(Some(work_id(9))), Some(1), Ok(Some(1))),
+        (Owner::Nearest(None), Some(1), Ok(Some(1))),
+        (Owner::Nearest(None), None, Ok(None)),
+    ] {
+        let mut records = with_work(&[1, 2]);
+        records.state.focus = focus.map(work_id);
+        let made = set(&mut draft(records), new_wait(WaitKind::Operator, owner));
+        let found = made.map(|wait| wait.work_item_id).map_err(|refusal| refusal.kind);
+        assert_eq!(found, expected.map(|number: Option<u32>| number.map(work_id)), "{owner:?}");
+    }
+}
+
+#[test]
+fn a_wait_on_an_item_replaces_that_items_wait_and_no_other() {
+    let mut records = with_work(&[1, 2]);
+    records.waits = vec![
+        wait_on(1, WaitKind::External, 1),
+        wait_on(2, WaitKind::External, 2),
+        wait(3, WaitKind::Operator),
+    ];
+    let mut draft = draft(records);
+    set(&mut draft, new_wait(WaitKind::Timer, Owner::Work(work_id(1)))).expect("a wait");
+    let left: Vec<_> = draft.records.waits[..2].iter().map(|wait| wait.id).collect();
+    assert_eq!((left, draft.records.waits.len()), (vec![wait_id(2), wait_id(3)], 3));
+    assert_eq!(ended(&finish(draft)), [WaitStatus::Cancelled]);
+}
+
+#[test]
+fn the_end_of_a_wait_makes_its_item_another_one() {
+    let mut records = with_work(&[1]);
+    records.waits = vec![wait_on(1, WaitKind::External, 1)];
+    let mut draft = draft(records);
+    for _ in 0..2 {
+        end_wait(&mut draft, wait_id(1), WaitStatus::Resolved, "a message");
+        assert_eq!(draft.records.works[0].revision, 2, "and only once");
+    }
+    assert_eq!(ended(&finish(draft)), [WaitStatus::Resolved]);
+}
+
+#[test]
+fn deadlines_wake_and_only_the_expiry_ends() {
+    for (kind, wake, recheck, expires, messages, endings) in [
+        (WaitKind::External, None, Some(0), None, vec![MessageKind::SystemTick], vec![]),
+        (WaitKind::External, None, Some(1), None, vec![], vec![]),
+        (WaitKind::External, None, None, Some(0), vec![MessageKind::SystemTick], vec![WaitStatus::Expired]),
+        (
+            WaitKind::External,
+            None,
+            Some(-9),
+            Some(0),
+            vec![MessageKind::SystemTick],
+            vec![WaitStatus::Expired],
+        ),
+        (WaitKind::Timer, Some(0), None, None, vec![MessageKind::TimerTick], vec![]),
+        (WaitKind::Timer, Some(1), None, None, vec![], vec![]),
+        (WaitKind::Timer, Some(1), None, Some(0), vec![MessageKind::SystemTick], vec![WaitStatus::Expired]),
+    ] {
+        let waiting = Wait {
+            wake_at: wake.map(at),
+            recheck_at: recheck.map(at),
+            expires_at: expires.map(at),
+            ..wait(1, kind)
+        };
+        let mut draft = draft(Records { waits: vec![waiting], ..records() });
+        take_in_due(&mut draft);
+        // What was seen is not seen again.
+        take_in_due(&mut draft);
+        let transaction = finish(draft);
+        assert_eq!(admitted(&transaction), messages, "{kind:?} {wake:?} {recheck:?} {expires:?}");
+        assert_eq!(ended(&transaction), endings, "{kind:?} {wake:?} {recheck:?} {expires:?}");
+    }
+}
+
+#[test]
+fn a_timer_fires_as_its_catch_up_says() {
+    for (catch_up, now_ms, fired, missed) in [
+        (CatchUp::Once, 9_999, 0, 0),
+        (CatchUp::Once, 10_000, 1, 0),
+        (CatchUp::Once, 35_000, 1, 2),
+        (CatchUp::All, 35_000, 3, 0),
+        (CatchUp::All, 1_010_000, 100, 1),
+        (CatchUp::Skip, 10_000, 1, 0),
+        (CatchUp::Skip, 19_999, 1, 0),
+        (CatchUp::Skip, 35_000, 0, 3),
+    ] {
+        let schedule = Schedule::Every { every: secs(10), from: now() };
+        let due = Timer { schedule, catch_up, ..timer(1, 10_000) };
+        let stamp = super::stamp_at(at(now_ms));
+        let records = Records { timers: vec![due], ..records() };
+        let mut draft = crate::rules::transition::draft::Draft::new(records, stamp);
+        take_in_due(&mut draft);
+        let left = draft.records.timers[0].clone();
+        assert_eq!((left.fired, left.missed), (fired, missed), "{catch_up:?} at {now_ms}");
+        assert!(left.next_at > at(now_ms), "{catch_up:?} at {now_ms}");
+        assert_eq!(admitted(&finish(draft)).len() as u64, fired, "{catch_up:?} at {now_ms}");
+    }
+    let refused = NewTimer {
+        schedule: Schedule::Every { every: secs(0), from: now() },
+        catch_up: CatchUp::Once,
+        body: None,
+        message: None,
+    };
+    assert_eq!(
+        add(&mut draft(records()), refused).map_err(|refusal| refusal.kind),
+        Err("schedule_too_short")
+    );
+}
+
+#[test]
+fn completing_takes_focus_waits_and_blocker_along() {
+    let blocked = WorkItem { blocked_by: Some("a lock".to_owned()), recheck_at: Some(at(1)), ..work(1) };
+    let mut records = Records { works: vec![blocked, work(2)], ..records() };
+    records.state.focus = Some(work_id(1));
+    records.waits = vec![wait_on(1, WaitKind::External, 1), wait_on(2, WaitKind::External, 2)];
+    let mut draft = draft(records);
+    let item = complete(&mut draft, work_id(1), Some("done".to_owned()), None).expect("it is open");
+    assert_eq!((item.state, item.blocked_by, item.recheck_at), (WorkState::Completed, None, None));
+    assert_eq!((draft.records.state.focus, draft.records.works.len()), (None, 1));
+    let again = complete(&mut draft, work_id(1), None, None).map_err(|refusal| refusal.kind);
+    assert_eq!(again.err(), Some("not_open"));
+    assert_eq!(ended(&finish(draft)), [WaitStatus::Cancelled]);
+}
+
+#[test]
+fn each_change_of_an_item_is_one_revision_and_one_event() {
+    let blocked = WorkItem { blocked_by: Some("a lock".to_owned()), ..work(1) };
+    let mut draft = draft(Records { works: vec![blocked], ..records() });
+    assert_eq!(update(&mut draft, work_id(1), WorkChange::default()).map(|item| item.revision), Ok(2));
+    assert_eq!(
+        pick(&mut draft, work_id(1), None).map(|item| (item.revision, item.blocked_by.is_some())),
+        Ok((3, true))
+    );
+    assert_eq!(unblock(&mut draft, work_id(1), "r").map(|item| item.revision), Ok(4));
+    assert_eq!(unblock(&mut draft, work_id(1), "r").map_err(|refusal| refusal.kind), Err("not_blocked"));
+    let transaction = finish(draft);
+    let actions: Vec<&str> =
+        of_kind(&transaction.events, EventKind::WorkTransition).map(|data| word(data, "action")).collect();
+    assert_eq!(actions, ["update", "pick", "unblock"]);
+}
