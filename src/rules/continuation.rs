@@ -64,9 +64,10 @@ impl<'a> Trigger<'a> {
         self.resource.is_none() && self.wait_id.is_none() && self.trigger_id.is_none()
     }
 
-    /// The active wait that this names by its id.
-    fn named_wait(&self, waits: &[Wait]) -> Option<WaitId> {
-        waits.iter().find(|wait| wait.is_active() && self.wait_id == Some(wait.id)).map(|wait| wait.id)
+    /// The active wait of a kind that this names by its id.
+    fn named_wait(&self, kind: WaitKind, waits: &[Wait]) -> Option<WaitId> {
+        let named = waits.iter().find(|wait| wait.is_active() && self.wait_id == Some(wait.id));
+        named.filter(|wait| wait.kind == kind).map(|wait| wait.id)
     }
 
     /// The active external wait that this names: by its id, else its trigger, else its resource,
@@ -131,7 +132,7 @@ fn while_waiting(prior: &Closure, trigger: &Trigger<'_>, waits: &[Wait]) -> Verd
     let tied = trigger.tied_wait(waits);
 
     if trigger.kind == TriggerKind::OperatorInput && waits_for(WaitingReason::AwaitingOperatorInput) {
-        return Verdict::expected(trigger.named_wait(waits).or(prior.wait_id));
+        return Verdict::expected(trigger.named_wait(WaitKind::Operator, waits).or(prior.wait_id));
     }
     if trigger.is_terminal_result()
         && waits_for(WaitingReason::AwaitingTaskResult)
@@ -140,7 +141,7 @@ fn while_waiting(prior: &Closure, trigger: &Trigger<'_>, waits: &[Wait]) -> Verd
         return Verdict::expected(resolved);
     }
     if trigger.kind == TriggerKind::TimerFire && waits_for(WaitingReason::AwaitingTimer) {
-        return Verdict::expected(trigger.named_wait(waits).or(prior.wait_id));
+        return Verdict::expected(trigger.named_wait(WaitKind::Timer, waits).or(prior.wait_id));
     }
     if external && trigger.contentful && (trigger.resource.is_none() || tied.is_some()) {
         return Verdict::expected(tied.map(|wait| wait.id).or(prior.wait_id));

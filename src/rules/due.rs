@@ -14,8 +14,7 @@ pub fn next_due(records: &Records) -> Option<Time> {
         return None;
     }
     let waits = records.waits.iter().filter(|wait| wait.is_active());
-    let rechecks =
-        records.works.iter().filter(|item| item.blocked_by.is_some() && item.recheck_consumed_at.is_none());
+    let rechecks = records.works.iter().filter(|item| item.recheck_consumed_at.is_none());
     let failed = state.execution.state == ExecutionState::Failed;
     let recovery = state.retry.as_ref().filter(|_| failed).map(|retry| retry.not_before);
     let held = state.held.as_ref().and_then(|held| held.not_before);

@@ -14,7 +14,7 @@ use crate::model::state::State;
 use crate::model::task::{Task, TaskEnd};
 use crate::model::time::{Span, Time};
 use crate::model::timer::Timer;
-use crate::model::transaction::{Archived, Delete, Put, Transaction};
+use crate::model::transaction::{Delete, Put, Transaction};
 use crate::model::trigger::Trigger;
 use crate::model::turn::TurnEnd;
 use crate::model::wait::Wait;
@@ -25,9 +25,9 @@ use super::files;
 use super::files::Disk;
 use super::journal::{self, Append, Journal, Write};
 use super::layout::{self, AgentDir};
-use super::record::{decode, decode_plain, encode, encode_line, encode_plain_line};
+use super::record::{decode, decode_plain, encode, encode_plain_line};
 use super::view::View;
-use super::{Store, config, dedupe, inbox, lock};
+use super::{Store, archive, config, dedupe, inbox, lock};
 
 /// How many events may ride in `state.json` before they go to the ledger.
 const RIDING_MAX: usize = 64;
@@ -425,7 +425,7 @@ impl Locked<'_> {
             add(layout::ledger(event.at), encode_plain_line(event));
         }
         for archived in &transaction.archived {
-            let (path, line) = archive_line(archived);
+            let (path, line) = archive::line(archived);
             add(path, line);
         }
         let mut appends = Vec::with_capacity(lines.len());
@@ -475,34 +475,6 @@ impl Locked<'_> {
             text.insert(0, '\n');
         }
         Ok(Append { path, offset, content: text })
-    }
-}
-
-fn archive_line(archived: &Archived) -> (String, Vec<u8>) {
-    use crate::model::record::Record;
-    use crate::model::run::Brief;
-
-    match archived {
-        Archived::Message(message) => {
-            let at = message.settlement.as_ref().map_or(message.created_at, |settlement| settlement.at);
-            (layout::archive(at, Message::KIND), encode_line(message.as_ref()))
-        }
-        Archived::Wait(wait) => (
-            layout::archive(wait.ended_at.unwrap_or(wait.created_at), Wait::KIND),
-            encode_line(wait.as_ref()),
-        ),
-        Archived::Work(item) => {
-            (layout::archive(item.updated_at, WorkItem::KIND), encode_line(item.as_ref()))
-        }
-        Archived::Timer(timer) => (
-            layout::archive(timer.ended_at.unwrap_or(timer.created_at), Timer::KIND),
-            encode_line(timer.as_ref()),
-        ),
-        Archived::Task(task) => (
-            layout::archive(task.ended_at.unwrap_or(task.created_at), Task::KIND),
-            encode_line(task.as_ref()),
-        ),
-        Archived::Brief(brief) => (layout::archive(brief.at, Brief::KIND), encode_line(brief.as_ref())),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The state directory: what is asked of it is a handful of verbs, and it knows no rules.
 
 mod agent;
+mod archive;
 mod batch;
 mod config;
 pub mod dedupe;

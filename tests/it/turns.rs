@@ -416,11 +416,11 @@ fn an_outcome_that_is_invalid_fails_the_turn_and_says_where() {
     for (outcome, wrong) in [
         (
             "{\"brief\": \"x\",\n  \"breif\": 1}",
-            "unknown field `breif`, expected one of `brief`, `actions`, `usage` at line 2 column 9",
+            "$: unknown field `breif`, expected one of `brief`, `actions`, `usage` at line 2 column 9",
         ),
-        ("{\"brief\": 7}", "invalid type: integer `7`, expected a string at line 1 column 11"),
-        ("{", "EOF while parsing an object at line 1 column 1"),
-        ("", "EOF while parsing a value at line 1 column 0"),
+        ("{\"brief\": 7}", "$: invalid type: integer `7`, expected a string at line 1 column 11"),
+        ("{", "$: EOF while parsing an object at line 1 column 1"),
+        ("", "$: EOF while parsing a value at line 1 column 0"),
     ] {
         let (sandbox, stepped) = with_outcome(outcome, 0);
         assert_eq!(stepped["terminal"], "failed");
@@ -432,18 +432,11 @@ fn an_outcome_that_is_invalid_fails_the_turn_and_says_where() {
 }
 
 #[test]
-fn actions_are_refused_and_nothing_of_their_outcome_is_taken() {
-    let outcome = r#"{"brief": "b", "actions": [{"do": "enqueue", "agent": "ada", "text": "x"}], "usage": {"input_tokens": 5}}"#;
+fn an_action_that_can_not_be_carried_out_takes_the_whole_outcome_with_it() {
+    let outcome = r#"{"brief": "b", "actions": [{"do": "enqueue", "text": "x"}, {"do": "enqueue", "agent": "nobody", "text": "x"}], "usage": {"input_tokens": 5}}"#;
     let (sandbox, stepped) = with_outcome(outcome, 0);
     assert_eq!((&stepped["terminal"], &stepped["brief"]), (&json!("failed"), &Value::Null));
-    let path = run_dir(&sandbox).join("outcome.json");
-    assert_eq!(
-        reason(&stepped),
-        format!(
-            "outcome file {}: $.actions: this version carries out no actions; nothing of the outcome was taken",
-            path.display()
-        )
-    );
+    assert_eq!(reason(&stepped), "outcome file: $.actions[1]: there is no agent `nobody`");
     assert_eq!(field(&sandbox, "counters.input_tokens"), "0");
     assert_eq!(field(&sandbox, "queue.pending"), "1", "the message itself, to be tried again");
 }

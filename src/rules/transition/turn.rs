@@ -134,14 +134,15 @@ pub fn settle(
         return finish_stop(draft, killed, Some(&end));
     }
     let (mut terminal, mut reason) = verdict(&end);
+    let mut usage = end.outcome.as_ref().ok().and_then(|outcome| outcome.usage.clone());
     if let (Terminal::Completed, Ok(outcome)) = (terminal, &end.outcome)
         && let Err((path, refusal)) = apply(draft, &run, &outcome.actions, around)
     {
         terminal = Terminal::Failed;
         reason = Some(format!("outcome file: {path}: {}", refusal.message));
+        usage = None;
     }
     let brief = brief(&end, terminal);
-    let usage = end.outcome.as_ref().ok().and_then(|outcome| outcome.usage.clone());
     count_usage(draft, usage.as_ref());
     note_turn(draft, &run, terminal, reason.clone(), brief.clone(), end.ended_at);
     if let Exit::NotStarted { error } = &end.exit {
