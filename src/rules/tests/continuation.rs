@@ -317,6 +317,8 @@ impl Case {
 enum Resolves {
     Nobody,
     TheClosuresWait,
+    /// The one of this id if it is named, else the closure's.
+    ThisIfNamedElseTheClosuresWait(u32),
     TheNamedElseTheClosuresWait,
 }
 
@@ -338,7 +340,7 @@ const TABLE: [Row; 15] = [
         ResumeExpectedWait,
         true,
         true,
-        Resolves::TheClosuresWait,
+        Resolves::ThisIfNamedElseTheClosuresWait(1),
     ),
     (
         "2",
@@ -354,7 +356,7 @@ const TABLE: [Row; 15] = [
         ResumeExpectedWait,
         true,
         true,
-        Resolves::TheClosuresWait,
+        Resolves::ThisIfNamedElseTheClosuresWait(3),
     ),
     (
         "4",
@@ -515,6 +517,10 @@ fn every_trigger_after_every_closure_is_the_first_row_that_holds() {
         let resolved = match resolves {
             Resolves::Nobody => None,
             Resolves::TheClosuresWait => case.prior.wait_id,
+            Resolves::ThisIfNamedElseTheClosuresWait(id) => {
+                let named = case.trigger.wait_id.filter(|named| *named == wait_id(*id));
+                named.or(case.prior.wait_id)
+            }
             Resolves::TheNamedElseTheClosuresWait => case.tied.map(wait_id).or(case.prior.wait_id),
         };
         let found = resolve(&case.prior, &case.trigger, &waits);
