@@ -1,7 +1,7 @@
 //! The records of one agent as the rules take them.
 
 use crate::error::Result;
-use crate::model::message::Message;
+use crate::model::message::{Message, Priority};
 use crate::model::policy::Policy;
 use crate::model::records::{Inbox, Lease, Records};
 use crate::model::state::State;
@@ -65,7 +65,12 @@ fn inbox(
         .as_ref()
         .map(|run| run.message_id)
         .or(state.held.as_ref().map(|held| held.message_id));
-    let mut inbox = Inbox { hints: inbox::read_hints(view, scan)?, ..Inbox::default() };
+    let interjects = scan.direct.iter().filter(|key| key.priority == Priority::Interject);
+    let mut inbox = Inbox {
+        hints: inbox::read_hints(view, scan)?,
+        last_interject: interjects.last().map(|key| key.id),
+        ..Inbox::default()
+    };
     if let Some(id) = claimed_id
         && let Some((key, path)) = inbox::find_id(view, scan, id)
     {

@@ -10,6 +10,7 @@ use crate::store::view::View;
 use crate::store::{Agent, Store};
 
 use super::background;
+use super::recover::given_up_at;
 use super::session::{Session, agents};
 
 #[derive(Serialize)]
@@ -50,7 +51,9 @@ fn due(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result
         return Ok(state.next_due_at);
     }
     let (decision, draft) = super::tick::foresee(session, store, agent, now)?;
-    Ok(if decision.moves() { Some(now) } else { crate::rules::due::next_due(&draft.records) })
+    let records = &draft.records;
+    let due = crate::rules::due::next_due(records).or(given_up_at(&records.state, now));
+    Ok(if decision.moves() { Some(now) } else { due })
 }
 
 fn written(at: Time, format: WakeFormat) -> String {

@@ -289,9 +289,8 @@ pub fn wait(session: &mut Session, args: cli::Wait) -> Result<Status> {
                 layout::WAITS,
                 |wait: &Wait| wait.id,
             )?;
-            change(session, &store.agent(&found.agent)?, |draft| wait::cancel(draft, found.id))?;
-            let object = json!({ "agent": found.agent, "wait_id": found.id, "action": "cancelled" });
-            session.out.result(&object, |_| format!("cancelled {}", found.id));
+            let wait = change(session, &store.agent(&found.agent)?, |draft| wait::cancel(draft, found.id))?;
+            session.out.result(&wait_object(&wait), |_| format!("cancelled {}", wait.id));
             Ok(Status::Done)
         }
         None => set_wait(session, &store, args),

@@ -29,7 +29,7 @@ use super::background;
 use super::delegate::tell_parent;
 use super::drops;
 use super::load::{self, Purpose};
-use super::recover::{Owner, settle_abandoned};
+use super::recover::{Owner, given_up_at, settle_abandoned};
 use super::session::{Session, agents};
 use super::turn::{self, Turn};
 
@@ -175,7 +175,7 @@ pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<S
         let locked = agent.lock(now)?;
         let state = locked.state()?;
         let lease = match lease(agent, &state, now, false)? {
-            Leased::Live => return live_report(&state, started),
+            Leased::Live => return live_report(&state, now, started),
             Leased::Ours(lease) => lease,
         };
         if let Some(run) = &state.current_run {
@@ -264,9 +264,10 @@ fn quiet_step(
     Ok(Some(report))
 }
 
-fn live_report(state: &State, started: Instant) -> Result<StepReport> {
+fn live_report(state: &State, now: Time, started: Instant) -> Result<StepReport> {
     let run_id = state.current_run.as_ref().map(|run| run.run_id);
     let mut report = report(state, Decision::TurnInProgress { run_id }.report());
+    report.next_due_at = report.next_due_at.or(given_up_at(state, now));
     report.duration_ms = millis_since(started);
     Ok(report)
 }
@@ -415,6 +416,7 @@ fn would_do(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<StepR
     let now = session.clock.now();
     let (decision, draft) = foresee(session, store, agent, now)?;
     let mut report = report(&draft.records.state, decision.report());
+    report.next_due_at = report.next_due_at.or(given_up_at(&draft.records.state, now));
     report.scheduling_posture = Some(posture(&draft.records).posture);
     report.duration_ms = millis_since(started);
     Ok(report)

@@ -119,6 +119,13 @@ pub enum Rest {
     },
 }
 
+/// What a message is about.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct About {
+    pub work_item_id: Option<WorkId>,
+    pub task_id: Option<TaskId>,
+}
+
 /// The one next thing. It carries what its transition needs: nobody decides again.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decision {
@@ -127,10 +134,10 @@ pub enum Decision {
     TurnInProgress { run_id: Option<RunId> },
     StartRecovery { cause: RecoveryCause },
     RecoveryBackoff { until: Time },
-    Resume { message_id: MessageId, cause: ResumeCause, continuation: Continuation },
+    Resume { message_id: MessageId, about: About, cause: ResumeCause, continuation: Continuation },
     WaitForResources { missing: String, until: Option<Time> },
-    StartTurn { message_id: MessageId, kind: MessageKind, continuation: Continuation },
-    Reduce { message_id: MessageId, kind: MessageKind, continuation: Option<Continuation> },
+    StartTurn { message_id: MessageId, about: About, kind: MessageKind, continuation: Continuation },
+    Reduce { message_id: MessageId, about: About, kind: MessageKind, continuation: Option<Continuation> },
     EmitTick(Tick),
     Duplicate(DuplicateTick),
     Rest(Rest),
@@ -210,13 +217,15 @@ impl Decision {
     pub fn report(&self) -> DecisionReport {
         let mut report = DecisionReport::new(self.kind(), self.reason());
         match self {
-            Decision::StartTurn { message_id, continuation, .. }
-            | Decision::Resume { message_id, continuation, .. } => {
+            Decision::StartTurn { message_id, about, continuation, .. }
+            | Decision::Resume { message_id, about, continuation, .. } => {
                 report.message_id = Some(*message_id);
+                (report.work_item_id, report.task_id) = (about.work_item_id, about.task_id);
                 report.continuation = Some(continuation.clone());
             }
-            Decision::Reduce { message_id, continuation, .. } => {
+            Decision::Reduce { message_id, about, continuation, .. } => {
                 report.message_id = Some(*message_id);
+                (report.work_item_id, report.task_id) = (about.work_item_id, about.task_id);
                 report.continuation = continuation.clone();
             }
             Decision::TurnInProgress { run_id } => report.run_id = *run_id,

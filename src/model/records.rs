@@ -1,5 +1,6 @@
 //! Everything open that one step looks at, loaded at once.
 
+use super::id::MessageId;
 use super::message::{Message, WakeHint};
 use super::policy::Policy;
 use super::state::State;
@@ -32,6 +33,8 @@ pub struct Inbox {
     pub head: Option<Message>,
     /// The message that the agent has claimed, wherever in the order it stands.
     pub claimed: Option<Message>,
+    /// The last message of priority `interject` that is queued, wherever in the order it stands.
+    pub last_interject: Option<MessageId>,
     /// Wake hints that nobody has taken in yet, in order of arrival.
     pub hints: Vec<WakeHint>,
 }

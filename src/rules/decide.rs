@@ -77,6 +77,7 @@ fn held_may_go_on(facts: &Projection) -> Option<Decision> {
     let held = facts.held.as_ref().filter(|held| held.may_go_on)?;
     Some(Decision::Resume {
         message_id: held.message_id,
+        about: held.about,
         cause: held.cause,
         continuation: held.continuation.clone(),
     })
@@ -90,7 +91,12 @@ fn held_may_not(facts: &Projection) -> Option<Decision> {
 fn message_with_reentry(facts: &Projection) -> Option<Decision> {
     let message = facts.message.as_ref()?;
     let continuation = message.continuation.clone().filter(|continuation| continuation.model_reentry)?;
-    Some(Decision::StartTurn { message_id: message.id, kind: message.kind, continuation })
+    Some(Decision::StartTurn {
+        message_id: message.id,
+        about: message.about,
+        kind: message.kind,
+        continuation,
+    })
 }
 
 fn message_without_reentry(facts: &Projection) -> Option<Decision> {
@@ -100,6 +106,7 @@ fn message_without_reentry(facts: &Projection) -> Option<Decision> {
     }
     Some(Decision::Reduce {
         message_id: message.id,
+        about: message.about,
         kind: message.kind,
         continuation: message.continuation.clone(),
     })

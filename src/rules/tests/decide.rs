@@ -2,7 +2,7 @@
 
 use crate::model::agent::Status;
 use crate::model::closure::ClosureOutcome;
-use crate::model::decision::{Decision, RecoveryCause, ResumeCause};
+use crate::model::decision::{About, Decision, RecoveryCause, ResumeCause};
 use crate::model::execution::ExecutionState;
 use crate::model::message::MessageKind;
 use crate::model::records::Records;
@@ -133,6 +133,7 @@ fn projection(facts: &Facts) -> Projection {
         }),
         held: (facts.held != When::Never).then(|| HeldRun {
             message_id: message_id(1),
+            about: About::default(),
             missing: "a free slot".to_owned(),
             until: None,
             may_go_on: facts.held == When::Now,
@@ -142,6 +143,7 @@ fn projection(facts: &Facts) -> Projection {
         message: facts.message.map(|reenters| QueuedMessage {
             id: message_id(2),
             kind: MessageKind::WebhookEvent,
+            about: About::default(),
             continuation: Some(if reenters { continuation() } else { liveness() }),
         }),
         hint: facts.hint.map(|seen| PendingHint { key: "wake_hint:source:cron:1".to_owned(), seen }),
