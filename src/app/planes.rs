@@ -8,7 +8,6 @@ use crate::model::id::{AgentName, TaskId, TimerId, WaitId, WorkId};
 use crate::model::message::Body;
 use crate::model::policy::Size;
 use crate::model::refusal::Refusal;
-use crate::model::task::Task;
 use crate::model::time::{Span, Time};
 use crate::model::timer::{CatchUp, Schedule, Timer};
 use crate::model::wait::{Wait, WaitKind};
@@ -26,6 +25,7 @@ use crate::store::{Agent, Store, evidence, layout};
 use super::load::begin;
 use super::lookup::{self, Found};
 use super::session::{Session, plane_agent, required_agent};
+use super::turn::ended_in_turn;
 use super::words::{parse, parse_optional, text};
 
 /// The largest plan, in bytes: it is prose, not an archive.
@@ -330,7 +330,7 @@ fn set_wait(session: &mut Session, store: &Store, args: cli::Wait) -> Result<Sta
         source: args.source,
         no_fallback: args.no_fallback,
         ended_task: match &caller {
-            Some(caller) if caller.agent == *agent.name() => ended_in_turn(&agent, args.resource.as_deref())?,
+            Some(caller) if caller.agent == *agent.name() => ended_task(&agent, args.resource.as_deref())?,
             Some(_) | None => None,
         },
         resource: args.resource,
@@ -340,18 +340,10 @@ fn set_wait(session: &mut Session, store: &Store, args: cli::Wait) -> Result<Sta
     Ok(Status::Done)
 }
 
-/// The task of this name, if it has ended since the current turn began and its result will be heard
-/// of: whoever starts a short task must be able to wait for it.
-fn ended_in_turn(agent: &Agent<'_>, resource: Option<&str>) -> Result<Option<TaskId>> {
+/// The task of this name, if it is one that has ended in the current turn.
+fn ended_task(agent: &Agent<'_>, resource: Option<&str>) -> Result<Option<TaskId>> {
     let Some(id) = resource.and_then(|word| word.parse::<TaskId>().ok()) else { return Ok(None) };
-    agent.consistently(|view, state| {
-        let Some(run) = state.current_run.filter(|_| !view.exists(&layout::task(id))) else {
-            return Ok(None);
-        };
-        let task = evidence::archived_record(view, |task: &Task| task.id == id)?;
-        let in_turn = |task: &Task| task.notify && task.ended_at.is_some_and(|at| at >= run.claimed_at);
-        Ok(task.filter(in_turn).map(|task| task.id))
-    })
+    agent.consistently(|view, state| Ok(ended_in_turn(view, &state, id)?.then_some(id)))
 }
 
 fn time(flag: &str, word: &str) -> Result<Time> {

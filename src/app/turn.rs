@@ -8,12 +8,15 @@ use serde::Deserialize;
 
 use crate::error::{Error, Result};
 use crate::model::action::Action;
-use crate::model::id::RunId;
+use crate::model::id::{RunId, TaskId};
 use crate::model::message::Message;
 use crate::model::policy::{CommandSpec, Policy, StdinForm};
 use crate::model::records::{Lease, Records};
 use crate::model::run::Exit;
+use crate::model::state::State;
+use crate::model::task::Task;
 use crate::model::turn::{Claimant, Outcome, TurnEnd};
+use crate::model::wait::WaitKind;
 use crate::process::turn::{Ended, Stdin, TurnSpec};
 use crate::process::{Mark, host};
 use crate::report::context::{self, Past};
@@ -136,7 +139,7 @@ pub fn settle(
     let records = load::records(agent, &view, &scan, locked.state()?, Lease::Held, now, Purpose::Change)?;
     let claimed = records.inbox.claimed.as_ref().map(Message::key);
     let mut draft = Draft::new(records, session.clock.stamp()?);
-    let around = surroundings(session, store, &view, &end)?;
+    let around = surroundings(session, store, &view, &draft.records.state, &end)?;
     let settled = rules::settle(&mut draft, run_id, end, evidence::run(&view, run_id)?, &around)?;
     let mut after = draft.records.clone();
     if !draft.is_empty() {
@@ -159,6 +162,7 @@ pub fn surroundings(
     session: &Session,
     store: &Store,
     view: &View<'_>,
+    state: &State,
     end: &TurnEnd,
 ) -> Result<Surroundings> {
     let actions = end.outcome.as_ref().map(|outcome| outcome.actions.as_slice()).unwrap_or_default();
@@ -173,6 +177,13 @@ pub fn surroundings(
                 let plan = view.bytes(&layout::plan(*id))?;
                 around.plans.extend(plan.map(|plan| (*id, String::from_utf8_lossy(&plan).into_owned())));
             }
+            Action::Wait { kind: WaitKind::Task, resource: Some(word), .. } => {
+                if let Ok(id) = word.parse::<TaskId>()
+                    && ended_in_turn(view, state, id)?
+                {
+                    around.ended_tasks.push(id);
+                }
+            }
             Action::Enqueue { .. }
             | Action::WorkAdd { .. }
             | Action::WorkUpdate { .. }
@@ -183,6 +194,16 @@ pub fn surroundings(
         }
     }
     Ok(around)
+}
+
+/// Whether a task has ended since the turn began that runs now, and its result will be heard of:
+/// whoever starts a short one must be able to wait for it.
+pub fn ended_in_turn(view: &View<'_>, state: &State, id: TaskId) -> Result<bool> {
+    let Some(run) = state.current_run.as_ref().filter(|_| !view.exists(&layout::task(id))) else {
+        return Ok(false);
+    };
+    let task = evidence::archived_record(view, |task: &Task| task.id == id)?;
+    Ok(task.is_some_and(|task| task.notify && task.ended_at.is_some_and(|at| at >= run.claimed_at)))
 }
 
 /// Delivers what a turn says to other agents. Each message is delivered once, however often this is

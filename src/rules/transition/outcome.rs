@@ -1,7 +1,7 @@
 //! The actions of an outcome file: carried out in order, in the transaction that settles the turn.
 
 use crate::model::action::Action;
-use crate::model::id::AgentName;
+use crate::model::id::{AgentName, TaskId};
 use crate::model::message::{Body, DeliverySurface, Message};
 use crate::model::refusal::Refusal;
 use crate::model::state::CurrentRun;
@@ -23,6 +23,8 @@ use super::work::{self, NewWork, WorkChange};
 pub struct Surroundings {
     pub agents: Vec<AgentName>,
     pub time_zone: String,
+    /// Tasks that have ended since the turn began, as far as the actions wait for them.
+    pub ended_tasks: Vec<TaskId>,
     /// The prose plans of the work items that the actions complete, as far as there are any.
     pub plans: Vec<(crate::model::id::WorkId, String)>,
 }
@@ -93,6 +95,8 @@ fn carry_out(
             };
             let wake_at = at.or(after(within));
             let (recheck_at, expires_at) = (after(recheck_after), after(expires_after));
+            let named = |task: &&TaskId| resource.as_deref() == Some(task.to_string().as_str());
+            let ended_task = around.ended_tasks.iter().find(named).copied();
             let new = NewWait {
                 kind,
                 reason,
@@ -103,7 +107,7 @@ fn carry_out(
                 expires_at,
                 source,
                 no_fallback,
-                ended_task: None,
+                ended_task,
             };
             wait::set(draft, new)?;
         }
