@@ -890,6 +890,22 @@ fn a_message_that_is_put_off_comes_as_it_was_said() {
 }
 
 #[test]
+fn a_message_that_is_put_off_for_longer_than_its_time_is_dropped() {
+    let sandbox = started("echo one more >> \"$HOME/heard\"");
+    sandbox.run(["enqueue", "ada", "late", "--in", "1h", "--ttl", "30m"]);
+    sandbox.pass(3600);
+    assert_eq!(decisions(&sandbox), ["sleep (no_pending_scheduler_facts)"]);
+    assert_eq!(decisions(&sandbox), ["stay_idle (already_asleep)"]);
+    assert_eq!(heard(&sandbox), Vec::<String>::new());
+    assert_eq!(queue(&sandbox), Vec::<Value>::new());
+    let settled = sandbox.json(["events", "ada", "--kind", "message_settled"]);
+    assert_eq!(
+        (&settled["data"]["status"], &settled["data"]["reason"]),
+        (&json!("dropped"), &json!("ttl_expired"))
+    );
+}
+
+#[test]
 fn a_key_holds_for_a_message_that_is_put_off() {
     let sandbox = started(NOTING);
     let say = |flags: &[&str]| sandbox.json([&["enqueue", "ada", "x", "--dedupe-key", "k"], flags].concat());
