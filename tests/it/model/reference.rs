@@ -6,7 +6,7 @@
 //! order in which they were made: by the clock, and within one moment one after the other.
 
 use chrono::{Days, TimeZone, Timelike};
-use chrono_tz::Europe::Berlin;
+use chrono_tz::America::New_York;
 
 /// Milliseconds since 1970.
 pub type Millis = i64;
@@ -116,7 +116,7 @@ pub enum Schedule {
     /// Once, this far from now; backwards is a moment that is past.
     Once(i64),
     Every(i64),
-    /// Every day at this hour in Berlin, whatever clocks do there.
+    /// Every day at this hour in New York, whatever clocks do there.
     Daily(u32),
 }
 
@@ -1242,8 +1242,9 @@ impl Model {
                     }
                 };
                 let task = self.task(*task).filter(|_| *kind == "task").cloned();
-                if task.as_ref().is_some_and(|task| !task.is_open() && !self.ended_in_this_turn(task, inside))
-                {
+                let may_end_it =
+                    |task: &Task| task.notify && (task.is_open() || self.ended_in_this_turn(task, inside));
+                if !task.as_ref().is_none_or(may_end_it) {
                     return Err(REFUSED);
                 }
                 if let Some(item) = &item {
@@ -1427,7 +1428,7 @@ impl Model {
 
     /// By the clock: its supervisor's is the moment in which the task was started.
     fn ended_in_this_turn(&self, task: &Task, inside: bool) -> bool {
-        task.notify && self.run.as_ref().is_some_and(|run| inside && task.born.0 >= run.claimed_at)
+        self.run.as_ref().is_some_and(|run| inside && task.born.0 >= run.claimed_at)
     }
 }
 
@@ -1454,10 +1455,10 @@ impl Schedule {
                 Some(made + periods * ms(seconds))
             }
             Schedule::Daily(hour) => {
-                let local = Berlin.timestamp_millis_opt(after).single()?;
+                let local = New_York.timestamp_millis_opt(after).single()?;
                 let days = u64::from(local.hour() >= hour);
                 let day = local.date_naive().checked_add_days(Days::new(days))?;
-                let fire = Berlin.from_local_datetime(&day.and_hms_opt(hour, 0, 0)?).single()?;
+                let fire = New_York.from_local_datetime(&day.and_hms_opt(hour, 0, 0)?).single()?;
                 Some(fire.timestamp_millis())
             }
         }

@@ -197,7 +197,7 @@ pub fn line(model: &Model, now: Millis, command: &Command) -> Line {
                 Schedule::Every(span) => line.flag("--every", seconds(*span)),
                 Schedule::Daily(hour) => {
                     line.flag("--cron", format!("0 {hour} * * *"));
-                    line.flag("--tz", "Europe/Berlin");
+                    line.flag("--tz", "America/New_York");
                 }
             }
             line.flag("--catch-up", *catch_up);
@@ -334,7 +334,7 @@ pub fn action(model: &Model, now: Millis, command: &Command) -> Option<(Value, V
                 Schedule::Every(span) => action["every"] = json!(seconds(*span)),
                 Schedule::Daily(hour) => {
                     action["cron"] = json!(format!("0 {hour} * * *"));
-                    action["time_zone"] = json!("Europe/Berlin");
+                    action["time_zone"] = json!("America/New_York");
                 }
             }
             action

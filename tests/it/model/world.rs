@@ -26,8 +26,9 @@ const PATIENCE_S: i64 = 120;
 /// How far the clock goes back at most, in all: what is further in the future than a day is nobody's to know.
 const BACK_MAX_S: i64 = 20 * 3600;
 
-/// When it all begins: the evening before clocks are put forward in Berlin.
-pub const BEGINNING: &str = "2026-03-28T17:00:00Z";
+/// When it all begins: the day before clocks are put forward in New York, and weeks before
+/// the month ends: what is kept by months comes in their order, whatever the clock does at their border.
+pub const BEGINNING: &str = "2026-03-07T17:00:00Z";
 
 /// What a transcript begins with: a state directory, and how ids are found by what records say.
 const PREAMBLE: &str = r#"dormouse init; dormouse create ada --shell '. "$HOME/turn"'
