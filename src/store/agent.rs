@@ -412,17 +412,9 @@ impl Locked<'_> {
         // makes it from the records, this one's among them.
         let has_cache = self.agent.dir.join(layout::DEDUPE).exists();
         for put in &transaction.puts {
-            let is_noted = match put {
-                Put::Dedupe(entry) => has_cache && !dedupe::is_outdated(&self.view(), entry)?,
-                Put::Message(_)
-                | Put::Work(_)
-                | Put::Plan(..)
-                | Put::Wait(_)
-                | Put::Timer(_)
-                | Put::Task(_)
-                | Put::Run(_) => true,
-            };
-            if is_noted {
+            let is_forgotten = matches!(put, Put::Dedupe(entry)
+                if !has_cache || dedupe::is_outdated(&self.view(), entry)?);
+            if !is_forgotten {
                 writes.push(self.write(put)?);
             }
         }
