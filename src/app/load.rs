@@ -1,6 +1,7 @@
 //! The records of one agent as the rules take them.
 
 use crate::error::Result;
+use crate::model::dedupe::DedupeEntry;
 use crate::model::message::{Message, Priority};
 use crate::model::policy::Policy;
 use crate::model::records::{Inbox, Lease, Records};
@@ -103,7 +104,8 @@ fn inbox(
     }
 }
 
-/// The message that this one's dedupe key stands for.
+/// The message that this one's dedupe key stands for, if they are copies: admitted within one
+/// window. One that has waited for longer than that is no copy of a later one.
 pub fn first_of_its_key(
     agent: &Agent<'_>,
     view: &View<'_>,
@@ -119,7 +121,9 @@ pub fn first_of_its_key(
         Purpose::Change => agent.admitted_under(view, key, now, window, state.revision)?,
         Purpose::Look => dedupe::peek(view, key, now, window, state.revision)?,
     };
-    Ok(entry.map(|entry| entry.message_id))
+    let apart = |one: Time, other: Time| one.since(other).max(other.since(one));
+    let is_copy = |entry: &DedupeEntry| apart(entry.admitted_at, message.created_at) < window;
+    Ok(entry.filter(is_copy).map(|entry| entry.message_id))
 }
 
 /// Reads everything without a lock, at one revision.

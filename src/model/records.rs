@@ -39,6 +39,15 @@ pub struct Inbox {
     pub hints: Vec<WakeHint>,
 }
 
+impl Inbox {
+    /// A message that is free to be taken up: it is the head if it comes before the one that is.
+    pub fn offer(&mut self, message: &Message) {
+        if self.head.as_ref().is_none_or(|head| message.key() < head.key()) {
+            self.head = Some(message.clone());
+        }
+    }
+}
+
 /// The open records of one agent at one revision.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Records {

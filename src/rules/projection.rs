@@ -166,10 +166,13 @@ fn backoff(records: &Records, now: Time) -> Option<Backoff> {
     let Some(retry) = &state.retry else {
         return Some(Backoff { until: now, is_over: true, cause: RecoveryCause::AfterStop });
     };
+    // Only a new one: the message that failed does not end its own backoff, whether or not that
+    // counted as an attempt.
     let heads = records.inbox.head.as_ref().is_some_and(|message| {
         message.priority == Priority::Interject
             && message.origin.kind == OriginKind::Operator
             && message.attempt == 1
+            && message.id != retry.message_id
     });
     // Behind a failing one that interjects itself: only what came since the failure means this backoff.
     let follows = records.inbox.last_interject.is_some_and(|id| {

@@ -412,7 +412,9 @@ impl Locked<'_> {
         // makes it from the records, this one's among them.
         let has_cache = self.agent.dir.join(layout::DEDUPE).exists();
         for put in &transaction.puts {
-            if has_cache || !matches!(put, Put::Dedupe(_)) {
+            let is_forgotten = matches!(put, Put::Dedupe(entry)
+                if !has_cache || dedupe::is_outdated(&self.view(), entry)?);
+            if !is_forgotten {
                 writes.push(self.write(put)?);
             }
         }

@@ -18,6 +18,8 @@ mod harness;
 mod inspect;
 mod lifecycle;
 mod messages;
+#[cfg(target_os = "linux")]
+mod model;
 mod output;
 mod planes;
 #[cfg(target_os = "linux")]

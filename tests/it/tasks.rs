@@ -138,17 +138,24 @@ fn a_turn_waits_for_its_task_and_is_resumed_by_the_result() {
 
 #[test]
 fn a_wait_for_a_task_that_has_ended_meanwhile_is_none_too_many() {
-    let turn = r#"test "$(cat "$HOME/turns" 2>/dev/null)" && exit
-        echo started >> "$HOME/turns"
-        id=$(dormouse task start -- true)
-        until dormouse task list --ended | grep -q "$id"; do sleep 0.02; done
-        dormouse wait --on task --resource "$id" --reason "the build""#;
-    let sandbox = agent_that(&turn.replace("dormouse", &dormouse().to_string_lossy()));
-    sandbox.run(["enqueue", "ada", "build"]);
-    let step = sandbox.json(["tick", "ada"]);
-    assert_eq!(step["terminal"], "completed", "{step}");
-    assert_eq!(sandbox.json(["tick", "ada"])["continuation"]["class"], "resume_expected_wait");
-    nothing_left(&sandbox);
+    let command = r#"dormouse wait --on task --resource "$id" --reason "the build""#;
+    let action = r#"echo '{"actions": [{"do": "wait", "kind": "task", "resource": "'$id'", "reason": "the build"}]}' \
+        > "$DORMOUSE_OUTCOME""#;
+    for wait in [command, action] {
+        let turn = format!(
+            r#"test "$(cat "$HOME/turns" 2>/dev/null)" && exit
+            echo started >> "$HOME/turns"
+            id=$(dormouse task start -- true)
+            until dormouse task list --ended | grep -q "$id"; do sleep 0.02; done
+            {wait}"#
+        );
+        let sandbox = agent_that(&turn.replace("dormouse", &dormouse().to_string_lossy()));
+        sandbox.run(["enqueue", "ada", "build"]);
+        let step = sandbox.json(["tick", "ada"]);
+        assert_eq!(step["terminal"], "completed", "{step}");
+        assert_eq!(sandbox.json(["tick", "ada"])["continuation"]["class"], "resume_expected_wait");
+        nothing_left(&sandbox);
+    }
 }
 
 #[test]

@@ -91,8 +91,11 @@ fn an_operators_interject_message_ends_a_backoff_early() {
     let interject = Message { priority: Priority::Interject, ..prompt(2) };
     let rows = [
         (interject.clone(), true),
-        // It is the one that failed.
+        // It failed before another one did.
         (Message { attempt: 2, ..interject.clone() }, false),
+        // It is the one that failed, whether or not that counted as an attempt.
+        (Message { id: message_id(1), attempt: 2, ..interject.clone() }, false),
+        (Message { id: message_id(1), ..interject.clone() }, false),
         (Message { priority: Priority::Next, ..prompt(2) }, false),
         (Message { priority: Priority::Interject, ..message(2, MessageKind::WebhookEvent) }, false),
     ];

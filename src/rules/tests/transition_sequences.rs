@@ -157,6 +157,8 @@ struct World {
     queue: BTreeMap<InboxKey, Message>,
     hints: BTreeMap<MessageId, WakeHint>,
     archive: Vec<Message>,
+    /// Waits, work items, timers and tasks that have ended.
+    ended: BTreeSet<String>,
     runs: BTreeMap<crate::model::id::RunId, Run>,
     now: Time,
     named: u32,
@@ -179,6 +181,7 @@ impl World {
             queue: BTreeMap::new(),
             hints: BTreeMap::new(),
             archive: Vec::new(),
+            ended: BTreeSet::new(),
             runs: BTreeMap::new(),
             now: Time::from_millis(NOW_MS),
             named: 100,
@@ -235,11 +238,23 @@ impl World {
 
     fn apply(&mut self, transaction: &Transaction) {
         for archived in &transaction.archived {
-            if let Archived::Message(message) = archived {
-                self.archive.push((**message).clone());
-            }
+            let ended = match archived {
+                Archived::Message(message) => {
+                    self.archive.push((**message).clone());
+                    continue;
+                }
+                Archived::Wait(wait) => wait.id.to_string(),
+                Archived::Work(item) => item.id.to_string(),
+                Archived::Timer(timer) => timer.id.to_string(),
+                Archived::Task(task) => task.id.to_string(),
+                Archived::Brief(_) => continue,
+            };
+            assert!(self.ended.insert(ended), "what has ended ends again: {archived:?}");
         }
         self.put_and_delete(transaction);
+        let focus = self.records.state.focus;
+        let is_open = |id| self.records.works.iter().any(|item| item.id == id);
+        assert!(focus.is_none_or(is_open), "an item that is not open is current");
     }
 
     fn put_and_delete(&mut self, transaction: &Transaction) {
@@ -596,7 +611,7 @@ fn rests(kind: DecisionKind) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn every_sequence_is_made_of_valid_transactions_and_ends_at_rest(

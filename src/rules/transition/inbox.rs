@@ -84,10 +84,12 @@ fn end_overdue_state(draft: &mut Draft) -> Result<(), Refusal> {
     let Some(reason) = gone.or(overdue) else { return Ok(()) };
     draft.enter(ExecutionState::Failed, Some(held.message_id), reason)?;
     draft.records.state.held = None;
-    let claimed = draft.records.inbox.claimed.clone();
+    let claimed = draft.records.inbox.claimed.take();
     let attempt = claimed.as_ref().map(|message| message.attempt);
     if let Some(mut message) = claimed {
         message.continuation = Some(held.continuation);
+        // Nothing holds it back any more but the backoff.
+        draft.records.inbox.offer(&message);
         draft.put(Put::Message(Box::new(message)));
     }
     let pause = delay(&draft.records.policy.recovery, 1, draft.stamp.chance);

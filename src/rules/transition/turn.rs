@@ -214,6 +214,7 @@ pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Re
         if requeue {
             draft.event(EventKind::MessageRequeued, Some(run.run_id), json!({ "message_id": message.id }));
             message.continuation = Some(run.continuation.clone());
+            release(draft, &message);
             draft.put(Put::Message(Box::new(message)));
         } else {
             let status = MessageStatus::Aborted;
@@ -260,6 +261,12 @@ pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Re
 fn claimed_message(draft: &Draft, id: MessageId) -> Option<Message> {
     let inbox = &draft.records.inbox;
     inbox.claimed.iter().chain(&inbox.head).find(|message| message.id == id).cloned()
+}
+
+/// A message that was claimed stands in the queue like any other again.
+fn release(draft: &mut Draft, message: &Message) {
+    draft.records.inbox.claimed = None;
+    draft.records.inbox.offer(message);
 }
 
 fn complete(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal> {
@@ -309,6 +316,7 @@ fn fail(draft: &mut Draft, run: &CurrentRun, terminal: Terminal, reason: String)
         } else {
             message.attempt = run.attempt + 1;
             message.continuation = Some(run.continuation.clone());
+            release(draft, &message);
             draft.put(Put::Message(Box::new(message)));
         }
     }
