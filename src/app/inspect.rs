@@ -129,7 +129,7 @@ pub fn explain(session: &mut Session, args: cli::Explain) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     let now = session.clock.now();
-    let (decision, draft) = foresee(session, &agent, now)?;
+    let (decision, draft) = foresee(session, &store, &agent, now)?;
     let document = explain::document(&draft.records, &decision, now);
     session.out.result(&document, |out| explain::text(&draft.records, &decision, now, out));
     Ok(Status::Done)

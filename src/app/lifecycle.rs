@@ -18,6 +18,7 @@ use crate::store::{Agent, layout};
 
 use super::load::begin;
 use super::recover::Owner;
+use super::resources;
 use super::session::{Session, named_agents};
 use super::tasks;
 use super::words::parse_optional;
@@ -98,6 +99,9 @@ pub fn stop(session: &mut Session, args: cli::Stop) -> Result<Status> {
         let ended = tasks::stop_all(session, &agent, grace)?;
         let state = if ended.is_empty() { state } else { agent.peek()? };
         report(session, &state, "stop", previous, changed, aborted, &ended);
+        if let Some(run_id) = aborted {
+            resources::release(session, &store, &agent, run_id)?;
+        }
         Ok(Status::Done)
     }))
 }

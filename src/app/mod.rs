@@ -15,6 +15,7 @@ mod next_wake;
 mod planes;
 mod queue;
 mod recover;
+mod resources;
 mod session;
 mod static_text;
 mod supervise;

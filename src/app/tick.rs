@@ -14,12 +14,11 @@ use crate::model::state::State;
 use crate::model::time::Time;
 use crate::process::{git, jobs};
 use crate::report::step::{self, StepReport};
-use crate::rules::decide::decide;
 use crate::rules::posture::posture;
-use crate::rules::projection::project;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox as arrivals;
 use crate::rules::transition::recovery::recover;
+use crate::rules::transition::resources::lack;
 use crate::rules::transition::rest::{decided, rest};
 use crate::rules::transition::turn::{Claimed, claim};
 use crate::store::view::View;
@@ -28,6 +27,7 @@ use crate::store::{Agent, Locked, Store, lock};
 use super::drops;
 use super::load::{self, Purpose};
 use super::recover::{Owner, settle_abandoned};
+use super::resources::{self, Hold, decide_and_take};
 use super::session::{Session, agents};
 use super::tasks;
 use super::turn::{self, Turn};
@@ -59,7 +59,8 @@ fn steps(session: &mut Session, store: &Store, name: &AgentName, args: &cli::Tic
     let most = if args.until_idle { args.max_steps } else { 1 };
     for _ in 0..most {
         let before = revision(&agent, args)?;
-        let report = if args.dry_run { would_do(session, &agent)? } else { step(session, store, &agent)? };
+        let report =
+            if args.dry_run { would_do(session, store, &agent)? } else { step(session, store, &agent)? };
         if report.turn_failed() {
             status = status.graver(Status::TurnFailed);
         }
@@ -210,8 +211,9 @@ pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<S
             locked.commit(draft.finish()?)?;
             continue;
         }
-        let decision = decide(&project(&draft.records, now));
-        let mut report = act(session, store, agent, locked, draft, decision, lease)?;
+        let (decision, grant) = decide_and_take(store, agent, &mut draft, resources::Purpose::Take)?;
+        let hold = Hold { lease, grant };
+        let mut report = act(session, store, agent, locked, draft, decision, hold)?;
         report.recovered_run_id = recovered;
         report.duration_ms = millis_since(started);
         return Ok(report);
@@ -266,7 +268,7 @@ fn act(
     locked: Locked<'_>,
     mut draft: Draft,
     decision: Decision,
-    lease: lock::Held,
+    hold: Hold,
 ) -> Result<StepReport> {
     let decision_report = decision.report();
     match decision {
@@ -278,7 +280,12 @@ fn act(
             let records = draft.records.clone();
             locked.commit(draft.finish()?)?;
             drop(locked);
-            run_turn(session, store, agent, claimed, records, decision_report, lease)
+            run_turn(session, store, agent, claimed, records, decision_report, hold)
+        }
+        Decision::Lack { message_id, continuation, shortage } => {
+            let message = take(&draft.records, message_id)?;
+            lack(&mut draft, &message, continuation, &shortage, &decision_report)?;
+            commit(&locked, draft, decision_report)
         }
         Decision::StartRecovery { .. } => {
             decided(&mut draft, &decision_report);
@@ -337,12 +344,13 @@ fn run_turn(
     claimed: Claimed,
     records: Records,
     decision: DecisionReport,
-    lease: lock::Held,
+    hold: Hold,
 ) -> Result<StepReport> {
     let run_id = claimed.run.run_id;
     let attempt = claimed.run.attempt;
     let end = turn::run(session, &Turn { store, agent, claimed: &claimed, records: &records })?;
-    let (settled, after) = turn::settle(session, store, agent, run_id, end, lease)?;
+    let (settled, after) = turn::settle(session, store, agent, run_id, end, hold.lease)?;
+    drop(hold.grant);
     if !after.state.outbox.is_empty() {
         turn::deliver(session, store, agent, &after.state.outbox)?;
     }
@@ -396,10 +404,10 @@ fn millis_since(started: Instant) -> u64 {
 }
 
 /// What a step would do: everything but the commit and the act.
-fn would_do(session: &Session, agent: &Agent<'_>) -> Result<StepReport> {
+fn would_do(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<StepReport> {
     let started = Instant::now();
     let now = session.clock.now();
-    let (decision, draft) = foresee(session, agent, now)?;
+    let (decision, draft) = foresee(session, store, agent, now)?;
     let mut report = report(&draft.records.state, decision.report());
     report.scheduling_posture = Some(posture(&draft.records).posture);
     report.duration_ms = millis_since(started);
@@ -407,7 +415,7 @@ fn would_do(session: &Session, agent: &Agent<'_>) -> Result<StepReport> {
 }
 
 /// Decides without a lock and without changing a file.
-pub fn foresee(session: &Session, agent: &Agent<'_>, now: Time) -> Result<(Decision, Draft)> {
+pub fn foresee(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result<(Decision, Draft)> {
     let records = load::look(agent, now)?;
     let mut draft = Draft::new(records, session.clock.stamp()?);
     let state = &draft.records.state;
@@ -420,7 +428,7 @@ pub fn foresee(session: &Session, agent: &Agent<'_>, now: Time) -> Result<(Decis
         drops::foresee(session, agent, &mut draft)?;
         arrivals::take_in(&mut draft)?;
     }
-    let decision = decide(&project(&draft.records, now));
+    let (decision, _) = decide_and_take(store, agent, &mut draft, resources::Purpose::Look)?;
     Ok((decision, draft))
 }
 

@@ -38,7 +38,7 @@ names! {
 }
 
 /// `agent.toml` over the defaults.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Policy {
@@ -49,6 +49,20 @@ pub struct Policy {
     pub recovery: RecoveryPolicy,
     pub limits: Limits,
     pub expect: Expectations,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Policy {
+            description: None,
+            turn: TurnPolicy::default(),
+            workspace: WorkspacePolicy { mode: None, ..WorkspacePolicy::default() },
+            timeouts: Timeouts::default(),
+            recovery: RecoveryPolicy::default(),
+            limits: Limits::default(),
+            expect: Expectations::default(),
+        }
+    }
 }
 
 /// A command as argv, or, with `shell = true`, as one string.
@@ -102,6 +116,7 @@ impl Default for TurnPolicy {
 }
 
 names! {
+    /// Who else may work in a workspace meanwhile: nobody, or others that share it.
     "workspace mode" WorkspaceMode {
         Exclusive = "exclusive",
         Shared = "shared",
@@ -112,13 +127,15 @@ names! {
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct WorkspacePolicy {
+    /// Relative to the directory that holds the state directory.
     pub path: String,
-    pub mode: WorkspaceMode,
+    /// `None`: there is no `[workspace]` at all, and the agent occupies none.
+    pub mode: Option<WorkspaceMode>,
 }
 
 impl Default for WorkspacePolicy {
     fn default() -> Self {
-        WorkspacePolicy { path: ".".to_owned(), mode: WorkspaceMode::Exclusive }
+        WorkspacePolicy { path: ".".to_owned(), mode: Some(WorkspaceMode::Exclusive) }
     }
 }
 

@@ -11,6 +11,7 @@ use super::execution::Execution;
 use super::id::{AgentName, MessageId, RunId, WorkId};
 use super::message::{Message, WakeHint};
 use super::record::{Extra, Record};
+use super::resource::Resource;
 use super::run::Terminal;
 use super::time::Time;
 
@@ -78,7 +79,10 @@ pub struct Held {
     pub message_id: MessageId,
     /// What is missing, or who suspended it.
     pub missing: String,
-    /// When it may go on by itself, where that is known.
+    /// Set where a claim found it missing: then every step looks for it again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<Resource>,
+    /// When it may go on by itself, where that is known; with a `resource`, when to look again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Time>,
     pub continuation: Continuation,

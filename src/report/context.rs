@@ -19,6 +19,8 @@ pub const REDUCED: usize = 50;
 pub struct Places<'a> {
     pub state_dir: &'a Path,
     pub run_dir: &'a Path,
+    /// What the turn works on.
+    pub workspace: &'a Path,
 }
 
 /// What was before this turn; both lists newest first.
@@ -58,7 +60,7 @@ pub fn document(
             "paths": {
                 "state_dir": places.state_dir,
                 "run_dir": places.run_dir,
-                "workspace": records.policy.workspace.path,
+                "workspace": places.workspace,
             },
             "limits": {
                 "max_message_bytes": limits.max_message.0,

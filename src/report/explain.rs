@@ -81,6 +81,7 @@ fn facts_document(facts: &Projection) -> Value {
         "gate": format!("{:?}", facts.gate).to_lowercase(),
         "live_run": facts.live_run,
         "backoff_until": facts.backoff.map(|backoff| backoff.until),
+        "shortage": facts.shortage.as_ref().map(|shortage| json!({ "resource": shortage.resource, "evidence": shortage.evidence, "back_at": shortage.back_at })),
         "held": facts.held.as_ref().map(|held| json!({ "missing": held.missing, "until": held.until, "may_go_on": held.may_go_on })),
         "message": facts.message.as_ref().map(|message| json!({
             "id": message.id,
@@ -108,11 +109,15 @@ pub fn text(records: &Records, decision: &Decision, now: Time, out: &Output) -> 
     let facts = project(records, now);
     let report = decision.report();
     let mut text = format!(
-        "{} would {}: {}\n\n",
+        "{} would {}: {}\n",
         out.paint(Tone::Strong, records.state.agent.as_str()),
         out.paint(Tone::Good, report.decision.name()),
         out.safe(&report.reason),
     );
+    for line in &report.evidence {
+        text.push_str(&format!("  {}\n", out.safe(line)));
+    }
+    text.push('\n');
     for rung in LADDER {
         let holds = (rung.holds)(&facts).is_some();
         let line = format!(

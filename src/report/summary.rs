@@ -15,7 +15,7 @@ use crate::model::time::Time;
 use crate::model::trigger::Trigger;
 use crate::model::work::{Readiness, SchedulingState};
 use crate::rules::advisory::advisories;
-use crate::rules::execution::timeout;
+use crate::rules::execution::deadline;
 use crate::rules::posture::posture;
 use crate::rules::projection::closure_facts;
 use crate::rules::work::{readiness, scheduling_state};
@@ -38,8 +38,7 @@ pub struct Facts<'a> {
 pub fn summary(facts: &Facts<'_>) -> Value {
     let records = facts.records;
     let state = &records.state;
-    let limit =
-        timeout(&state.execution, &records.policy.timeouts).filter(|_| state.status != Status::Booting);
+    let limit = deadline(state, &records.policy.timeouts).filter(|_| state.status != Status::Booting);
     let execution = json!({
         "state": state.execution.state,
         "code": state.execution.state.code(),

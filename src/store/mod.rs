@@ -11,6 +11,7 @@ pub mod inbox;
 pub mod journal;
 pub mod layout;
 pub mod lock;
+pub mod occupancy;
 pub mod record;
 pub mod view;
 
@@ -200,6 +201,7 @@ impl Store {
             command: self.opener.command.clone(),
             host: self.opener.host.clone(),
             since: now,
+            agent: None,
         }
     }
 }
@@ -221,6 +223,7 @@ agents/*/cache/
 agents/*/runs/*/leader
 agents/*/runs/*/end.json
 agents/*/runs/*/*.log
+workspaces/
 ";
 
 const GITATTRIBUTES: &str = "\

@@ -9,6 +9,7 @@ mod due;
 mod execution;
 mod posture;
 mod projection;
+mod resources;
 mod retry;
 mod schedule;
 mod transition_draft;
@@ -37,6 +38,7 @@ use crate::model::message::{
 use crate::model::policy::Policy;
 use crate::model::record::Extra;
 use crate::model::records::{Inbox, Lease, Records};
+use crate::model::resource::{Resource, Shortage};
 use crate::model::run::{Exit, Terminal};
 use crate::model::stamp::Stamp;
 use crate::model::state::{Counters, CurrentRun, Held, LastTurn, Retry, State};
@@ -136,6 +138,7 @@ pub fn records_in(status: Status, execution: ExecutionState) -> Records {
         policy: Policy::default(),
         state: state(status, execution),
         lease: Lease::Free,
+        shortage: None,
         inbox: Inbox::default(),
         works: Vec::new(),
         waits: Vec::new(),
@@ -412,9 +415,19 @@ pub fn held(message: &Message, not_before: Option<Time>) -> Held {
     Held {
         message_id: message.id,
         missing: "a free slot".to_owned(),
+        resource: None,
         not_before,
         continuation: continuation(),
         deferrals: 1,
+    }
+}
+
+/// A workspace that somebody else has.
+pub fn shortage() -> Shortage {
+    Shortage {
+        resource: Resource::Workspace,
+        evidence: vec!["/checkout is held by bob".to_owned()],
+        back_at: None,
     }
 }
 

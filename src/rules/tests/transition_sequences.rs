@@ -481,6 +481,7 @@ impl World {
             | Decision::TurnInProgress { .. }
             | Decision::RecoveryBackoff { .. }
             | Decision::WaitForResources { .. }
+            | Decision::Lack { .. }
             | Decision::Duplicate(_)
             | Decision::Rest(_)
             | Decision::StayIdle

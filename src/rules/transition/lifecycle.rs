@@ -53,6 +53,7 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
         policy,
         state,
         lease: Lease::Free,
+        shortage: None,
         inbox: Inbox::default(),
         works: Vec::new(),
         waits: Vec::new(),

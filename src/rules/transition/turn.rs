@@ -75,7 +75,8 @@ pub fn claim(
         lease_expires_at: now.after(lease).after(LEASE_MARGIN),
         hops: message.hops,
         continuation: continuation.clone(),
-        deferrals: held.as_ref().map_or(0, |held| held.deferrals),
+        // Those of a claim that found something missing were none of the turn's.
+        deferrals: held.as_ref().filter(|held| held.resource.is_none()).map_or(0, |held| held.deferrals),
         stopping: None,
     };
     // A message that was claimed before has been told of, and knows what it means.
@@ -94,7 +95,7 @@ pub fn claim(
 }
 
 /// Every way that leads to `running`.
-fn to_running(draft: &mut Draft, message_id: MessageId) -> Result<(), Refusal> {
+pub(super) fn to_running(draft: &mut Draft, message_id: MessageId) -> Result<(), Refusal> {
     let task = Some(message_id);
     match draft.records.state.execution.state {
         ExecutionState::Completed => {
@@ -286,6 +287,7 @@ fn defer(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal> {
     draft.records.state.held = Some(Held {
         message_id: run.message_id,
         missing: "the turn asked to come back later (exit status 75)".to_owned(),
+        resource: None,
         not_before: Some(draft.now().after(pause)),
         continuation: run.continuation.clone(),
         deferrals,
