@@ -331,9 +331,12 @@ pub struct Limits {
     pub max_hops: u32,
     /// How long a `dedupe_key` is remembered.
     pub dedupe_window: Span,
+    /// Of the calendar, in UTC, like the days below.
     pub turns_per_hour: Option<u64>,
     pub turns_per_day: Option<u64>,
+    /// In US dollars, as turns report them.
     pub cost_per_day: Option<f64>,
+    /// Input and output together.
     pub tokens_per_day: Option<u64>,
 }
 
@@ -391,6 +394,9 @@ impl Policy {
         }
         if self.recovery.max_attempts == 0 {
             return Err("recovery.max_attempts must be at least 1".to_owned());
+        }
+        if self.limits.cost_per_day.is_some_and(|limit| !limit.is_finite() || limit < 0.0) {
+            return Err("limits.cost_per_day can't be negative or infinite".to_owned());
         }
         if self.timeouts.shutdown == Span::ZERO {
             return Err("timeouts.shutdown can't be switched off".to_owned());

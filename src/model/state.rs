@@ -131,6 +131,41 @@ pub struct Counters {
     pub extra: Extra,
 }
 
+/// What the agent has used since an hour or a day began, in UTC.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Spent {
+    pub since: Time,
+    #[serde(default)]
+    pub turns: u64,
+    #[serde(default)]
+    pub tokens: u64,
+    #[serde(default)]
+    pub cost_usd: f64,
+}
+
+impl Spent {
+    pub const fn nothing(since: Time) -> Spent {
+        Spent { since, turns: 0, tokens: 0, cost_usd: 0.0 }
+    }
+}
+
+/// What limits are held against: two sums, however much there was.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Spending {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hour: Option<Spent>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub day: Option<Spent>,
+}
+
+impl Spending {
+    fn is_nothing(&self) -> bool {
+        *self == Spending::default()
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct State {
@@ -177,6 +212,9 @@ pub struct State {
     /// How many tasks are open: only then a step that has nothing else to do looks after them.
     #[serde(default, skip_serializing_if = "is_none")]
     pub open_tasks: u64,
+    /// In the current hour and day, as of the last turn that ended.
+    #[serde(default, skip_serializing_if = "Spending::is_nothing")]
+    pub spending: Spending,
     #[serde(default)]
     pub counters: Counters,
     /// Events of transactions that touched nothing but this record. The next transaction that

@@ -8,6 +8,7 @@ use crate::model::message::{AuthorityClass, Message};
 use crate::model::records::Records;
 use crate::model::run::Brief;
 use crate::model::trigger::Trigger;
+use crate::rules::limits::left;
 use crate::rules::transition::turn::Claimed;
 use crate::rules::work::{readiness, scheduling_state};
 
@@ -67,6 +68,7 @@ pub fn document(
                 "hops_left": limits.max_hops.saturating_sub(run.hops),
                 "attempts_left": records.policy.recovery.max_attempts.saturating_sub(run.attempt),
                 "timeout_ms": records.policy.turn.timeout.0.map(|limit| limit.as_millis()),
+                "left": left(&records.state, limits, run.claimed_at),
             },
         },
         "default_external_ingress": trigger.map(|trigger| json!({

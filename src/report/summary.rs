@@ -16,6 +16,7 @@ use crate::model::trigger::Trigger;
 use crate::model::work::{Readiness, SchedulingState};
 use crate::rules::advisory::advisories;
 use crate::rules::execution::deadline;
+use crate::rules::limits::left;
 use crate::rules::posture::posture;
 use crate::rules::projection::closure_facts;
 use crate::rules::work::{readiness, scheduling_state};
@@ -69,7 +70,7 @@ pub fn summary(facts: &Facts<'_>) -> Value {
         "pending_wake_hint": state.pending_wake_hint,
         "retry": state.retry,
         "held": state.held,
-        "limits": limits(records),
+        "limits": limits(records, facts.now),
         "capabilities": capabilities(records),
         "counters": state.counters,
         "revision": state.revision,
@@ -165,7 +166,7 @@ fn public_trigger(trigger: &Trigger) -> Value {
     })
 }
 
-fn limits(records: &Records) -> Value {
+fn limits(records: &Records, now: Time) -> Value {
     let limits = &records.policy.limits;
     let value = json!({
         "max_message_bytes": limits.max_message.0,
@@ -175,6 +176,7 @@ fn limits(records: &Records) -> Value {
         "turns_per_day": limits.turns_per_day,
         "cost_per_day": limits.cost_per_day,
         "tokens_per_day": limits.tokens_per_day,
+        "left": left(&records.state, limits, now),
         "turn_timeout_ms": records.policy.turn.timeout.0.map(|limit| limit.as_millis()),
         "max_attempts": records.policy.recovery.max_attempts,
     });

@@ -7,6 +7,7 @@ pub mod continuation;
 pub mod decide;
 pub mod due;
 pub mod execution;
+pub mod limits;
 pub mod posture;
 pub mod projection;
 pub mod retry;

@@ -15,6 +15,7 @@ use crate::model::work::{SchedulingState, Ticked, WorkItem};
 
 use super::closure::{AgentWaits, ClosureFacts, CurrentWork, derive};
 use super::continuation::{Trigger, resolve};
+use super::limits;
 use super::work::{scheduling_state, wait_kind, waits_on};
 
 /// Whether the agent may run at all.
@@ -106,7 +107,7 @@ pub fn project(records: &Records, now: Time) -> Projection {
         live_run: live_run(records),
         backoff: backoff(records, now),
         held: held(records, now),
-        shortage: records.shortage.clone(),
+        shortage: limits::shortage(state, &records.policy.limits, now).or_else(|| records.shortage.clone()),
         message: records.inbox.head.as_ref().map(|message| queued_message(records, &prior_closure, message)),
         hint: state.pending_wake_hint.as_ref().map(|hint| {
             let key = hint.tick_key();

@@ -45,6 +45,14 @@ fn finish(sandbox: &Sandbox, name: &str, tick: Beside) -> Value {
     objects(&ran.stdout).remove(0)
 }
 
+/// The same at a moment of its own.
+#[track_caller]
+fn tick_at(sandbox: &Sandbox, name: &str, now: &str) -> Value {
+    let ran = sandbox.cmd(["tick", name, "--json"]).env("DORMOUSE_NOW", now).output();
+    assert_eq!(ran.code(), 0, "{ran}");
+    objects(&ran.stdout).remove(0)
+}
+
 /// One step of an agent that must not fail.
 #[track_caller]
 fn tick(sandbox: &Sandbox, name: &str) -> Value {
@@ -252,4 +260,117 @@ fn a_release_that_fails_is_an_error_of_the_stop() {
     assert_eq!(sandbox.json_lines(["events", "ada", "--kind", "workspace_released"]).len(), 0);
     assert!(Command::new("kill").args(["-CONT", &pid]).status().unwrap().success());
     ada.end();
+}
+
+/// A turn that reports what it used.
+const SPENDS: &str = r#"echo '{"usage": {"input_tokens": 200, "output_tokens": 100, "cost_usd": 0.25}}' > "$DORMOUSE_OUTCOME""#;
+
+/// The limit, the line that sets it for two turns, when it is back, and what is left before the second.
+const LIMITS: [(&str, &str, &str, &str); 4] = [
+    ("turns_per_hour", "turns_per_hour = 2", "2026-01-02T04:00:00.000Z", "1"),
+    ("turns_per_day", "turns_per_day = 2", "2026-01-03T00:00:00.000Z", "1"),
+    ("cost_per_day", "cost_per_day = 0.5", "2026-01-03T00:00:00.000Z", "0.25"),
+    ("tokens_per_day", "tokens_per_day = 600", "2026-01-03T00:00:00.000Z", "300"),
+];
+
+#[test]
+fn each_limit_lets_two_turns_run_and_is_back_to_the_millisecond() {
+    for (limit, line, back_at, left) in LIMITS {
+        let sandbox = Sandbox::new();
+        add(&sandbox, "ada", SPENDS);
+        extend_policy(&sandbox, "ada", &format!("\n[limits]\n{line}\n"));
+        for _ in 0..4 {
+            sandbox.run(["enqueue", "ada", "go"]);
+        }
+        assert_eq!(word(&tick(&sandbox, "ada"), "terminal"), "completed");
+        let shown = get(&sandbox, "ada", &format!("limits.left.{limit}"));
+        assert_eq!(shown, left, "{limit}");
+        // The turn is told what will be left when it has ended, as far as that is known.
+        assert_eq!(word(&tick(&sandbox, "ada"), "terminal"), "completed");
+        let runs = sandbox.agent("ada").join("runs");
+        let last = fs::read_dir(&runs).unwrap().map(|entry| entry.unwrap().path()).max().unwrap();
+        let context: Value = serde_json::from_slice(&fs::read(last.join("context.json")).unwrap()).unwrap();
+        let told = &context["capabilities"]["limits"]["left"][limit];
+        assert_eq!(told.to_string(), if limit.starts_with("turns") { "0" } else { left }, "{limit}");
+
+        assert_eq!(sandbox.run(["next-wake", "ada"]).len(), back_at.len() + 1, "somebody has to look once");
+        let foreseen = sandbox.json(["tick", "ada", "--dry-run"]);
+        let step = tick(&sandbox, "ada");
+        for step in [&foreseen, &step] {
+            assert_eq!((word(step, "decision"), word(step, "reason")), ("wait_for_resources", limit));
+            assert_eq!(step["evidence"][1], format!("back at {back_at}"));
+        }
+        assert_eq!(
+            (word(&step, "next_due_at"), word(&step, "execution_state")),
+            (back_at, "waiting_resources")
+        );
+        assert_eq!(sandbox.run(["next-wake", "ada"]).trim(), back_at);
+        assert_eq!(
+            get(&sandbox, "ada", "execution.timeout_at"),
+            "",
+            "when it is back is known: it is not late"
+        );
+        let explained = sandbox.run(["explain", "ada"]);
+        assert!(explained.contains(limit) && explained.contains(back_at), "{explained}");
+
+        let early =
+            back_at.replace("04:00:00.000", "03:59:59.999").replace("-03T00:00:00.000", "-02T23:59:59.999");
+        let revision = get(&sandbox, "ada", "revision");
+        assert_eq!(word(&tick_at(&sandbox, "ada", &early), "reason"), limit);
+        assert_eq!(get(&sandbox, "ada", "revision"), revision, "nothing has changed");
+        let step = tick_at(&sandbox, "ada", back_at);
+        assert_eq!((word(&step, "reason"), word(&step, "terminal")), ("resources_available", "completed"));
+        assert_eq!(step["attempt"], 1);
+    }
+}
+
+#[test]
+fn a_limit_that_is_raised_counts_with_the_next_step() {
+    let sandbox = Sandbox::new();
+    add(&sandbox, "ada", "true");
+    extend_policy(&sandbox, "ada", "\n[limits]\nturns_per_day = 0\n");
+    sandbox.run(["enqueue", "ada", "go"]);
+    let step = tick(&sandbox, "ada");
+    assert_eq!((word(&step, "reason"), step["next_due_at"].is_null()), ("turns_per_day", true), "never back");
+    let policy = sandbox.agent("ada").join("agent.toml");
+    let text = fs::read_to_string(&policy).unwrap();
+    fs::write(&policy, text.replace("turns_per_day = 0", "turns_per_day = 1")).unwrap();
+    assert_eq!(word(&tick(&sandbox, "ada"), "terminal"), "completed");
+    sandbox.run(["enqueue", "ada", "go"]);
+    assert_eq!(word(&tick(&sandbox, "ada"), "next_due_at"), "2026-01-03T00:00:00.000Z");
+}
+
+/// A turn may go past a limit: it ends, and the next one waits. One that was put off is none.
+#[test]
+fn what_a_turn_says_counts_however_it_ended_and_a_deferred_turn_is_none() {
+    let sandbox = Sandbox::new();
+    let deferred_first = format!(r#"{SPENDS}; [ -e "$HOME/again" ] || {{ touch "$HOME/again"; exit 75; }}"#);
+    add(&sandbox, "ada", &deferred_first);
+    extend_policy(&sandbox, "ada", "\n[limits]\nturns_per_day = 2\ntokens_per_day = 700\n");
+    for _ in 0..3 {
+        sandbox.run(["enqueue", "ada", "go"]);
+    }
+    assert_eq!(word(&tick(&sandbox, "ada"), "terminal"), "deferred");
+    let left = |what: &str| get(&sandbox, "ada", &format!("limits.left.{what}"));
+    assert_eq!((left("turns_per_day"), left("tokens_per_day")), ("2".to_owned(), "400".to_owned()));
+    sandbox.pass(5);
+    assert_eq!(word(&tick(&sandbox, "ada"), "terminal"), "completed");
+    assert_eq!(word(&tick(&sandbox, "ada"), "terminal"), "completed", "100 tokens were left");
+    assert_eq!((left("turns_per_day"), left("tokens_per_day")), ("0".to_owned(), "0".to_owned()));
+    assert_eq!(word(&tick(&sandbox, "ada"), "reason"), "turns_per_day");
+}
+
+#[test]
+fn a_limit_that_makes_no_sense_is_refused_where_it_is_read() {
+    for (line, why) in [
+        ("cost_per_day = -1.0", "limits.cost_per_day can't be negative or infinite"),
+        ("cost_per_day = inf", "limits.cost_per_day can't be negative or infinite"),
+        ("turns_per_hour = -1", "invalid value: integer `-1`, expected u64"),
+    ] {
+        let sandbox = Sandbox::new();
+        add(&sandbox, "ada", "true");
+        extend_policy(&sandbox, "ada", &format!("\n[limits]\n{line}\n"));
+        let ran = sandbox.cmd(["get", "ada"]).output();
+        assert!(ran.code() == 6 && ran.stderr.contains(why), "{ran}");
+    }
 }

@@ -7,6 +7,7 @@ mod continuation;
 mod decide;
 mod due;
 mod execution;
+mod limits;
 mod posture;
 mod projection;
 mod resources;
@@ -41,7 +42,7 @@ use crate::model::records::{Inbox, Lease, Records};
 use crate::model::resource::{Resource, Shortage};
 use crate::model::run::{Exit, Terminal};
 use crate::model::stamp::Stamp;
-use crate::model::state::{Counters, CurrentRun, Held, LastTurn, Retry, State};
+use crate::model::state::{Counters, CurrentRun, Held, LastTurn, Retry, Spending, State};
 use crate::model::task::{Task, TaskJob, TaskStatus};
 use crate::model::time::{Span, Time};
 use crate::model::timer::{CatchUp, Schedule, Timer, TimerStatus};
@@ -126,6 +127,7 @@ pub fn state(status: Status, execution: ExecutionState) -> State {
         resting: None,
         open_tasks: 0,
         outbox: Vec::new(),
+        spending: Spending::default(),
         counters: Counters::default(),
         events: Vec::new(),
         extra: Extra::new(),

@@ -21,6 +21,7 @@ use crate::model::turn::{Claimant, TurnEnd};
 use crate::model::wait::{Wait, WaitStatus};
 
 use crate::rules::closure::derive;
+use crate::rules::limits;
 use crate::rules::projection::closure_facts;
 use crate::rules::retry::delay;
 
@@ -141,7 +142,10 @@ pub fn settle(
     {
         terminal = Terminal::Failed;
         reason = Some(format!("outcome file: {path}: {}", refusal.message));
-        usage = None;
+        // Nothing of the outcome is taken, but what was used is spent.
+        if let Some(used) = usage.take() {
+            limits::count_usage(&mut draft.records.state.spending, draft.stamp.now, &used);
+        }
     }
     let brief = brief(&end, terminal);
     count_usage(draft, usage.as_ref());
