@@ -83,6 +83,13 @@ fn take(
             Err(shortage) => return Ok(Err(shortage)),
         }
     }
+    // Last: who waits for its workspace keeps no slot from the others.
+    if let Some(slots) = store.max_running() {
+        match slot(store, agent, slots, now, purpose)? {
+            Ok(held) => locks.extend(held),
+            Err(shortage) => return Ok(Err(shortage)),
+        }
+    }
     Ok(Ok(Grant { _locks: locks }))
 }
 
@@ -128,6 +135,24 @@ fn workspace(
         },
         None => Ok(Err(lacks(occupied(store, &place)))),
     }
+}
+
+fn slot(store: &Store, agent: &Agent<'_>, slots: u32, now: Time, purpose: Purpose) -> Result<Found> {
+    let held = match purpose {
+        Purpose::Take => store.take_slot(slots, agent.name(), now)?,
+        Purpose::Look if store.has_slot(slots)? => return Ok(Ok(None)),
+        Purpose::Look => None,
+    };
+    if held.is_some() {
+        return Ok(Ok(held));
+    }
+    let holders = store.slot_holders(slots).into_iter();
+    let names: Vec<String> = holders
+        .map(|holder| holder.agent.map_or_else(|| holder.described.clone(), |agent| agent.to_string()))
+        .collect();
+    let used = format!("all {slots} in use (scheduler.max_running)");
+    let evidence = vec![used, format!("by {}", names.join(", "))];
+    Ok(Err(Shortage { resource: Resource::Slot, evidence, back_at: None }))
 }
 
 /// Who has a place, in which run, and until when at the latest.

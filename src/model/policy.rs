@@ -1,6 +1,7 @@
 //! Policy: what people write in `agent.toml` and `dormouse.toml`. Every default stands here.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use serde::{Deserialize, Deserializer, de};
 
@@ -13,6 +14,8 @@ pub struct StoreConfig {
     pub format: u32,
     #[serde(default)]
     pub store: StoreSettings,
+    #[serde(default)]
+    pub scheduler: SchedulerSettings,
     /// What every agent starts from; `agent.toml` goes over it.
     #[serde(default)]
     pub defaults: toml::Table,
@@ -25,6 +28,13 @@ pub const FORMAT: u32 = 1;
 #[serde(deny_unknown_fields, default)]
 pub struct StoreSettings {
     pub durability: Durability,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SchedulerSettings {
+    /// How many turns may run at once, of all agents together; absent: any number.
+    pub max_running: Option<NonZeroU32>,
 }
 
 names! {

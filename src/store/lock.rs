@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
@@ -166,6 +166,21 @@ pub fn occupy(path: &Path, sharing: Sharing, holder: &Holder) -> Result<Option<H
         if attempt(&file, sharing, path)? {
             sign(&file, holder);
             return Ok(Some(Held { file }));
+        }
+        if left > 0 {
+            std::thread::sleep(BETWEEN_TRIES);
+        }
+    }
+    Ok(None)
+}
+
+/// Takes the first of several such locks that is free.
+pub fn occupy_any(paths: impl Iterator<Item = PathBuf> + Clone, holder: &Holder) -> Result<Option<Held>> {
+    for left in (0..TRIES).rev() {
+        for path in paths.clone() {
+            if let Some(held) = try_acquire(&path, Some(holder))? {
+                return Ok(Some(held));
+            }
         }
         if left > 0 {
             std::thread::sleep(BETWEEN_TRIES);

@@ -223,6 +223,7 @@ agents/*/cache/
 agents/*/runs/*/leader
 agents/*/runs/*/end.json
 agents/*/runs/*/*.log
+slots/
 workspaces/
 ";
 

@@ -4,6 +4,7 @@
 //! comes back with a later step.
 
 use std::io;
+use std::num::NonZeroU32;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -64,10 +65,43 @@ impl Store {
         occupant(&place.lock)
     }
 
+    /// How many turns may run at once; `None`: any number.
+    pub fn max_running(&self) -> Option<u32> {
+        self.config.scheduler.max_running.map(NonZeroU32::get)
+    }
+
+    /// Takes one of so many slots for an agent: `None` if all are in use.
+    pub fn take_slot(&self, slots: u32, agent: &AgentName, now: Time) -> Result<Option<Held>> {
+        files::make_dir(&self.root().join(layout::SLOTS))?;
+        lock::occupy_any((1..=slots).map(|slot| self.slot(slot)), &self.holder_for(agent, now))
+    }
+
+    /// Whether `take_slot` would get one, without making a file.
+    pub fn has_slot(&self, slots: u32) -> Result<bool> {
+        for slot in 1..=slots {
+            if lock::is_free(&self.slot(slot), Sharing::Exclusive)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Who has the slots, or was the last to have each.
+    pub fn slot_holders(&self, slots: u32) -> Vec<Occupant> {
+        (1..=slots).map(|slot| occupant(&self.slot(slot))).collect()
+    }
+
+    fn slot(&self, slot: u32) -> PathBuf {
+        self.root().join(layout::SLOTS).join(format!("{slot}.lock"))
+    }
+
+    fn holder_for(&self, agent: &AgentName, now: Time) -> Holder {
+        Holder { agent: Some(agent.clone()), ..self.holder(now) }
+    }
+
     fn take(&self, path: &Path, sharing: Sharing, agent: &AgentName, now: Time) -> Result<Option<Held>> {
         files::make_dir(files::parent(path))?;
-        let holder = Holder { agent: Some(agent.clone()), ..self.holder(now) };
-        lock::occupy(path, sharing, &holder)
+        lock::occupy(path, sharing, &self.holder_for(agent, now))
     }
 }
 

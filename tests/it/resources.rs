@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::harness::Sandbox;
-use crate::setup::{Beside, add, eventually, extend_policy, objects};
+use crate::setup::{Beside, add, eventually, extend_policy, names as names_in, objects, own_name};
 
 /// A turn that says that it runs, and goes on when it is told to.
 const HELD: &str = r#"echo $$ > "$HOME/$DORMOUSE_AGENT.up"; cat "$HOME/$DORMOUSE_AGENT.down""#;
@@ -373,4 +373,111 @@ fn a_limit_that_makes_no_sense_is_refused_where_it_is_read() {
         let ran = sandbox.cmd(["get", "ada"]).output();
         assert!(ran.code() == 6 && ran.stderr.contains(why), "{ran}");
     }
+}
+
+fn max_running(sandbox: &Sandbox, slots: u32) {
+    let config = sandbox.store().join("dormouse.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("{text}\n[scheduler]\nmax_running = {slots}\n")).unwrap();
+}
+
+#[test]
+fn without_a_slot_a_message_waits_and_a_killed_tick_leaves_none_behind() {
+    let sandbox = Sandbox::new();
+    max_running(&sandbox, 2);
+    for name in ["ada", "bob"] {
+        holder(&sandbox, name, "");
+    }
+    add(&sandbox, "eve", "true");
+    sandbox.run(["enqueue", "eve", "go"]);
+    let (mut ada, _) = running(&sandbox, "ada");
+    let (bob, _) = running(&sandbox, "bob");
+    let before = get(&sandbox, "eve", "revision");
+    let foreseen = sandbox.json(["tick", "eve", "--dry-run"]);
+    assert_eq!(get(&sandbox, "eve", "revision"), before);
+    let step = tick(&sandbox, "eve");
+    for step in [&foreseen, &step] {
+        assert_eq!((word(step, "decision"), word(step, "reason")), ("wait_for_resources", "slot"));
+        let why = serde_json::json!(["all 2 in use (scheduler.max_running)", "by ada, bob"]);
+        assert_eq!(step["evidence"], why);
+    }
+    assert!(step["next_due_at"].is_string());
+    ada.0.kill().unwrap();
+    ada.0.wait().unwrap();
+    assert_eq!(word(&tick(&sandbox, "eve"), "terminal"), "completed");
+    finish(&sandbox, "bob", bob);
+    sandbox.run(["doctor"]);
+}
+
+#[test]
+fn who_waits_for_a_workspace_takes_no_slot() {
+    let sandbox = Sandbox::new();
+    max_running(&sandbox, 2);
+    holder(&sandbox, "ada", &workspace(".", "exclusive"));
+    add(&sandbox, "bob", "true");
+    extend_policy(&sandbox, "bob", &workspace(".", "exclusive"));
+    // Its turn ticks the others, one of which lacks the workspace.
+    let inner = format!("{} tick bob; {} tick eve", own_name(), own_name());
+    add(&sandbox, "joe", &inner);
+    add(&sandbox, "eve", "true");
+    for name in ["bob", "joe", "eve"] {
+        sandbox.run(["enqueue", name, "go"]);
+    }
+    let (ada, _) = running(&sandbox, "ada");
+    assert_eq!(word(&tick(&sandbox, "joe"), "terminal"), "completed");
+    assert_eq!(get(&sandbox, "bob", "held.resource"), "workspace");
+    assert_eq!(get(&sandbox, "eve", "held.resource"), "slot", "the turn that ticks it has the second one");
+    finish(&sandbox, "ada", ada);
+    assert_eq!(word(&tick(&sandbox, "eve"), "terminal"), "completed");
+}
+
+#[test]
+fn never_do_more_turns_run_at_once_than_there_are_slots() {
+    const AGENTS: usize = 6;
+    const EACH: usize = 4;
+    const SLOTS: usize = 2;
+    let sandbox = Sandbox::new().with_real_clock();
+    max_running(&sandbox, SLOTS as u32);
+    let names: Vec<String> = (0..AGENTS).map(|number| format!("agent{number}")).collect();
+    for name in &names {
+        // It says that it begins, lets others come, and says that it ends.
+        add(
+            &sandbox,
+            name,
+            r#"echo + >> "$HOME/log"; ls -R / 2>/dev/null | head -n 2000 > /dev/null; echo - >> "$HOME/log""#,
+        );
+        for at in 0..EACH {
+            sandbox.run(["enqueue", name, &at.to_string()]);
+        }
+    }
+    std::thread::scope(|scope| {
+        for name in &names {
+            let sandbox = &sandbox;
+            scope.spawn(move || {
+                while get(sandbox, name, "counters.messages_processed") != EACH.to_string() {
+                    let ran = sandbox.cmd(["tick", name, "--until-idle"]).output();
+                    assert_eq!(ran.code(), 0, "{ran}");
+                }
+            });
+        }
+    });
+    let log = fs::read_to_string(sandbox.home().join("log")).unwrap();
+    let (mut now, mut most) = (0usize, 0);
+    for line in log.lines() {
+        now = if line == "+" { now + 1 } else { now - 1 };
+        most = most.max(now);
+    }
+    assert_eq!((log.lines().count(), now), (2 * AGENTS * EACH, 0));
+    assert!(most <= SLOTS, "{most} at once:\n{log}");
+    // And all of them could be had, or the test would prove nothing.
+    assert_eq!(names_in(&sandbox.store().join("slots")).len(), SLOTS);
+    sandbox.run(["doctor"]);
+}
+
+#[test]
+fn a_number_of_slots_that_makes_no_sense_is_refused() {
+    let sandbox = Sandbox::new();
+    max_running(&sandbox, 0);
+    let ran = sandbox.cmd(["list"]).output();
+    assert!(ran.code() == 6 && ran.stderr.contains("nonzero"), "{ran}");
 }
