@@ -12,6 +12,7 @@ mod load;
 mod log;
 mod lookup;
 mod next_wake;
+mod order;
 mod planes;
 mod queue;
 mod recover;

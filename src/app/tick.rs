@@ -26,6 +26,7 @@ use crate::store::{Agent, Locked, Store, lock};
 
 use super::drops;
 use super::load::{self, Purpose};
+use super::order;
 use super::recover::{Owner, settle_abandoned};
 use super::resources::{self, Hold, decide_and_take};
 use super::session::{Session, agents};
@@ -38,17 +39,57 @@ pub fn tick(session: &mut Session, args: cli::Tick) -> Result<Status> {
     let mut moved = false;
     let status = if args.jobs > 1 && names.len() > 1 && !args.dry_run {
         in_parallel(session, &store, &names, &args, &mut moved)?
+    } else if args.all {
+        in_line(session, &store, names, &args, &mut moved)
     } else {
-        session.each_agent(&names, |session, name| {
-            let (status, did) = steps(session, &store, name, &args)?;
-            moved |= did;
-            Ok(status)
-        })
+        one_by_one(session, &store, &names, &args, &mut moved)
     };
     if args.exit_code && !moved && status == Status::Done {
         return Ok(Status::NothingDone);
     }
     Ok(status)
+}
+
+fn one_by_one(
+    session: &mut Session,
+    store: &Store,
+    names: &[AgentName],
+    args: &cli::Tick,
+    moved: &mut bool,
+) -> Status {
+    session.each_agent(names, |session, name| {
+        let (status, did) = steps(session, store, name, args)?;
+        *moved |= did;
+        Ok(status)
+    })
+}
+
+/// The agents that have something to do, the most urgent first, and then those that rest: what the
+/// others have said to them is there by then.
+fn in_line(
+    session: &mut Session,
+    store: &Store,
+    names: Vec<AgentName>,
+    args: &cli::Tick,
+    moved: &mut bool,
+) -> Status {
+    let (mut busy, mut resting) = (Vec::new(), Vec::new());
+    for name in names {
+        match store.agent(&name).and_then(|agent| quiet_step(session, &agent, Instant::now())) {
+            Ok(Some(report)) => resting.push((name, report)),
+            Ok(None) | Err(_) => busy.push(name),
+        }
+    }
+    if busy.is_empty() && !args.dry_run {
+        // Nobody has done anything meanwhile: what was found still holds.
+        for (_, report) in &resting {
+            session.out.result(report, |out| step::text(report, out));
+        }
+        return Status::Done;
+    }
+    order::by_urgency(store, &mut busy, session.clock.now());
+    busy.extend(resting.into_iter().map(|(name, _)| name));
+    one_by_one(session, store, &busy, args, moved)
 }
 
 /// The steps of one agent: one, or as many as it takes.
@@ -100,13 +141,16 @@ fn in_parallel(
     moved: &mut bool,
 ) -> Result<Status> {
     let mut status = Status::Done;
-    let mut busy = Vec::new();
+    let mut busy: Vec<AgentName> = Vec::new();
     for name in names {
         // Agents with nothing to do need no process.
         match store.agent(name).and_then(|agent| quiet_step(session, &agent, Instant::now())) {
             Ok(Some(report)) => session.out.result(&report, |out| step::text(&report, out)),
-            Ok(None) | Err(_) => busy.push(name),
+            Ok(None) | Err(_) => busy.push(name.clone()),
         }
+    }
+    if args.all {
+        order::by_urgency(store, &mut busy, session.clock.now());
     }
     session.out.flush();
     let commands = busy.iter().map(|name| own_command(session, store, name, args)).collect::<Vec<_>>();

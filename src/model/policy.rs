@@ -55,6 +55,7 @@ pub struct Policy {
     pub description: Option<String>,
     pub turn: TurnPolicy,
     pub workspace: WorkspacePolicy,
+    pub scheduler: SchedulingPolicy,
     pub timeouts: Timeouts,
     pub recovery: RecoveryPolicy,
     pub limits: Limits,
@@ -67,6 +68,7 @@ impl Default for Policy {
             description: None,
             turn: TurnPolicy::default(),
             workspace: WorkspacePolicy { mode: None, ..WorkspacePolicy::default() },
+            scheduler: SchedulingPolicy::default(),
             timeouts: Timeouts::default(),
             recovery: RecoveryPolicy::default(),
             limits: Limits::default(),
@@ -147,6 +149,22 @@ impl Default for WorkspacePolicy {
     fn default() -> Self {
         WorkspacePolicy { path: ".".to_owned(), mode: Some(WorkspaceMode::Exclusive) }
     }
+}
+
+/// Where the agent stands among others, for a tick that goes through many.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SchedulingPolicy {
+    /// From -19, the most urgent, to 20.
+    pub priority: i8,
+}
+
+impl SchedulingPolicy {
+    pub const MOST_URGENT: i8 = -19;
+    pub const LEAST_URGENT: i8 = 20;
+    /// Of an agent that does nothing.
+    pub const LEAST: SchedulingPolicy = SchedulingPolicy { priority: SchedulingPolicy::LEAST_URGENT };
 }
 
 /// A span, or none: `0` and `"never"` switch the limit off.
@@ -404,6 +422,10 @@ impl Policy {
         }
         if self.recovery.max_attempts == 0 {
             return Err("recovery.max_attempts must be at least 1".to_owned());
+        }
+        let urgencies = SchedulingPolicy::MOST_URGENT..=SchedulingPolicy::LEAST_URGENT;
+        if !urgencies.contains(&self.scheduler.priority) {
+            return Err("scheduler.priority is a number from -19, the most urgent, to 20".to_owned());
         }
         if self.limits.cost_per_day.is_some_and(|limit| !limit.is_finite() || limit < 0.0) {
             return Err("limits.cost_per_day can't be negative or infinite".to_owned());

@@ -120,12 +120,7 @@ fn queue(facts: &Facts<'_>) -> Value {
     }
     let by_priority: serde_json::Map<String, Value> =
         by_priority.into_iter().map(|(priority, count)| (priority.name().to_owned(), json!(count))).collect();
-    let oldest = facts.queued.iter().filter_map(|key| key.id.0.get_timestamp()).map(|at| at.to_unix()).min();
-    let oldest_at = oldest.map(|(secs, nanos)| {
-        Time::from_millis(
-            i64::try_from(secs).unwrap_or(0).saturating_mul(1000) + i64::from(nanos / 1_000_000),
-        )
-    });
+    let oldest_at = facts.queued.iter().filter_map(|key| key.id.minted_at()).min();
     let queue = json!({
         "pending": facts.queued.len(),
         "by_priority": by_priority,
@@ -189,6 +184,7 @@ fn capabilities(records: &Records) -> Value {
         "workdir": records.policy.turn.workdir,
         "workspace": { "path": records.policy.workspace.path, "mode": records.policy.workspace.mode },
         "stdin": records.policy.turn.stdin,
+        "priority": records.policy.scheduler.priority,
     })
 }
 

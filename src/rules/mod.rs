@@ -9,6 +9,7 @@ pub mod due;
 pub mod execution;
 pub mod limits;
 pub mod posture;
+pub mod priority;
 pub mod projection;
 pub mod retry;
 pub mod schedule;

@@ -481,3 +481,78 @@ fn a_number_of_slots_that_makes_no_sense_is_refused() {
     let ran = sandbox.cmd(["list"]).output();
     assert!(ran.code() == 6 && ran.stderr.contains("nonzero"), "{ran}");
 }
+
+fn priority(sandbox: &Sandbox, name: &str, priority: i32) {
+    extend_policy(sandbox, name, &format!("\n[scheduler]\npriority = {priority}\n"));
+}
+
+/// The agents in the order of their steps.
+#[track_caller]
+fn order(sandbox: &Sandbox) -> Vec<String> {
+    let steps = sandbox.json_lines(["tick", "--all"]);
+    steps.iter().map(|step| word(step, "agent").to_owned()).collect()
+}
+
+#[test]
+fn a_tick_of_all_begins_with_the_most_urgent_and_a_starving_agent_ages() {
+    let sandbox = Sandbox::new();
+    for (name, urgency) in [("ada", 20), ("bob", 0), ("eve", -5), ("joe", -5)] {
+        add(&sandbox, name, "true");
+        priority(&sandbox, name, urgency);
+    }
+    add(&sandbox, "abe", "true");
+    sandbox.run(["tick", "--all"]);
+    // Joe has waited longer than Eve; Abe has nothing to do, Ada little that is urgent.
+    for name in ["ada", "bob", "joe", "eve"] {
+        sandbox.run(["enqueue", name, "go"]);
+    }
+    assert_eq!(order(&sandbox), ["joe", "eve", "bob", "ada", "abe"]);
+    assert_eq!(get(&sandbox, "ada", "capabilities.priority"), "20");
+    // All rest: by name.
+    order(&sandbox);
+    assert_eq!(order(&sandbox), ["abe", "ada", "bob", "eve", "joe"]);
+    // After 26 minutes the least urgent one is before those that have just come.
+    sandbox.run(["enqueue", "ada", "go"]);
+    sandbox.pass(26 * 60);
+    for name in ["bob", "eve", "joe"] {
+        sandbox.run(["enqueue", name, "go"]);
+    }
+    assert_eq!(order(&sandbox), ["ada", "eve", "joe", "bob", "abe"]);
+    // Named agents are ticked as they are named.
+    let steps = sandbox.json_lines(["tick", "ada", "eve", "bob"]);
+    assert_eq!(steps.iter().map(|step| word(step, "agent")).collect::<Vec<_>>(), ["ada", "eve", "bob"]);
+}
+
+/// What the busy ones say to those that rest is taken up by the same tick.
+#[test]
+fn who_rests_comes_last_and_hears_what_the_others_say() {
+    let sandbox = Sandbox::new();
+    add(&sandbox, "abe", "true");
+    add(&sandbox, "zoe", &format!("{} enqueue abe hello", own_name()));
+    sandbox.run(["tick", "--all"]);
+    sandbox.run(["enqueue", "zoe", "go"]);
+    let steps = sandbox.json_lines(["tick", "--all"]);
+    let told: Vec<_> = steps.iter().map(|step| (word(step, "agent"), word(step, "terminal"))).collect();
+    assert_eq!(told, [("zoe", "completed"), ("abe", "completed")]);
+}
+
+#[test]
+fn jobs_start_with_the_most_urgent() {
+    let sandbox = Sandbox::new();
+    for (name, urgency) in [("ada", 5), ("bob", -1), ("eve", -2)] {
+        holder(&sandbox, name, "");
+        priority(&sandbox, name, urgency);
+        sandbox.run(["enqueue", name, "go"]);
+    }
+    let all = Beside::start(sandbox.cmd(["tick", "--all", "--jobs", "2"]));
+    for name in ["bob", "eve"] {
+        fs::read_to_string(pipe(&sandbox, name, "up")).unwrap();
+    }
+    assert_eq!(get(&sandbox, "ada", "current_run"), "", "two run, and she is the least urgent");
+    fs::write(pipe(&sandbox, "eve", "down"), "").unwrap();
+    fs::read_to_string(pipe(&sandbox, "ada", "up")).unwrap();
+    for name in ["ada", "bob"] {
+        fs::write(pipe(&sandbox, name, "down"), "").unwrap();
+    }
+    assert_eq!(all.end().code(), 0);
+}

@@ -9,6 +9,7 @@ mod due;
 mod execution;
 mod limits;
 mod posture;
+mod priority;
 mod projection;
 mod resources;
 mod retry;
