@@ -664,3 +664,17 @@ fn an_agents_policy_is_checked_before_its_turn() {
     assert_eq!(ran.code(), 6);
     assert!(ran.stderr.contains("agent.toml:8:2: unknown field `turns`"), "{ran}");
 }
+
+/// The largest cost there is, twice over: a sum that JSON could not write.
+#[test]
+fn no_report_of_a_turn_makes_a_record_that_can_not_be_read() {
+    let sandbox = started(
+        r#"echo '{"usage": {"input_tokens": 18446744073709551615, "cost_usd": 1.7e308}}' > "$DORMOUSE_OUTCOME""#,
+    );
+    for _ in 0..2 {
+        assert_eq!(turn(&sandbox)["terminal"], "completed");
+    }
+    assert_eq!(field(&sandbox, "counters.input_tokens"), u64::MAX.to_string());
+    assert_eq!(field(&sandbox, "counters.cost_usd").parse::<f64>(), Ok(f64::MAX));
+    sandbox.run(["doctor"]);
+}

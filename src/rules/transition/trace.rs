@@ -60,7 +60,8 @@ pub(super) fn count_usage(draft: &mut Draft, usage: Option<&Usage>) {
     let counters = &mut draft.records.state.counters;
     counters.input_tokens = counters.input_tokens.saturating_add(usage.input_tokens.unwrap_or(0));
     counters.output_tokens = counters.output_tokens.saturating_add(usage.output_tokens.unwrap_or(0));
-    counters.cost_usd += usage.cost_usd.unwrap_or(0.0);
+    // JSON has no word for an infinite number: one would leave a record that can't be read.
+    counters.cost_usd = (counters.cost_usd + usage.cost_usd.unwrap_or(0.0)).clamp(f64::MIN, f64::MAX);
 }
 
 pub(super) fn note_turn(
