@@ -10,6 +10,7 @@ use crate::model::time::Time;
 use crate::store::view::View;
 use crate::store::{Agent, Store};
 
+use super::background;
 use super::session::{Session, agents};
 
 #[derive(Serialize)]
@@ -45,7 +46,7 @@ fn due(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result
     let rests = state.resting.is_some()
         && agent.is_quiet()?
         && state.next_due_at.is_none_or(|due| due > now)
-        && super::tasks::abandoned(agent, &View::settled(agent.dir()), &state)?.is_empty();
+        && background::due(store, agent, &View::settled(agent.dir()), &state, now)?.is_empty();
     if rests {
         return Ok(state.next_due_at);
     }

@@ -12,7 +12,7 @@ use crate::model::records::{Lease, Records};
 use crate::model::refusal::Refusal;
 use crate::model::state::State;
 use crate::model::time::Time;
-use crate::process::{git, jobs};
+use crate::process::git;
 use crate::report::step::{self, StepReport};
 use crate::rules::posture::posture;
 use crate::rules::transition::draft::Draft;
@@ -24,13 +24,14 @@ use crate::rules::transition::turn::{Claimed, claim};
 use crate::store::view::View;
 use crate::store::{Agent, Locked, Store, lock};
 
+use super::background;
+use super::delegate::tell_parent;
 use super::drops;
 use super::load::{self, Purpose};
-use super::order;
+use super::many;
 use super::recover::{Owner, settle_abandoned};
 use super::resources::{self, Hold, decide_and_take};
 use super::session::{Session, agents};
-use super::tasks;
 use super::turn::{self, Turn};
 
 pub fn tick(session: &mut Session, args: cli::Tick) -> Result<Status> {
@@ -38,11 +39,11 @@ pub fn tick(session: &mut Session, args: cli::Tick) -> Result<Status> {
     let names = agents(&store, &args.agents, args.all)?;
     let mut moved = false;
     let status = if args.jobs > 1 && names.len() > 1 && !args.dry_run {
-        in_parallel(session, &store, &names, &args, &mut moved)?
+        many::in_parallel(session, &store, &names, &args, &mut moved)?
     } else if args.all {
-        in_line(session, &store, names, &args, &mut moved)
+        many::in_line(session, &store, names, &args, &mut moved)
     } else {
-        one_by_one(session, &store, &names, &args, &mut moved)
+        many::one_by_one(session, &store, &names, &args, &mut moved)
     };
     if args.exit_code && !moved && status == Status::Done {
         return Ok(Status::NothingDone);
@@ -50,50 +51,13 @@ pub fn tick(session: &mut Session, args: cli::Tick) -> Result<Status> {
     Ok(status)
 }
 
-fn one_by_one(
-    session: &mut Session,
-    store: &Store,
-    names: &[AgentName],
-    args: &cli::Tick,
-    moved: &mut bool,
-) -> Status {
-    session.each_agent(names, |session, name| {
-        let (status, did) = steps(session, store, name, args)?;
-        *moved |= did;
-        Ok(status)
-    })
-}
-
-/// The agents that have something to do, the most urgent first, and then those that rest: what the
-/// others have said to them is there by then.
-fn in_line(
-    session: &mut Session,
-    store: &Store,
-    names: Vec<AgentName>,
-    args: &cli::Tick,
-    moved: &mut bool,
-) -> Status {
-    let (mut busy, mut resting) = (Vec::new(), Vec::new());
-    for name in names {
-        match store.agent(&name).and_then(|agent| quiet_step(session, &agent, Instant::now())) {
-            Ok(Some(report)) => resting.push((name, report)),
-            Ok(None) | Err(_) => busy.push(name),
-        }
-    }
-    if busy.is_empty() && !args.dry_run {
-        // Nobody has done anything meanwhile: what was found still holds.
-        for (_, report) in &resting {
-            session.out.result(report, |out| step::text(report, out));
-        }
-        return Status::Done;
-    }
-    order::by_urgency(store, &mut busy, session.clock.now());
-    busy.extend(resting.into_iter().map(|(name, _)| name));
-    one_by_one(session, store, &busy, args, moved)
-}
-
 /// The steps of one agent: one, or as many as it takes.
-fn steps(session: &mut Session, store: &Store, name: &AgentName, args: &cli::Tick) -> Result<(Status, bool)> {
+pub fn steps(
+    session: &mut Session,
+    store: &Store,
+    name: &AgentName,
+    args: &cli::Tick,
+) -> Result<(Status, bool)> {
     let agent = store.agent(name)?;
     let mut status = Status::Done;
     let mut moved = false;
@@ -107,6 +71,9 @@ fn steps(session: &mut Session, store: &Store, name: &AgentName, args: &cli::Tic
         }
         let did = report.did_something();
         moved |= did;
+        if did && !args.dry_run {
+            tell_parent(session, store, &agent)?;
+        }
         // Falling asleep does nothing and is recorded all the same.
         if revision(&agent, args)? != before {
             commit_to_git(store, &report)?;
@@ -132,79 +99,10 @@ fn revision(agent: &Agent<'_>, args: &cli::Tick) -> Result<Option<u64>> {
     args.commit.then(|| Ok(agent.peek()?.revision)).transpose()
 }
 
-/// Each agent in a process of its own: a turn's stray processes are then never another turn's.
-fn in_parallel(
-    session: &mut Session,
-    store: &Store,
-    names: &[AgentName],
-    args: &cli::Tick,
-    moved: &mut bool,
-) -> Result<Status> {
-    let mut status = Status::Done;
-    let mut busy: Vec<AgentName> = Vec::new();
-    for name in names {
-        // Agents with nothing to do need no process.
-        match store.agent(name).and_then(|agent| quiet_step(session, &agent, Instant::now())) {
-            Ok(Some(report)) => session.out.result(&report, |out| step::text(&report, out)),
-            Ok(None) | Err(_) => busy.push(name.clone()),
-        }
-    }
-    if args.all {
-        order::by_urgency(store, &mut busy, session.clock.now());
-    }
-    session.out.flush();
-    let commands = busy.iter().map(|name| own_command(session, store, name, args)).collect::<Vec<_>>();
-    let out = &mut session.out;
-    jobs::run(commands, args.jobs, |lines, code| {
-        out.raw(lines);
-        out.flush();
-        let reached = match code {
-            Some(0) => Status::Done,
-            Some(10) => return,
-            Some(3) => Status::NotFound,
-            Some(4) => Status::Refused,
-            Some(5) => Status::Busy,
-            Some(6) => Status::Damaged,
-            Some(7) => Status::TurnFailed,
-            Some(_) | None => Status::Failed,
-        };
-        *moved = true;
-        status = status.graver(reached);
-    })?;
-    Ok(status)
-}
-
-/// The command line of one agent's own tick.
-fn own_command(session: &Session, store: &Store, name: &AgentName, args: &cli::Tick) -> Vec<String> {
-    let mut command: Vec<String> =
-        ["tick", name.as_str(), "--exit-code", "--dir"].iter().map(|word| (*word).to_owned()).collect();
-    command.push(store.root().display().to_string());
-    command.push("--lock-timeout".to_owned());
-    command.push(session.patience().to_string());
-    if args.until_idle {
-        command.extend(["--until-idle".to_owned(), "--max-steps".to_owned(), args.max_steps.to_string()]);
-    }
-    if args.commit {
-        command.push("--commit".to_owned());
-    }
-    if session.out.is_json() {
-        command.push("--json".to_owned());
-    }
-    if session.out.is_quiet() {
-        command.push("--quiet".to_owned());
-    }
-    if session.out.is_verbose() {
-        command.push("--verbose".to_owned());
-    }
-    command
-        .extend(["--color".to_owned(), if session.out.is_colored() { "always" } else { "never" }.to_owned()]);
-    command
-}
-
 /// One step.
 pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<StepReport> {
     let started = Instant::now();
-    if let Some(report) = quiet_step(session, agent, started)? {
+    if let Some(report) = quiet_step(session, store, agent, started)? {
         return Ok(report);
     }
     let mut recovered = None;
@@ -232,13 +130,15 @@ pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<S
             turn::deliver(session, store, agent, &state.outbox)?;
             continue;
         }
-        let abandoned = tasks::abandoned(agent, &locked.view(), &state)?;
-        if !abandoned.is_empty() && !looked_after_tasks {
-            // Without the lock, for the same reason.
+        if !looked_after_tasks {
             looked_after_tasks = true;
-            drop(locked);
-            tasks::settle_abandoned(session, agent, &abandoned);
-            continue;
+            let due = background::due(store, agent, &locked.view(), &state, now)?;
+            if !due.is_empty() {
+                // Without the lock, for the same reason.
+                drop(locked);
+                background::look_after(session, store, agent, &due);
+                continue;
+            }
         }
         let mut scan = locked.scan()?;
         if !scan.drops.is_empty() {
@@ -282,14 +182,20 @@ fn lease(agent: &Agent<'_>, state: &State, now: Time, force: bool) -> Result<Lea
 
 /// The step of an agent that rests: one small read and one look into the inbox. What the last step
 /// found still holds while nothing was committed, nothing arrived and nothing is due.
-fn quiet_step(session: &Session, agent: &Agent<'_>, started: Instant) -> Result<Option<StepReport>> {
+pub fn quiet_step(
+    session: &Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    started: Instant,
+) -> Result<Option<StepReport>> {
     let state = agent.peek()?;
     let Some(resting) = state.resting.clone() else { return Ok(None) };
     let due = state.next_due_at.is_some_and(|due| due <= session.clock.now());
     if due || state.current_run.is_some() || !agent.is_quiet()? {
         return Ok(None);
     }
-    if !tasks::abandoned(agent, &View::settled(agent.dir()), &state)?.is_empty() {
+    let now = session.clock.now();
+    if !background::due(store, agent, &View::settled(agent.dir()), &state, now)?.is_empty() {
         return Ok(None);
     }
     let mut report = report(&state, resting);
@@ -398,6 +304,7 @@ fn run_turn(
     if !after.state.outbox.is_empty() {
         turn::deliver(session, store, agent, &after.state.outbox)?;
     }
+    background::begin_queued(session, store, agent, &after.tasks);
     let brief = after
         .state
         .last_turn
@@ -468,7 +375,7 @@ pub fn foresee(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -
         crate::rules::transition::turn::interrupt(&mut draft, super::recover::TICK_GONE)?;
     }
     if draft.records.state.current_run.is_none() {
-        tasks::foresee_abandoned(agent, &mut draft)?;
+        background::foresee(store, agent, &mut draft)?;
         drops::foresee(session, agent, &mut draft)?;
         arrivals::take_in(&mut draft)?;
     }

@@ -14,6 +14,7 @@ pub mod lock;
 pub mod occupancy;
 pub mod record;
 pub mod view;
+pub mod watch;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
