@@ -43,6 +43,11 @@ pub fn wakes(records: &Records, now: Time) -> Vec<String> {
     {
         wakes.push(format!("a tick at {due} ({})", relative(due, now)));
     }
+    // A limit comes back at a moment, which is when the next step is due.
+    let held = state.held.as_ref();
+    if let Some(held) = held.filter(|held| held.resource.is_some_and(|resource| !resource.is_limit())) {
+        wakes.push(format!("a tick that finds what is missing ({})", held.missing));
+    }
     for wait in records.waits.iter().filter(|wait| wait.is_active()) {
         let what = wait.resource.as_deref().unwrap_or(wait.reason.as_str());
         wakes.push(format!("the end of {} ({}): {what}", wait.id, wait.kind));

@@ -117,6 +117,8 @@ fn of_two_agents_in_one_workspace_one_works_and_the_other_waits() {
         let message = sandbox.json(["queue", "list", "-a", name]);
         assert_eq!((&message["status"], &message["attempt"]), (&"dequeued".into(), &1.into()));
     }
+    let wakes = sandbox.json(["explain", "bob"])["wakes"].to_string();
+    assert!(wakes.contains("a tick that finds what is missing (workspace: "), "{wakes}");
     // Text names the one that has it.
     let line = sandbox.run(["tick", "bob"]);
     assert!(
@@ -188,6 +190,25 @@ fn a_tick_that_is_killed_frees_its_workspace_once_nothing_of_its_turn_is_left() 
     assert!(why.ends_with("is held by what is left of an interrupted turn of ada"), "{why}");
     sandbox.run(["recover", "ada"]);
     assert_eq!(word(&tick(&sandbox, "bob"), "terminal"), "completed");
+}
+
+/// Nobody inherits the lock: what outlives the turn, as a background task does, does not keep others out.
+#[test]
+fn a_task_does_not_occupy_the_workspace_of_its_agent() {
+    let sandbox = Sandbox::new();
+    holder(&sandbox, "ada", &workspace(".", "exclusive"));
+    let start = format!("{} task start -- cat {}", own_name(), pipe(&sandbox, "ada", "down").display());
+    add(&sandbox, "eve", &start);
+    extend_policy(&sandbox, "eve", &workspace(".", "exclusive"));
+    add(&sandbox, "bob", "true");
+    extend_policy(&sandbox, "bob", &workspace(".", "exclusive"));
+    for name in ["eve", "bob"] {
+        sandbox.run(["enqueue", name, "go"]);
+    }
+    assert_eq!(word(&tick(&sandbox, "eve"), "terminal"), "completed");
+    assert_eq!(sandbox.json(["get", "eve"])["active_tasks"].as_array().unwrap().len(), 1);
+    assert_eq!(word(&tick(&sandbox, "bob"), "terminal"), "completed");
+    sandbox.run(["stop", "eve"]);
 }
 
 #[test]
@@ -407,6 +428,8 @@ fn without_a_slot_a_message_waits_and_a_killed_tick_leaves_none_behind() {
     assert_eq!(word(&tick(&sandbox, "eve"), "terminal"), "completed");
     finish(&sandbox, "bob", bob);
     sandbox.run(["doctor"]);
+    // What is left of the killed turn ends, too.
+    sandbox.run(["recover", "ada"]);
 }
 
 #[test]
