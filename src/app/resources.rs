@@ -123,27 +123,31 @@ fn workspace(
         WorkspaceMode::Shared => Sharing::Shared,
     };
     let last = store.occupant(&place).agent.filter(|last| last != agent.name());
-    let held = match purpose {
-        Purpose::Take => store.occupy(&place, sharing, agent.name(), now)?,
-        Purpose::Look if store.is_vacant(&place, sharing)? => return Ok(Ok(None)),
-        Purpose::Look => None,
+    let (is_free, held) = match purpose {
+        Purpose::Take => {
+            let held = store.occupy(&place, sharing, agent.name(), now)?;
+            (held.is_some(), held)
+        }
+        Purpose::Look => (store.is_vacant(&place, sharing)?, None),
     };
-    match held {
-        Some(held) => match last.map(|last| left_behind(store, &last, &place, now)).transpose()?.flatten() {
-            None => Ok(Ok(Some(held))),
-            Some(evidence) => Ok(Err(lacks(evidence))),
-        },
-        None => Ok(Err(lacks(occupied(store, &place)))),
+    if !is_free {
+        return Ok(Err(lacks(occupied(store, &place))));
+    }
+    match last.map(|last| left_behind(store, &last, &place, now)).transpose()?.flatten() {
+        Some(evidence) => Ok(Err(lacks(evidence))),
+        None => Ok(Ok(held)),
     }
 }
 
 fn slot(store: &Store, agent: &Agent<'_>, slots: u32, now: Time, purpose: Purpose) -> Result<Found> {
-    let held = match purpose {
-        Purpose::Take => store.take_slot(slots, agent.name(), now)?,
-        Purpose::Look if store.has_slot(slots)? => return Ok(Ok(None)),
-        Purpose::Look => None,
+    let (is_free, held) = match purpose {
+        Purpose::Take => {
+            let held = store.take_slot(slots, agent.name(), now)?;
+            (held.is_some(), held)
+        }
+        Purpose::Look => (store.has_slot(slots)?, None),
     };
-    if held.is_some() {
+    if is_free {
         return Ok(Ok(held));
     }
     let holders = store.slot_holders(slots).into_iter();
@@ -161,14 +165,16 @@ fn occupied(store: &Store, place: &Place) -> Vec<String> {
     let Some(name) = agent else {
         return vec![format!("{} is held by {described}", place.path.display())];
     };
-    let mut evidence = vec![format!("{} is held by {name}", place.path.display())];
-    // One that can't be read holds it all the same.
     let run = store.agent(&name).and_then(|other| other.peek()).ok().and_then(|state| state.current_run);
-    if let Some(run) = run {
-        evidence.push(run.run_id.to_string());
-        evidence.push(format!("until {} at the latest", run.lease_expires_at));
+    match run {
+        Some(run) => vec![
+            format!("{} is held by {name}", place.path.display()),
+            run.run_id.to_string(),
+            format!("until {} at the latest", run.lease_expires_at),
+        ],
+        // It has left, and others that share the place have not. Only the last one to come is known.
+        None => vec![format!("{} is held, and {name} was the last to come", place.path.display())],
     }
-    evidence
 }
 
 /// What a killed tick may have left in a place that the kernel has freed: processes of its turn that

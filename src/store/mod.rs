@@ -241,6 +241,10 @@ format = 1
 # \"full\" survives a power cut; \"process\" leaves out the syncs and survives a kill.
 durability = \"full\"
 
+# How many turns may run at once, of all agents together; any number unless set.
+# [scheduler]
+# max_running = 4
+
 # What every agent starts from; its own agent.toml goes over it.
 # [defaults.turn]
 # timeout = \"30m\"
