@@ -135,6 +135,38 @@ fn of_two_agents_in_one_workspace_one_works_and_the_other_waits() {
     sandbox.run(["doctor"]);
 }
 
+/// Mounted somewhere else, a directory has another name and no link to tell.
+#[test]
+fn a_place_that_is_mounted_twice_is_one_place() {
+    let sandbox = Sandbox::new();
+    for dir in ["checkout", "mounted"] {
+        fs::create_dir(sandbox.project().join(dir)).unwrap();
+    }
+    let inside = |line: &str| {
+        let line = format!("mount --bind checkout mounted && {line}");
+        let unshare = "exec unshare --map-root-user --mount sh -c \"$1\"";
+        sandbox.program("sh", ["-c", unshare, "sh", &line].map(Into::into).to_vec()).output()
+    };
+    if inside("true").code() != 0 {
+        eprintln!("skipped: nothing can be mounted here");
+        return;
+    }
+    holder(&sandbox, "ada", &workspace("checkout", "exclusive"));
+    add(&sandbox, "bob", "true");
+    extend_policy(&sandbox, "bob", &workspace("mounted", "exclusive"));
+    sandbox.run(["enqueue", "bob", "go"]);
+    let (ada, _) = running(&sandbox, "ada");
+    let ran = inside(&format!("exec {} tick bob --json", own_name()));
+    assert_eq!(ran.code(), 0, "{ran}");
+    let step = objects(&ran.stdout).remove(0);
+    assert_eq!(word(&step, "reason"), "workspace");
+    let place = sandbox.project().canonicalize().unwrap().join("mounted");
+    assert_eq!(step["evidence"][0], format!("{} is held by ada", place.display()));
+    finish(&sandbox, "ada", ada);
+    let ran = inside(&format!("exec {} tick bob --json", own_name()));
+    assert_eq!(word(&objects(&ran.stdout).remove(0), "terminal"), "completed");
+}
+
 #[test]
 fn those_who_share_a_workspace_keep_out_only_who_wants_it_alone() {
     let sandbox = Sandbox::new();
