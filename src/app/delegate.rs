@@ -150,7 +150,7 @@ pub fn stop_child(session: &Session, store: &Store, task: &Task, grace: Span) ->
         return Ok(());
     }
     let reason = Some(format!("its parent has stopped {}", task.id));
-    stop_agent(session, store, &agent, &Stop { grace: Some(grace), requeue: false, reason }).map(drop)
+    stop_agent(session, store, &agent, &Stop { grace: Some(grace), requeue: false, reason })?.released
 }
 
 /// Settles the parent's task if this child has come to an end, so that the parent hears of it at

@@ -210,5 +210,9 @@ fn machine_text(state: &State, history: &[Event], now: Time, out: &Output) -> St
 }
 
 fn transition(event: &Event) -> Value {
-    json!({ "at": event.at, "from": event.data["from"], "to": event.data["to"], "cause": event.data["cause"] })
+    let mut object = json!({ "at": event.at, "from": event.data["from"], "to": event.data["to"], "cause": event.data["cause"] });
+    if let Some(run_id) = event.run_id {
+        object["run_id"] = json!(run_id);
+    }
+    object
 }

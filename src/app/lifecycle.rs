@@ -21,6 +21,7 @@ use super::background;
 use super::delegate::tell_parent;
 use super::load::begin;
 use super::recover::Owner;
+use super::resources;
 use super::session::{Session, named_agents};
 use super::words::parse_optional;
 
@@ -88,13 +89,13 @@ pub fn stop(session: &mut Session, args: cli::Stop) -> Result<Status> {
     Ok(session.each_agent(&names, |session, name| {
         let agent = store.agent(name)?;
         refuse_from_inside(session, &store, &agent)?;
-        let Stopped { state, previous, changed, aborted, tasks } =
+        let Stopped { state, previous, changed, aborted, tasks, released } =
             stop_agent(session, &store, &agent, &stop)?;
         if let Err(error) = tell_parent(session, &store, &agent) {
             session.out.note(&format!("{name}: its parent has not heard of it yet: {error}"));
         }
         report(session, &state, "stop", previous, changed, aborted, &tasks);
-        Ok(Status::Done)
+        released.map(|()| Status::Done)
     }))
 }
 
@@ -113,6 +114,8 @@ pub struct Stopped {
     changed: bool,
     aborted: Option<RunId>,
     tasks: Vec<TaskId>,
+    /// Whether the workspace of the ended run is free: the agent is stopped all the same.
+    pub released: Result<()>,
 }
 
 /// Closes the gate of an agent, and ends its run and its tasks, those of its children among them.
@@ -135,7 +138,8 @@ pub fn stop_agent(session: &Session, store: &Store, agent: &Agent<'_>, how: &Sto
     };
     let tasks = background::stop_all(session, store, agent, grace)?;
     let state = if tasks.is_empty() { state } else { agent.peek()? };
-    Ok(Stopped { state, previous, changed, aborted, tasks })
+    let released = aborted.map_or(Ok(()), |run_id| resources::release(session, store, agent, run_id));
+    Ok(Stopped { state, previous, changed, aborted, tasks, released })
 }
 
 /// Nobody stops an agent from inside its own work, or that of a child: the stop would wait for the

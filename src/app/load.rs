@@ -44,6 +44,7 @@ pub fn records(
         policy,
         state: open.state,
         lease,
+        shortage: None,
         inbox,
         works: open.works,
         waits: open.waits,

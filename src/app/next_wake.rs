@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::cli::{NextWake, WakeFormat};
 use crate::error::{Result, Status};
+use crate::model::decision::Decision;
 use crate::model::id::AgentName;
 use crate::model::time::Time;
 use crate::store::view::View;
@@ -51,9 +52,11 @@ fn due(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result
         return Ok(state.next_due_at);
     }
     let (decision, draft) = super::tick::foresee(session, store, agent, now)?;
+    // A claim that lacks something is a step to be made once: then it is known when to look again.
+    let lacks = matches!(decision, Decision::Lack { .. }) && draft.records.state.held.is_none();
     let records = &draft.records;
     let due = crate::rules::due::next_due(records).or(given_up_at(&records.state, now));
-    Ok(if decision.moves() { Some(now) } else { due })
+    Ok(if decision.moves() || lacks { Some(now) } else { due })
 }
 
 fn written(at: Time, format: WakeFormat) -> String {

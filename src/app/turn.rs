@@ -27,6 +27,7 @@ use crate::store::{Agent, Store, evidence, files, inbox, layout, lock};
 use super::delegate;
 use super::load::{self, Purpose};
 use super::planes::ended_in_turn;
+use super::resources;
 use super::session::Session;
 
 /// Between SIGTERM and SIGKILL.
@@ -234,8 +235,9 @@ fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {
         reduced: reduced(session, &view, records)?,
         reduced_count: records.state.counters.reduced_since_turn,
     };
+    let workspace = resources::workspace_path(store, policy);
     let document = context::document(
-        &context::Places { state_dir: store.root(), run_dir: &dir },
+        &context::Places { state_dir: store.root(), run_dir: &dir, workspace: &workspace },
         claimed,
         records,
         &past,

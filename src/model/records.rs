@@ -3,6 +3,7 @@
 use super::id::MessageId;
 use super::message::{Message, WakeHint};
 use super::policy::Policy;
+use super::resource::Shortage;
 use super::state::State;
 use super::task::Task;
 use super::timer::Timer;
@@ -54,6 +55,8 @@ pub struct Records {
     pub policy: Policy,
     pub state: State,
     pub lease: Lease,
+    /// What a claim would lack. Looked for only where a claim is what comes next.
+    pub shortage: Option<Shortage>,
     pub inbox: Inbox,
     /// In order of creation.
     pub works: Vec<WorkItem>,

@@ -39,7 +39,11 @@ pub fn wakes(records: &Records, now: Time) -> Vec<String> {
     }
     if let Some(held) = &state.held {
         let when = held.not_before.map(|at| format!(", looked at again {}", moment(at, now)));
-        wakes.push(format!("{}{}", held.missing, when.unwrap_or_default()));
+        wakes.push(format!(
+            "a tick that finds what is missing ({}){}",
+            held.missing,
+            when.unwrap_or_default()
+        ));
     }
     let mut waits: Vec<&Wait> = records.waits.iter().filter(|wait| wait.is_active()).collect();
     // Those of the agent itself keep it all from going on; the others, an item.
@@ -151,6 +155,7 @@ fn facts_document(facts: &Projection) -> Value {
         "gate": format!("{:?}", facts.gate).to_lowercase(),
         "live_run": facts.live_run,
         "backoff_until": facts.backoff.map(|backoff| backoff.until),
+        "shortage": facts.shortage.as_ref().map(|shortage| json!({ "resource": shortage.resource, "evidence": shortage.evidence, "back_at": shortage.back_at })),
         "held": facts.held.as_ref().map(|held| json!({ "missing": held.missing, "until": held.until, "may_go_on": held.may_go_on })),
         "message": facts.message.as_ref().map(|message| json!({
             "id": message.id,
@@ -178,11 +183,15 @@ pub fn text(records: &Records, decision: &Decision, now: Time, out: &Output) -> 
     let facts = project(records, now);
     let report = decision.report();
     let mut text = format!(
-        "{} would {}: {}\n\n",
+        "{} would {}: {}\n",
         out.paint(Tone::Strong, records.state.agent.as_str()),
         out.paint(Tone::Good, report.decision.name()),
         out.safe(&report.reason),
     );
+    for line in &report.evidence {
+        text.push_str(&format!("  {}\n", out.safe(line)));
+    }
+    text.push('\n');
     for rung in LADDER {
         let holds = (rung.holds)(&facts).is_some();
         let line = format!(

@@ -15,7 +15,8 @@ use crate::model::time::Time;
 use crate::model::trigger::Trigger;
 use crate::model::work::{Readiness, SchedulingState};
 use crate::rules::advisory::advisories;
-use crate::rules::execution::timeout;
+use crate::rules::execution::deadline;
+use crate::rules::limits::left;
 use crate::rules::posture::posture;
 use crate::rules::projection::closure_facts;
 use crate::rules::work::{readiness, scheduling_state};
@@ -47,8 +48,7 @@ pub struct Facts<'a> {
 pub fn summary(facts: &Facts<'_>) -> Value {
     let records = facts.records;
     let state = &records.state;
-    let limit =
-        timeout(&state.execution, &records.policy.timeouts).filter(|_| state.status != Status::Booting);
+    let limit = deadline(state, &records.policy.timeouts).filter(|_| state.status != Status::Booting);
     let execution = json!({
         "state": state.execution.state,
         "code": state.execution.state.code(),
@@ -79,7 +79,7 @@ pub fn summary(facts: &Facts<'_>) -> Value {
         "pending_wake_hint": state.pending_wake_hint,
         "retry": state.retry,
         "held": state.held,
-        "limits": limits(records),
+        "limits": limits(records, facts.now),
         "capabilities": capabilities(records),
         "counters": state.counters,
         "revision": state.revision,
@@ -170,7 +170,7 @@ fn public_trigger(trigger: &Trigger) -> Value {
     })
 }
 
-fn limits(records: &Records) -> Value {
+fn limits(records: &Records, now: Time) -> Value {
     let limits = &records.policy.limits;
     let value = json!({
         "max_message_bytes": limits.max_message.0,
@@ -180,6 +180,7 @@ fn limits(records: &Records) -> Value {
         "turns_per_day": limits.turns_per_day,
         "cost_per_day": limits.cost_per_day,
         "tokens_per_day": limits.tokens_per_day,
+        "left": left(&records.state, limits, now),
         "turn_timeout_ms": records.policy.turn.timeout.0.map(|limit| limit.as_millis()),
         "max_attempts": records.policy.recovery.max_attempts,
     });
@@ -192,6 +193,7 @@ fn capabilities(records: &Records) -> Value {
         "workdir": records.policy.turn.workdir,
         "workspace": { "path": records.policy.workspace.path, "mode": records.policy.workspace.mode },
         "stdin": records.policy.turn.stdin,
+        "priority": records.policy.scheduler.priority,
     })
 }
 

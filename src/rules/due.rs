@@ -5,7 +5,7 @@ use crate::model::execution::ExecutionState;
 use crate::model::records::Records;
 use crate::model::time::{Span, Time};
 
-use super::execution::timeout;
+use super::execution::deadline;
 
 /// The earliest moment at which a step would find something due. `None`: only an arrival can wake the agent.
 pub fn next_due(records: &Records) -> Option<Time> {
@@ -22,8 +22,7 @@ pub fn next_due(records: &Records) -> Option<Time> {
     let children = records.tasks.iter().filter(|task| task.child().is_some());
     let overdue = children.filter_map(|task| task.timeout.map(|limit| task.created_at.after(limit)));
     // A timeout is over one millisecond after its limit.
-    let over = timeout(&state.execution, &records.policy.timeouts)
-        .map(|(limit, _)| limit.after(Span::from_millis(1)));
+    let over = deadline(state, &records.policy.timeouts).map(|(limit, _)| limit.after(Span::from_millis(1)));
     waits
         .flat_map(|wait| [wait.wake_at.filter(|_| wait.woken_at.is_none()), wait.recheck_at, wait.expires_at])
         .chain(rechecks.map(|item| item.recheck_at))

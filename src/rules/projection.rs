@@ -8,12 +8,14 @@ use crate::model::execution::ExecutionState;
 use crate::model::id::{MessageId, RunId, TaskId, TimerId, WaitId, WorkId};
 use crate::model::message::{Message, MessageKind, OriginKind, Priority};
 use crate::model::records::{Lease, Records};
+use crate::model::resource::Shortage;
 use crate::model::time::Time;
 use crate::model::wait::{Wait, WaitKind};
 use crate::model::work::{SchedulingState, Ticked, WorkItem};
 
 use super::closure::{AgentWaits, ClosureFacts, CurrentWork, derive};
 use super::continuation::{Trigger, resolve};
+use super::limits;
 use super::work::{scheduling_state, wait_kind, waits_on};
 
 /// Whether the agent may run at all.
@@ -81,6 +83,8 @@ pub struct Projection {
     pub live_run: Option<Option<RunId>>,
     pub backoff: Option<Backoff>,
     pub held: Option<HeldRun>,
+    /// What a claim would lack.
+    pub shortage: Option<Shortage>,
     pub message: Option<QueuedMessage>,
     pub hint: Option<PendingHint>,
     pub current: Option<WorkFact>,
@@ -105,6 +109,7 @@ pub fn project(records: &Records, now: Time) -> Projection {
         live_run: live_run(records),
         backoff: backoff(records, now),
         held: held(records, now),
+        shortage: limits::shortage(state, &records.policy.limits, now).or_else(|| records.shortage.clone()),
         message: records.inbox.head.as_ref().map(|message| queued_message(records, &prior_closure, message)),
         hint: state.pending_wake_hint.as_ref().map(|hint| {
             let key = hint.tick_key();
@@ -207,7 +212,7 @@ fn held(records: &Records, now: Time) -> Option<HeldRun> {
         about: records.inbox.claimed.as_ref().map(about).unwrap_or_default(),
         missing: held.missing.clone(),
         until: held.not_before,
-        may_go_on: held.not_before.is_some_and(|until| now >= until),
+        may_go_on: held.resource.is_some() || held.not_before.is_some_and(|until| now >= until),
         cause,
         continuation: held.continuation.clone(),
     })

@@ -361,6 +361,34 @@ fn state_shows_the_machine() {
 }
 
 #[test]
+fn state_tells_the_last_transitions_newest_first_with_their_causes() {
+    let sandbox = started("echo no >&2; exit 3");
+    say(&sandbox, "hello");
+    let run = step(&sandbox)["run_id"].clone();
+    let state = sandbox.json(["state", "ada"]);
+    assert_eq!((&state["state"], &state["reason"]), (&json!("failed"), &json!("exit status 3: no")));
+    let told: Vec<Vec<&str>> = state["history"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| ["from", "to", "cause"].map(|field| entry[field].as_str().unwrap()).to_vec())
+        .collect();
+    let expected = [
+        ["running", "failed", "exit status 3: no"],
+        ["scheduled", "running", "turn command starts"],
+        ["runnable", "scheduled", "claimed"],
+        ["initializing", "runnable", "start"],
+    ];
+    assert_eq!(told, expected);
+    assert_eq!((&state["history"][0]["run_id"], state["history"][3].get("run_id")), (&run, None));
+    for _ in 0..4 {
+        sandbox.pass(100);
+        decisions(&sandbox);
+    }
+    assert_eq!(sandbox.json(["state", "ada"])["history"].as_array().unwrap().len(), 10);
+}
+
+#[test]
 fn state_answers_whether_a_state_can_follow_by_its_status() {
     let sandbox = started("true");
     sandbox.cmd(["state", "ada", "--can", "scheduled"]).stdout("yes\n").check();

@@ -25,6 +25,8 @@ mod planes;
 #[cfg(target_os = "linux")]
 mod power;
 #[cfg(target_os = "linux")]
+mod resources;
+#[cfg(target_os = "linux")]
 mod scenarios;
 mod setup;
 #[cfg(target_os = "linux")]

@@ -11,6 +11,7 @@ use crate::model::execution::ExecutionState;
 use crate::model::id::MessageId;
 use crate::model::message::{InboxKey, Message, MessageKind, MessageStatus, Priority, WakeHint};
 use crate::model::records::{Lease, Records};
+use crate::model::resource::{Resource, Shortage};
 use crate::model::run::{Exit, Run};
 use crate::model::stamp::Stamp;
 use crate::model::state::State;
@@ -27,6 +28,7 @@ use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox::{emit_tick, reduce, requeue, staleness, take_in};
 use crate::rules::transition::lifecycle::{start, stop};
 use crate::rules::transition::recovery::recover;
+use crate::rules::transition::resources::lack;
 use crate::rules::transition::rest::{decided, rest};
 use crate::rules::transition::turn::{claim, finish_stop, interrupt, settle};
 use crate::rules::transition::wait::end_wait;
@@ -101,6 +103,8 @@ enum Act {
     Start,
     Recover,
     Requeue(usize),
+    /// From here on a claim lacks this, or nothing.
+    Lack(Option<Resource>),
 }
 
 fn acts() -> impl Strategy<Value = Act> {
@@ -132,6 +136,7 @@ fn acts() -> impl Strategy<Value = Act> {
         3 => Just(Act::Start),
         1 => Just(Act::Recover),
         1 => (0usize..3).prop_map(Act::Requeue),
+        2 => proptest::option::of(proptest::sample::select(Resource::ALL)).prop_map(Act::Lack),
     ]
 }
 
@@ -164,6 +169,7 @@ struct World {
     named: u32,
     /// The run whose tick lives.
     live: Option<crate::model::id::RunId>,
+    lacking: Option<Shortage>,
 }
 
 /// Puts a record in place of the one of the same name, or behind the others.
@@ -186,6 +192,7 @@ impl World {
             now: Time::from_millis(NOW_MS),
             named: 100,
             live: None,
+            lacking: None,
         }
     }
 
@@ -426,6 +433,13 @@ impl World {
                     Err(refusal) => assert!(draft.is_empty(), "{refusal:?} left a trace"),
                 }
             }
+            Act::Lack(resource) => {
+                self.lacking = resource.map(|resource| Shortage {
+                    resource,
+                    evidence: vec!["somebody has it".to_owned()],
+                    back_at: Some(Time::from_millis(NOW_MS + 500_000)),
+                });
+            }
             Act::Requeue(place) => {
                 let ended = self.archive.get(*place).cloned();
                 let newest = |message: &Message| {
@@ -453,7 +467,11 @@ impl World {
         if self.live.is_none() {
             take_in(&mut draft).expect("taken in");
         }
-        let decision = decide(&project(&draft.records, self.now));
+        let mut decision = decide(&project(&draft.records, self.now));
+        if decision.is_claim() && self.lacking.is_some() {
+            draft.records.shortage = self.lacking.clone();
+            decision = decide(&project(&draft.records, self.now));
+        }
         let report = decision.report();
         let take = |draft: &Draft, id: MessageId| {
             let inbox = &draft.records.inbox;
@@ -468,6 +486,23 @@ impl World {
                 let claimed = claim(&mut draft, message, continuation.clone(), claimant()).expect("claimed");
                 self.commit(draft);
                 self.live = Some(claimed.run.run_id);
+            }
+            Decision::Lack { message_id, continuation, shortage } => {
+                let before = self.records.state.counters.clone();
+                let message = take(&draft, *message_id);
+                lack(&mut draft, &message, continuation.clone(), shortage, &report).expect("put off");
+                if draft.is_empty() {
+                    return (decision, false);
+                }
+                self.commit(draft);
+                let state = &self.records.state;
+                assert_eq!(state.execution.state, ExecutionState::WaitingResources);
+                assert_eq!((state.counters.turns, state.current_run.is_none()), (before.turns, true));
+                assert_eq!(self.queue.get(&message.key()).map(|kept| kept.attempt), Some(message.attempt));
+                // The same step again finds everything as this one left it.
+                let mut again = self.draft();
+                lack(&mut again, &message, continuation.clone(), shortage, &report).expect("put off");
+                assert!(again.is_empty(), "{shortage:?} recorded twice");
             }
             Decision::StartRecovery { .. } => {
                 decided(&mut draft, &report);
@@ -622,7 +657,8 @@ proptest! {
         for act in &acts {
             world.act(act);
         }
-        // From here on nothing arrives and every turn ends well: no busy loop, no bill.
+        // From here on nothing arrives, nothing is missing and every turn ends well: no busy loop, no bill.
+        world.act(&Act::Lack(None));
         world.end_turn(End::Well);
         world.act(&Act::FinishStop { killed: true });
         world.act(&Act::Start);

@@ -22,7 +22,7 @@ use crate::model::transaction::{Archived, Delete, Put};
 use crate::model::work::Ticked;
 
 use crate::rules::admission::authority;
-use crate::rules::execution::{is_over, timeout};
+use crate::rules::execution::{deadline, is_over};
 use crate::rules::retry::delay;
 
 use super::draft::Draft;
@@ -77,7 +77,7 @@ pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
 fn end_overdue_state(draft: &mut Draft) -> Result<(), Refusal> {
     let Some(held) = draft.records.state.held.clone() else { return Ok(()) };
     let state = &draft.records.state;
-    let overdue = timeout(&state.execution, &draft.records.policy.timeouts)
+    let overdue = deadline(state, &draft.records.policy.timeouts)
         .filter(|(limit, _)| is_over(*limit, draft.now()))
         .map(|(_, reason)| reason);
     let gone = draft.records.inbox.claimed.is_none().then_some("its message is gone");

@@ -21,6 +21,7 @@ use crate::model::turn::{Claimant, TurnEnd};
 use crate::model::wait::{Wait, WaitStatus};
 
 use crate::rules::closure::derive;
+use crate::rules::limits;
 use crate::rules::projection::closure_facts;
 use crate::rules::retry::delay;
 
@@ -75,7 +76,8 @@ pub fn claim(
         lease_expires_at: now.after(lease).after(LEASE_MARGIN),
         hops: message.hops,
         continuation: continuation.clone(),
-        deferrals: held.as_ref().map_or(0, |held| held.deferrals),
+        // Those of a claim that found something missing were none of the turn's.
+        deferrals: held.as_ref().filter(|held| held.resource.is_none()).map_or(0, |held| held.deferrals),
         stopping: None,
     };
     // A message that was claimed before has been told of, and knows what it means.
@@ -94,7 +96,7 @@ pub fn claim(
 }
 
 /// Every way that leads to `running`.
-fn to_running(draft: &mut Draft, message_id: MessageId) -> Result<(), Refusal> {
+pub(super) fn to_running(draft: &mut Draft, message_id: MessageId) -> Result<(), Refusal> {
     let task = Some(message_id);
     match draft.records.state.execution.state {
         ExecutionState::Completed => {
@@ -140,7 +142,10 @@ pub fn settle(
     {
         terminal = Terminal::Failed;
         reason = Some(format!("outcome file: {path}: {}", refusal.message));
-        usage = None;
+        // Nothing of the outcome is taken, but what was used is spent.
+        if let Some(used) = usage.take() {
+            limits::count_usage(&mut draft.records.state.spending, draft.stamp.now, &used);
+        }
     }
     let brief = brief(&end, terminal);
     count_usage(draft, usage.as_ref());
@@ -293,6 +298,7 @@ fn defer(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal> {
     draft.records.state.held = Some(Held {
         message_id: run.message_id,
         missing: "the turn asked to come back later (exit status 75)".to_owned(),
+        resource: None,
         not_before: Some(draft.now().after(pause)),
         continuation: run.continuation.clone(),
         deferrals,
