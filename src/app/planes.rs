@@ -19,7 +19,7 @@ use crate::rules::transition::draft::Draft;
 use crate::rules::transition::timer::{self, NewTimer};
 use crate::rules::transition::wait::{self, NewWait, Owner};
 use crate::rules::transition::work::{self, NewWork, WorkChange};
-use crate::rules::work::{readiness, scheduling_state};
+use crate::rules::work::{WaitsByItem, readiness, scheduling_state};
 use crate::store::view::View;
 use crate::store::{Agent, Store, evidence, layout};
 
@@ -187,7 +187,7 @@ fn plan(
 }
 
 /// An item as it is shown: its record, and how it stands.
-fn work_object(item: &WorkItem, waits: &[Wait], focus: Option<WorkId>) -> Value {
+fn work_object(item: &WorkItem, waits: &WaitsByItem<'_>, focus: Option<WorkId>) -> Value {
     let state = scheduling_state(item, waits);
     let mut object = json!(item);
     object["scheduling_state"] = json!(state);
@@ -196,7 +196,7 @@ fn work_object(item: &WorkItem, waits: &[Wait], focus: Option<WorkId>) -> Value 
     object
 }
 
-fn work_line(item: &WorkItem, waits: &[Wait], focus: Option<WorkId>, out: &Output) -> String {
+fn work_line(item: &WorkItem, waits: &WaitsByItem<'_>, focus: Option<WorkId>, out: &Output) -> String {
     let mark = if focus == Some(item.id) { "→ " } else { "  " };
     let blocker =
         item.blocked_by.as_deref().map(|why| format!(" ({})", one_line(why, 40))).unwrap_or_default();
@@ -212,7 +212,7 @@ fn work_line(item: &WorkItem, waits: &[Wait], focus: Option<WorkId>, out: &Outpu
 fn show_changed(session: &mut Session, agent: &Agent<'_>, item: &WorkItem) -> Result<Status> {
     let (waits, focus) =
         agent.consistently(|view, state| Ok((view.records::<Wait>(layout::WAITS)?, state.focus)))?;
-    session.out.result(&work_object(item, &waits, focus), |_| item.id.to_string());
+    session.out.result(&work_object(item, &WaitsByItem::of(&waits), focus), |_| item.id.to_string());
     Ok(Status::Done)
 }
 
@@ -237,6 +237,7 @@ fn list_work(
         };
         Ok((items, view.records::<Wait>(layout::WAITS)?, agent_state.focus))
     })?;
+    let waits = WaitsByItem::of(&waits);
     let stands = |item: &&WorkItem| wanted.is_none_or(|wanted| scheduling_state(item, &waits) == wanted);
     for item in items.iter().filter(stands) {
         session.out.result(&work_object(item, &waits, focus), |out| work_line(item, &waits, focus, out));
@@ -253,6 +254,7 @@ fn show_work(session: &mut Session, agent: &Agent<'_>, id: WorkId) -> Result<Sta
         Ok((item, view.records::<Wait>(layout::WAITS)?, state.focus, read_plan(view, id)?))
     })?;
     let item = item.ok_or_else(|| Error::NoRecord { what: "work item", id: id.to_string() })?;
+    let waits = WaitsByItem::of(&waits);
     session.out.result(&work_object(&item, &waits, focus), |out| {
         let mut text = format!("{}\n", work_line(&item, &waits, focus, out));
         for todo in &item.todo {

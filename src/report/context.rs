@@ -9,7 +9,7 @@ use crate::model::records::Records;
 use crate::model::run::Brief;
 use crate::model::trigger::Trigger;
 use crate::rules::transition::turn::Claimed;
-use crate::rules::work::{readiness, scheduling_state};
+use crate::rules::work::{WaitsByItem, readiness, scheduling_state};
 
 /// How many of the last briefs and of the reduced messages a turn is told.
 pub const BRIEFS: usize = 5;
@@ -97,11 +97,12 @@ fn work(records: &Records) -> Value {
         value["plan_path"] = json!(format!("work/{}.plan.md", item.id));
         value
     });
+    let waits = WaitsByItem::of(&records.waits);
     let open: Vec<Value> = records
         .works
         .iter()
         .map(|item| {
-            let state = scheduling_state(item, &records.waits);
+            let state = scheduling_state(item, &waits);
             json!({ "id": item.id, "objective": item.objective, "scheduling_state": state, "readiness": readiness(state) })
         })
         .collect();
@@ -131,9 +132,10 @@ pub fn prompt(claimed: &Claimed, records: &Records, past: &Past) -> String {
     }
     if !records.works.is_empty() {
         text.push_str("\n## Work\n\n");
+        let waits = WaitsByItem::of(&records.waits);
         for item in &records.works {
             let current = if Some(item.id) == records.state.focus { ", current" } else { "" };
-            let state = scheduling_state(item, &records.waits);
+            let state = scheduling_state(item, &waits);
             text.push_str(&format!("- {} ({state}{current}): {}\n", item.id, item.objective));
         }
     }
