@@ -63,8 +63,9 @@ pub fn work(session: &mut Session, command: WorkCommand) -> Result<Status> {
                 recheck_at: moment_in(session, "--recheck", recheck.as_deref())?,
                 pick,
             };
-            let item = change(session, &agent, |draft| work::add(draft, new))?;
-            show_changed(session, &agent, &item)
+            let changed =
+                change(session, &agent, |draft| work::add(draft, new).map(|item| changed(draft, item)))?;
+            show_changed(session, changed)
         }
         WorkCommand::List { agent, state, scheduling_state } => {
             let agent = store.agent(&required_agent(&agent)?)?;
@@ -134,8 +135,8 @@ fn change_work(
 ) -> Result<Status> {
     let found = find_work(store, agent, part)?;
     let agent = store.agent(&found.agent)?;
-    let item = change(session, &agent, |draft| rule(draft, found.id))?;
-    show_changed(session, &agent, &item)
+    let changed = change(session, &agent, |draft| rule(draft, found.id).map(|item| changed(draft, item)))?;
+    show_changed(session, changed)
 }
 
 fn complete_work(
@@ -150,8 +151,9 @@ fn complete_work(
     let (mut draft, locked) = begin(session, &agent)?;
     let plan = read_plan(&locked.view(), found.id)?;
     let item = work::complete(&mut draft, found.id, result, plan)?;
+    let changed = changed(&draft, item);
     locked.commit(draft.finish()?)?;
-    show_changed(session, &agent, &item)
+    show_changed(session, changed)
 }
 
 fn read_plan(view: &View<'_>, id: WorkId) -> Result<Option<String>> {
@@ -209,10 +211,14 @@ fn work_line(item: &WorkItem, waits: &WaitsByItem<'_>, focus: Option<WorkId>, ou
     )
 }
 
-fn show_changed(session: &mut Session, agent: &Agent<'_>, item: &WorkItem) -> Result<Status> {
-    let (waits, focus) =
-        agent.consistently(|view, state| Ok((view.records::<Wait>(layout::WAITS)?, state.focus)))?;
-    session.out.result(&work_object(item, &WaitsByItem::of(&waits), focus), |_| item.id.to_string());
+/// An item that has changed, and how it stands among the records as they are then.
+fn changed(draft: &Draft, item: WorkItem) -> (WorkId, Value) {
+    let records = &draft.records;
+    (item.id, work_object(&item, &WaitsByItem::of(&records.waits), records.state.focus))
+}
+
+fn show_changed(session: &mut Session, (id, object): (WorkId, Value)) -> Result<Status> {
+    session.out.result(&object, |_| id.to_string());
     Ok(Status::Done)
 }
 
@@ -283,14 +289,8 @@ pub fn wait(session: &mut Session, args: cli::Wait) -> Result<Status> {
             Ok(Status::Done)
         }
         Some(WaitCommand::Cancel { id, agent }) => {
-            let found: Found<WaitId> = lookup::open(
-                &store,
-                plane_agent(&agent)?,
-                "active wait",
-                &id,
-                layout::WAITS,
-                |wait: &Wait| wait.id,
-            )?;
+            let found: Found<WaitId> =
+                lookup::open(&store, plane_agent(&agent)?, "active wait", &id, layout::WAITS)?;
             change(session, &store.agent(&found.agent)?, |draft| wait::cancel(draft, found.id))?;
             let object = json!({ "agent": found.agent, "wait_id": found.id, "action": "cancelled" });
             session.out.result(&object, |_| format!("cancelled {}", found.id));
@@ -410,14 +410,8 @@ pub fn timer(session: &mut Session, command: TimerCommand) -> Result<Status> {
             Ok(Status::Done)
         }
         TimerCommand::Cancel { id, agent } => {
-            let found: Found<TimerId> = lookup::open(
-                &store,
-                plane_agent(&agent)?,
-                "active timer",
-                &id,
-                layout::TIMERS,
-                |timer: &Timer| timer.id,
-            )?;
+            let found: Found<TimerId> =
+                lookup::open(&store, plane_agent(&agent)?, "active timer", &id, layout::TIMERS)?;
             let timer = change(session, &store.agent(&found.agent)?, |draft| timer::cancel(draft, found.id))?;
             session.out.result(&timer, |_| format!("cancelled {}", timer.id));
             Ok(Status::Done)

@@ -12,7 +12,6 @@ use crate::model::run::Exit;
 use crate::model::state::State;
 use crate::model::task::{Task, TaskJob, TaskStatus};
 use crate::model::time::Span;
-use crate::model::work::WorkItem;
 use crate::process::remains::Remains;
 use crate::process::{Mark, TASK, host, supervisor};
 use crate::report::output::{Output, Tone};
@@ -47,15 +46,8 @@ pub fn task(session: &mut Session, command: TaskCommand) -> Result<Status> {
             let agent = store.agent(&required_agent(&agent)?)?;
             let named: Option<WorkId> = match &work_item {
                 Some(part) => Some(
-                    lookup::open(
-                        &store,
-                        Some(agent.name().clone()),
-                        "open work item",
-                        part,
-                        layout::WORK,
-                        |item: &WorkItem| item.id,
-                    )?
-                    .id,
+                    lookup::open(&store, Some(agent.name().clone()), "open work item", part, layout::WORK)?
+                        .id,
                 ),
                 None => None,
             };
