@@ -6,9 +6,10 @@ use crate::cli::{NextWake, WakeFormat};
 use crate::error::{Result, Status};
 use crate::model::id::AgentName;
 use crate::model::time::Time;
-use crate::store::Agent;
 use crate::store::view::View;
+use crate::store::{Agent, Store};
 
+use super::background;
 use super::session::{Session, agents};
 
 #[derive(Serialize)]
@@ -24,7 +25,7 @@ pub fn next_wake(session: &mut Session, args: NextWake) -> Result<Status> {
     let now = session.clock.now();
     let mut earliest: Option<Time> = None;
     let status = session.each_agent(&names, |session, name| {
-        let due = due(session, &store.agent(name)?, now)?;
+        let due = due(session, &store, &store.agent(name)?, now)?;
         earliest = [earliest, due].into_iter().flatten().min();
         Ok(Status::Done)
     });
@@ -39,16 +40,16 @@ pub fn next_wake(session: &mut Session, args: NextWake) -> Result<Status> {
 }
 
 /// When the next step of an agent has something to do: at once if it would do something now.
-fn due(session: &Session, agent: &Agent<'_>, now: Time) -> Result<Option<Time>> {
+fn due(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result<Option<Time>> {
     let state = agent.peek()?;
     let rests = state.resting.is_some()
         && agent.is_quiet()?
         && state.next_due_at.is_none_or(|due| due > now)
-        && super::tasks::abandoned(agent, &View::settled(agent.dir()), &state)?.is_empty();
+        && background::due(store, agent, &View::settled(agent.dir()), &state, now)?.is_empty();
     if rests {
         return Ok(state.next_due_at);
     }
-    let (decision, draft) = super::tick::foresee(session, agent, now)?;
+    let (decision, draft) = super::tick::foresee(session, store, agent, now)?;
     Ok(if decision.moves() { Some(now) } else { crate::rules::due::next_due(&draft.records) })
 }
 

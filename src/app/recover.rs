@@ -68,7 +68,7 @@ pub fn settle_abandoned(
     let mut draft = Draft::new(records, session.clock.stamp()?);
     match agent.noted_end(run_id)? {
         Some(end) => {
-            let around = surroundings(session, store, &locked.view(), &end)?;
+            let around = surroundings(session, store, agent, &locked.view(), &end)?;
             settle(&mut draft, run_id, end, None, &around)?;
         }
         None => interrupt(&mut draft, TICK_GONE)?,

@@ -25,11 +25,12 @@ use crate::rules::transition::turn::{Claimed, claim};
 use crate::store::view::View;
 use crate::store::{Agent, Locked, Store, lock};
 
+use super::background;
+use super::delegate::tell_parent;
 use super::drops;
 use super::load::{self, Purpose};
 use super::recover::{Owner, settle_abandoned};
 use super::session::{Session, agents};
-use super::tasks;
 use super::turn::{self, Turn};
 
 pub fn tick(session: &mut Session, args: cli::Tick) -> Result<Status> {
@@ -59,12 +60,16 @@ fn steps(session: &mut Session, store: &Store, name: &AgentName, args: &cli::Tic
     let most = if args.until_idle { args.max_steps } else { 1 };
     for _ in 0..most {
         let before = revision(&agent, args)?;
-        let report = if args.dry_run { would_do(session, &agent)? } else { step(session, store, &agent)? };
+        let report =
+            if args.dry_run { would_do(session, store, &agent)? } else { step(session, store, &agent)? };
         if report.turn_failed() {
             status = status.graver(Status::TurnFailed);
         }
         let did = report.did_something();
         moved |= did;
+        if did && !args.dry_run {
+            tell_parent(session, store, &agent)?;
+        }
         // Falling asleep does nothing and is recorded all the same.
         if revision(&agent, args)? != before {
             commit_to_git(store, &report)?;
@@ -102,7 +107,7 @@ fn in_parallel(
     let mut busy = Vec::new();
     for name in names {
         // Agents with nothing to do need no process.
-        match store.agent(name).and_then(|agent| quiet_step(session, &agent, Instant::now())) {
+        match store.agent(name).and_then(|agent| quiet_step(session, store, &agent, Instant::now())) {
             Ok(Some(report)) => session.out.result(&report, |out| step::text(&report, out)),
             Ok(None) | Err(_) => busy.push(name),
         }
@@ -159,7 +164,7 @@ fn own_command(session: &Session, store: &Store, name: &AgentName, args: &cli::T
 /// One step.
 pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<StepReport> {
     let started = Instant::now();
-    if let Some(report) = quiet_step(session, agent, started)? {
+    if let Some(report) = quiet_step(session, store, agent, started)? {
         return Ok(report);
     }
     let mut recovered = None;
@@ -187,13 +192,15 @@ pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<S
             turn::deliver(session, store, agent, &state.outbox)?;
             continue;
         }
-        let abandoned = tasks::abandoned(agent, &locked.view(), &state)?;
-        if !abandoned.is_empty() && !looked_after_tasks {
-            // Without the lock, for the same reason.
+        if !looked_after_tasks {
             looked_after_tasks = true;
-            drop(locked);
-            tasks::settle_abandoned(session, agent, &abandoned);
-            continue;
+            let due = background::due(store, agent, &locked.view(), &state, now)?;
+            if !due.is_empty() {
+                // Without the lock, for the same reason.
+                drop(locked);
+                background::look_after(session, store, agent, &due);
+                continue;
+            }
         }
         let mut scan = locked.scan()?;
         if !scan.drops.is_empty() {
@@ -236,14 +243,20 @@ fn lease(agent: &Agent<'_>, state: &State, now: Time, force: bool) -> Result<Lea
 
 /// The step of an agent that rests: one small read and one look into the inbox. What the last step
 /// found still holds while nothing was committed, nothing arrived and nothing is due.
-fn quiet_step(session: &Session, agent: &Agent<'_>, started: Instant) -> Result<Option<StepReport>> {
+fn quiet_step(
+    session: &Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    started: Instant,
+) -> Result<Option<StepReport>> {
     let state = agent.peek()?;
     let Some(resting) = state.resting.clone() else { return Ok(None) };
     let due = state.next_due_at.is_some_and(|due| due <= session.clock.now());
     if due || state.current_run.is_some() || !agent.is_quiet()? {
         return Ok(None);
     }
-    if !tasks::abandoned(agent, &View::settled(agent.dir()), &state)?.is_empty() {
+    let now = session.clock.now();
+    if !background::due(store, agent, &View::settled(agent.dir()), &state, now)?.is_empty() {
         return Ok(None);
     }
     let mut report = report(&state, resting);
@@ -346,6 +359,7 @@ fn run_turn(
     if !after.state.outbox.is_empty() {
         turn::deliver(session, store, agent, &after.state.outbox)?;
     }
+    background::begin_queued(session, store, agent, &after.tasks);
     let brief = after
         .state
         .last_turn
@@ -396,10 +410,10 @@ fn millis_since(started: Instant) -> u64 {
 }
 
 /// What a step would do: everything but the commit and the act.
-fn would_do(session: &Session, agent: &Agent<'_>) -> Result<StepReport> {
+fn would_do(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<StepReport> {
     let started = Instant::now();
     let now = session.clock.now();
-    let (decision, draft) = foresee(session, agent, now)?;
+    let (decision, draft) = foresee(session, store, agent, now)?;
     let mut report = report(&draft.records.state, decision.report());
     report.scheduling_posture = Some(posture(&draft.records).posture);
     report.duration_ms = millis_since(started);
@@ -407,7 +421,7 @@ fn would_do(session: &Session, agent: &Agent<'_>) -> Result<StepReport> {
 }
 
 /// Decides without a lock and without changing a file.
-pub fn foresee(session: &Session, agent: &Agent<'_>, now: Time) -> Result<(Decision, Draft)> {
+pub fn foresee(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result<(Decision, Draft)> {
     let records = load::look(agent, now)?;
     let mut draft = Draft::new(records, session.clock.stamp()?);
     let state = &draft.records.state;
@@ -416,7 +430,7 @@ pub fn foresee(session: &Session, agent: &Agent<'_>, now: Time) -> Result<(Decis
         crate::rules::transition::turn::interrupt(&mut draft, super::recover::TICK_GONE)?;
     }
     if draft.records.state.current_run.is_none() {
-        tasks::foresee_abandoned(agent, &mut draft)?;
+        background::foresee(store, agent, &mut draft)?;
         drops::foresee(session, agent, &mut draft)?;
         arrivals::take_in(&mut draft)?;
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::model::agent::{Identity, Status};
 use crate::model::execution::ExecutionState;
-use crate::model::id::AgentName;
+use crate::model::id::{AgentName, TaskId};
 use crate::model::message::{InboxKey, Priority};
 use crate::model::posture::Posture;
 use crate::model::records::Records;
@@ -23,6 +23,15 @@ use crate::rules::work::{WaitsByItem, readiness, scheduling_state};
 use super::output::{Output, Tone};
 use super::text::{count, one_line, relative, table};
 
+/// An agent that works on what was delegated to it.
+#[derive(Debug, Clone, Serialize)]
+pub struct ActiveChild {
+    pub task_id: TaskId,
+    pub agent: AgentName,
+    /// Absent where it can't be read.
+    pub status: Option<Status>,
+}
+
 /// Everything that a summary is assembled from.
 pub struct Facts<'a> {
     pub identity: &'a Identity,
@@ -30,7 +39,7 @@ pub struct Facts<'a> {
     /// Every queued message, in processing order, without the claimed one.
     pub queued: &'a [InboxKey],
     pub triggers: &'a [Trigger],
-    pub children: &'a [AgentName],
+    pub children: &'a [ActiveChild],
     pub now: Time,
 }
 

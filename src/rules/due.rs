@@ -18,6 +18,9 @@ pub fn next_due(records: &Records) -> Option<Time> {
     let failed = state.execution.state == ExecutionState::Failed;
     let recovery = state.retry.as_ref().filter(|_| failed).map(|retry| retry.not_before);
     let held = state.held.as_ref().and_then(|held| held.not_before);
+    // Nobody but the parent's own step watches over the time of a child.
+    let children = records.tasks.iter().filter(|task| task.child().is_some());
+    let overdue = children.filter_map(|task| task.timeout.map(|limit| task.created_at.after(limit)));
     // A timeout is over one millisecond after its limit.
     let over = timeout(&state.execution, &records.policy.timeouts)
         .map(|(limit, _)| limit.after(Span::from_millis(1)));
@@ -25,6 +28,7 @@ pub fn next_due(records: &Records) -> Option<Time> {
         .flat_map(|wait| [wait.wake_at.filter(|_| wait.woken_at.is_none()), wait.recheck_at, wait.expires_at])
         .chain(rechecks.map(|item| item.recheck_at))
         .chain(records.timers.iter().map(|timer| Some(timer.next_at)))
+        .chain(overdue.map(Some))
         .chain([recovery, held, over, state.sleeping_until])
         .flatten()
         .min()

@@ -5,6 +5,7 @@ pub mod advisory;
 pub mod closure;
 pub mod continuation;
 pub mod decide;
+pub mod delegation;
 pub mod due;
 pub mod execution;
 pub mod posture;

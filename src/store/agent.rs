@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use uuid::Uuid;
 
-use crate::error::{Error, Result};
+use crate::error::{Context, Error, Result};
 use crate::model::agent::Identity;
 use crate::model::dedupe::DedupeEntry;
 use crate::model::id::{AgentName, RunId, TaskId};
@@ -68,6 +68,12 @@ impl<'s> Agent<'s> {
 
     pub fn policy(&self) -> Result<Policy> {
         config::policy(&self.dir.join(layout::POLICY), &self.store.config.defaults)
+    }
+
+    /// `agent.toml` as it is written.
+    pub fn policy_text(&self) -> Result<String> {
+        let path = self.dir.join(layout::POLICY);
+        std::fs::read_to_string(&path).context("read", &path)
     }
 
     pub fn identity(&self) -> Result<Identity> {

@@ -13,6 +13,7 @@ pub mod layout;
 pub mod lock;
 pub mod record;
 pub mod view;
+pub mod watch;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

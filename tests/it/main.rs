@@ -1,11 +1,13 @@
 //! The integration tests: one binary, one file per command family or danger.
 
+mod awaiting;
 #[cfg(target_os = "linux")]
 mod checker;
 #[cfg(target_os = "linux")]
 mod concurrency;
 #[cfg(target_os = "linux")]
 mod crash;
+mod delegation;
 mod docs;
 mod doctor;
 mod drops;

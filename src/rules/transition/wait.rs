@@ -7,6 +7,7 @@ use crate::model::id::{TaskId, WaitId, WorkId};
 use crate::model::message::Message;
 use crate::model::record::{Extra, Record};
 use crate::model::refusal::Refusal;
+use crate::model::task::Task;
 use crate::model::time::Time;
 use crate::model::transaction::{Archived, Delete, Put};
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
@@ -102,6 +103,14 @@ fn check(draft: &Draft, wait: &Wait, ended_task: Option<TaskId>) -> Result<(), R
     wait.check().map_err(|reason| Refusal::new("invalid_wait", reason))?;
     if let Some(task) = wait.task_id().filter(|task| !is_known(draft, *task) && ended_task != Some(*task)) {
         return Err(Refusal::new("unknown_task", format!("{task} is not an open task of `{}`", wait.agent)));
+    }
+    let unheard = |task: &&Task| Some(task.id) == wait.task_id() && !task.notify;
+    if let Some(task) = draft.records.tasks.iter().find(unheard) {
+        return Err(Refusal::new(
+            "unheard_task",
+            format!("{} was started with --no-notify: its end would not end this wait", task.id),
+        )
+        .hint("start it without --no-notify, or wait for something else"));
     }
     let misplaced = [
         (
