@@ -35,6 +35,8 @@ struct Bench {
     /// How much a large backlog or history is, and how many agents many are.
     many: usize,
     agents: usize,
+    /// How many open records of each kind are many.
+    open: usize,
     only: Vec<u8>,
 }
 
@@ -46,6 +48,7 @@ fn main() {
         rounds: if quick { 60 } else { 300 },
         many: if quick { 20_000 } else { 100_000 },
         agents: if quick { 1_000 } else { 10_000 },
+        open: 1_000,
         only: std::env::args().skip(1).filter_map(|word| word.parse().ok()).collect(),
     };
     bench.arrival();
@@ -55,6 +58,8 @@ fn main() {
     bench.many_agents();
     bench.whole_step();
     bench.start_up();
+    bench.open_records();
+    bench.planes();
     bench.world.clear();
     bench.table.end();
 }
@@ -352,6 +357,92 @@ impl Bench {
         self.table.ratio(9, &version, &nothing, Target::None);
         let extra = version.median().saturating_sub(nothing.median()).as_secs_f64() * 1e6;
         self.table.figure(9, "`--version` beyond that", extra, "us", Target::None);
+    }
+
+    /// 10: what many open work items, waits and timers cost, and many that have ended.
+    fn open_records(&mut self) {
+        if !self.wanted(&[10]) {
+            return;
+        }
+        let store = self.world.store("records");
+        let [few, open, ended] = ["few", "open", "ended"].map(|name| store.agent(name));
+        few.open(10);
+        open.open(self.open);
+        ended.open(10);
+        ended.invent_past(self.many);
+        self.world.rest();
+        let item = |agent: &Agent<'_>| {
+            let path = world::entries(&agent.path("work")).into_iter().max().expect("an item");
+            path.file_stem().expect("an id").to_string_lossy().into_owned()
+        };
+        let add = |agent: &Agent<'_>, args: &[&str], dir: &str| {
+            let took = time(&mut store.dormouse(&[&["-q"], args, &["-a", &agent.name]].concat()));
+            agent.take_last(dir);
+            took
+        };
+        type Once<'a> = &'a dyn Fn(&Agent<'_>) -> Duration;
+        let cases: [(&str, Target, Once<'_>); 9] = [
+            ("idle `tick`", Target::AtMost(FLAT), &|agent| time(&mut agent.tick())),
+            ("`get`", Target::None, &|agent| time(&mut store.dormouse(&["get", &agent.name]))),
+            ("`enqueue`", Target::AtMost(FLAT), &|agent| {
+                let took = time(&mut agent.enqueue());
+                agent.take_back();
+                took
+            }),
+            ("a step that takes note of a message", Target::None, &|agent| {
+                store.must(&["enqueue", &agent.name, " ", "--origin", "webhook"]);
+                time(&mut agent.tick())
+            }),
+            ("a step with a turn", Target::None, &|agent| {
+                agent.fill(1);
+                time(&mut agent.tick())
+            }),
+            ("`work add`", Target::None, &|agent| add(agent, &["work", "add", "more"], "work")),
+            ("`wait`", Target::None, &|agent| {
+                let item = item(agent);
+                let args = ["--on", "external", "--reason", "why", "--recheck", "300d", "--work-item", &item];
+                time(&mut store.dormouse(&[&["wait", "-a", &agent.name], &args[..]].concat()))
+            }),
+            ("`timer add`", Target::None, &|agent| {
+                add(agent, &["timer", "add", "--in", "300d", "x"], "timers")
+            }),
+            ("`next-wake`", Target::None, &|agent| time(&mut store.dormouse(&["next-wake", &agent.name]))),
+        ];
+        for (name, target, once) in cases {
+            let lanes = [
+                lane(&format!("{name}, {} open", self.open), || once(&open)),
+                lane(&format!("{name}, {} ended", self.many), || once(&ended)),
+                lane(&format!("{name}, 10 open"), || once(&few)),
+            ];
+            let [open, ended, few] = race(self.rounds / 4, lanes);
+            self.table.ratio(10, &open, &few, target);
+            self.table.ratio(10, &ended, &few, Target::AtMost(FLAT));
+        }
+        open.fill(1);
+        self.memory(&format!("a step with {} open", self.open), &open.tick());
+    }
+
+    /// 11: commands that look at one plane, beside the start of a process.
+    fn planes(&mut self) {
+        if !self.wanted(&[11]) {
+            return;
+        }
+        let store = self.world.store("planes");
+        let agent = store.agent("a");
+        agent.open(3);
+        let mut cases = Vec::new();
+        for plane in ["work", "wait", "timer", "task", "queue", "run"] {
+            cases.push((format!("`{plane} list`"), store.dormouse(&[plane, "list", "-a", "a"])));
+        }
+        for command in ["next-wake", "explain", "state", "briefs", "events"] {
+            cases.push((format!("`{command}`"), store.dormouse(&[command, "a"])));
+        }
+        for (name, command) in cases {
+            let lanes =
+                [same(&name, command), same("a program that does nothing", self.world.floor("nothing"))];
+            let [ours, nothing] = race(self.rounds / 2, lanes);
+            self.table.ratio(11, &ours, &nothing, Target::AtMost(2.0));
+        }
     }
 
     fn memory(&mut self, what: &str, command: &Command) {

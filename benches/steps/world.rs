@@ -166,7 +166,7 @@ impl Agent<'_> {
 
     /// Removes the message that came last.
     pub fn take_back(&self) {
-        fs::remove_file(self.inbox().into_iter().max().expect("a message")).expect("it goes");
+        self.take_last("inbox");
     }
 
     pub fn fill(&self, count: usize) {
@@ -181,32 +181,113 @@ impl Agent<'_> {
         command
     }
 
-    /// Puts `count` processed messages behind the agent, by repeating what is there of one, in
-    /// months before this one.
+    /// Puts `count` processed messages behind the agent, by repeating what is there of one.
     pub fn invent_history(&self, count: usize) {
-        const MONTHS: usize = 12;
-        let only = |dir: &str| entries(&self.path(dir)).pop().expect("one month");
-        let ledger = fs::read_to_string(only("ledger")).expect("a ledger");
-        let archive = fs::read_to_string(only("archive").join("message.jsonl")).expect("an archive");
-        let last = archive.lines().last().expect("a message");
-        let id = last.split("\"msg_").nth(1).and_then(|rest| rest.get(..32)).expect("an id");
+        let (line, id) = self.last_archived("message");
+        let ledger = fs::read_to_string(newest(&self.path("ledger"))).expect("a ledger");
         let events: Vec<&str> = ledger.lines().filter(|line| line.contains("_id\":\"")).collect();
+        self.repeat("archive", "message", &line, &id, count);
+        for event in &events {
+            self.repeat("ledger", "", event, &id, count);
+        }
+    }
+
+    /// A work item, a wait, a timer and a task that have ended.
+    fn end_one_of_each(&self) {
+        let a = &self.name;
+        self.store.must(&["work", "add", "-a", a, "something that gets done"]);
+        let added = |dir: &str| entries(&self.path(dir)).into_iter().filter(|path| path.is_file()).max();
+        let id = |dir: &str| {
+            let path = added(dir).expect("a record");
+            path.file_stem().expect("an id").to_string_lossy().into_owned()
+        };
+        let item = id("work");
+        self.store.must(&["wait", "-a", a, "--on", "system", "--reason", "a reason", "--work-item", &item]);
+        self.store.must(&["work", "complete", &item]);
+        self.store.must(&["timer", "add", "-a", a, "--in", "300d", TEXT]);
+        self.store.must(&["timer", "cancel", &id("timers")]);
+        self.store.must(&["task", "start", "-a", a, "--", program("true").to_str().expect("a path")]);
+        let task = entries(&self.path("tasks")).into_iter().find(|path| path.is_dir()).expect("a task");
+        let task = task.file_name().expect("an id").to_string_lossy().into_owned();
+        self.store.must(&["task", "output", &task, "--follow"]);
+        self.settle();
+    }
+
+    /// Puts `count` work items, waits, timers and tasks that have ended behind the agent.
+    pub fn invent_past(&self, count: usize) {
+        self.end_one_of_each();
+        for kind in ["work", "wait", "timer", "task"] {
+            let (line, id) = self.last_archived(kind);
+            self.repeat("archive", kind, &line, &id, count);
+        }
+    }
+
+    /// The last line of an archive, and the id in it.
+    fn last_archived(&self, kind: &str) -> (String, String) {
+        let path = newest(&self.path("archive")).join(format!("{kind}.jsonl"));
+        let archive = fs::read_to_string(path).expect("an archive");
+        let last = archive.lines().last().expect("a record");
+        (last.to_owned(), id_in(last))
+    }
+
+    /// Adds a line `count` times, each with an id of its own, to files of months before this one.
+    fn repeat(&self, dir: &str, kind: &str, line: &str, id: &str, count: usize) {
+        const MONTHS: usize = 12;
         for month in 0..MONTHS {
             let name = format!("2025-{:02}", month + 1);
-            let dir = self.path("archive").join(&name);
-            fs::create_dir_all(&dir).expect("a month");
-            let mut messages = appender(&dir.join("message.jsonl"));
-            let mut lines = appender(&self.path(&format!("ledger/{name}.jsonl")));
+            let path = match kind {
+                "" => format!("{dir}/{name}.jsonl"),
+                kind => format!("{dir}/{name}/{kind}.jsonl"),
+            };
+            let path = self.path(&path);
+            fs::create_dir_all(path.parent().expect("a directory")).expect("a month");
+            let mut lines = appender(&path);
             for number in month * count / MONTHS..(month + 1) * count / MONTHS {
-                // Ids that begin with the time keep their order and stay ids.
-                let other = format!("0{number:011x}7000{}", &id[16..]);
-                writeln!(messages, "{}", last.replace(id, &other)).expect("a line");
-                for event in &events {
-                    writeln!(lines, "{}", event.replace(id, &other)).expect("a line");
-                }
+                writeln!(lines, "{}", line.replace(id, &numbered(id, number))).expect("a line");
             }
         }
     }
+
+    /// One work item with a wait on it and one timer, and then copies of them: `count` of each.
+    pub fn open(&self, count: usize) {
+        let a = &self.name;
+        self.store.must(&["work", "add", "-a", a, "something to do", "--pick"]);
+        self.store.must(&["wait", "-a", a, "--on", "external", "--reason", "a reason", "--recheck", "300d"]);
+        self.store.must(&["timer", "add", "-a", a, "--in", "300d", TEXT]);
+        self.settle();
+        let item = id_in(&fs::read_to_string(newest(&self.path("work"))).expect("a record"));
+        for dir in ["work", "waits", "timers"] {
+            let path = newest(&self.path(dir));
+            let record = fs::read_to_string(&path).expect("a record");
+            let (name, id) = (path.to_string_lossy(), id_in(&record));
+            for number in 1..count {
+                let other = record.replace(&id, &numbered(&id, number));
+                let other = other.replace(&item, &numbered(&item, number));
+                fs::write(name.replace(&id, &numbered(&id, number)), other).expect("a record");
+            }
+        }
+    }
+
+    /// Removes what was added last to a directory.
+    pub fn take_last(&self, dir: &str) {
+        let path = entries(&self.path(dir)).into_iter().max().expect("a record");
+        fs::remove_file(path).expect("it goes");
+    }
+}
+
+/// The 32 digits of the first id in a record.
+fn id_in(record: &str) -> String {
+    let (_, rest) = record.split_once("\"id\":").expect("an id");
+    rest.split('_').nth(1).and_then(|rest| rest.get(..32)).expect("an id").to_owned()
+}
+
+/// Another id: those that begin with the time keep their order and stay ids.
+fn numbered(id: &str, number: usize) -> String {
+    format!("0{number:011x}7000{}", &id[16..])
+}
+
+fn newest(dir: &Path) -> PathBuf {
+    entries(dir).into_iter().max().expect("an entry")
 }
 
 fn appender(path: &Path) -> BufWriter<File> {

@@ -1,5 +1,7 @@
 //! Finding a record by a part of its id, in one agent or in all.
 
+use std::str::FromStr;
+
 use crate::error::{Error, Result};
 use crate::model::id::{AgentName, MessageId, RunId};
 use crate::model::message::Message;
@@ -76,21 +78,18 @@ pub fn message(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Fo
 }
 
 /// An open record of a kind that has a directory of its own.
-pub fn open<T: Record, Id: std::fmt::Display + Ord + Copy>(
+pub fn open<Id: std::fmt::Display + FromStr + Ord + Copy>(
     store: &Store,
     agent: Option<AgentName>,
     what: &'static str,
     part: &str,
     dir: &str,
-    id_of: impl Fn(&T) -> Id,
 ) -> Result<Found<Id>> {
-    find(store, agent, what, part, |agent| {
-        agent.consistently(|view, _| Ok(view.records::<T>(dir)?.iter().map(&id_of).collect()))
-    })
+    find(store, agent, what, part, |agent| agent.consistently(|view, _| view.ids(dir)))
 }
 
 /// The same, or one that is in the archive by now.
-pub fn open_or_archived<T: Record, Id: std::fmt::Display + Ord + Copy>(
+pub fn open_or_archived<T: Record, Id: std::fmt::Display + FromStr + Ord + Copy>(
     store: &Store,
     agent: Option<AgentName>,
     what: &'static str,
@@ -100,7 +99,7 @@ pub fn open_or_archived<T: Record, Id: std::fmt::Display + Ord + Copy>(
 ) -> Result<Found<Id>> {
     find(store, agent, what, part, |agent| {
         agent.consistently(|view, _| {
-            let mut ids: Vec<Id> = view.records::<T>(dir)?.iter().map(&id_of).collect();
+            let mut ids: Vec<Id> = view.ids(dir)?;
             // What is open is what is mostly meant: only then is the past looked through.
             if !ids.iter().any(|id| matches_id(&id.to_string(), part)) {
                 evidence::archived(view, |record: T| {

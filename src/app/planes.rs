@@ -19,7 +19,7 @@ use crate::rules::transition::draft::Draft;
 use crate::rules::transition::timer::{self, NewTimer};
 use crate::rules::transition::wait::{self, NewWait, Owner};
 use crate::rules::transition::work::{self, NewWork, WorkChange};
-use crate::rules::work::{readiness, scheduling_state};
+use crate::rules::work::{WaitsByItem, readiness, scheduling_state};
 use crate::store::view::View;
 use crate::store::{Agent, Store, evidence, layout};
 
@@ -63,8 +63,9 @@ pub fn work(session: &mut Session, command: WorkCommand) -> Result<Status> {
                 recheck_at: moment_in(session, "--recheck", recheck.as_deref())?,
                 pick,
             };
-            let item = change(session, &agent, |draft| work::add(draft, new))?;
-            show_changed(session, &agent, &item)
+            let changed =
+                change(session, &agent, |draft| work::add(draft, new).map(|item| changed(draft, item)))?;
+            show_changed(session, changed)
         }
         WorkCommand::List { agent, state, scheduling_state } => {
             let agent = store.agent(&required_agent(&agent)?)?;
@@ -134,8 +135,8 @@ fn change_work(
 ) -> Result<Status> {
     let found = find_work(store, agent, part)?;
     let agent = store.agent(&found.agent)?;
-    let item = change(session, &agent, |draft| rule(draft, found.id))?;
-    show_changed(session, &agent, &item)
+    let changed = change(session, &agent, |draft| rule(draft, found.id).map(|item| changed(draft, item)))?;
+    show_changed(session, changed)
 }
 
 fn complete_work(
@@ -150,8 +151,9 @@ fn complete_work(
     let (mut draft, locked) = begin(session, &agent)?;
     let plan = read_plan(&locked.view(), found.id)?;
     let item = work::complete(&mut draft, found.id, result, plan)?;
+    let changed = changed(&draft, item);
     locked.commit(draft.finish()?)?;
-    show_changed(session, &agent, &item)
+    show_changed(session, changed)
 }
 
 fn read_plan(view: &View<'_>, id: WorkId) -> Result<Option<String>> {
@@ -187,7 +189,7 @@ fn plan(
 }
 
 /// An item as it is shown: its record, and how it stands.
-fn work_object(item: &WorkItem, waits: &[Wait], focus: Option<WorkId>) -> Value {
+fn work_object(item: &WorkItem, waits: &WaitsByItem<'_>, focus: Option<WorkId>) -> Value {
     let state = scheduling_state(item, waits);
     let mut object = json!(item);
     object["scheduling_state"] = json!(state);
@@ -196,7 +198,7 @@ fn work_object(item: &WorkItem, waits: &[Wait], focus: Option<WorkId>) -> Value 
     object
 }
 
-fn work_line(item: &WorkItem, waits: &[Wait], focus: Option<WorkId>, out: &Output) -> String {
+fn work_line(item: &WorkItem, waits: &WaitsByItem<'_>, focus: Option<WorkId>, out: &Output) -> String {
     let mark = if focus == Some(item.id) { "→ " } else { "  " };
     let blocker =
         item.blocked_by.as_deref().map(|why| format!(" ({})", one_line(why, 40))).unwrap_or_default();
@@ -209,10 +211,14 @@ fn work_line(item: &WorkItem, waits: &[Wait], focus: Option<WorkId>, out: &Outpu
     )
 }
 
-fn show_changed(session: &mut Session, agent: &Agent<'_>, item: &WorkItem) -> Result<Status> {
-    let (waits, focus) =
-        agent.consistently(|view, state| Ok((view.records::<Wait>(layout::WAITS)?, state.focus)))?;
-    session.out.result(&work_object(item, &waits, focus), |_| item.id.to_string());
+/// An item that has changed, and how it stands among the records as they are then.
+fn changed(draft: &Draft, item: WorkItem) -> (WorkId, Value) {
+    let records = &draft.records;
+    (item.id, work_object(&item, &WaitsByItem::of(&records.waits), records.state.focus))
+}
+
+fn show_changed(session: &mut Session, (id, object): (WorkId, Value)) -> Result<Status> {
+    session.out.result(&object, |_| id.to_string());
     Ok(Status::Done)
 }
 
@@ -237,6 +243,7 @@ fn list_work(
         };
         Ok((items, view.records::<Wait>(layout::WAITS)?, agent_state.focus))
     })?;
+    let waits = WaitsByItem::of(&waits);
     let stands = |item: &&WorkItem| wanted.is_none_or(|wanted| scheduling_state(item, &waits) == wanted);
     for item in items.iter().filter(stands) {
         session.out.result(&work_object(item, &waits, focus), |out| work_line(item, &waits, focus, out));
@@ -253,6 +260,7 @@ fn show_work(session: &mut Session, agent: &Agent<'_>, id: WorkId) -> Result<Sta
         Ok((item, view.records::<Wait>(layout::WAITS)?, state.focus, read_plan(view, id)?))
     })?;
     let item = item.ok_or_else(|| Error::NoRecord { what: "work item", id: id.to_string() })?;
+    let waits = WaitsByItem::of(&waits);
     session.out.result(&work_object(&item, &waits, focus), |out| {
         let mut text = format!("{}\n", work_line(&item, &waits, focus, out));
         for todo in &item.todo {
@@ -281,14 +289,8 @@ pub fn wait(session: &mut Session, args: cli::Wait) -> Result<Status> {
             Ok(Status::Done)
         }
         Some(WaitCommand::Cancel { id, agent }) => {
-            let found: Found<WaitId> = lookup::open(
-                &store,
-                plane_agent(&agent)?,
-                "active wait",
-                &id,
-                layout::WAITS,
-                |wait: &Wait| wait.id,
-            )?;
+            let found: Found<WaitId> =
+                lookup::open(&store, plane_agent(&agent)?, "active wait", &id, layout::WAITS)?;
             let wait = change(session, &store.agent(&found.agent)?, |draft| wait::cancel(draft, found.id))?;
             session.out.result(&wait_object(&wait), |_| format!("cancelled {}", wait.id));
             Ok(Status::Done)
@@ -400,14 +402,8 @@ pub fn timer(session: &mut Session, command: TimerCommand) -> Result<Status> {
             Ok(Status::Done)
         }
         TimerCommand::Cancel { id, agent } => {
-            let found: Found<TimerId> = lookup::open(
-                &store,
-                plane_agent(&agent)?,
-                "active timer",
-                &id,
-                layout::TIMERS,
-                |timer: &Timer| timer.id,
-            )?;
+            let found: Found<TimerId> =
+                lookup::open(&store, plane_agent(&agent)?, "active timer", &id, layout::TIMERS)?;
             let timer = change(session, &store.agent(&found.agent)?, |draft| timer::cancel(draft, found.id))?;
             session.out.result(&timer, |_| format!("cancelled {}", timer.id));
             Ok(Status::Done)

@@ -56,7 +56,7 @@ impl Session {
         let here = env::current_dir().context("find", Path::new("the working directory"))?;
         let root = Store::find(self.named_dir().as_deref(), &here)?;
         let command = format!("dormouse {}", self.command);
-        let opener = Opener { command, host: host::hostname(), patience: self.patience.as_std() };
+        let opener = Opener { command, host: host::hostname, patience: self.patience.as_std() };
         Store::open(root, opener)
     }
 

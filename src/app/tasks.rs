@@ -11,7 +11,6 @@ use crate::model::message::Body;
 use crate::model::run::Exit;
 use crate::model::task::{Task, TaskJob, TaskStatus};
 use crate::model::time::Span;
-use crate::model::work::WorkItem;
 use crate::process::{TASK, supervisor};
 use crate::report::output::{Output, Tone};
 use crate::report::text::one_line;
@@ -64,17 +63,9 @@ pub fn task(session: &mut Session, command: TaskCommand) -> Result<Status> {
 /// The flags of `task start` as the rules take them.
 fn wanted(session: &Session, store: &Store, agent: &Agent<'_>, args: TaskStart) -> Result<NewTask> {
     let work_item_id = match &args.work_item {
-        Some(part) => Some(
-            lookup::open(
-                store,
-                Some(agent.name().clone()),
-                "open work item",
-                part,
-                layout::WORK,
-                |item: &WorkItem| item.id,
-            )?
-            .id,
-        ),
+        Some(part) => {
+            Some(lookup::open(store, Some(agent.name().clone()), "open work item", part, layout::WORK)?.id)
+        }
         None => None,
     };
     let caller = session.caller(store)?;

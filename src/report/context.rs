@@ -2,15 +2,20 @@
 
 use std::path::Path;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::model::continuation::Continuation;
 use crate::model::message::{AuthorityClass, Message};
 use crate::model::records::Records;
 use crate::model::run::Brief;
+use crate::model::task::Task;
+use crate::model::timer::Timer;
 use crate::model::trigger::Trigger;
+use crate::model::wait::Wait;
 use crate::rules::limits::left;
 use crate::rules::transition::turn::Claimed;
-use crate::rules::work::{readiness, scheduling_state};
+use crate::rules::work::{WaitsByItem, readiness, scheduling_state};
 
 /// How many of the last briefs and of the reduced messages a turn is told.
 pub const BRIEFS: usize = 5;
@@ -32,32 +37,49 @@ pub struct Past {
     pub reduced_count: u64,
 }
 
-/// `context.json`
-pub fn document(
+/// `context.json`. What may be long in it is not copied to be written.
+#[derive(Serialize)]
+pub struct Document<'a> {
+    schema: &'static str,
+    agent: Value,
+    run: Value,
+    message: Value,
+    continuation: &'a Continuation,
+    reduced: Value,
+    work: Value,
+    waits: &'a [Wait],
+    tasks: &'a [Task],
+    timers: &'a [Timer],
+    recent_briefs: &'a [Brief],
+    capabilities: Value,
+    default_external_ingress: Option<Value>,
+}
+
+pub fn document<'a>(
     places: &Places<'_>,
-    claimed: &Claimed,
-    records: &Records,
-    past: &Past,
+    claimed: &'a Claimed,
+    records: &'a Records,
+    past: &'a Past,
     trigger: Option<&Trigger>,
-) -> Value {
+) -> Document<'a> {
     let run = &claimed.run;
     let limits = &records.policy.limits;
-    json!({
-        "schema": "dormouse/context/1",
-        "agent": { "id": records.state.agent, "description": records.policy.description },
-        "run": { "id": run.run_id, "attempt": run.attempt, "claimed_at": run.claimed_at },
-        "message": marked(&claimed.message),
-        "continuation": run.continuation,
-        "reduced": {
+    Document {
+        schema: "dormouse/context/1",
+        agent: json!({ "id": records.state.agent, "description": records.policy.description }),
+        run: json!({ "id": run.run_id, "attempt": run.attempt, "claimed_at": run.claimed_at }),
+        message: marked(&claimed.message),
+        continuation: &run.continuation,
+        reduced: json!({
             "count": past.reduced_count,
             "messages": past.reduced.iter().rev().map(marked).collect::<Vec<_>>(),
-        },
-        "work": work(records),
-        "waits": records.waits,
-        "tasks": records.tasks,
-        "timers": records.timers,
-        "recent_briefs": past.briefs,
-        "capabilities": {
+        }),
+        work: work(records),
+        waits: &records.waits,
+        tasks: &records.tasks,
+        timers: &records.timers,
+        recent_briefs: &past.briefs,
+        capabilities: json!({
             "paths": {
                 "state_dir": places.state_dir,
                 "run_dir": places.run_dir,
@@ -70,13 +92,15 @@ pub fn document(
                 "timeout_ms": records.policy.turn.timeout.0.map(|limit| limit.as_millis()),
                 "left": left(&records.state, limits, run.claimed_at),
             },
-        },
-        "default_external_ingress": trigger.map(|trigger| json!({
-            "trigger_id": trigger.id,
-            "delivery_mode": trigger.delivery_mode,
-            "url_template": format!("{{base_url}}/agents/{}/triggers/{}?secret={{secret}}", records.state.agent, trigger.id),
-        })),
-    })
+        }),
+        default_external_ingress: trigger.map(|trigger| {
+            json!({
+                "trigger_id": trigger.id,
+                "delivery_mode": trigger.delivery_mode,
+                "url_template": format!("{{base_url}}/agents/{}/triggers/{}?secret={{secret}}", records.state.agent, trigger.id),
+            })
+        }),
+    }
 }
 
 /// A message with a plain word on whether its body is an instruction or only evidence.
@@ -101,11 +125,12 @@ fn work(records: &Records) -> Value {
         value["plan_path"] = json!(format!("work/{}.plan.md", item.id));
         value
     });
+    let waits = WaitsByItem::of(&records.waits);
     let open: Vec<Value> = records
         .works
         .iter()
         .map(|item| {
-            let state = scheduling_state(item, &records.waits);
+            let state = scheduling_state(item, &waits);
             json!({ "id": item.id, "objective": item.objective, "scheduling_state": state, "readiness": readiness(state) })
         })
         .collect();
@@ -135,9 +160,10 @@ pub fn prompt(claimed: &Claimed, records: &Records, past: &Past) -> String {
     }
     if !records.works.is_empty() {
         text.push_str("\n## Work\n\n");
+        let waits = WaitsByItem::of(&records.waits);
         for item in &records.works {
             let current = if Some(item.id) == records.state.focus { ", current" } else { "" };
-            let state = scheduling_state(item, &records.waits);
+            let state = scheduling_state(item, &waits);
             text.push_str(&format!("- {} ({state}{current}): {}\n", item.id, item.objective));
         }
     }

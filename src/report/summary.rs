@@ -19,7 +19,7 @@ use crate::rules::execution::deadline;
 use crate::rules::limits::left;
 use crate::rules::posture::posture;
 use crate::rules::projection::closure_facts;
-use crate::rules::work::{readiness, scheduling_state};
+use crate::rules::work::{WaitsByItem, readiness, scheduling_state};
 
 use super::output::{Output, Tone};
 use super::text::{count, one_line, relative, table};
@@ -140,15 +140,14 @@ fn queue(facts: &Facts<'_>) -> Value {
 }
 
 fn work(records: &Records) -> Value {
+    let waits = WaitsByItem::of(&records.waits);
     let mut by_readiness = BTreeMap::new();
     for item in &records.works {
-        *by_readiness.entry(readiness(scheduling_state(item, &records.waits))).or_insert(0u64) += 1;
+        *by_readiness.entry(readiness(scheduling_state(item, &waits))).or_insert(0u64) += 1;
     }
     let of = |readiness: Readiness| by_readiness.get(&readiness).copied().unwrap_or(0);
-    let open = records
-        .works
-        .iter()
-        .filter(|item| scheduling_state(item, &records.waits) != SchedulingState::Completed);
+    let open =
+        records.works.iter().filter(|item| scheduling_state(item, &waits) != SchedulingState::Completed);
     let work = json!({
         "current": records.state.focus,
         "open": open.count(),

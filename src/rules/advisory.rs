@@ -8,7 +8,7 @@ use crate::model::time::Time;
 use crate::model::wait::{Recoverability, WaitKind};
 use crate::model::work::{SchedulingState, WorkState};
 
-use super::work::{scheduling_state, waits_on};
+use super::work::{WaitsByItem, scheduling_state};
 
 /// After how many attempts a message counts as retried often.
 const OFTEN: u32 = 3;
@@ -25,8 +25,9 @@ pub fn advisories(records: &Records, now: Time) -> Vec<Advisory> {
     let mut found = Vec::new();
     let mut say = |kind, message| found.push(Advisory { kind, message });
     let resting = matches!(records.state.status, Status::Asleep | Status::AwaitingTask);
+    let waits = WaitsByItem::of(&records.waits);
     for item in &records.works {
-        let state = scheduling_state(item, &records.waits);
+        let state = scheduling_state(item, &waits);
         if resting && state == SchedulingState::Runnable {
             say(
                 "idle_posture_has_runnable_work",
@@ -36,7 +37,7 @@ pub fn advisories(records: &Records, now: Time) -> Vec<Advisory> {
         let stuck = item.state == WorkState::Open
             && item.blocked_by.is_some()
             && item.recheck_at.is_none()
-            && waits_on(item.id, &records.waits).next().is_none();
+            && waits.on(item.id).is_empty();
         if stuck {
             say(
                 "blocked_work_item_without_recheck_or_wait",

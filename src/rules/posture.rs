@@ -9,7 +9,7 @@ use crate::model::records::Records;
 use crate::model::wait::{Wait, WaitKind};
 use crate::model::work::{PlanStatus, SchedulingState, WorkItem, WorkState};
 
-use super::work::scheduling_state;
+use super::work::{WaitsByItem, scheduling_state};
 
 /// A posture, why, and the ids that decided it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -88,7 +88,8 @@ pub fn posture(records: &Records) -> PostureReport {
 
 /// The current item if it is runnable, else the oldest runnable one.
 fn runnable_work(records: &Records) -> Option<&WorkItem> {
-    let is_runnable = |item: &&WorkItem| scheduling_state(item, &records.waits) == SchedulingState::Runnable;
+    let waits = WaitsByItem::of(&records.waits);
+    let is_runnable = |item: &&WorkItem| scheduling_state(item, &waits) == SchedulingState::Runnable;
     let focus = records.state.focus;
     let current = records.works.iter().find(|item| Some(item.id) == focus);
     current.filter(is_runnable).or_else(|| records.works.iter().find(is_runnable))

@@ -16,7 +16,7 @@ use crate::model::work::{SchedulingState, Ticked, WorkItem};
 use super::closure::{AgentWaits, ClosureFacts, CurrentWork, derive};
 use super::continuation::{Trigger, resolve};
 use super::limits;
-use super::work::{scheduling_state, wait_kind, waits_on};
+use super::work::{WaitsByItem, scheduling_state, wait_kind};
 
 /// Whether the agent may run at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,7 +102,8 @@ pub struct Projection {
 /// Projects the records of one agent at one moment.
 pub fn project(records: &Records, now: Time) -> Projection {
     let state = &records.state;
-    let current = current_work(records);
+    let waits = WaitsByItem::of(&records.waits);
+    let current = current_work(records, &waits);
     let prior_closure = derive(&closure_facts(records));
     Projection {
         gate: gate(records),
@@ -116,7 +117,7 @@ pub fn project(records: &Records, now: Time) -> Projection {
             PendingHint { seen: state.last_wake_key.as_deref() == Some(key.as_str()), key }
         }),
         current,
-        queued: queued_work(records).collect(),
+        queued: queued_work(records, &waits).collect(),
         agent_waits: agent_waits(records),
         awaited_task: own_wait(records, WaitKind::Task).and_then(Wait::task_id),
         timer: records.timers.iter().min_by_key(|timer| (timer.next_at, timer.id)).map(|timer| timer.id),
@@ -128,14 +129,16 @@ pub fn project(records: &Records, now: Time) -> Projection {
 /// What a closure over these records is derived from.
 pub fn closure_facts(records: &Records) -> ClosureFacts {
     let state = &records.state;
+    let waits = WaitsByItem::of(&records.waits);
     ClosureFacts {
         runtime_error: state.runtime_error.is_some(),
         turn_in_progress: records.lease == Lease::Held && state.current_run.is_some(),
         turn_unaccounted: state.current_run.is_some(),
         terminal: state.last_turn.as_ref().map(|turn| turn.terminal),
-        current_work: current_work(records)
+        current_work: current_work(records, &waits)
             .map(|work| CurrentWork { state: work.state, wait_id: work.wait_id }),
-        queued_work_runnable: queued_work(records).any(|work| work.state == SchedulingState::Runnable),
+        queued_work_runnable: queued_work(records, &waits)
+            .any(|work| work.state == SchedulingState::Runnable),
         agent_waits: agent_waits(records),
         active_tasks: records.tasks.iter().filter(|task| !task.status.is_terminal()).count(),
         active_timers: records.timers.len(),
@@ -229,28 +232,31 @@ fn about(message: &Message) -> About {
     About { work_item_id: message.work_item_id, task_id: message.task_id }
 }
 
-fn work_fact(records: &Records, item: &WorkItem) -> WorkFact {
-    let state = scheduling_state(item, &records.waits);
-    let wait =
-        wait_kind(state).and_then(|kind| waits_on(item.id, &records.waits).find(|wait| wait.kind == kind));
+fn work_fact(records: &Records, waits: &WaitsByItem<'_>, item: &WorkItem) -> WorkFact {
+    let state = scheduling_state(item, waits);
+    let wait = wait_kind(state).and_then(|kind| waits.on(item.id).iter().find(|wait| wait.kind == kind));
     WorkFact {
         id: item.id,
         revision: item.revision,
         state,
         ticked: item.ticked == Some(Ticked { revision: item.revision, wakes: records.state.counters.wakes }),
         wait_id: wait.map(|wait| wait.id),
-        task_id: wait.and_then(Wait::task_id),
+        task_id: wait.and_then(|wait| wait.task_id()),
     }
 }
 
-fn current_work(records: &Records) -> Option<WorkFact> {
+fn current_work(records: &Records, waits: &WaitsByItem<'_>) -> Option<WorkFact> {
     let focus = records.state.focus?;
-    records.works.iter().find(|item| item.id == focus).map(|item| work_fact(records, item))
+    records.works.iter().find(|item| item.id == focus).map(|item| work_fact(records, waits, item))
 }
 
-fn queued_work(records: &Records) -> impl Iterator<Item = WorkFact> + '_ {
+fn queued_work<'a>(records: &'a Records, waits: &'a WaitsByItem<'a>) -> impl Iterator<Item = WorkFact> + 'a {
     let focus = records.state.focus;
-    records.works.iter().filter(move |item| Some(item.id) != focus).map(|item| work_fact(records, item))
+    records
+        .works
+        .iter()
+        .filter(move |item| Some(item.id) != focus)
+        .map(|item| work_fact(records, waits, item))
 }
 
 fn own_wait(records: &Records, kind: WaitKind) -> Option<&Wait> {

@@ -1,17 +1,36 @@
 //! How a work item stands: its scheduling state and readiness, derived from it and the waits on it.
 
+use std::collections::BTreeMap;
+
 use crate::model::id::WorkId;
 use crate::model::wait::{Wait, WaitKind};
 use crate::model::work::{PlanStatus, Readiness, SchedulingState, WorkItem, WorkState};
 
-/// The active waits on an item.
-pub fn waits_on(item: WorkId, waits: &[Wait]) -> impl Iterator<Item = &Wait> {
-    waits.iter().filter(move |wait| wait.is_active() && wait.work_item_id == Some(item))
+/// The active waits on work items. Sorted out once, so that looking at every item costs one pass over
+/// the waits, and not one for each item.
+#[derive(Debug)]
+pub struct WaitsByItem<'a>(BTreeMap<WorkId, Vec<&'a Wait>>);
+
+impl<'a> WaitsByItem<'a> {
+    pub fn of(waits: &'a [Wait]) -> WaitsByItem<'a> {
+        let mut by_item: BTreeMap<WorkId, Vec<&Wait>> = BTreeMap::new();
+        for wait in waits.iter().filter(|wait| wait.is_active()) {
+            if let Some(item) = wait.work_item_id {
+                by_item.entry(item).or_default().push(wait);
+            }
+        }
+        WaitsByItem(by_item)
+    }
+
+    /// Those on one item, in the order of the records.
+    pub fn on(&self, item: WorkId) -> &[&'a Wait] {
+        self.0.get(&item).map_or(&[], Vec::as_slice)
+    }
 }
 
 /// Contract, semantics §4: first match wins.
-pub fn scheduling_state(item: &WorkItem, waits: &[Wait]) -> SchedulingState {
-    let waits_for = |kind: WaitKind| waits_on(item.id, waits).any(|wait| wait.kind == kind);
+pub fn scheduling_state(item: &WorkItem, waits: &WaitsByItem<'_>) -> SchedulingState {
+    let waits_for = |kind: WaitKind| waits.on(item.id).iter().any(|wait| wait.kind == kind);
     if item.state == WorkState::Completed {
         SchedulingState::Completed
     } else if waits_for(WaitKind::Task) {

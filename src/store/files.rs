@@ -18,14 +18,15 @@ const NONBLOCK: i32 = OFlags::NONBLOCK.bits() as i32;
 
 /// The content of a file; `None` if there is none. A symbolic link is refused.
 pub fn read(path: &Path) -> Result<Option<Vec<u8>>> {
-    let mut file = match OpenOptions::new().read(true).custom_flags(NOFOLLOW | NONBLOCK).open(path) {
+    let file = match OpenOptions::new().read(true).custom_flags(NOFOLLOW | NONBLOCK).open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(refuse_link(error, "open", path)),
     };
     // Records are small: most fit the first read, and the second finds the end.
     let mut bytes = Vec::with_capacity(4096);
-    file.read_to_end(&mut bytes).context("read", path)?;
+    // Not asked for its size: that would be two calls more for each of many small files.
+    file.take(u64::MAX).read_to_end(&mut bytes).context("read", path)?;
     Ok(Some(bytes))
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::{Error, Result};
-use crate::model::record::Record;
+use crate::model::record::{Extra, Record};
 
 #[derive(Serialize)]
 struct Stamped<'a, T> {
@@ -59,6 +59,10 @@ pub fn decode_at<T: Record>(path: &Path, line: usize, bytes: &[u8]) -> Result<T>
         Some(Value::String(schema)) if schema == T::schema() => {}
         Some(Value::String(schema)) => return Err(wrong_schema::<T>(path, &schema)),
         _ => return Err(Error::damaged(path, format!("no `schema`: expected \"{}\"", T::schema()))),
+    }
+    // Most records have nothing else: let none of them keep the space.
+    if record.extra_mut().is_empty() {
+        *record.extra_mut() = Extra::new();
     }
     record.check().map_err(|reason| Error::damaged(path, reason))?;
     Ok(record)

@@ -1,6 +1,7 @@
 //! The files of one agent as they are once an interrupted transaction is finished, read without a lock.
 
 use std::path::Path;
+use std::str::FromStr;
 
 use crate::error::Result;
 use crate::model::record::Record;
@@ -65,6 +66,24 @@ impl<'a> View<'a> {
 
     /// Every record of a directory, in the order of their names.
     pub fn records<T: Record>(&self, dir: &str) -> Result<Vec<T>> {
+        let paths = self.record_paths(dir)?;
+        let mut records = Vec::with_capacity(paths.len());
+        for path in paths {
+            records.extend(self.record(&path)?);
+        }
+        Ok(records)
+    }
+
+    /// The ids of the records of a directory, in order. A record is named after its id, so none is
+    /// opened for this.
+    pub fn ids<Id: FromStr>(&self, dir: &str) -> Result<Vec<Id>> {
+        let mut paths = self.record_paths(dir)?;
+        paths.retain(|path| !self.is_deleted(path));
+        let id = |path: &String| Path::new(path).file_stem()?.to_str()?.parse().ok();
+        Ok(paths.iter().filter_map(id).collect())
+    }
+
+    fn record_paths(&self, dir: &str) -> Result<Vec<String>> {
         let mut paths = Vec::new();
         files::each_entry(&self.agent.join(dir), |name, is_dir| {
             if !is_dir && name.ends_with(b".json") && !name.starts_with(b".") {
@@ -77,11 +96,7 @@ impl<'a> View<'a> {
         paths.retain(|path| path.ends_with(".json"));
         paths.sort();
         paths.dedup();
-        let mut records = Vec::with_capacity(paths.len());
-        for path in paths {
-            records.extend(self.record(&path)?);
-        }
-        Ok(records)
+        Ok(paths)
     }
 
     /// Adds the names that the journal puts into a directory; what it deletes reads as absent.

@@ -13,12 +13,16 @@ fn examples() -> PathBuf {
 /// Runs a script with the program under test, in a home and a temporary directory of its own.
 fn run(script: &Path, arguments: &[&str]) -> Output {
     let place = tempfile::tempdir().unwrap();
+    // The toolchain's own programs first: a stand-in for them would look for it at home, which is elsewhere.
+    let toolchain = Path::new(env!("CARGO")).parent().unwrap().to_owned();
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let paths = std::iter::once(toolchain).chain(std::env::split_paths(&paths));
     let output = Command::new("sh")
         .arg(script)
         .args(arguments)
         .current_dir(place.path())
         .env_clear()
-        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("PATH", std::env::join_paths(paths).unwrap())
         .env("HOME", place.path())
         .env("TMPDIR", place.path())
         .env("DORMOUSE", dormouse())
@@ -105,15 +109,61 @@ fn commit_reviewer_without_history() {
     shows(&output, "The subject says that this is not finished.");
 }
 
+#[test]
+fn background_build() {
+    if !has("jq") {
+        eprintln!("skipped: the background build needs jq");
+        return;
+    }
+    let output = run(&examples().join("background-build/run.sh"), &[]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let (passes, fails) = text.split_once("2. Somebody breaks the crate.").unwrap();
+    for part in [passes, fails] {
+        assert!(part.contains("$ dormouse get builder status\nawaiting_task\n"), "{part}");
+        assert!(part.contains("builder  wait_for_task (agent_task_wait)\n"), "{part}");
+        assert!(part.contains("start_model_turn (task_result) → completed"), "{part}");
+    }
+    assert!(brief_of(passes).starts_with("the check passed:\n"), "{passes}");
+    assert!(brief_of(passes).contains("Finished"), "{passes}");
+    assert!(brief_of(fails).starts_with("the check did not pass:\n"), "{fails}");
+    assert!(brief_of(fails).contains("could not compile `greeting`"), "{fails}");
+    shows(&output, "nothing wrong");
+}
+
+/// What the agent of the background build had to say in the end.
+fn brief_of(part: &str) -> &str {
+    part.rsplit_once("$ dormouse get builder last_turn.brief\n").unwrap().1
+}
+
+#[test]
+fn daily_look() {
+    if !has("jq") {
+        eprintln!("skipped: the daily look needs jq");
+        return;
+    }
+    let output = run(&examples().join("daily-look/run.sh"), &[]);
+    shows(&output, "exit status 10, and not a byte written\n");
+    shows(&output, "\n2026-03-02 08:00:00.000 UTC\n");
+    shows(&output, "3 to do, the first is: water the plants (6 looks before this one were missed)\n");
+    shows(&output, "19 mornings.");
+    shows(&output, "\n2026-03-28T08:00:00.000Z\n2026-03-29T07:00:00.000Z\n");
+}
+
 /// Every shell script of the examples can be read by a POSIX shell.
 #[test]
 fn scripts_are_plain_shell() {
-    for script in
-        ["quickstart.sh", "one-checkout.sh", "budget.sh", "commit-reviewer/run.sh", "commit-reviewer/turn.sh"]
-    {
-        let path = examples().join(script);
+    let scripts = scripts(&examples());
+    assert!(scripts.len() >= 7, "{scripts:?}");
+    for path in scripts {
+        let script = path.display();
         assert!(fs::read_to_string(&path).unwrap().starts_with("#!/bin/sh\n"), "{script}");
         let checked = Command::new("sh").arg("-n").arg(&path).output().unwrap();
         assert!(checked.status.success(), "{script}: {}", String::from_utf8_lossy(&checked.stderr));
     }
+}
+
+fn scripts(dir: &Path) -> Vec<PathBuf> {
+    let paths = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let below = |path: PathBuf| if path.is_dir() { scripts(&path) } else { vec![path] };
+    paths.flat_map(below).filter(|path| path.extension() == Some("sh".as_ref())).collect()
 }

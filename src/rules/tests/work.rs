@@ -2,7 +2,7 @@
 
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
 use crate::model::work::{PlanStatus, Readiness, SchedulingState, WorkItem, WorkState};
-use crate::rules::work::{readiness, scheduling_state, wait_kind, waits_on};
+use crate::rules::work::{WaitsByItem, readiness, scheduling_state, wait_kind};
 
 use super::{subsets, wait, wait_id, wait_on, work, work_id};
 
@@ -39,14 +39,18 @@ fn the_scheduling_state_is_the_first_row_that_holds_in_all_384_combinations() {
                         kinds.iter().zip(1..).map(|(kind, number)| wait_on(number, *kind, 1)).collect();
                     let row = TABLE.iter().position(|(_, holds)| holds(&item, &kinds)).expect("the last row");
                     seen[row] += 1;
-                    let found = scheduling_state(&item, &waits);
+                    let found = scheduling_state(&item, &WaitsByItem::of(&waits));
                     assert_eq!(
                         found.name(),
                         TABLE[row].0,
                         "{state}, {plan_status}, blocked_by {blocked_by:?}, waits {kinds:?}"
                     );
                     let backwards: Vec<Wait> = waits.into_iter().rev().collect();
-                    assert_eq!(scheduling_state(&item, &backwards), found, "the order of waits is no fact");
+                    assert_eq!(
+                        scheduling_state(&item, &WaitsByItem::of(&backwards)),
+                        found,
+                        "the order of waits is no fact"
+                    );
                 }
             }
         }
@@ -64,11 +68,11 @@ fn waits_of_others_and_ended_waits_change_nothing() {
             .map(|status| Wait { status: *status, ..wait_on(1, *kind, 1) });
         for other in [wait(1, *kind), wait_on(1, *kind, 2)].into_iter().chain(ended) {
             assert_eq!(
-                scheduling_state(&work(1), std::slice::from_ref(&other)),
+                scheduling_state(&work(1), &WaitsByItem::of(std::slice::from_ref(&other))),
                 SchedulingState::Runnable,
                 "{other:?}"
             );
-            assert_eq!(waits_on(work_id(1), &[other]).count(), 0);
+            assert_eq!(WaitsByItem::of(&[other]).on(work_id(1)).len(), 0);
         }
     }
 }
@@ -83,8 +87,11 @@ fn the_waits_on_an_item_are_its_active_ones_in_order() {
         wait(4, WaitKind::Task),
         wait_on(5, WaitKind::Task, 1),
     ];
-    let found: Vec<_> = waits_on(work_id(1), &waits).map(|wait| wait.id).collect();
-    assert_eq!(found, [wait_id(1), wait_id(5)]);
+    let by_item = WaitsByItem::of(&waits);
+    let on = |item| by_item.on(item).iter().map(|wait| wait.id).collect::<Vec<_>>();
+    assert_eq!(on(work_id(1)), [wait_id(1), wait_id(5)]);
+    assert_eq!(on(work_id(2)), [wait_id(2)]);
+    assert_eq!(on(work_id(3)), []);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::model::time::Time;
 use crate::model::transaction::{Archived, Delete, Put};
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
 
-use crate::rules::work::waits_on;
+use crate::rules::work::WaitsByItem;
 
 use super::draft::Draft;
 use super::work::revise;
@@ -67,7 +67,8 @@ pub fn set(draft: &mut Draft, new: NewWait) -> Result<Wait, Refusal> {
     };
     check(draft, &wait, new.ended_task)?;
     if let Some(item) = work_item_id {
-        let replaced: Vec<_> = waits_on(item, &draft.records.waits).map(|wait| wait.id).collect();
+        let replaced: Vec<_> =
+            WaitsByItem::of(&draft.records.waits).on(item).iter().map(|wait| wait.id).collect();
         for old in replaced {
             end_wait(draft, old, WaitStatus::Cancelled, &format!("replaced by {}", wait.id));
         }

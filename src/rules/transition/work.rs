@@ -11,7 +11,7 @@ use crate::model::transaction::{Archived, Delete, Put};
 use crate::model::wait::WaitStatus;
 use crate::model::work::{PlanStatus, Todo, WorkItem, WorkState};
 
-use crate::rules::work::waits_on;
+use crate::rules::work::WaitsByItem;
 
 use super::draft::Draft;
 use super::wait::end_wait;
@@ -205,7 +205,7 @@ fn find(draft: &Draft, id: WorkId) -> Result<&WorkItem, Refusal> {
 }
 
 fn cancel_waits(draft: &mut Draft, id: WorkId, cause: &str) {
-    let waits: Vec<_> = waits_on(id, &draft.records.waits).map(|wait| wait.id).collect();
+    let waits: Vec<_> = WaitsByItem::of(&draft.records.waits).on(id).iter().map(|wait| wait.id).collect();
     for wait in waits {
         end_wait(draft, wait, WaitStatus::Cancelled, cause);
     }
