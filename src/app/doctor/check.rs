@@ -261,7 +261,7 @@ impl Checks<'_> {
             }
         };
         let mut records = Vec::new();
-        for entry in entries.iter().filter(|entry| !entry.is_dir) {
+        for entry in &entries {
             let name = entry.name.to_string_lossy();
             if name.starts_with('.') || !name.ends_with(".json") {
                 continue;
