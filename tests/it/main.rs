@@ -12,6 +12,7 @@ mod drops;
 mod examples;
 #[cfg(target_os = "linux")]
 mod faults;
+mod format;
 mod harness;
 mod inspect;
 mod lifecycle;
