@@ -135,12 +135,14 @@ impl<'s> Agent<'s> {
 
     /// Reads every open record but the inbox.
     pub fn open_records(&self, view: &View<'_>, state: State) -> Result<Open> {
+        // The directory keeps the output of every task that there ever was: it isn't listed for nothing.
+        let tasks = if state.open_tasks > 0 { view.records(layout::TASKS)? } else { Vec::new() };
         Ok(Open {
-            state,
             works: view.records(layout::WORK)?,
             waits: view.records(layout::WAITS)?,
             timers: view.records(layout::TIMERS)?,
-            tasks: view.records(layout::TASKS)?,
+            tasks,
+            state,
         })
     }
 

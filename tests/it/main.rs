@@ -5,6 +5,8 @@ mod checker;
 #[cfg(target_os = "linux")]
 mod concurrency;
 #[cfg(target_os = "linux")]
+mod cost;
+#[cfg(target_os = "linux")]
 mod crash;
 mod docs;
 mod doctor;

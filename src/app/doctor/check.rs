@@ -288,6 +288,10 @@ impl Checks<'_> {
         messages: &HashSet<MessageId>,
     ) {
         let at_state = self.path(layout::STATE);
+        if state.open_tasks == 0 && !tasks.is_empty() {
+            let message = format!("it says that no task is open, but there are {}", tasks.len());
+            self.find(at_state.clone(), "task_count", message, Remedy::None);
+        }
         if let Some(focus) = state.focus
             && !works.iter().any(|item| item.id == focus)
         {
