@@ -16,6 +16,9 @@ _dormouse() {
             ",$1")
                 cmd="dormouse"
                 ;;
+            dormouse,await)
+                cmd="dormouse__subcmd__await"
+                ;;
             dormouse,briefs)
                 cmd="dormouse__subcmd__briefs"
                 ;;
@@ -102,6 +105,9 @@ _dormouse() {
                 ;;
             dormouse,work)
                 cmd="dormouse__subcmd__work"
+                ;;
+            dormouse__subcmd__help,await)
+                cmd="dormouse__subcmd__help__subcmd__await"
                 ;;
             dormouse__subcmd__help,briefs)
                 cmd="dormouse__subcmd__help__subcmd__briefs"
@@ -476,12 +482,58 @@ _dormouse() {
 
     case "${cmd}" in
         dormouse)
-            opts="-C -q -v -h -V --dir --json --quiet --verbose --color --lock-timeout --help --version init create start stop pause resume enqueue wake tick get list explain state next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help"
+            opts="-C -q -v -h -V --dir --json --quiet --verbose --color --lock-timeout --help --version init create start stop pause resume enqueue wake tick get list explain state await next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -C)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --lock-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__await)
+            opts="-C -q -v -h --posture --status --message --timeout --dir --json --quiet --verbose --color --lock-timeout --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --posture)
+                    COMPREPLY=($(compgen -W "archived active_turn has_queued_input has_runnable_work waiting_for_task waiting_for_external waiting_for_operator blocked idle" -- "${cur}"))
+                    return 0
+                    ;;
+                --status)
+                    COMPREPLY=($(compgen -W "booting awake_idle awake_running awaiting_task asleep stopped" -- "${cur}"))
+                    return 0
+                    ;;
+                --message)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --dir)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -822,8 +874,22 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__help)
-            opts="init create start stop pause resume enqueue wake tick get list explain state next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help"
+            opts="init create start stop pause resume enqueue wake tick get list explain state await next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__help__subcmd__await)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -2772,7 +2838,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__task__subcmd__start)
-            opts="-a -C -q -v -h --agent --summary --work-item --no-notify --interactive --timeout --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-a -C -q -v -h --agent --summary --work-item --no-notify --interactive --timeout --delegate --from --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2795,6 +2861,14 @@ _dormouse() {
                     return 0
                     ;;
                 --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --delegate)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --from)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -30,6 +30,9 @@ pub enum Error {
     Damaged { path: PathBuf, line: usize, column: usize, message: String, hint: Option<String> },
     #[error("{} is written in {found}, newer than the {known} that this dormouse reads", path.display())]
     Newer { path: PathBuf, found: String, known: String },
+    /// `await` waited as long as it was told to.
+    #[error("{message}")]
+    TimedOut { message: String },
     /// Something outside did what it was asked to, and failed.
     #[error("{message}")]
     Failed { message: String, hint: Option<String> },
@@ -63,6 +66,7 @@ pub enum Status {
     Busy = 5,
     Damaged = 6,
     TurnFailed = 7,
+    TimedOut = 8,
     NothingDone = 10,
 }
 
@@ -73,6 +77,7 @@ impl Status {
         let gravity = |status| match status {
             Status::Done => 0,
             Status::NothingDone => 1,
+            Status::TimedOut => 1,
             Status::Usage => 2,
             Status::NotFound => 3,
             Status::Refused => 4,
@@ -112,6 +117,7 @@ impl Error {
             Error::Refused { .. } => Status::Refused,
             Error::Busy { .. } => Status::Busy,
             Error::Damaged { .. } | Error::Newer { .. } => Status::Damaged,
+            Error::TimedOut { .. } => Status::TimedOut,
         }
     }
 
@@ -128,6 +134,7 @@ impl Error {
             Error::Damaged { .. } => "damaged",
             Error::Newer { .. } => "newer_schema",
             Error::Failed { .. } => "failed",
+            Error::TimedOut { .. } => "timed_out",
         }
     }
 
@@ -157,6 +164,7 @@ impl Error {
                 _ => None,
             },
             Error::NoRecord { .. } => None,
+            Error::TimedOut { .. } => Some("`dormouse explain` says what would wake it".into()),
         }
     }
 
@@ -173,6 +181,7 @@ impl Error {
             | Error::NoAgent { .. }
             | Error::NoRecord { .. }
             | Error::Refused { .. }
+            | Error::TimedOut { .. }
             | Error::Failed { .. } => None,
         }
     }

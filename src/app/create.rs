@@ -1,17 +1,17 @@
 //! `init` and `create`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::cli;
 use crate::error::{Context, Error, Result, Status};
-use crate::model::agent::{AgentKind, Identity, Visibility};
+use crate::model::agent::{AgentKind, Identity, Status as AgentStatus, Visibility};
 use crate::model::id::{AgentName, TriggerId};
 use crate::model::trigger::{DeliveryMode, Trigger, TriggerScope, TriggerStatus};
 use crate::rules::transition::lifecycle;
-use crate::store::{NewAgent, Store};
+use crate::store::{NewAgent, Store, layout};
 
 use super::session::Session;
 use super::words::{parse, parse_optional};
@@ -35,6 +35,33 @@ pub fn create(session: &mut Session, args: cli::Create) -> Result<Status> {
     }
     let (path, text) = policy_text(&args)?;
     let policy = store.policy_from(&path, &text)?;
+    let has_command = policy.turn.command.is_some();
+    let Made { status, trigger_id, secret } = make(session, &store, name.clone(), parent, text)?;
+    let object =
+        json!({ "agent": name, "status": status, "trigger_id": trigger_id, "trigger_secret": secret });
+    session.out.result(&object, |_| format!("created {name}\ntrigger {trigger_id}\nsecret  {secret}"));
+    if !has_command {
+        session.out.note(&format!("{name} has no turn command yet: say in its agent.toml what it runs"));
+    }
+    Ok(Status::Done)
+}
+
+/// What came of making an agent.
+pub struct Made {
+    pub status: AgentStatus,
+    pub trigger_id: TriggerId,
+    pub secret: String,
+}
+
+/// Makes an agent, whole. Where it has a parent it is a child: private, and its own.
+pub fn make(
+    session: &Session,
+    store: &Store,
+    name: AgentName,
+    parent: Option<AgentName>,
+    text: String,
+) -> Result<Made> {
+    let policy = store.policy_from(Path::new(layout::POLICY), &text)?;
     let mut stamp = session.clock.stamp()?;
     let secret = session.clock.secret()?;
     let trigger = Trigger {
@@ -57,20 +84,13 @@ pub fn create(session: &mut Session, args: cli::Create) -> Result<Status> {
         created_at: stamp.now,
         extra: Default::default(),
     };
-    let has_command = policy.turn.command.is_some();
     // The first transaction has no directory to be committed to: it is the directory.
     let first = lifecycle::create(name.clone(), policy, stamp)?;
     let mut state = first.state;
     state.events = first.events;
-    let (trigger_id, status) = (trigger.id, state.status);
+    let made = Made { status: state.status, trigger_id: trigger.id, secret };
     store.create(&NewAgent { identity, policy: text, state, trigger })?;
-    let object =
-        json!({ "agent": name, "status": status, "trigger_id": trigger_id, "trigger_secret": secret });
-    session.out.result(&object, |_| format!("created {name}\ntrigger {trigger_id}\nsecret  {secret}"));
-    if !has_command {
-        session.out.note(&format!("{name} has no turn command yet: say in its agent.toml what it runs"));
-    }
-    Ok(Status::Done)
+    Ok(made)
 }
 
 /// The new `agent.toml`, and what to call it in errors.

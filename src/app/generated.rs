@@ -10,6 +10,7 @@ pub const BASH: &str = committed!("completions/dormouse.bash");
 pub const ZSH: &str = committed!("completions/_dormouse");
 pub const FISH: &str = committed!("completions/dormouse.fish");
 pub const MAN: &[(&str, &str)] = &[
+    ("dormouse-await", committed!("man/dormouse-await.1")),
     ("dormouse-briefs", committed!("man/dormouse-briefs.1")),
     ("dormouse-completions", committed!("man/dormouse-completions.1")),
     ("dormouse-create", committed!("man/dormouse-create.1")),

@@ -7,7 +7,6 @@ use crate::error::{Error, Result, Status};
 use crate::model::agent::{AgentKind, Identity, Status as AgentStatus};
 use crate::model::event::{Event, EventKind};
 use crate::model::execution::ExecutionState;
-use crate::model::id::AgentName;
 use crate::model::message::InboxKey;
 use crate::model::posture::Posture;
 use crate::model::records::{Lease, Records};
@@ -15,7 +14,7 @@ use crate::model::state::State;
 use crate::model::time::Time;
 use crate::report::explain;
 use crate::report::output::{Output, Tone};
-use crate::report::summary::{self, Facts, Field, Line, field, raw, shown};
+use crate::report::summary::{self, ActiveChild, Facts, Field, Line, field, raw, shown};
 use crate::report::text::{relative, table};
 use crate::rules::execution::{can, next};
 use crate::store::{Agent, Store, evidence, inbox};
@@ -40,18 +39,16 @@ fn look(agent: &Agent<'_>, now: Time) -> Result<(Records, Vec<InboxKey>)> {
     })
 }
 
-/// The agents that have this one as their parent.
-fn children(store: &Store, parent: &AgentName) -> Result<Vec<AgentName>> {
-    let mut children = Vec::new();
-    for name in store.agents()? {
-        // One agent that can't be read does not hide the others.
-        if name != *parent
-            && store.agent(&name)?.identity().is_ok_and(|identity| identity.parent.as_ref() == Some(parent))
-        {
-            children.push(name);
-        }
-    }
-    Ok(children)
+/// The children that are at work for an agent, and how each stands.
+fn children(store: &Store, records: &Records) -> Vec<ActiveChild> {
+    let at_work = records.tasks.iter().filter_map(|task| Some((task.id, task.child()?)));
+    at_work
+        .map(|(task_id, child)| {
+            // One that can't be read does not hide the others.
+            let status = store.agent(child).and_then(|agent| agent.peek()).ok().map(|state| state.status);
+            ActiveChild { task_id, agent: child.clone(), status }
+        })
+        .collect()
 }
 
 pub fn get(session: &mut Session, args: cli::Get) -> Result<Status> {
@@ -61,7 +58,7 @@ pub fn get(session: &mut Session, args: cli::Get) -> Result<Status> {
     let (records, queued) = look(&agent, now)?;
     let identity: Identity = agent.identity()?;
     let triggers = agent.triggers()?;
-    let children = children(&store, agent.name())?;
+    let children = children(&store, &records);
     let facts = Facts {
         identity: &identity,
         records: &records,
@@ -129,7 +126,7 @@ pub fn explain(session: &mut Session, args: cli::Explain) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     let now = session.clock.now();
-    let (decision, draft) = foresee(session, &agent, now)?;
+    let (decision, draft) = foresee(session, &store, &agent, now)?;
     let document = explain::document(&draft.records, &decision, now);
     session.out.result(&document, |out| explain::text(&draft.records, &decision, now, out));
     Ok(Status::Done)
@@ -213,5 +210,9 @@ fn machine_text(state: &State, history: &[Event], now: Time, out: &Output) -> St
 }
 
 fn transition(event: &Event) -> Value {
-    json!({ "at": event.at, "from": event.data["from"], "to": event.data["to"], "cause": event.data["cause"] })
+    let mut object = json!({ "at": event.at, "from": event.data["from"], "to": event.data["to"], "cause": event.data["cause"] });
+    if let Some(run_id) = event.run_id {
+        object["run_id"] = json!(run_id);
+    }
+    object
 }

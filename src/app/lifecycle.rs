@@ -9,18 +9,24 @@ use crate::error::{Error, Result, Status};
 use crate::model::agent::Status as AgentStatus;
 use crate::model::id::{RunId, TaskId};
 use crate::model::state::{CurrentRun, State};
+use crate::model::submission::CalledBy;
 use crate::model::time::Span;
 use crate::process::Mark;
 use crate::process::remains::{EndedBy, Remains};
 use crate::rules::transition::lifecycle;
 use crate::rules::transition::turn::finish_stop;
-use crate::store::{Agent, layout};
+use crate::store::{Agent, Store, layout};
 
+use super::background;
+use super::delegate::tell_parent;
 use super::load::begin;
 use super::recover::Owner;
+use super::resources;
 use super::session::{Session, named_agents};
-use super::tasks;
 use super::words::parse_optional;
+
+/// How far up a chain of parents is looked.
+const DESCENDANTS: usize = 1000;
 
 /// How long `stop` waits for the tick of an ended run to see that it ended.
 const TICK_GRACE: Duration = Duration::from_secs(2);
@@ -29,14 +35,18 @@ pub fn start(session: &mut Session, args: cli::Start) -> Result<Status> {
     let store = session.store()?;
     let names = named_agents(&store, &args.agents)?;
     Ok(session.each_agent(&names, |session, name| {
-        let agent = store.agent(name)?;
-        let (mut draft, locked) = begin(session, &agent)?;
-        let previous = draft.records.state.status;
-        lifecycle::start(&mut draft)?;
-        let state = locked.commit(draft.finish()?)?;
+        let (previous, state) = open_gate(session, &store.agent(name)?)?;
         report(session, &state, "start", previous, true, None, &[]);
         Ok(Status::Done)
     }))
+}
+
+/// Opens the gate of an agent that is not started. Returns the status before, and the state after.
+pub fn open_gate(session: &Session, agent: &Agent<'_>) -> Result<(AgentStatus, State)> {
+    let (mut draft, locked) = begin(session, agent)?;
+    let previous = draft.records.state.status;
+    lifecycle::start(&mut draft)?;
+    Ok((previous, locked.commit(draft.finish()?)?))
 }
 
 fn report(
@@ -75,44 +85,87 @@ pub fn stop(session: &mut Session, args: cli::Stop) -> Result<Status> {
     let store = session.store()?;
     let names = named_agents(&store, &args.agents)?;
     let grace: Option<Span> = parse_optional("--grace", args.grace.as_deref())?;
+    let stop = Stop { grace, requeue: args.requeue, reason: args.reason };
     Ok(session.each_agent(&names, |session, name| {
         let agent = store.agent(name)?;
-        refuse_own_turn(&agent)?;
-        tasks::refuse_own_task(&agent)?;
-        let (mut draft, locked) = begin(session, &agent)?;
-        let previous = draft.records.state.status;
-        let grace = grace.unwrap_or(draft.records.policy.timeouts.shutdown);
-        let changed = lifecycle::stop(&mut draft, grace, args.requeue, args.reason.clone())?;
-        let state = if changed { locked.commit(draft.finish()?)? } else { draft.records.state };
-        drop(locked);
-        // A stop that was itself interrupted has left its run: any later one finishes it.
-        let (state, aborted) = match state.current_run.clone() {
-            Some(run) => {
-                let state = end_run(session, &agent, &run)?;
-                // On another machine the turn goes on: then nothing has ended.
-                let ended = state.current_run.is_none().then_some(run.run_id);
-                (state, ended)
-            }
-            None => (state, None),
-        };
-        let ended = tasks::stop_all(session, &agent, grace)?;
-        let state = if ended.is_empty() { state } else { agent.peek()? };
-        report(session, &state, "stop", previous, changed, aborted, &ended);
-        Ok(Status::Done)
+        refuse_from_inside(session, &store, &agent)?;
+        let Stopped { state, previous, changed, aborted, tasks, released } =
+            stop_agent(session, &store, &agent, &stop)?;
+        if let Err(error) = tell_parent(session, &store, &agent) {
+            session.out.note(&format!("{name}: its parent has not heard of it yet: {error}"));
+        }
+        report(session, &state, "stop", previous, changed, aborted, &tasks);
+        released.map(|()| Status::Done)
     }))
 }
 
-/// A turn can't stop its own agent: the stop would wait for the turn, and the turn for the stop.
-fn refuse_own_turn(agent: &Agent<'_>) -> Result<()> {
-    let run = std::env::var("DORMOUSE_RUN").ok().and_then(|run| run.parse::<RunId>().ok());
-    let current = agent.peek()?.current_run.map(|run| run.run_id);
-    if run.is_none() || run != current {
-        return Ok(());
+/// How an agent is to be stopped.
+pub struct Stop {
+    /// Absent: what its settings say.
+    pub grace: Option<Span>,
+    pub requeue: bool,
+    pub reason: Option<String>,
+}
+
+/// What a stop has done.
+pub struct Stopped {
+    state: State,
+    previous: AgentStatus,
+    changed: bool,
+    aborted: Option<RunId>,
+    tasks: Vec<TaskId>,
+    /// Whether the workspace of the ended run is free: the agent is stopped all the same.
+    pub released: Result<()>,
+}
+
+/// Closes the gate of an agent, and ends its run and its tasks, those of its children among them.
+pub fn stop_agent(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -> Result<Stopped> {
+    let (mut draft, locked) = begin(session, agent)?;
+    let previous = draft.records.state.status;
+    let grace = how.grace.unwrap_or(draft.records.policy.timeouts.shutdown);
+    let changed = lifecycle::stop(&mut draft, grace, how.requeue, how.reason.clone())?;
+    let state = if changed { locked.commit(draft.finish()?)? } else { draft.records.state };
+    drop(locked);
+    // A stop that was itself interrupted has left its run: any later one finishes it.
+    let (state, aborted) = match state.current_run.clone() {
+        Some(run) => {
+            let state = end_run(session, agent, &run)?;
+            // On another machine the turn goes on: then nothing has ended.
+            let ended = state.current_run.is_none().then_some(run.run_id);
+            (state, ended)
+        }
+        None => (state, None),
+    };
+    let tasks = background::stop_all(session, store, agent, grace)?;
+    let state = if tasks.is_empty() { state } else { agent.peek()? };
+    let released = aborted.map_or(Ok(()), |run_id| resources::release(session, store, agent, run_id));
+    Ok(Stopped { state, previous, changed, aborted, tasks, released })
+}
+
+/// Nobody stops an agent from inside its own work, or that of a child: the stop would wait for the
+/// turn or task that it is called from, and that for the stop.
+fn refuse_from_inside(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<()> {
+    // One whose own work is over may stop whom it likes.
+    let Ok(Some(caller)) = session.caller(store) else { return Ok(()) };
+    let (kind, what) = match caller.by {
+        CalledBy::Turn { .. } => ("own_turn", "turn"),
+        CalledBy::Task { .. } => ("own_task", "task"),
+    };
+    let mut name = Some(caller.agent.clone());
+    for _ in 0..DESCENDANTS {
+        let Some(next) = name.filter(|name| name != agent.name()) else {
+            break;
+        };
+        name = store.agent(&next).and_then(|agent| agent.identity()).ok().and_then(|found| found.parent);
+        if name.is_none() {
+            return Ok(());
+        }
     }
+    let whose = if caller.agent == *agent.name() { "" } else { "a child of " };
     Err(Error::Refused {
-        kind: "own_turn",
-        message: format!("this is a turn of `{}` itself: it can't stop its own agent", agent.name()),
-        hint: Some("end the turn; whoever is outside can stop the agent then".to_owned()),
+        kind,
+        message: format!("this is a {what} of {whose}`{}` itself: it can't stop its own agent", agent.name()),
+        hint: Some(format!("end the {what}; whoever is outside can stop the agent then")),
     })
 }
 

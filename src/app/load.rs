@@ -1,7 +1,8 @@
 //! The records of one agent as the rules take them.
 
 use crate::error::Result;
-use crate::model::message::Message;
+use crate::model::dedupe::DedupeEntry;
+use crate::model::message::{Message, Priority};
 use crate::model::policy::Policy;
 use crate::model::records::{Inbox, Lease, Records};
 use crate::model::state::State;
@@ -43,6 +44,7 @@ pub fn records(
         policy,
         state: open.state,
         lease,
+        shortage: None,
         inbox,
         works: open.works,
         waits: open.waits,
@@ -65,7 +67,12 @@ fn inbox(
         .as_ref()
         .map(|run| run.message_id)
         .or(state.held.as_ref().map(|held| held.message_id));
-    let mut inbox = Inbox { hints: inbox::read_hints(view, scan)?, ..Inbox::default() };
+    let mut interjects = scan.direct.iter().filter(|key| key.priority == Priority::Interject);
+    let mut inbox = Inbox {
+        hints: inbox::read_hints(view, scan)?,
+        last_interject: interjects.next_back().map(|key| key.id),
+        ..Inbox::default()
+    };
     if let Some(id) = claimed_id
         && let Some((key, path)) = inbox::find_id(view, scan, id)
     {
@@ -98,7 +105,8 @@ fn inbox(
     }
 }
 
-/// The message that this one's dedupe key stands for.
+/// The message that this one's dedupe key stands for, if they are copies: admitted within one
+/// window. One that has waited for longer than that is no copy of a later one.
 pub fn first_of_its_key(
     agent: &Agent<'_>,
     view: &View<'_>,
@@ -114,7 +122,9 @@ pub fn first_of_its_key(
         Purpose::Change => agent.admitted_under(view, key, now, window, state.revision)?,
         Purpose::Look => dedupe::peek(view, key, now, window, state.revision)?,
     };
-    Ok(entry.map(|entry| entry.message_id))
+    let apart = |one: Time, other: Time| one.since(other).max(other.since(one));
+    let is_copy = |entry: &DedupeEntry| apart(entry.admitted_at, message.created_at) < window;
+    Ok(entry.filter(is_copy).map(|entry| entry.message_id))
 }
 
 /// Reads everything without a lock, at one revision.

@@ -1,7 +1,10 @@
 //! One file per command family: load, decide by the rules, commit, act, report. The only glue.
 
 mod admit;
+mod awaiting;
+mod background;
 mod create;
+mod delegate;
 mod doctor;
 mod drops;
 mod evidence;
@@ -11,10 +14,12 @@ mod lifecycle;
 mod load;
 mod log;
 mod lookup;
+mod many;
 mod next_wake;
 mod planes;
 mod queue;
 mod recover;
+mod resources;
 mod session;
 mod static_text;
 mod supervise;
@@ -85,6 +90,7 @@ fn name(command: &Command) -> &'static str {
         Command::List(_) => "list",
         Command::Explain(_) => "explain",
         Command::State(_) => "state",
+        Command::Await(_) => "await",
         Command::NextWake(_) => "next-wake",
         Command::Queue(_) => "queue",
         Command::Work(_) => "work",
@@ -124,6 +130,7 @@ fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
         Command::List(args) => inspect::list(session, args),
         Command::Explain(args) => inspect::explain(session, args),
         Command::State(args) => inspect::state(session, args),
+        Command::Await(args) => awaiting::wait_until(session, args),
         Command::NextWake(args) => next_wake::next_wake(session, args),
         Command::Work(args) => planes::work(session, args.command),
         Command::Wait(args) => planes::wait(session, args),

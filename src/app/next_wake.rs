@@ -4,11 +4,14 @@ use serde::Serialize;
 
 use crate::cli::{NextWake, WakeFormat};
 use crate::error::{Result, Status};
+use crate::model::decision::Decision;
 use crate::model::id::AgentName;
 use crate::model::time::Time;
-use crate::store::Agent;
 use crate::store::view::View;
+use crate::store::{Agent, Store};
 
+use super::background;
+use super::recover::given_up_at;
 use super::session::{Session, agents};
 
 #[derive(Serialize)]
@@ -24,7 +27,7 @@ pub fn next_wake(session: &mut Session, args: NextWake) -> Result<Status> {
     let now = session.clock.now();
     let mut earliest: Option<Time> = None;
     let status = session.each_agent(&names, |session, name| {
-        let due = due(session, &store.agent(name)?, now)?;
+        let due = due(session, &store, &store.agent(name)?, now)?;
         earliest = [earliest, due].into_iter().flatten().min();
         Ok(Status::Done)
     });
@@ -39,17 +42,21 @@ pub fn next_wake(session: &mut Session, args: NextWake) -> Result<Status> {
 }
 
 /// When the next step of an agent has something to do: at once if it would do something now.
-fn due(session: &Session, agent: &Agent<'_>, now: Time) -> Result<Option<Time>> {
+fn due(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result<Option<Time>> {
     let state = agent.peek()?;
     let rests = state.resting.is_some()
         && agent.is_quiet()?
         && state.next_due_at.is_none_or(|due| due > now)
-        && super::tasks::abandoned(agent, &View::settled(agent.dir()), &state)?.is_empty();
+        && background::due(store, agent, &View::settled(agent.dir()), &state, now)?.is_empty();
     if rests {
         return Ok(state.next_due_at);
     }
-    let (decision, draft) = super::tick::foresee(session, agent, now)?;
-    Ok(if decision.moves() { Some(now) } else { crate::rules::due::next_due(&draft.records) })
+    let (decision, draft) = super::tick::foresee(session, store, agent, now)?;
+    // A claim that lacks something is a step to be made once: then it is known when to look again.
+    let lacks = matches!(decision, Decision::Lack { .. }) && draft.records.state.held.is_none();
+    let records = &draft.records;
+    let due = crate::rules::due::next_due(records).or(given_up_at(&records.state, now));
+    Ok(if decision.moves() || lacks { Some(now) } else { due })
 }
 
 fn written(at: Time, format: WakeFormat) -> String {

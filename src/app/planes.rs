@@ -289,9 +289,8 @@ pub fn wait(session: &mut Session, args: cli::Wait) -> Result<Status> {
                 layout::WAITS,
                 |wait: &Wait| wait.id,
             )?;
-            change(session, &store.agent(&found.agent)?, |draft| wait::cancel(draft, found.id))?;
-            let object = json!({ "agent": found.agent, "wait_id": found.id, "action": "cancelled" });
-            session.out.result(&object, |_| format!("cancelled {}", found.id));
+            let wait = change(session, &store.agent(&found.agent)?, |draft| wait::cancel(draft, found.id))?;
+            session.out.result(&wait_object(&wait), |_| format!("cancelled {}", wait.id));
             Ok(Status::Done)
         }
         None => set_wait(session, &store, args),
@@ -307,12 +306,8 @@ fn set_wait(session: &mut Session, store: &Store, args: cli::Wait) -> Result<Sta
         Some(part) => Some(find_work(store, Some(agent.name().clone()), part)?.id),
         None => None,
     };
-    let of_turn = match &caller {
-        Some(caller) if caller.agent == *agent.name() => {
-            agent.peek()?.current_run.and_then(|run| run.work_item_id)
-        }
-        Some(_) | None => None,
-    };
+    let in_turn = caller.is_some_and(|caller| caller.is_turn_of(agent.name()));
+    let of_turn = if in_turn { agent.peek()?.current_run.and_then(|run| run.work_item_id) } else { None };
     let new = NewWait {
         kind,
         reason: args.reason.unwrap_or_default(),
@@ -329,10 +324,7 @@ fn set_wait(session: &mut Session, store: &Store, args: cli::Wait) -> Result<Sta
         expires_at: moment_in(session, "--expires", args.expires.as_deref())?,
         source: args.source,
         no_fallback: args.no_fallback,
-        ended_task: match &caller {
-            Some(caller) if caller.agent == *agent.name() => ended_in_turn(&agent, args.resource.as_deref())?,
-            Some(_) | None => None,
-        },
+        ended_task: if in_turn { ended_in_turn(&agent, args.resource.as_deref())? } else { None },
         resource: args.resource,
     };
     let wait = change(session, &agent, |draft| wait::set(draft, new))?;
@@ -342,7 +334,7 @@ fn set_wait(session: &mut Session, store: &Store, args: cli::Wait) -> Result<Sta
 
 /// The task of this name, if it has ended since the current turn began and its result will be heard
 /// of: whoever starts a short task must be able to wait for it.
-fn ended_in_turn(agent: &Agent<'_>, resource: Option<&str>) -> Result<Option<TaskId>> {
+pub fn ended_in_turn(agent: &Agent<'_>, resource: Option<&str>) -> Result<Option<TaskId>> {
     let Some(id) = resource.and_then(|word| word.parse::<TaskId>().ok()) else { return Ok(None) };
     agent.consistently(|view, state| {
         let Some(run) = state.current_run.filter(|_| !view.exists(&layout::task(id))) else {

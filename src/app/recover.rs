@@ -9,8 +9,8 @@ use crate::error::{Error, Result, Status};
 use crate::model::execution::ExecutionState;
 use crate::model::id::RunId;
 use crate::model::records::Lease;
-use crate::model::state::CurrentRun;
-use crate::model::time::Time;
+use crate::model::state::{CurrentRun, State};
+use crate::model::time::{Span, Time};
 use crate::process::remains::Remains;
 use crate::process::{Mark, host};
 use crate::rules::transition::draft::Draft;
@@ -46,6 +46,12 @@ impl Owner {
     }
 }
 
+/// When a run on another machine stops counting as live; nobody there may be left to end it.
+pub fn given_up_at(state: &State, now: Time) -> Option<Time> {
+    let run = state.current_run.as_ref().filter(|run| Owner::of(run, now) == Owner::Elsewhere)?;
+    Some(run.lease_expires_at.after(Span::from_millis(1)))
+}
+
 /// Settles a run that nobody holds the lease of but us: first what is left of its processes ends,
 /// then its message may replay. A run whose end was noted is settled as it ended.
 pub fn settle_abandoned(
@@ -68,7 +74,7 @@ pub fn settle_abandoned(
     let mut draft = Draft::new(records, session.clock.stamp()?);
     match agent.noted_end(run_id)? {
         Some(end) => {
-            let around = surroundings(session, store, &locked.view(), &end)?;
+            let around = surroundings(session, store, agent, &locked.view(), &end)?;
             settle(&mut draft, run_id, end, None, &around)?;
         }
         None => interrupt(&mut draft, TICK_GONE)?,

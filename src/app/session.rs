@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use crate::cli::{Agents, Color, Global, PlaneAgent};
 use crate::clock::Clock;
 use crate::error::{Context, Error, Result, Status};
-use crate::model::id::AgentName;
+use crate::model::id::{AgentName, RunId, TaskId};
 use crate::model::refusal::Refusal;
-use crate::model::submission::Caller;
+use crate::model::submission::{CalledBy, Caller};
+use crate::model::task::Task;
 use crate::model::time::Span;
-use crate::process::host;
+use crate::process::{self, host};
 use crate::report::output::{Output, Style};
-use crate::store::{Opener, Store};
+use crate::store::{Opener, Store, layout};
 
 use super::words::parse;
 
@@ -79,25 +80,45 @@ impl Session {
         status
     }
 
-    /// The turn from inside which this command is called, if it is about the same state directory.
+    /// The turn or task from inside which this command is called, if it is about the same state
+    /// directory.
     pub fn caller(&self, store: &Store) -> Result<Option<Caller>> {
-        let (Some(agent), Some(run)) = (env::var("DORMOUSE_AGENT").ok(), env::var("DORMOUSE_RUN").ok())
-        else {
-            return Ok(None);
-        };
-        let (agent, run_id): (AgentName, _) =
-            (parse("DORMOUSE_AGENT", &agent)?, parse("DORMOUSE_RUN", &run)?);
-        let state = store.agent(&agent)?.peek()?;
-        let current = state.current_run.filter(|run| run.run_id == run_id);
-        match current {
-            Some(run) => Ok(Some(Caller { agent, run_id, message_id: run.message_id, hops: run.hops })),
-            None => Err(Error::Refused {
-                kind: "run_not_current",
-                message: format!("{run_id} is no longer the current run of `{agent}`"),
-                hint: Some("its turn is over: unset DORMOUSE_RUN to speak from outside".to_owned()),
-            }),
+        let set = |name| env::var(name).ok().filter(|value| !value.is_empty());
+        let Some(agent) = set("DORMOUSE_AGENT") else { return Ok(None) };
+        match (set(process::RUN), set(process::TASK)) {
+            (Some(run), _) => turn_caller(store, &agent, &run).map(Some),
+            (None, Some(task)) => task_caller(store, &agent, &task).map(Some),
+            (None, None) => Ok(None),
         }
     }
+}
+
+fn turn_caller(store: &Store, agent: &str, run: &str) -> Result<Caller> {
+    let (agent, run_id): (AgentName, RunId) = (parse("DORMOUSE_AGENT", agent)?, parse(process::RUN, run)?);
+    let state = store.agent(&agent)?.peek()?;
+    let Some(run) = state.current_run.filter(|run| run.run_id == run_id) else {
+        return Err(Error::Refused {
+            kind: "run_not_current",
+            message: format!("{run_id} is no longer the current run of `{agent}`"),
+            hint: Some("its turn is over: unset DORMOUSE_RUN to speak from outside".to_owned()),
+        });
+    };
+    let by = CalledBy::Turn { run_id, message_id: run.message_id };
+    Ok(Caller { agent, by, hops: run.hops })
+}
+
+fn task_caller(store: &Store, agent: &str, task: &str) -> Result<Caller> {
+    let (agent, task_id): (AgentName, TaskId) =
+        (parse("DORMOUSE_AGENT", agent)?, parse(process::TASK, task)?);
+    let path = layout::task(task_id);
+    let Some(task) = store.agent(&agent)?.consistently(|view, _| view.record::<Task>(&path))? else {
+        return Err(Error::Refused {
+            kind: "task_ended",
+            message: format!("{task_id} is no longer an open task of `{agent}`"),
+            hint: Some("it has ended: unset DORMOUSE_TASK to speak from outside".to_owned()),
+        });
+    };
+    Ok(Caller { agent, by: CalledBy::Task { task_id, run_id: task.run_id }, hops: task.hops })
 }
 
 /// The agents of a verb: those named, or all.

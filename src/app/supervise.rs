@@ -18,10 +18,10 @@ use crate::process::turn::{Ended, Stdin, TurnSpec};
 use crate::rules::transition::task::{self as rules, End};
 use crate::store::{Agent, Store, layout};
 
+use super::background::{KILL_GRACE, finish};
 use super::load::begin;
 use super::session::Session;
-use super::tasks::{KILL_GRACE, finish};
-use super::turn::{base_environment, set};
+use super::turn::{base_environment, claimant, set};
 use super::words::parse;
 
 /// How often a supervisor tries to settle its task, a second apart at most: the lock may be busy, the disk full.
@@ -49,7 +49,7 @@ fn look_after(
     // Until this process ends, however it ends.
     let _held = agent.inherited_task_lock(id, lock, session.clock.now())?;
     let (mut draft, locked) = begin(session, &agent)?;
-    let task = rules::run(&mut draft, id, std::process::id())?;
+    let task = rules::run(&mut draft, id, claimant())?;
     if task.is_some() {
         locked.commit(draft.finish()?)?;
     }

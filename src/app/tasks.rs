@@ -1,75 +1,40 @@
 //! `task`: background work, from its start to its result (contract, semantics §12).
 
-use std::ffi::OsString;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
 
-use crate::cli::TaskCommand;
-use crate::error::{Error, Result, Status};
-use crate::model::id::{AgentName, TaskId, WorkId};
+use crate::cli::{TaskCommand, TaskStart};
+use crate::error::{Context, Error, Result, Status};
+use crate::model::id::{AgentName, TaskId};
+use crate::model::message::Body;
 use crate::model::run::Exit;
-use crate::model::state::State;
 use crate::model::task::{Task, TaskJob, TaskStatus};
 use crate::model::time::Span;
 use crate::model::work::WorkItem;
-use crate::process::remains::Remains;
-use crate::process::{Mark, TASK, host, supervisor};
+use crate::process::{TASK, supervisor};
 use crate::report::output::{Output, Tone};
 use crate::report::text::one_line;
-use crate::rules::transition::draft::Draft;
-use crate::rules::transition::task::{self as rules, End, NewTask};
-use crate::store::view::View;
-use crate::store::{Agent, Store, evidence, layout, lock};
+use crate::rules::transition::task::{self as rules, NewJob, NewTask};
+use crate::store::{Agent, Store, evidence, layout};
 
-use super::load::begin;
+use super::background::{self, Due, is_here};
 use super::log::Log;
 use super::lookup::{self, Found};
 use super::session::{Session, plane_agent, required_agent};
 use super::turn::claimant;
 use super::words::{parse, parse_optional, text};
+use super::{delegate, load};
 
-/// Why a task counts as interrupted.
-const SUPERVISOR_GONE: &str = "its supervisor is gone";
-/// Between SIGTERM and SIGKILL, where nobody says otherwise.
-pub const KILL_GRACE: Duration = Duration::from_secs(5);
-/// How long a supervisor has to begin, beyond its wait for the agent's lock.
-const BEGINS_IN: Duration = Duration::from_secs(10);
-/// How long a supervisor may take to settle a task whose processes are gone, before we do.
-const SETTLES_IN: Duration = Duration::from_secs(10);
 /// How often `task output --follow` looks for something new.
 const FOLLOW_PAUSE: Duration = Duration::from_millis(100);
 
 pub fn task(session: &mut Session, command: TaskCommand) -> Result<Status> {
     let store = session.store()?;
     match command {
-        TaskCommand::Start { agent, summary, work_item, no_notify, interactive, timeout, command } => {
-            let agent = store.agent(&required_agent(&agent)?)?;
-            let named: Option<WorkId> = match &work_item {
-                Some(part) => Some(
-                    lookup::open(
-                        &store,
-                        Some(agent.name().clone()),
-                        "open work item",
-                        part,
-                        layout::WORK,
-                        |item: &WorkItem| item.id,
-                    )?
-                    .id,
-                ),
-                None => None,
-            };
-            let caller = session.caller(&store)?;
-            let new = NewTask {
-                argv: command,
-                summary,
-                work_item_id: named,
-                notify: !no_notify,
-                interactive,
-                timeout: parse_optional("--timeout", timeout.as_deref())?,
-                from_turn: caller.is_some_and(|caller| caller.agent == *agent.name()),
-                at: claimant(),
-            };
+        TaskCommand::Start(args) => {
+            let agent = store.agent(&required_agent(&args.agent)?)?;
+            let new = wanted(session, &store, &agent, args)?;
             start(session, &store, &agent, new)
         }
         TaskCommand::List { agent, ended } => list(session, &store.agent(&required_agent(&agent)?)?, ended),
@@ -91,9 +56,52 @@ pub fn task(session: &mut Session, command: TaskCommand) -> Result<Status> {
         TaskCommand::Stop { id, agent, grace } => {
             let grace: Span = parse("--grace", &grace)?;
             let found = find(&store, plane_agent(&agent)?, &id)?;
-            stop(session, &store.agent(&found.agent)?, found.id, grace)
+            stop(session, &store, &store.agent(&found.agent)?, found.id, grace)
         }
     }
+}
+
+/// The flags of `task start` as the rules take them.
+fn wanted(session: &Session, store: &Store, agent: &Agent<'_>, args: TaskStart) -> Result<NewTask> {
+    let work_item_id = match &args.work_item {
+        Some(part) => Some(
+            lookup::open(
+                store,
+                Some(agent.name().clone()),
+                "open work item",
+                part,
+                layout::WORK,
+                |item: &WorkItem| item.id,
+            )?
+            .id,
+        ),
+        None => None,
+    };
+    let caller = session.caller(store)?;
+    let job = match &args.delegate {
+        None => NewJob::Command { argv: args.command },
+        Some(child) => {
+            let child: AgentName = parse("--delegate", child)?;
+            let policy = match &args.from {
+                Some(path) => std::fs::read_to_string(path).context("read", path)?,
+                None => agent.policy_text()?,
+            };
+            delegate::check(store, agent.name(), &child, &policy)?;
+            let limit = agent.policy()?.limits.max_message;
+            let text = text("TEXT", args.text.as_deref(), limit)?;
+            NewJob::Delegate { child, body: Body::Text { text }, policy }
+        }
+    };
+    Ok(NewTask {
+        job,
+        summary: args.summary,
+        work_item_id,
+        notify: !args.no_notify,
+        interactive: args.interactive,
+        timeout: parse_optional("--timeout", args.timeout.as_deref())?,
+        from_turn: caller.is_some_and(|caller| caller.is_turn_of(agent.name())),
+        at: claimant(),
+    })
 }
 
 fn find(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Found<TaskId>> {
@@ -120,7 +128,7 @@ fn line(task: &Task, out: &Output) -> String {
     let what = match (&task.summary, &task.job) {
         (Some(summary), _) => summary.clone(),
         (None, TaskJob::Command { argv }) => argv.join(" "),
-        (None, TaskJob::ChildAgent { child }) => child.to_string(),
+        (None, TaskJob::ChildAgent { child, .. }) => child.to_string(),
     };
     let why = task.reason.clone().or(task.exit.as_ref().map(Exit::to_string));
     let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
@@ -150,122 +158,23 @@ fn list(session: &mut Session, agent: &Agent<'_>, ended: bool) -> Result<Status>
 }
 
 fn start(session: &mut Session, store: &Store, agent: &Agent<'_>, new: NewTask) -> Result<Status> {
-    let (mut draft, locked) = begin(session, agent)?;
+    let (mut draft, locked) = load::begin(session, agent)?;
     let task = rules::start(&mut draft, new)?;
-    agent.make_task_dir(task.id)?;
-    let path = agent.dir().join(layout::task_lock(task.id));
-    // Held from before the record is there to be found: nobody ever takes the task for abandoned.
-    let Some(held) = agent.task_lock(task.id, session.clock.now())? else {
-        return Err(Error::Busy { holder: lock::describe_holder(&path), path, waited_ms: 0 });
-    };
     locked.commit(draft.finish()?)?;
     drop(locked);
-    let arguments = [
-        OsString::from("--dir"),
-        store.root().as_os_str().to_owned(),
-        "supervise".into(),
-        agent.name().as_str().into(),
-        task.id.to_string().into(),
-    ];
-    let patience = session.patience().as_std().saturating_add(BEGINS_IN);
-    let begun = held
-        .share(&path)
-        .and_then(|lock| supervisor::start(&arguments, store.root(), &task.id.to_string(), lock, patience));
-    let trouble = match begun {
-        Ok(Ok(())) => {
-            drop(held);
-            let task = read(agent, task.id)?;
-            session.out.result(&task, |_| task.id.to_string());
-            return Ok(Status::Done);
-        }
-        Ok(Err(why)) => Error::Failed { message: format!("{} has not begun: {why}", task.id), hint: None },
-        Err(error) => error,
-    };
-    settle(session, agent, task.id, &held, &format!("it has not begun: {trouble}"))?;
-    Err(trouble)
-}
-
-/// Ends a task that nobody looks after but us: first what is left of its processes, then the
-/// record, with its result. One whose end was noted ends as it was seen to.
-fn settle(
-    session: &Session,
-    agent: &Agent<'_>,
-    id: TaskId,
-    _held: &lock::Held,
-    why: &str,
-) -> Result<Option<Task>> {
-    remains(agent, id)?.end(KILL_GRACE)?;
-    finish(session, agent, id, unseen(agent, id, why)?)
-}
-
-fn unseen(agent: &Agent<'_>, id: TaskId, why: &str) -> Result<End> {
-    Ok(match agent.noted_task_end(id)? {
-        Some(seen) => End::Seen(seen),
-        None => End::Lost(why.to_owned()),
-    })
-}
-
-fn remains(agent: &Agent<'_>, id: TaskId) -> Result<Remains> {
-    Remains::find(&Mark::task(id), &agent.dir().task_dir(id).join(layout::LEADER))
-}
-
-/// Commits the end of a task, unless somebody else has.
-pub fn finish(session: &Session, agent: &Agent<'_>, id: TaskId, end: End) -> Result<Option<Task>> {
-    let (mut draft, locked) = begin(session, agent)?;
-    let ended = rules::finish(&mut draft, id, end)?;
-    if ended.is_some() {
-        locked.commit(draft.finish()?)?;
-    }
-    Ok(ended)
-}
-
-/// Whether its supervisor is, or was, on this machine.
-fn is_here(task: &Task) -> bool {
-    task.host == host::hostname() || task.boot_id == host::boot_id()
-}
-
-/// The open tasks of this machine that nobody looks after. Costs nothing where no task is open.
-pub fn abandoned(agent: &Agent<'_>, view: &View<'_>, state: &State) -> Result<Vec<TaskId>> {
-    if state.open_tasks == 0 {
-        return Ok(Vec::new());
-    }
-    let mut abandoned = Vec::new();
-    for task in view.records::<Task>(layout::TASKS)? {
-        let has_supervisor = match task.job {
-            TaskJob::Command { .. } => true,
-            TaskJob::ChildAgent { .. } => false,
-        };
-        if has_supervisor && !task.status.is_terminal() && is_here(&task) && !agent.is_supervised(task.id)? {
-            abandoned.push(task.id);
+    match &task.job {
+        TaskJob::Command { .. } => background::begin(session, store, agent, task.id)?,
+        // What can't be handed over now is by a later step: it is committed.
+        TaskJob::ChildAgent { .. } => {
+            background::look_after(session, store, agent, &[(task.clone(), Due::HandOver)]);
         }
     }
-    Ok(abandoned)
+    let task = read(agent, task.id)?;
+    session.out.result(&task, |_| task.id.to_string());
+    Ok(Status::Done)
 }
 
-/// Ends abandoned tasks. One that resists is left for the next step: it must not keep the agent
-/// from its other work.
-pub fn settle_abandoned(session: &Session, agent: &Agent<'_>, ids: &[TaskId]) {
-    for id in ids {
-        let settled = agent.task_lock(*id, session.clock.now()).and_then(|held| match held {
-            Some(held) => settle(session, agent, *id, &held, SUPERVISOR_GONE).map(drop),
-            None => Ok(()),
-        });
-        if let Err(error) = settled {
-            session.out.note(&format!("{}: {id}: {error}", agent.name()));
-        }
-    }
-}
-
-/// What the next step will make of abandoned tasks.
-pub fn foresee_abandoned(agent: &Agent<'_>, draft: &mut Draft) -> Result<()> {
-    for id in abandoned(agent, &View::open(agent.dir())?, &draft.records.state)? {
-        let end = unseen(agent, id, SUPERVISOR_GONE)?;
-        rules::finish(draft, id, end)?;
-    }
-    Ok(())
-}
-
-fn stop(session: &mut Session, agent: &Agent<'_>, id: TaskId, grace: Span) -> Result<Status> {
+fn stop(session: &mut Session, store: &Store, agent: &Agent<'_>, id: TaskId, grace: Span) -> Result<Status> {
     let task = read(agent, id)?;
     if !task.status.is_terminal() {
         refuse_elsewhere(&task)?;
@@ -276,8 +185,7 @@ fn stop(session: &mut Session, agent: &Agent<'_>, id: TaskId, grace: Span) -> Re
                 hint: Some("end the command; that ends the task".to_owned()),
             });
         }
-        cancel(session, agent, &[id])?;
-        end(session, agent, &[id], grace.as_std())?;
+        background::stop(session, store, agent, std::slice::from_ref(&task), grace)?;
     }
     let task = read(agent, id)?;
     show(session, &task);
@@ -285,7 +193,7 @@ fn stop(session: &mut Session, agent: &Agent<'_>, id: TaskId, grace: Span) -> Re
 }
 
 fn refuse_elsewhere(task: &Task) -> Result<()> {
-    if is_here(task) {
+    if task.child().is_some() || is_here(task) {
         return Ok(());
     }
     Err(Error::Refused {
@@ -298,84 +206,6 @@ fn refuse_elsewhere(task: &Task) -> Result<()> {
 /// The task inside which this command is called.
 fn own_task() -> Option<TaskId> {
     std::env::var(TASK).ok()?.parse().ok()
-}
-
-/// A task can't stop its own agent: the stop would wait for the task, and the task for the stop.
-pub fn refuse_own_task(agent: &Agent<'_>) -> Result<()> {
-    let Some(id) = own_task() else { return Ok(()) };
-    let is_open = agent.consistently(|view, _| Ok(view.exists(&layout::task(id))))?;
-    if !is_open {
-        return Ok(());
-    }
-    Err(Error::Refused {
-        kind: "own_task",
-        message: format!("this is a task of `{}` itself: it can't stop its own agent", agent.name()),
-        hint: Some("end the command; whoever is outside can stop the agent then".to_owned()),
-    })
-}
-
-/// Marks those of the tasks that are still open, in one transaction.
-fn cancel(session: &Session, agent: &Agent<'_>, ids: &[TaskId]) -> Result<()> {
-    let (mut draft, locked) = begin(session, agent)?;
-    for id in ids {
-        if draft.records.tasks.iter().any(|task| task.id == *id) {
-            rules::cancel(&mut draft, *id)?;
-        }
-    }
-    if !draft.is_empty() {
-        locked.commit(draft.finish()?)?;
-    }
-    Ok(())
-}
-
-/// Ends every task of a stopped agent, and returns which. Their results are kept.
-pub fn stop_all(session: &Session, agent: &Agent<'_>, grace: Span) -> Result<Vec<TaskId>> {
-    let open = agent.consistently(|view, _| view.records::<Task>(layout::TASKS))?;
-    let (here, elsewhere): (Vec<Task>, Vec<Task>) = open.into_iter().partition(is_here);
-    for task in &elsewhere {
-        session.out.note(&format!("{}: {} goes on: it runs on {}", agent.name(), task.id, task.host));
-    }
-    let ids: Vec<TaskId> = here.iter().map(|task| task.id).collect();
-    if !ids.is_empty() {
-        cancel(session, agent, &ids)?;
-        end(session, agent, &ids, grace.as_std())?;
-    }
-    Ok(ids)
-}
-
-/// Ends the processes of tasks that are marked, all at once, and sees to it that each is settled:
-/// by its supervisor, or where that takes too long by us.
-fn end(session: &Session, agent: &Agent<'_>, ids: &[TaskId], grace: Duration) -> Result<()> {
-    let until = Instant::now().checked_add(grace);
-    let found = ids.iter().map(|id| remains(agent, *id)).collect::<Result<Vec<_>>>()?;
-    found.iter().try_for_each(Remains::ask)?;
-    for remains in found {
-        remains.end_by(until)?;
-    }
-    ids.iter().try_for_each(|id| see_settled(session, agent, *id, grace))
-}
-
-fn see_settled(session: &Session, agent: &Agent<'_>, id: TaskId, grace: Duration) -> Result<()> {
-    let until = Instant::now() + SETTLES_IN;
-    let mut looks = 0;
-    while agent.consistently(|view, _| Ok(view.exists(&layout::task(id))))? {
-        if let Some(held) = agent.task_lock(id, session.clock.now())? {
-            settle(session, agent, id, &held, SUPERVISOR_GONE)?;
-            return Ok(());
-        }
-        if Instant::now() > until {
-            let end = unseen(agent, id, "it was stopped, and its supervisor does not answer")?;
-            finish(session, agent, id, end)?;
-            return Ok(());
-        }
-        std::thread::sleep(Duration::from_millis(5));
-        looks += 1;
-        if looks % 20 == 0 {
-            // The supervisor was about to start the command when its processes were looked for.
-            remains(agent, id)?.end(grace)?;
-        }
-    }
-    Ok(())
 }
 
 fn input(session: &mut Session, agent: &Agent<'_>, id: TaskId, word: Option<&str>) -> Result<Status> {

@@ -12,24 +12,26 @@ use crate::model::records::{Lease, Records};
 use crate::model::refusal::Refusal;
 use crate::model::state::State;
 use crate::model::time::Time;
-use crate::process::{git, jobs};
+use crate::process::git;
 use crate::report::step::{self, StepReport};
-use crate::rules::decide::decide;
 use crate::rules::posture::posture;
-use crate::rules::projection::project;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox as arrivals;
 use crate::rules::transition::recovery::recover;
+use crate::rules::transition::resources::lack;
 use crate::rules::transition::rest::{decided, rest};
 use crate::rules::transition::turn::{Claimed, claim};
 use crate::store::view::View;
 use crate::store::{Agent, Locked, Store, lock};
 
+use super::background;
+use super::delegate::tell_parent;
 use super::drops;
 use super::load::{self, Purpose};
-use super::recover::{Owner, settle_abandoned};
+use super::many;
+use super::recover::{Owner, given_up_at, settle_abandoned};
+use super::resources::{self, Hold, decide_and_take};
 use super::session::{Session, agents};
-use super::tasks;
 use super::turn::{self, Turn};
 
 pub fn tick(session: &mut Session, args: cli::Tick) -> Result<Status> {
@@ -37,13 +39,11 @@ pub fn tick(session: &mut Session, args: cli::Tick) -> Result<Status> {
     let names = agents(&store, &args.agents, args.all)?;
     let mut moved = false;
     let status = if args.jobs > 1 && names.len() > 1 && !args.dry_run {
-        in_parallel(session, &store, &names, &args, &mut moved)?
+        many::in_parallel(session, &store, &names, &args, &mut moved)?
+    } else if args.all {
+        many::in_line(session, &store, names, &args, &mut moved)
     } else {
-        session.each_agent(&names, |session, name| {
-            let (status, did) = steps(session, &store, name, &args)?;
-            moved |= did;
-            Ok(status)
-        })
+        many::one_by_one(session, &store, &names, &args, &mut moved)
     };
     if args.exit_code && !moved && status == Status::Done {
         return Ok(Status::NothingDone);
@@ -52,19 +52,28 @@ pub fn tick(session: &mut Session, args: cli::Tick) -> Result<Status> {
 }
 
 /// The steps of one agent: one, or as many as it takes.
-fn steps(session: &mut Session, store: &Store, name: &AgentName, args: &cli::Tick) -> Result<(Status, bool)> {
+pub fn steps(
+    session: &mut Session,
+    store: &Store,
+    name: &AgentName,
+    args: &cli::Tick,
+) -> Result<(Status, bool)> {
     let agent = store.agent(name)?;
     let mut status = Status::Done;
     let mut moved = false;
     let most = if args.until_idle { args.max_steps } else { 1 };
     for _ in 0..most {
         let before = revision(&agent, args)?;
-        let report = if args.dry_run { would_do(session, &agent)? } else { step(session, store, &agent)? };
+        let report =
+            if args.dry_run { would_do(session, store, &agent)? } else { step(session, store, &agent)? };
         if report.turn_failed() {
             status = status.graver(Status::TurnFailed);
         }
         let did = report.did_something();
         moved |= did;
+        if did && !args.dry_run {
+            tell_parent(session, store, &agent)?;
+        }
         // Falling asleep does nothing and is recorded all the same.
         if revision(&agent, args)? != before {
             commit_to_git(store, &report)?;
@@ -90,76 +99,10 @@ fn revision(agent: &Agent<'_>, args: &cli::Tick) -> Result<Option<u64>> {
     args.commit.then(|| Ok(agent.peek()?.revision)).transpose()
 }
 
-/// Each agent in a process of its own: a turn's stray processes are then never another turn's.
-fn in_parallel(
-    session: &mut Session,
-    store: &Store,
-    names: &[AgentName],
-    args: &cli::Tick,
-    moved: &mut bool,
-) -> Result<Status> {
-    let mut status = Status::Done;
-    let mut busy = Vec::new();
-    for name in names {
-        // Agents with nothing to do need no process.
-        match store.agent(name).and_then(|agent| quiet_step(session, &agent, Instant::now())) {
-            Ok(Some(report)) => session.out.result(&report, |out| step::text(&report, out)),
-            Ok(None) | Err(_) => busy.push(name),
-        }
-    }
-    session.out.flush();
-    let commands = busy.iter().map(|name| own_command(session, store, name, args)).collect::<Vec<_>>();
-    let out = &mut session.out;
-    jobs::run(commands, args.jobs, |lines, code| {
-        out.raw(lines);
-        out.flush();
-        let reached = match code {
-            Some(0) => Status::Done,
-            Some(10) => return,
-            Some(3) => Status::NotFound,
-            Some(4) => Status::Refused,
-            Some(5) => Status::Busy,
-            Some(6) => Status::Damaged,
-            Some(7) => Status::TurnFailed,
-            Some(_) | None => Status::Failed,
-        };
-        *moved = true;
-        status = status.graver(reached);
-    })?;
-    Ok(status)
-}
-
-/// The command line of one agent's own tick.
-fn own_command(session: &Session, store: &Store, name: &AgentName, args: &cli::Tick) -> Vec<String> {
-    let mut command: Vec<String> =
-        ["tick", name.as_str(), "--exit-code", "--dir"].iter().map(|word| (*word).to_owned()).collect();
-    command.push(store.root().display().to_string());
-    command.push("--lock-timeout".to_owned());
-    command.push(session.patience().to_string());
-    if args.until_idle {
-        command.extend(["--until-idle".to_owned(), "--max-steps".to_owned(), args.max_steps.to_string()]);
-    }
-    if args.commit {
-        command.push("--commit".to_owned());
-    }
-    if session.out.is_json() {
-        command.push("--json".to_owned());
-    }
-    if session.out.is_quiet() {
-        command.push("--quiet".to_owned());
-    }
-    if session.out.is_verbose() {
-        command.push("--verbose".to_owned());
-    }
-    command
-        .extend(["--color".to_owned(), if session.out.is_colored() { "always" } else { "never" }.to_owned()]);
-    command
-}
-
 /// One step.
 pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<StepReport> {
     let started = Instant::now();
-    if let Some(report) = quiet_step(session, agent, started)? {
+    if let Some(report) = quiet_step(session, store, agent, started)? {
         return Ok(report);
     }
     let mut recovered = None;
@@ -170,7 +113,7 @@ pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<S
         let locked = agent.lock(now)?;
         let state = locked.state()?;
         let lease = match lease(agent, &state, now, false)? {
-            Leased::Live => return live_report(&state, started),
+            Leased::Live => return live_report(&state, now, started),
             Leased::Ours(lease) => lease,
         };
         if let Some(run) = &state.current_run {
@@ -187,13 +130,15 @@ pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<S
             turn::deliver(session, store, agent, &state.outbox)?;
             continue;
         }
-        let abandoned = tasks::abandoned(agent, &locked.view(), &state)?;
-        if !abandoned.is_empty() && !looked_after_tasks {
-            // Without the lock, for the same reason.
+        if !looked_after_tasks {
             looked_after_tasks = true;
-            drop(locked);
-            tasks::settle_abandoned(session, agent, &abandoned);
-            continue;
+            let due = background::due(store, agent, &locked.view(), &state, now)?;
+            if !due.is_empty() {
+                // Without the lock, for the same reason.
+                drop(locked);
+                background::look_after(session, store, agent, &due);
+                continue;
+            }
         }
         let mut scan = locked.scan()?;
         if !scan.drops.is_empty() {
@@ -210,8 +155,9 @@ pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<S
             locked.commit(draft.finish()?)?;
             continue;
         }
-        let decision = decide(&project(&draft.records, now));
-        let mut report = act(session, store, agent, locked, draft, decision, lease)?;
+        let (decision, grant) = decide_and_take(store, agent, &mut draft, resources::Purpose::Take)?;
+        let hold = Hold { lease, grant };
+        let mut report = act(session, store, agent, locked, draft, decision, hold)?;
         report.recovered_run_id = recovered;
         report.duration_ms = millis_since(started);
         return Ok(report);
@@ -236,14 +182,20 @@ fn lease(agent: &Agent<'_>, state: &State, now: Time, force: bool) -> Result<Lea
 
 /// The step of an agent that rests: one small read and one look into the inbox. What the last step
 /// found still holds while nothing was committed, nothing arrived and nothing is due.
-fn quiet_step(session: &Session, agent: &Agent<'_>, started: Instant) -> Result<Option<StepReport>> {
+pub fn quiet_step(
+    session: &Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    started: Instant,
+) -> Result<Option<StepReport>> {
     let state = agent.peek()?;
     let Some(resting) = state.resting.clone() else { return Ok(None) };
     let due = state.next_due_at.is_some_and(|due| due <= session.clock.now());
     if due || state.current_run.is_some() || !agent.is_quiet()? {
         return Ok(None);
     }
-    if !tasks::abandoned(agent, &View::settled(agent.dir()), &state)?.is_empty() {
+    let now = session.clock.now();
+    if !background::due(store, agent, &View::settled(agent.dir()), &state, now)?.is_empty() {
         return Ok(None);
     }
     let mut report = report(&state, resting);
@@ -251,9 +203,10 @@ fn quiet_step(session: &Session, agent: &Agent<'_>, started: Instant) -> Result<
     Ok(Some(report))
 }
 
-fn live_report(state: &State, started: Instant) -> Result<StepReport> {
+fn live_report(state: &State, now: Time, started: Instant) -> Result<StepReport> {
     let run_id = state.current_run.as_ref().map(|run| run.run_id);
     let mut report = report(state, Decision::TurnInProgress { run_id }.report());
+    report.next_due_at = report.next_due_at.or(given_up_at(state, now));
     report.duration_ms = millis_since(started);
     Ok(report)
 }
@@ -266,7 +219,7 @@ fn act(
     locked: Locked<'_>,
     mut draft: Draft,
     decision: Decision,
-    lease: lock::Held,
+    hold: Hold,
 ) -> Result<StepReport> {
     let decision_report = decision.report();
     match decision {
@@ -278,7 +231,12 @@ fn act(
             let records = draft.records.clone();
             locked.commit(draft.finish()?)?;
             drop(locked);
-            run_turn(session, store, agent, claimed, records, decision_report, lease)
+            run_turn(session, store, agent, claimed, records, decision_report, hold)
+        }
+        Decision::Lack { message_id, continuation, shortage } => {
+            let message = take(&draft.records, message_id)?;
+            lack(&mut draft, &message, continuation, &shortage, &decision_report)?;
+            commit(&locked, draft, decision_report)
         }
         Decision::StartRecovery { .. } => {
             decided(&mut draft, &decision_report);
@@ -337,15 +295,17 @@ fn run_turn(
     claimed: Claimed,
     records: Records,
     decision: DecisionReport,
-    lease: lock::Held,
+    hold: Hold,
 ) -> Result<StepReport> {
     let run_id = claimed.run.run_id;
     let attempt = claimed.run.attempt;
     let end = turn::run(session, &Turn { store, agent, claimed: &claimed, records: &records })?;
-    let (settled, after) = turn::settle(session, store, agent, run_id, end, lease)?;
+    let (settled, after) = turn::settle(session, store, agent, run_id, end, hold.lease)?;
+    drop(hold.grant);
     if !after.state.outbox.is_empty() {
         turn::deliver(session, store, agent, &after.state.outbox)?;
     }
+    background::begin_queued(session, store, agent, &after.tasks);
     let brief = after
         .state
         .last_turn
@@ -396,18 +356,19 @@ fn millis_since(started: Instant) -> u64 {
 }
 
 /// What a step would do: everything but the commit and the act.
-fn would_do(session: &Session, agent: &Agent<'_>) -> Result<StepReport> {
+fn would_do(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<StepReport> {
     let started = Instant::now();
     let now = session.clock.now();
-    let (decision, draft) = foresee(session, agent, now)?;
+    let (decision, draft) = foresee(session, store, agent, now)?;
     let mut report = report(&draft.records.state, decision.report());
+    report.next_due_at = report.next_due_at.or(given_up_at(&draft.records.state, now));
     report.scheduling_posture = Some(posture(&draft.records).posture);
     report.duration_ms = millis_since(started);
     Ok(report)
 }
 
 /// Decides without a lock and without changing a file.
-pub fn foresee(session: &Session, agent: &Agent<'_>, now: Time) -> Result<(Decision, Draft)> {
+pub fn foresee(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result<(Decision, Draft)> {
     let records = load::look(agent, now)?;
     let mut draft = Draft::new(records, session.clock.stamp()?);
     let state = &draft.records.state;
@@ -416,11 +377,11 @@ pub fn foresee(session: &Session, agent: &Agent<'_>, now: Time) -> Result<(Decis
         crate::rules::transition::turn::interrupt(&mut draft, super::recover::TICK_GONE)?;
     }
     if draft.records.state.current_run.is_none() {
-        tasks::foresee_abandoned(agent, &mut draft)?;
+        background::foresee(store, agent, &mut draft)?;
         drops::foresee(session, agent, &mut draft)?;
         arrivals::take_in(&mut draft)?;
     }
-    let decision = decide(&project(&draft.records, now));
+    let (decision, _) = decide_and_take(store, agent, &mut draft, resources::Purpose::Look)?;
     Ok((decision, draft))
 }
 

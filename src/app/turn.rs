@@ -14,6 +14,7 @@ use crate::model::policy::{CommandSpec, Policy, StdinForm};
 use crate::model::records::{Lease, Records};
 use crate::model::run::Exit;
 use crate::model::turn::{Claimant, Outcome, TurnEnd};
+use crate::model::wait::WaitKind;
 use crate::process::turn::{Ended, Stdin, TurnSpec};
 use crate::process::{Mark, host};
 use crate::report::context::{self, Past};
@@ -23,7 +24,10 @@ use crate::rules::transition::turn::{self as rules, Claimed, Settled};
 use crate::store::view::View;
 use crate::store::{Agent, Store, evidence, files, inbox, layout, lock};
 
+use super::delegate;
 use super::load::{self, Purpose};
+use super::planes::ended_in_turn;
+use super::resources;
 use super::session::Session;
 
 /// Between SIGTERM and SIGKILL.
@@ -136,7 +140,7 @@ pub fn settle(
     let records = load::records(agent, &view, &scan, locked.state()?, Lease::Held, now, Purpose::Change)?;
     let claimed = records.inbox.claimed.as_ref().map(Message::key);
     let mut draft = Draft::new(records, session.clock.stamp()?);
-    let around = surroundings(session, store, &view, &end)?;
+    let around = surroundings(session, store, agent, &view, &end)?;
     let settled = rules::settle(&mut draft, run_id, end, evidence::run(&view, run_id)?, &around)?;
     let mut after = draft.records.clone();
     if !draft.is_empty() {
@@ -158,11 +162,12 @@ pub fn settle(
 pub fn surroundings(
     session: &Session,
     store: &Store,
+    agent: &Agent<'_>,
     view: &View<'_>,
     end: &TurnEnd,
 ) -> Result<Surroundings> {
     let actions = end.outcome.as_ref().map(|outcome| outcome.actions.as_slice()).unwrap_or_default();
-    let mut around = Surroundings::default();
+    let mut around = Surroundings { at: claimant(), ..Surroundings::default() };
     for action in actions {
         match action {
             Action::Enqueue { agent: Some(_), .. } if around.agents.is_empty() => {
@@ -173,7 +178,17 @@ pub fn surroundings(
                 let plan = view.bytes(&layout::plan(*id))?;
                 around.plans.extend(plan.map(|plan| (*id, String::from_utf8_lossy(&plan).into_owned())));
             }
+            Action::TaskStart { delegate: Some(child), .. } => {
+                around.policy = agent.policy_text()?;
+                if let Err(error) = delegate::check(store, agent.name(), child, &around.policy) {
+                    around.unfit_children.push((child.clone(), error.to_string()));
+                }
+            }
+            Action::Wait { kind: WaitKind::Task, resource, .. } => {
+                around.ended_tasks.extend(ended_in_turn(agent, resource.as_deref())?);
+            }
             Action::Enqueue { .. }
+            | Action::TaskStart { .. }
             | Action::WorkAdd { .. }
             | Action::WorkUpdate { .. }
             | Action::WorkPick { .. }
@@ -190,7 +205,7 @@ pub fn surroundings(
 pub fn deliver(session: &Session, store: &Store, agent: &Agent<'_>, outbox: &[Message]) -> Result<()> {
     let mut dealt_with = Vec::new();
     for message in outbox {
-        match deliver_one(store, message) {
+        match delegate::deliver(store, message) {
             Ok(()) | Err(Error::NoAgent { .. }) => dealt_with.push(message.id),
             // It stays in the outbox: the next step tries again.
             Err(error) => {
@@ -207,15 +222,6 @@ pub fn deliver(session: &Session, store: &Store, agent: &Agent<'_>, outbox: &[Me
     Ok(())
 }
 
-fn deliver_one(store: &Store, message: &Message) -> Result<()> {
-    let other = store.agent(&message.agent)?;
-    let is_there = other.consistently(|view, _| {
-        let queued = inbox::find_id(view, &inbox::scan(view)?, message.id).is_some();
-        Ok(queued || evidence::archived_message(view, message.id)?.is_some())
-    })?;
-    if is_there { Ok(()) } else { other.arrive(message) }
-}
-
 fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {
     let Turn { store, agent, claimed, records } = turn;
     let run_id = claimed.run.run_id;
@@ -229,8 +235,9 @@ fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {
         reduced: reduced(session, &view, records)?,
         reduced_count: records.state.counters.reduced_since_turn,
     };
+    let workspace = resources::workspace_path(store, policy);
     let document = context::document(
-        &context::Places { state_dir: store.root(), run_dir: &dir },
+        &context::Places { state_dir: store.root(), run_dir: &dir, workspace: &workspace },
         claimed,
         records,
         &past,

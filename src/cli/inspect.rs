@@ -45,6 +45,30 @@ pub struct Get {
     pub field: Option<String>,
 }
 
+/// Block until agents are as they should be
+///
+/// Watches their directories; it makes no step itself. Prints each agent as it gets there, and ends
+/// when all are. Exit status 8 says that the time was over first.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("what").args(["posture", "status", "message"]).multiple(true).required(true))]
+pub struct Await {
+    /// Which agents
+    #[arg(value_name = "AGENT", required = true)]
+    pub agents: Vec<String>,
+    /// Until this is its posture (or, repeated, one of these)
+    #[arg(long, value_parser = PossibleValuesParser::new(POSTURES))]
+    pub posture: Vec<String>,
+    /// Until this is its status (or, repeated, one of these)
+    #[arg(long, value_parser = PossibleValuesParser::new(STATUSES))]
+    pub status: Vec<String>,
+    /// Until this message is settled, well or not
+    #[arg(long, value_name = "ID")]
+    pub message: Option<String>,
+    /// Give up after this long
+    #[arg(long, value_name = "DURATION")]
+    pub timeout: Option<String>,
+}
+
 /// List agents, a line each
 #[derive(Debug, Args)]
 pub struct List {

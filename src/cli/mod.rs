@@ -94,6 +94,7 @@ pub enum Command {
     List(List),
     Explain(Explain),
     State(State),
+    Await(Await),
     NextWake(NextWake),
     Queue(Queue),
     Work(Work),

@@ -1,5 +1,7 @@
 //! `task`: background work; and the process that looks after it.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 
 use super::messages::PlaneAgent;
@@ -13,32 +15,7 @@ pub struct Task {
 
 #[derive(Debug, Subcommand)]
 pub enum TaskCommand {
-    /// Start a command in the background; its result is a message to the agent
-    ///
-    /// Returns at once. The command runs where the agent's turns do, with their environment and
-    /// DORMOUSE_TASK, until it ends by itself, is stopped, or its agent is.
-    Start {
-        #[command(flatten)]
-        agent: PlaneAgent,
-        /// What it is for: the first words of its result
-        #[arg(long, value_name = "TEXT")]
-        summary: Option<String>,
-        /// The work item that it is for
-        #[arg(long, value_name = "ID")]
-        work_item: Option<String>,
-        /// Let its end start no turn: the next one finds it among what was taken note of
-        #[arg(long)]
-        no_notify: bool,
-        /// Let it read what `task input` writes; without this its stdin is empty
-        #[arg(long)]
-        interactive: bool,
-        /// End it after this long
-        #[arg(long, value_name = "DURATION")]
-        timeout: Option<String>,
-        /// The program and its arguments
-        #[arg(last = true, required = true, value_name = "COMMAND")]
-        command: Vec<String>,
-    },
+    Start(TaskStart),
     /// List open tasks, oldest first
     List {
         #[command(flatten)]
@@ -89,6 +66,50 @@ pub enum TaskCommand {
         #[arg(long, value_name = "DURATION", default_value = "10s")]
         grace: String,
     },
+}
+
+/// Start a command in the background, or hand work to a child; the result is a message to the agent
+///
+/// Returns at once. A command runs where the agent's turns do, with their environment and
+/// DORMOUSE_TASK, until it ends by itself, is stopped, or its agent is. A child is an agent of its
+/// own, made and started if it is not there yet; the task ends when it has nothing left to do, and
+/// the result is its last brief.
+#[derive(Debug, Args)]
+pub struct TaskStart {
+    #[command(flatten)]
+    pub agent: PlaneAgent,
+    /// What it is for: the first words of its result
+    #[arg(long, value_name = "TEXT")]
+    pub summary: Option<String>,
+    /// The work item that it is for
+    #[arg(long, value_name = "ID")]
+    pub work_item: Option<String>,
+    /// Let its end start no turn: the next one finds it among what was taken note of
+    #[arg(long)]
+    pub no_notify: bool,
+    /// Let it read what `task input` writes; without this its stdin is empty
+    #[arg(long, conflicts_with = "delegate")]
+    pub interactive: bool,
+    /// End it after this long
+    #[arg(long, value_name = "DURATION")]
+    pub timeout: Option<String>,
+    /// Hand TEXT to this agent as its operator, and take its last brief as the result
+    #[arg(long, value_name = "CHILD")]
+    pub delegate: Option<String>,
+    /// What the child runs if it is to be made [default: the agent.toml of its parent]
+    #[arg(long, value_name = "FILE", requires = "delegate")]
+    pub from: Option<PathBuf>,
+    /// What the child is told; `-`, or nothing, takes stdin, `@FILE` a file
+    #[arg(requires = "delegate")]
+    pub text: Option<String>,
+    /// The program and its arguments
+    #[arg(
+        last = true,
+        required_unless_present = "delegate",
+        conflicts_with = "delegate",
+        value_name = "COMMAND"
+    )]
+    pub command: Vec<String>,
 }
 
 /// Look after a task; `task start` runs this

@@ -67,6 +67,7 @@ pub enum Action {
     Wait {
         kind: WaitKind,
         reason: String,
+        /// Absent in a wait for a task: the one that the `task.start` before it starts.
         #[serde(default)]
         resource: Option<String>,
         #[serde(default)]
@@ -85,6 +86,28 @@ pub enum Action {
         source: Option<String>,
         #[serde(default)]
         no_fallback: Option<String>,
+    },
+    /// Begins once the turn is settled.
+    #[serde(rename = "task.start")]
+    TaskStart {
+        /// The program and its arguments; excludes `delegate`.
+        #[serde(default)]
+        command: Vec<String>,
+        /// The child that is handed `text`.
+        #[serde(default)]
+        delegate: Option<AgentName>,
+        #[serde(default)]
+        text: Option<String>,
+        #[serde(default)]
+        summary: Option<String>,
+        #[serde(default)]
+        work_item_id: Option<WorkId>,
+        #[serde(default = "yes")]
+        notify: bool,
+        #[serde(default)]
+        interactive: bool,
+        #[serde(default)]
+        timeout: Option<Span>,
     },
     #[serde(rename = "timer.add")]
     TimerAdd {
@@ -129,4 +152,8 @@ pub enum Action {
         #[serde(default)]
         at: Option<Time>,
     },
+}
+
+fn yes() -> bool {
+    true
 }

@@ -6,6 +6,7 @@ use super::closure::WaitingReason;
 use super::continuation::Continuation;
 use super::id::{MessageId, RunId, TaskId, TimerId, WaitId, WorkId};
 use super::message::MessageKind;
+use super::resource::Shortage;
 use super::time::Time;
 
 names! {
@@ -119,18 +120,55 @@ pub enum Rest {
     },
 }
 
+/// What a message is about.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct About {
+    pub work_item_id: Option<WorkId>,
+    pub task_id: Option<TaskId>,
+}
+
 /// The one next thing. It carries what its transition needs: nobody decides again.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decision {
     Stop,
     NotStarted,
-    TurnInProgress { run_id: Option<RunId> },
-    StartRecovery { cause: RecoveryCause },
-    RecoveryBackoff { until: Time },
-    Resume { message_id: MessageId, cause: ResumeCause, continuation: Continuation },
-    WaitForResources { missing: String, until: Option<Time> },
-    StartTurn { message_id: MessageId, kind: MessageKind, continuation: Continuation },
-    Reduce { message_id: MessageId, kind: MessageKind, continuation: Option<Continuation> },
+    TurnInProgress {
+        run_id: Option<RunId>,
+    },
+    StartRecovery {
+        cause: RecoveryCause,
+    },
+    RecoveryBackoff {
+        until: Time,
+    },
+    Resume {
+        message_id: MessageId,
+        about: About,
+        cause: ResumeCause,
+        continuation: Continuation,
+    },
+    WaitForResources {
+        missing: String,
+        until: Option<Time>,
+    },
+    /// A claim that finds a resource missing: the message stays claimed, and no turn runs.
+    Lack {
+        message_id: MessageId,
+        continuation: Continuation,
+        shortage: Shortage,
+    },
+    StartTurn {
+        message_id: MessageId,
+        about: About,
+        kind: MessageKind,
+        continuation: Continuation,
+    },
+    Reduce {
+        message_id: MessageId,
+        about: About,
+        kind: MessageKind,
+        continuation: Option<Continuation>,
+    },
     EmitTick(Tick),
     Duplicate(DuplicateTick),
     Rest(Rest),
@@ -148,7 +186,7 @@ impl Decision {
             Decision::StartRecovery { .. } => DecisionKind::StartRecovery,
             Decision::RecoveryBackoff { .. } => DecisionKind::WaitForTimer,
             Decision::Resume { .. } | Decision::StartTurn { .. } => DecisionKind::StartModelTurn,
-            Decision::WaitForResources { .. } => DecisionKind::WaitForResources,
+            Decision::WaitForResources { .. } | Decision::Lack { .. } => DecisionKind::WaitForResources,
             Decision::Reduce { .. } => DecisionKind::ReduceMessageOnly,
             Decision::EmitTick(_) => DecisionKind::EmitSystemTick,
             Decision::Rest(rest) => rest.kind(),
@@ -171,6 +209,7 @@ impl Decision {
                 "resources_available".to_owned()
             }
             Decision::WaitForResources { missing, .. } => missing.clone(),
+            Decision::Lack { shortage, .. } => shortage.resource.name().to_owned(),
             Decision::StartTurn { kind, .. } | Decision::Reduce { kind, .. } => kind.name().to_owned(),
             Decision::EmitTick(tick) => tick.reason().to_owned(),
             Decision::Duplicate(DuplicateTick::WakeHint) => "duplicate_wake_hint".to_owned(),
@@ -200,6 +239,27 @@ impl Decision {
             | Decision::TurnInProgress { .. }
             | Decision::RecoveryBackoff { .. }
             | Decision::WaitForResources { .. }
+            | Decision::Lack { .. }
+            | Decision::Duplicate(_)
+            | Decision::Rest(_)
+            | Decision::StayIdle
+            | Decision::Sleep => false,
+        }
+    }
+
+    /// Whether it claims a message for a turn, for which there must be resources.
+    pub fn is_claim(&self) -> bool {
+        match self {
+            Decision::Resume { .. } | Decision::StartTurn { .. } => true,
+            Decision::Stop
+            | Decision::NotStarted
+            | Decision::TurnInProgress { .. }
+            | Decision::StartRecovery { .. }
+            | Decision::RecoveryBackoff { .. }
+            | Decision::WaitForResources { .. }
+            | Decision::Lack { .. }
+            | Decision::Reduce { .. }
+            | Decision::EmitTick(_)
             | Decision::Duplicate(_)
             | Decision::Rest(_)
             | Decision::StayIdle
@@ -210,14 +270,20 @@ impl Decision {
     pub fn report(&self) -> DecisionReport {
         let mut report = DecisionReport::new(self.kind(), self.reason());
         match self {
-            Decision::StartTurn { message_id, continuation, .. }
-            | Decision::Resume { message_id, continuation, .. } => {
+            Decision::StartTurn { message_id, about, continuation, .. }
+            | Decision::Resume { message_id, about, continuation, .. } => {
                 report.message_id = Some(*message_id);
+                (report.work_item_id, report.task_id) = (about.work_item_id, about.task_id);
                 report.continuation = Some(continuation.clone());
             }
-            Decision::Reduce { message_id, continuation, .. } => {
+            Decision::Reduce { message_id, about, continuation, .. } => {
                 report.message_id = Some(*message_id);
+                (report.work_item_id, report.task_id) = (about.work_item_id, about.task_id);
                 report.continuation = continuation.clone();
+            }
+            Decision::Lack { message_id, shortage, .. } => {
+                report.message_id = Some(*message_id);
+                report.evidence = shortage.evidence.clone();
             }
             Decision::TurnInProgress { run_id } => report.run_id = *run_id,
             Decision::EmitTick(tick) => report.work_item_id = tick.work_item_id(),

@@ -7,6 +7,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use uuid::Uuid;
 
+use super::time::Time;
+
 /// Text that does not have the shape of the identifier or name it should be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -84,6 +86,15 @@ ids! {
     TaskId = "task_",
     TriggerId = "trig_",
     EventId = "evt_",
+}
+
+impl MessageId {
+    /// When it was made, to the millisecond.
+    pub fn minted_at(&self) -> Option<Time> {
+        let (seconds, nanos) = self.0.get_timestamp()?.to_unix();
+        let millis = i64::try_from(seconds).ok()?.saturating_mul(1000);
+        Some(Time::from_millis(millis.saturating_add(i64::from(nanos / 1_000_000))))
+    }
 }
 
 /// The longest name an agent can have, in bytes.

@@ -20,6 +20,7 @@ pub mod posture;
 pub mod record;
 pub mod records;
 pub mod refusal;
+pub mod resource;
 pub mod run;
 pub mod stamp;
 pub mod state;

@@ -1,6 +1,7 @@
 //! Policy: what people write in `agent.toml` and `dormouse.toml`. Every default stands here.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use serde::{Deserialize, Deserializer, de};
 
@@ -13,6 +14,8 @@ pub struct StoreConfig {
     pub format: u32,
     #[serde(default)]
     pub store: StoreSettings,
+    #[serde(default)]
+    pub scheduler: SchedulerSettings,
     /// What every agent starts from; `agent.toml` goes over it.
     #[serde(default)]
     pub defaults: toml::Table,
@@ -27,6 +30,13 @@ pub struct StoreSettings {
     pub durability: Durability,
 }
 
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SchedulerSettings {
+    /// How many turns may run at once, of all agents together; absent: any number.
+    pub max_running: Option<NonZeroU32>,
+}
+
 names! {
     /// What an acknowledged write survives: a power cut, or only the death of the process.
     #[derive(Default)]
@@ -38,17 +48,33 @@ names! {
 }
 
 /// `agent.toml` over the defaults.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Policy {
     pub description: Option<String>,
     pub turn: TurnPolicy,
     pub workspace: WorkspacePolicy,
+    pub scheduler: SchedulingPolicy,
     pub timeouts: Timeouts,
     pub recovery: RecoveryPolicy,
     pub limits: Limits,
     pub expect: Expectations,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Policy {
+            description: None,
+            turn: TurnPolicy::default(),
+            workspace: WorkspacePolicy { mode: None, ..WorkspacePolicy::default() },
+            scheduler: SchedulingPolicy::default(),
+            timeouts: Timeouts::default(),
+            recovery: RecoveryPolicy::default(),
+            limits: Limits::default(),
+            expect: Expectations::default(),
+        }
+    }
 }
 
 /// A command as argv, or, with `shell = true`, as one string.
@@ -102,6 +128,7 @@ impl Default for TurnPolicy {
 }
 
 names! {
+    /// Who else may work in a workspace meanwhile: nobody, or others that share it.
     "workspace mode" WorkspaceMode {
         Exclusive = "exclusive",
         Shared = "shared",
@@ -112,14 +139,32 @@ names! {
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct WorkspacePolicy {
+    /// Relative to the directory that holds the state directory.
     pub path: String,
-    pub mode: WorkspaceMode,
+    /// `None`: there is no `[workspace]` at all, and the agent occupies none.
+    pub mode: Option<WorkspaceMode>,
 }
 
 impl Default for WorkspacePolicy {
     fn default() -> Self {
-        WorkspacePolicy { path: ".".to_owned(), mode: WorkspaceMode::Exclusive }
+        WorkspacePolicy { path: ".".to_owned(), mode: Some(WorkspaceMode::Exclusive) }
     }
+}
+
+/// Where the agent stands among others, for a tick that goes through many.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SchedulingPolicy {
+    /// From -19, the most urgent, to 20.
+    pub priority: i8,
+}
+
+impl SchedulingPolicy {
+    pub const MOST_URGENT: i8 = -19;
+    pub const LEAST_URGENT: i8 = 20;
+    /// Of an agent that does nothing.
+    pub const LEAST: SchedulingPolicy = SchedulingPolicy { priority: SchedulingPolicy::LEAST_URGENT };
 }
 
 /// A span, or none: `0` and `"never"` switch the limit off.
@@ -314,9 +359,12 @@ pub struct Limits {
     pub max_hops: u32,
     /// How long a `dedupe_key` is remembered.
     pub dedupe_window: Span,
+    /// Of the calendar, in UTC, like the days below.
     pub turns_per_hour: Option<u64>,
     pub turns_per_day: Option<u64>,
+    /// In US dollars, as turns report them.
     pub cost_per_day: Option<f64>,
+    /// Input and output together.
     pub tokens_per_day: Option<u64>,
 }
 
@@ -374,6 +422,13 @@ impl Policy {
         }
         if self.recovery.max_attempts == 0 {
             return Err("recovery.max_attempts must be at least 1".to_owned());
+        }
+        let urgencies = SchedulingPolicy::MOST_URGENT..=SchedulingPolicy::LEAST_URGENT;
+        if !urgencies.contains(&self.scheduler.priority) {
+            return Err("scheduler.priority is a number from -19, the most urgent, to 20".to_owned());
+        }
+        if self.limits.cost_per_day.is_some_and(|limit| !limit.is_finite() || limit < 0.0) {
+            return Err("limits.cost_per_day can't be negative or infinite".to_owned());
         }
         if self.timeouts.shutdown == Span::ZERO {
             return Err("timeouts.shutdown can't be switched off".to_owned());

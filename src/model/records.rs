@@ -1,7 +1,9 @@
 //! Everything open that one step looks at, loaded at once.
 
+use super::id::MessageId;
 use super::message::{Message, WakeHint};
 use super::policy::Policy;
+use super::resource::Shortage;
 use super::state::State;
 use super::task::Task;
 use super::timer::Timer;
@@ -32,8 +34,19 @@ pub struct Inbox {
     pub head: Option<Message>,
     /// The message that the agent has claimed, wherever in the order it stands.
     pub claimed: Option<Message>,
+    /// The last message of priority `interject` that is queued, wherever in the order it stands.
+    pub last_interject: Option<MessageId>,
     /// Wake hints that nobody has taken in yet, in order of arrival.
     pub hints: Vec<WakeHint>,
+}
+
+impl Inbox {
+    /// A message that is free to be taken up: it is the head if it comes before the one that is.
+    pub fn offer(&mut self, message: &Message) {
+        if self.head.as_ref().is_none_or(|head| message.key() < head.key()) {
+            self.head = Some(message.clone());
+        }
+    }
 }
 
 /// The open records of one agent at one revision.
@@ -42,6 +55,8 @@ pub struct Records {
     pub policy: Policy,
     pub state: State,
     pub lease: Lease,
+    /// What a claim would lack. Looked for only where a claim is what comes next.
+    pub shortage: Option<Shortage>,
     pub inbox: Inbox,
     /// In order of creation.
     pub works: Vec<WorkItem>,

@@ -11,6 +11,7 @@ use super::execution::Execution;
 use super::id::{AgentName, MessageId, RunId, WorkId};
 use super::message::{Message, WakeHint};
 use super::record::{Extra, Record};
+use super::resource::Resource;
 use super::run::Terminal;
 use super::time::Time;
 
@@ -78,7 +79,10 @@ pub struct Held {
     pub message_id: MessageId,
     /// What is missing, or who suspended it.
     pub missing: String,
-    /// When it may go on by itself, where that is known.
+    /// Set where a claim found it missing: then every step looks for it again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<Resource>,
+    /// When it may go on by itself, where that is known; with a `resource`, when to look again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Time>,
     pub continuation: Continuation,
@@ -127,6 +131,41 @@ pub struct Counters {
     pub extra: Extra,
 }
 
+/// What the agent has used since an hour or a day began, in UTC.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Spent {
+    pub since: Time,
+    #[serde(default)]
+    pub turns: u64,
+    #[serde(default)]
+    pub tokens: u64,
+    #[serde(default)]
+    pub cost_usd: f64,
+}
+
+impl Spent {
+    pub const fn nothing(since: Time) -> Spent {
+        Spent { since, turns: 0, tokens: 0, cost_usd: 0.0 }
+    }
+}
+
+/// What limits are held against: two sums, however much there was.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Spending {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hour: Option<Spent>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub day: Option<Spent>,
+}
+
+impl Spending {
+    fn is_nothing(&self) -> bool {
+        *self == Spending::default()
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct State {
@@ -173,6 +212,9 @@ pub struct State {
     /// How many tasks are open: only then a step that has nothing else to do looks after them.
     #[serde(default, skip_serializing_if = "is_none")]
     pub open_tasks: u64,
+    /// In the current hour and day, as of the last turn that ended.
+    #[serde(default, skip_serializing_if = "Spending::is_nothing")]
+    pub spending: Spending,
     #[serde(default)]
     pub counters: Counters,
     /// Events of transactions that touched nothing but this record. The next transaction that

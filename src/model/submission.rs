@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::id::{AgentName, MessageId, RunId, WorkId};
+use super::id::{AgentName, MessageId, RunId, TaskId, WorkId};
 use super::message::{Body, MessageKind, Origin, OriginKind, Priority};
 use super::time::{Span, Time};
 
@@ -40,13 +40,52 @@ impl Submission {
     }
 }
 
-/// The turn from inside which a command is called.
+/// The agent from inside whose work a command is called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     pub agent: AgentName,
-    pub run_id: RunId,
-    pub message_id: MessageId,
+    pub by: CalledBy,
+    /// How many turns the message has come through that this work goes back to.
     pub hops: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CalledBy {
+    Turn {
+        run_id: RunId,
+        message_id: MessageId,
+    },
+    /// A background task; with the turn that started it, if one did.
+    Task {
+        task_id: TaskId,
+        run_id: Option<RunId>,
+    },
+}
+
+impl Caller {
+    /// What a message that it sends goes back to.
+    pub fn causation_id(&self) -> String {
+        match self.by {
+            CalledBy::Turn { message_id, .. } => message_id.to_string(),
+            CalledBy::Task { task_id, .. } => task_id.to_string(),
+        }
+    }
+
+    /// The turn that it goes back to.
+    pub fn run_id(&self) -> Option<RunId> {
+        match self.by {
+            CalledBy::Turn { run_id, .. } => Some(run_id),
+            CalledBy::Task { run_id, .. } => run_id,
+        }
+    }
+
+    /// Whether this is the current turn of an agent.
+    pub fn is_turn_of(&self, agent: &AgentName) -> bool {
+        match self.by {
+            CalledBy::Turn { .. } => self.agent == *agent,
+            CalledBy::Task { .. } => false,
+        }
+    }
 }
 
 impl std::str::FromStr for Origin {

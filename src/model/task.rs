@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::id::{AgentName, RunId, TaskId, WorkId};
+use super::id::{AgentName, MessageId, RunId, TaskId, WorkId};
+use super::message::Message;
 use super::record::{Extra, Record};
 use super::run::Exit;
 use super::time::{Span, Time};
@@ -31,12 +32,39 @@ impl TaskStatus {
 }
 
 /// What a task does.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum TaskJob {
-    Command { argv: Vec<String> },
-    ChildAgent { child: AgentName },
+    Command {
+        argv: Vec<String>,
+    },
+    /// Ends when the child has dealt with the message and has nothing left to do.
+    ChildAgent {
+        child: AgentName,
+        message_id: MessageId,
+        /// What the child is still to be given: until it has it, the task is `queued`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        assignment: Option<Box<Assignment>>,
+    },
+}
+
+/// What a delegation gives to its child: an `agent.toml` in case that it is yet to be made, and
+/// the message.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Assignment {
+    pub policy: String,
+    pub message: Message,
+}
+
+/// How a delegation ended, as the parent sees its child.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChildEnd {
+    pub status: TaskStatus,
+    pub reason: Option<String>,
+    /// The child's last.
+    pub brief: Option<String>,
 }
 
 /// Background work. While it is open it has a file of its own; its last state goes to the archive.
@@ -88,6 +116,16 @@ pub struct Task {
     pub stderr_bytes: Option<u64>,
     #[serde(flatten)]
     pub extra: Extra,
+}
+
+impl Task {
+    /// The agent that it is delegated to.
+    pub fn child(&self) -> Option<&AgentName> {
+        match &self.job {
+            TaskJob::Command { .. } => None,
+            TaskJob::ChildAgent { child, .. } => Some(child),
+        }
+    }
 }
 
 fn yes() -> bool {

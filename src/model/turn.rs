@@ -35,7 +35,7 @@ pub struct TurnEnd {
 }
 
 /// Where and by whom a run is claimed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Claimant {
     pub host: String,
     pub boot_id: String,

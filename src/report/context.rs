@@ -8,6 +8,7 @@ use crate::model::message::{AuthorityClass, Message};
 use crate::model::records::Records;
 use crate::model::run::Brief;
 use crate::model::trigger::Trigger;
+use crate::rules::limits::left;
 use crate::rules::transition::turn::Claimed;
 use crate::rules::work::{readiness, scheduling_state};
 
@@ -19,6 +20,8 @@ pub const REDUCED: usize = 50;
 pub struct Places<'a> {
     pub state_dir: &'a Path,
     pub run_dir: &'a Path,
+    /// What the turn works on.
+    pub workspace: &'a Path,
 }
 
 /// What was before this turn; both lists newest first.
@@ -58,13 +61,14 @@ pub fn document(
             "paths": {
                 "state_dir": places.state_dir,
                 "run_dir": places.run_dir,
-                "workspace": records.policy.workspace.path,
+                "workspace": places.workspace,
             },
             "limits": {
                 "max_message_bytes": limits.max_message.0,
                 "hops_left": limits.max_hops.saturating_sub(run.hops),
                 "attempts_left": records.policy.recovery.max_attempts.saturating_sub(run.attempt),
                 "timeout_ms": records.policy.turn.timeout.0.map(|limit| limit.as_millis()),
+                "left": left(&records.state, limits, run.claimed_at),
             },
         },
         "default_external_ingress": trigger.map(|trigger| json!({

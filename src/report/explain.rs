@@ -2,54 +2,128 @@
 
 use serde_json::{Value, json};
 
+use crate::model::agent::Status;
 use crate::model::decision::Decision;
 use crate::model::execution::ExecutionState;
+use crate::model::id::AgentName;
 use crate::model::records::Records;
+use crate::model::task::Task;
 use crate::model::time::Time;
+use crate::model::wait::{Wait, WaitKind};
 use crate::rules::advisory::advisories;
 use crate::rules::decide::LADDER;
 use crate::rules::execution::next;
 use crate::rules::projection::{Projection, project};
 
 use super::output::{Output, Tone};
-use super::text::relative;
+use super::text::{one_line, relative};
+
+/// How many of a kind are listed; of a thousand timers the first ones tell.
+const LISTED: usize = 10;
 
 /// What would bring the agent to another decision, most direct first.
 pub fn wakes(records: &Records, now: Time) -> Vec<String> {
     let state = &records.state;
-    let mut wakes = Vec::new();
+    let agent = &state.agent;
     match state.status {
-        crate::model::agent::Status::Stopped | crate::model::agent::Status::Booting => {
-            return vec![format!("dormouse start {}", state.agent)];
-        }
-        crate::model::agent::Status::AwakeIdle
-        | crate::model::agent::Status::AwakeRunning
-        | crate::model::agent::Status::AwaitingTask
-        | crate::model::agent::Status::Asleep => {}
+        Status::Stopped | Status::Booting => return vec![format!("dormouse start {agent}")],
+        Status::AwakeIdle | Status::AwakeRunning | Status::AwaitingTask | Status::Asleep => {}
     }
+    let mut wakes = Vec::new();
     if let Some(run) = &state.current_run {
         wakes.push(format!("the end of {}", run.run_id));
     }
     if let Some(retry) = &state.retry {
+        wakes.push(format!("the end of the backoff, {}", moment(retry.not_before, now)));
+        wakes.push(format!("dormouse recover {agent}"));
+    }
+    if let Some(held) = &state.held {
+        let when = held.not_before.map(|at| format!(", looked at again {}", moment(at, now)));
         wakes.push(format!(
-            "the end of the backoff, {} ({})",
-            retry.not_before,
-            relative(retry.not_before, now)
+            "a tick that finds what is missing ({}){}",
+            held.missing,
+            when.unwrap_or_default()
         ));
-        wakes.push(format!("dormouse recover {}", state.agent));
     }
-    if let Some(due) =
-        state.next_due_at.filter(|due| state.retry.as_ref().is_none_or(|retry| retry.not_before != *due))
-    {
-        wakes.push(format!("a tick at {due} ({})", relative(due, now)));
-    }
-    for wait in records.waits.iter().filter(|wait| wait.is_active()) {
-        let what = wait.resource.as_deref().unwrap_or(wait.reason.as_str());
-        wakes.push(format!("the end of {} ({}): {what}", wait.id, wait.kind));
-    }
-    wakes.push(format!("a message: dormouse enqueue {} TEXT", state.agent));
-    wakes.push(format!("a hint: dormouse wake {}", state.agent));
+    let mut waits: Vec<&Wait> = records.waits.iter().filter(|wait| wait.is_active()).collect();
+    // Those of the agent itself keep it all from going on; the others, an item.
+    waits.sort_by_key(|wait| !wait.is_agents_own());
+    list(&mut wakes, "waits", waits.iter().map(|wait| end_of_wait(wait, records, now)));
+    let awaited: Vec<_> = waits.iter().filter_map(|wait| wait.task_id()).collect();
+    let others = records.tasks.iter().filter(|task| task.notify && !awaited.contains(&task.id));
+    list(&mut wakes, "tasks", others.map(|task| format!("the result of {}", named(task))));
+    let mut timers: Vec<_> = records.timers.iter().collect();
+    timers.sort_by_key(|timer| (timer.next_at, timer.id));
+    list(
+        &mut wakes,
+        "timers",
+        timers.iter().map(|timer| format!("{} fires {}", timer.id, moment(timer.next_at, now))),
+    );
+    let mut rechecks: Vec<_> = records
+        .works
+        .iter()
+        .filter(|item| item.recheck_consumed_at.is_none())
+        .filter_map(|item| Some((item.recheck_at?, item.id)))
+        .collect();
+    rechecks.sort_unstable();
+    list(
+        &mut wakes,
+        "rechecks",
+        rechecks.iter().map(|(at, id)| format!("a look at {id}, {}", moment(*at, now))),
+    );
+    wakes.push(format!("a message: dormouse enqueue {agent} TEXT"));
+    wakes.push(format!("a hint: dormouse wake {agent}"));
     wakes
+}
+
+fn list(wakes: &mut Vec<String>, what: &str, all: impl Iterator<Item = String>) {
+    let all: Vec<String> = all.collect();
+    let more = all.len().saturating_sub(LISTED);
+    wakes.extend(all.into_iter().take(LISTED));
+    if more > 0 {
+        wakes.push(format!("and {more} more {what}"));
+    }
+}
+
+fn moment(at: Time, now: Time) -> String {
+    format!("{at} ({})", relative(at, now))
+}
+
+/// What ends a wait, and when it is looked at or given up.
+fn end_of_wait(wait: &Wait, records: &Records, now: Time) -> String {
+    let agent = &records.state.agent;
+    let what = match wait.kind {
+        WaitKind::Operator => format!("an answer (dormouse enqueue {agent} TEXT)"),
+        WaitKind::Task => {
+            let task = records.tasks.iter().find(|task| Some(task.id) == wait.task_id());
+            let named = task.map(named).or(wait.resource.clone()).unwrap_or_default();
+            format!("the result of {named}")
+        }
+        WaitKind::External => match &wait.resource {
+            Some(resource) => format!("word of {resource} (dormouse wake {agent} --resource {resource})"),
+            None => format!("word from outside (dormouse wake {agent} --wait {})", wait.id),
+        },
+        WaitKind::Timer => wait.wake_at.map(|at| moment(at, now)).unwrap_or_default(),
+        WaitKind::System => format!("the end of {}", wait.id),
+    };
+    let mut text = format!("{what}: {}", wait.reason);
+    if let Some(item) = wait.work_item_id {
+        text.push_str(&format!(", for {item}"));
+    }
+    if let Some(at) = wait.recheck_at {
+        text.push_str(&format!(", looked at {}", moment(at, now)));
+    }
+    if let Some(at) = wait.expires_at {
+        text.push_str(&format!(", given up {}", moment(at, now)));
+    }
+    text
+}
+
+fn named(task: &Task) -> String {
+    match task.summary.as_deref().or(task.child().map(AgentName::as_str)) {
+        Some(name) => format!("{} ({})", task.id, one_line(name, 60)),
+        None => task.id.to_string(),
+    }
 }
 
 /// `explain --json`
@@ -81,6 +155,7 @@ fn facts_document(facts: &Projection) -> Value {
         "gate": format!("{:?}", facts.gate).to_lowercase(),
         "live_run": facts.live_run,
         "backoff_until": facts.backoff.map(|backoff| backoff.until),
+        "shortage": facts.shortage.as_ref().map(|shortage| json!({ "resource": shortage.resource, "evidence": shortage.evidence, "back_at": shortage.back_at })),
         "held": facts.held.as_ref().map(|held| json!({ "missing": held.missing, "until": held.until, "may_go_on": held.may_go_on })),
         "message": facts.message.as_ref().map(|message| json!({
             "id": message.id,
@@ -108,11 +183,15 @@ pub fn text(records: &Records, decision: &Decision, now: Time, out: &Output) -> 
     let facts = project(records, now);
     let report = decision.report();
     let mut text = format!(
-        "{} would {}: {}\n\n",
+        "{} would {}: {}\n",
         out.paint(Tone::Strong, records.state.agent.as_str()),
         out.paint(Tone::Good, report.decision.name()),
         out.safe(&report.reason),
     );
+    for line in &report.evidence {
+        text.push_str(&format!("  {}\n", out.safe(line)));
+    }
+    text.push('\n');
     for rung in LADDER {
         let holds = (rung.holds)(&facts).is_some();
         let line = format!(

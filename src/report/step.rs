@@ -83,6 +83,9 @@ pub fn text(step: &StepReport, out: &Output) -> String {
             line.push_str(&format!(", attempt {attempt}"));
         }
     }
+    if step.decision.decision == DecisionKind::WaitForResources && !step.decision.evidence.is_empty() {
+        line.push_str(&format!(": {}", out.safe(&one_line(&step.decision.evidence.join(", "), 200))));
+    }
     let said = step.brief.as_ref().or(step.terminal_reason.as_ref());
     if let Some(said) = said {
         line.push_str(&format!(": {}", out.safe(&one_line(said, 200))));

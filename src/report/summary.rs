@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::model::agent::{Identity, Status};
 use crate::model::execution::ExecutionState;
-use crate::model::id::AgentName;
+use crate::model::id::{AgentName, TaskId};
 use crate::model::message::{InboxKey, Priority};
 use crate::model::posture::Posture;
 use crate::model::records::Records;
@@ -15,13 +15,23 @@ use crate::model::time::Time;
 use crate::model::trigger::Trigger;
 use crate::model::work::{Readiness, SchedulingState};
 use crate::rules::advisory::advisories;
-use crate::rules::execution::timeout;
+use crate::rules::execution::deadline;
+use crate::rules::limits::left;
 use crate::rules::posture::posture;
 use crate::rules::projection::closure_facts;
 use crate::rules::work::{readiness, scheduling_state};
 
 use super::output::{Output, Tone};
 use super::text::{count, one_line, relative, table};
+
+/// An agent that works on what was delegated to it.
+#[derive(Debug, Clone, Serialize)]
+pub struct ActiveChild {
+    pub task_id: TaskId,
+    pub agent: AgentName,
+    /// Absent where it can't be read.
+    pub status: Option<Status>,
+}
 
 /// Everything that a summary is assembled from.
 pub struct Facts<'a> {
@@ -30,7 +40,7 @@ pub struct Facts<'a> {
     /// Every queued message, in processing order, without the claimed one.
     pub queued: &'a [InboxKey],
     pub triggers: &'a [Trigger],
-    pub children: &'a [AgentName],
+    pub children: &'a [ActiveChild],
     pub now: Time,
 }
 
@@ -38,8 +48,7 @@ pub struct Facts<'a> {
 pub fn summary(facts: &Facts<'_>) -> Value {
     let records = facts.records;
     let state = &records.state;
-    let limit =
-        timeout(&state.execution, &records.policy.timeouts).filter(|_| state.status != Status::Booting);
+    let limit = deadline(state, &records.policy.timeouts).filter(|_| state.status != Status::Booting);
     let execution = json!({
         "state": state.execution.state,
         "code": state.execution.state.code(),
@@ -70,7 +79,7 @@ pub fn summary(facts: &Facts<'_>) -> Value {
         "pending_wake_hint": state.pending_wake_hint,
         "retry": state.retry,
         "held": state.held,
-        "limits": limits(records),
+        "limits": limits(records, facts.now),
         "capabilities": capabilities(records),
         "counters": state.counters,
         "revision": state.revision,
@@ -120,12 +129,7 @@ fn queue(facts: &Facts<'_>) -> Value {
     }
     let by_priority: serde_json::Map<String, Value> =
         by_priority.into_iter().map(|(priority, count)| (priority.name().to_owned(), json!(count))).collect();
-    let oldest = facts.queued.iter().filter_map(|key| key.id.0.get_timestamp()).map(|at| at.to_unix()).min();
-    let oldest_at = oldest.map(|(secs, nanos)| {
-        Time::from_millis(
-            i64::try_from(secs).unwrap_or(0).saturating_mul(1000) + i64::from(nanos / 1_000_000),
-        )
-    });
+    let oldest_at = facts.queued.iter().filter_map(|key| key.id.minted_at()).min();
     let queue = json!({
         "pending": facts.queued.len(),
         "by_priority": by_priority,
@@ -166,7 +170,7 @@ fn public_trigger(trigger: &Trigger) -> Value {
     })
 }
 
-fn limits(records: &Records) -> Value {
+fn limits(records: &Records, now: Time) -> Value {
     let limits = &records.policy.limits;
     let value = json!({
         "max_message_bytes": limits.max_message.0,
@@ -176,6 +180,7 @@ fn limits(records: &Records) -> Value {
         "turns_per_day": limits.turns_per_day,
         "cost_per_day": limits.cost_per_day,
         "tokens_per_day": limits.tokens_per_day,
+        "left": left(&records.state, limits, now),
         "turn_timeout_ms": records.policy.turn.timeout.0.map(|limit| limit.as_millis()),
         "max_attempts": records.policy.recovery.max_attempts,
     });
@@ -188,6 +193,7 @@ fn capabilities(records: &Records) -> Value {
         "workdir": records.policy.turn.workdir,
         "workspace": { "path": records.policy.workspace.path, "mode": records.policy.workspace.mode },
         "stdin": records.policy.turn.stdin,
+        "priority": records.policy.scheduler.priority,
     })
 }
 

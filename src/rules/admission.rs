@@ -60,7 +60,7 @@ pub const fn trigger_kind(kind: MessageKind) -> Option<TriggerKind> {
 
 /// Turns a request into the message that is admitted, or says why it is not.
 ///
-/// A request from inside a turn (`caller`) is the agent's own: an `internal_followup` from
+/// A request from inside a turn or a task (`caller`) is the agent's own: an `internal_followup` from
 /// `system`, one hop further than the message that the turn works on.
 pub fn admit(
     agent: &AgentName,
@@ -78,7 +78,7 @@ pub fn admit(
         return Err(Refusal::new("priority_not_allowed", "only the operator can interject")
             .hint("the highest priority for everybody else is `next`"));
     }
-    let hops = hops(caller, limits)?;
+    let hops = one_further(caller.map(|caller| caller.hops), limits)?;
     let internal = kind == MessageKind::InternalFollowup;
     let expires_at = submission.expires_at.or(submission.ttl.map(|ttl| stamp.now.after(ttl)));
     Ok(Message {
@@ -103,8 +103,8 @@ pub fn admit(
         trigger_id: None,
         resource: submission.resource,
         correlation_id: submission.correlation_id,
-        causation_id: caller.map(|caller| caller.message_id.to_string()),
-        source_refs: caller.map(|caller| format!("{}/{}", caller.agent, caller.run_id)).into_iter().collect(),
+        causation_id: caller.map(Caller::causation_id),
+        source_refs: caller.and_then(source_ref).into_iter().collect(),
         dedupe_key: submission.dedupe_key,
         idempotency_key: None,
         expires_at,
@@ -116,6 +116,10 @@ pub fn admit(
         settlement: None,
         extra: Extra::new(),
     })
+}
+
+fn source_ref(caller: &Caller) -> Option<String> {
+    caller.run_id().map(|run| format!("{}/{run}", caller.agent))
 }
 
 fn check_size(body: &Body, limits: &Limits) -> Result<(), Refusal> {
@@ -155,14 +159,14 @@ fn origin_and_kind(
             if kind != MessageKind::InternalFollowup {
                 return Err(Refusal::new(
                     "kind_not_allowed",
-                    format!("a turn can't send a message of kind `{kind}`"),
+                    format!("an agent can't send a message of kind `{kind}`"),
                 )
                 .hint("leave out --kind: it sends an internal_followup"));
             }
             return Ok((Origin { id: Some(caller.agent.to_string()), ..origin }, kind));
         }
         Some(_) if origin.kind == OriginKind::Operator => {
-            return Err(Refusal::new("origin_not_allowed", "a turn can't speak as the operator")
+            return Err(Refusal::new("origin_not_allowed", "an agent can't speak as the operator")
                 .hint("leave out --origin: it speaks as the agent"));
         }
         Some(_) | None => {}
@@ -193,8 +197,9 @@ fn speaker(kind: MessageKind, inside_a_turn: bool) -> OriginKind {
     if speaks(&&default) { default } else { OriginKind::ALL.iter().find(speaks).copied().unwrap_or(default) }
 }
 
-fn hops(caller: Option<&Caller>, limits: &Limits) -> Result<u32, Refusal> {
-    let hops = caller.map_or(0, |caller| caller.hops.saturating_add(1));
+/// One hop further than what a turn works on; nothing where no turn speaks.
+pub fn one_further(of_turn: Option<u32>, limits: &Limits) -> Result<u32, Refusal> {
+    let hops = of_turn.map_or(0, |hops| hops.saturating_add(1));
     if hops > limits.max_hops {
         return Err(Refusal::new(
             "hop_limit",

@@ -1,9 +1,10 @@
 //! The one next thing: a ladder of twenty rungs, of which the first that holds decides (contract, semantics §8).
 
+use crate::model::continuation::Continuation;
 use crate::model::decision::{Decision, DuplicateTick, Rest, Tick};
 use crate::model::work::SchedulingState;
 
-use super::projection::{Gate, Projection, waiting_reason};
+use super::projection::{Gate, Projection, QueuedMessage, waiting_reason};
 
 /// One rung: what it would decide, why, and whether it holds.
 pub struct Rung {
@@ -74,23 +75,48 @@ fn backoff(facts: &Projection) -> Option<Decision> {
 }
 
 fn held_may_go_on(facts: &Projection) -> Option<Decision> {
-    let held = facts.held.as_ref().filter(|held| held.may_go_on)?;
+    let held = facts.held.as_ref().filter(|held| held.may_go_on && facts.shortage.is_none())?;
     Some(Decision::Resume {
         message_id: held.message_id,
+        about: held.about,
         cause: held.cause,
         continuation: held.continuation.clone(),
     })
 }
 
+/// What is held may not go on yet, or whatever would be claimed now lacks a resource.
 fn held_may_not(facts: &Projection) -> Option<Decision> {
-    let held = facts.held.as_ref().filter(|held| !held.may_go_on)?;
-    Some(Decision::WaitForResources { missing: held.missing.clone(), until: held.until })
+    let lack = |message_id, continuation| {
+        let shortage = facts.shortage.clone()?;
+        Some(Decision::Lack { message_id, continuation, shortage })
+    };
+    match &facts.held {
+        Some(held) if !held.may_go_on => {
+            Some(Decision::WaitForResources { missing: held.missing.clone(), until: held.until })
+        }
+        Some(held) => lack(held.message_id, held.continuation.clone()),
+        None => {
+            let (message, continuation) = next_with_reentry(facts)?;
+            lack(message.id, continuation)
+        }
+    }
+}
+
+/// The queued message, if a turn is to run for it.
+fn next_with_reentry(facts: &Projection) -> Option<(&QueuedMessage, Continuation)> {
+    let message = facts.message.as_ref()?;
+    let continuation = message.continuation.clone().filter(|continuation| continuation.model_reentry)?;
+    Some((message, continuation))
 }
 
 fn message_with_reentry(facts: &Projection) -> Option<Decision> {
-    let message = facts.message.as_ref()?;
-    let continuation = message.continuation.clone().filter(|continuation| continuation.model_reentry)?;
-    Some(Decision::StartTurn { message_id: message.id, kind: message.kind, continuation })
+    let (message, continuation) = next_with_reentry(facts).filter(|_| facts.shortage.is_none())?;
+    Some(Decision::StartTurn {
+        message_id: message.id,
+        about: message.about,
+        kind: message.kind,
+        continuation,
+    })
 }
 
 fn message_without_reentry(facts: &Projection) -> Option<Decision> {
@@ -100,6 +126,7 @@ fn message_without_reentry(facts: &Projection) -> Option<Decision> {
     }
     Some(Decision::Reduce {
         message_id: message.id,
+        about: message.about,
         kind: message.kind,
         continuation: message.continuation.clone(),
     })

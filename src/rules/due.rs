@@ -5,7 +5,7 @@ use crate::model::execution::ExecutionState;
 use crate::model::records::Records;
 use crate::model::time::{Span, Time};
 
-use super::execution::timeout;
+use super::execution::deadline;
 
 /// The earliest moment at which a step would find something due. `None`: only an arrival can wake the agent.
 pub fn next_due(records: &Records) -> Option<Time> {
@@ -18,13 +18,16 @@ pub fn next_due(records: &Records) -> Option<Time> {
     let failed = state.execution.state == ExecutionState::Failed;
     let recovery = state.retry.as_ref().filter(|_| failed).map(|retry| retry.not_before);
     let held = state.held.as_ref().and_then(|held| held.not_before);
+    // Nobody but the parent's own step watches over the time of a child.
+    let children = records.tasks.iter().filter(|task| task.child().is_some());
+    let overdue = children.filter_map(|task| task.timeout.map(|limit| task.created_at.after(limit)));
     // A timeout is over one millisecond after its limit.
-    let over = timeout(&state.execution, &records.policy.timeouts)
-        .map(|(limit, _)| limit.after(Span::from_millis(1)));
+    let over = deadline(state, &records.policy.timeouts).map(|(limit, _)| limit.after(Span::from_millis(1)));
     waits
         .flat_map(|wait| [wait.wake_at.filter(|_| wait.woken_at.is_none()), wait.recheck_at, wait.expires_at])
         .chain(rechecks.map(|item| item.recheck_at))
         .chain(records.timers.iter().map(|timer| Some(timer.next_at)))
+        .chain(overdue.map(Some))
         .chain([recovery, held, over, state.sleeping_until])
         .flatten()
         .min()

@@ -4,6 +4,8 @@ use crate::model::agent::Status;
 use crate::model::execution::{Execution, ExecutionState};
 use crate::model::policy::Timeouts;
 use crate::model::refusal::Refusal;
+use crate::model::resource::Resource;
+use crate::model::state::State;
 use crate::model::time::Time;
 
 use ExecutionState::{
@@ -68,6 +70,15 @@ pub fn timeout(execution: &Execution, timeouts: &Timeouts) -> Option<(Time, &'st
         Runnable | Scheduled | Running | Waiting | Resumed | Completed | Failed => return None,
     };
     Some((execution.since.after(limit?), reason))
+}
+
+/// The same for an agent as it stands. A run that waits for its own allowance is not late: when that
+/// is back is known, and failing would not bring it sooner.
+pub fn deadline(state: &State, timeouts: &Timeouts) -> Option<(Time, &'static str)> {
+    let resource = state.held.as_ref().and_then(|held| held.resource);
+    let waits_for_limit =
+        state.execution.state == WaitingResources && resource.is_some_and(Resource::is_limit);
+    timeout(&state.execution, timeouts).filter(|_| !waits_for_limit)
 }
 
 /// Exactly at the limit is not yet over; one millisecond later is.

@@ -3,17 +3,19 @@
 use crate::model::agent::Status;
 use crate::model::closure::{Closure, RuntimePosture, WaitingReason};
 use crate::model::continuation::Continuation;
-use crate::model::decision::{RecoveryCause, ResumeCause};
+use crate::model::decision::{About, RecoveryCause, ResumeCause};
 use crate::model::execution::ExecutionState;
 use crate::model::id::{MessageId, RunId, TaskId, TimerId, WaitId, WorkId};
 use crate::model::message::{Message, MessageKind, OriginKind, Priority};
 use crate::model::records::{Lease, Records};
+use crate::model::resource::Shortage;
 use crate::model::time::Time;
 use crate::model::wait::{Wait, WaitKind};
 use crate::model::work::{SchedulingState, Ticked, WorkItem};
 
 use super::closure::{AgentWaits, ClosureFacts, CurrentWork, derive};
 use super::continuation::{Trigger, resolve};
+use super::limits;
 use super::work::{scheduling_state, wait_kind, waits_on};
 
 /// Whether the agent may run at all.
@@ -36,6 +38,7 @@ pub struct Backoff {
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeldRun {
     pub message_id: MessageId,
+    pub about: About,
     pub missing: String,
     pub until: Option<Time>,
     pub may_go_on: bool,
@@ -48,6 +51,7 @@ pub struct HeldRun {
 pub struct QueuedMessage {
     pub id: MessageId,
     pub kind: MessageKind,
+    pub about: About,
     /// Absent for messages that are no triggers.
     pub continuation: Option<Continuation>,
 }
@@ -79,6 +83,8 @@ pub struct Projection {
     pub live_run: Option<Option<RunId>>,
     pub backoff: Option<Backoff>,
     pub held: Option<HeldRun>,
+    /// What a claim would lack.
+    pub shortage: Option<Shortage>,
     pub message: Option<QueuedMessage>,
     pub hint: Option<PendingHint>,
     pub current: Option<WorkFact>,
@@ -103,6 +109,7 @@ pub fn project(records: &Records, now: Time) -> Projection {
         live_run: live_run(records),
         backoff: backoff(records, now),
         held: held(records, now),
+        shortage: limits::shortage(state, &records.policy.limits, now).or_else(|| records.shortage.clone()),
         message: records.inbox.head.as_ref().map(|message| queued_message(records, &prior_closure, message)),
         hint: state.pending_wake_hint.as_ref().map(|hint| {
             let key = hint.tick_key();
@@ -164,11 +171,19 @@ fn backoff(records: &Records, now: Time) -> Option<Backoff> {
     let Some(retry) = &state.retry else {
         return Some(Backoff { until: now, is_over: true, cause: RecoveryCause::AfterStop });
     };
-    let interjected = records.inbox.head.as_ref().is_some_and(|message| {
+    // Only a new one: the message that failed does not end its own backoff, whether or not that
+    // counted as an attempt.
+    let heads = records.inbox.head.as_ref().is_some_and(|message| {
         message.priority == Priority::Interject
             && message.origin.kind == OriginKind::Operator
             && message.attempt == 1
+            && message.id != retry.message_id
     });
+    // Behind a failing one that interjects itself: only what came since the failure means this backoff.
+    let follows = records.inbox.last_interject.is_some_and(|id| {
+        id != retry.message_id && id.minted_at().is_some_and(|at| at >= state.execution.since)
+    });
+    let interjected = heads || follows;
     Some(Backoff {
         until: retry.not_before,
         is_over: now >= retry.not_before || interjected,
@@ -194,9 +209,10 @@ fn held(records: &Records, now: Time) -> Option<HeldRun> {
     let held = records.state.held.as_ref()?;
     Some(HeldRun {
         message_id: held.message_id,
+        about: records.inbox.claimed.as_ref().map(about).unwrap_or_default(),
         missing: held.missing.clone(),
         until: held.not_before,
-        may_go_on: held.not_before.is_some_and(|until| now >= until),
+        may_go_on: held.resource.is_some() || held.not_before.is_some_and(|until| now >= until),
         cause,
         continuation: held.continuation.clone(),
     })
@@ -206,7 +222,11 @@ fn held(records: &Records, now: Time) -> Option<HeldRun> {
 fn queued_message(records: &Records, prior: &Closure, message: &Message) -> QueuedMessage {
     let continuation =
         message.continuation.clone().or_else(|| Some(resolve(prior, &Trigger::of(message)?, &records.waits)));
-    QueuedMessage { id: message.id, kind: message.kind, continuation }
+    QueuedMessage { id: message.id, kind: message.kind, about: about(message), continuation }
+}
+
+fn about(message: &Message) -> About {
+    About { work_item_id: message.work_item_id, task_id: message.task_id }
 }
 
 fn work_fact(records: &Records, item: &WorkItem) -> WorkFact {

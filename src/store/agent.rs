@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use uuid::Uuid;
 
-use crate::error::{Error, Result};
+use crate::error::{Context, Error, Result};
 use crate::model::agent::Identity;
 use crate::model::dedupe::DedupeEntry;
 use crate::model::id::{AgentName, RunId, TaskId};
@@ -68,6 +68,12 @@ impl<'s> Agent<'s> {
 
     pub fn policy(&self) -> Result<Policy> {
         config::policy(&self.dir.join(layout::POLICY), &self.store.config.defaults)
+    }
+
+    /// `agent.toml` as it is written.
+    pub fn policy_text(&self) -> Result<String> {
+        let path = self.dir.join(layout::POLICY);
+        std::fs::read_to_string(&path).context("read", &path)
     }
 
     pub fn identity(&self) -> Result<Identity> {
@@ -408,7 +414,9 @@ impl Locked<'_> {
         // makes it from the records, this one's among them.
         let has_cache = self.agent.dir.join(layout::DEDUPE).exists();
         for put in &transaction.puts {
-            if has_cache || !matches!(put, Put::Dedupe(_)) {
+            let is_forgotten = matches!(put, Put::Dedupe(entry)
+                if !has_cache || dedupe::is_outdated(&self.view(), entry)?);
+            if !is_forgotten {
                 writes.push(self.write(put)?);
             }
         }

@@ -25,6 +25,17 @@ pub fn path(key: &str, admitted_at: Time) -> String {
     layout::dedupe(admitted_at, &hash(key))
 }
 
+/// Whether the key stands for a later message by now: what becomes of this one is not to be noted.
+pub fn is_outdated(view: &View<'_>, entry: &DedupeEntry) -> Result<bool> {
+    match view.record::<DedupeEntry>(&path(&entry.key, entry.admitted_at)) {
+        // Only a cache: what can't be read of it is written anew.
+        Err(Error::Damaged { .. }) => Ok(false),
+        found => Ok(found?.is_some_and(|noted| {
+            noted.message_id != entry.message_id && noted.admitted_at > entry.admitted_at
+        })),
+    }
+}
+
 fn hash(key: &str) -> String {
     Sha256::digest(key.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }

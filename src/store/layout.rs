@@ -12,6 +12,9 @@ pub const STATE_DIR: &str = ".dormouse";
 pub const CONFIG: &str = "dormouse.toml";
 pub const AGENTS: &str = "agents";
 pub const HOOKS: &str = "hooks";
+/// Locks of the state directory's own: the places where turns work, and how many may run at once.
+pub const WORKSPACES: &str = "workspaces";
+pub const SLOTS: &str = "slots";
 
 pub const STATE: &str = "state.json";
 pub const IDENTITY: &str = "identity.json";

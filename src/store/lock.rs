@@ -3,13 +3,14 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Error, Result};
+use crate::model::id::AgentName;
 use crate::model::time::Time;
 
 /// Who holds a lock. Written into the lock file for whoever has to wait; nothing depends on it.
@@ -19,6 +20,9 @@ pub struct Holder {
     pub command: String,
     pub host: String,
     pub since: Time,
+    /// For whom, where that is not plain from the place of the lock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentName>,
 }
 
 impl std::fmt::Display for Holder {
@@ -48,16 +52,13 @@ fn open(path: &Path) -> Result<File> {
 /// Takes the lock if it is free; `None` if somebody holds it.
 pub fn try_acquire(path: &Path, holder: Option<&Holder>) -> Result<Option<Held>> {
     let file = open(path)?;
-    match fs2::FileExt::try_lock_exclusive(&file) {
-        Ok(()) => {
-            if let Some(holder) = holder {
-                sign(&file, holder);
-            }
-            Ok(Some(Held { file }))
-        }
-        Err(error) if error.raw_os_error() == fs2::lock_contended_error().raw_os_error() => Ok(None),
-        Err(error) => Err(error).context("lock", path),
+    if !attempt(&file, Sharing::Exclusive, path)? {
+        return Ok(None);
     }
+    if let Some(holder) = holder {
+        sign(&file, holder);
+    }
+    Ok(Some(Held { file }))
 }
 
 impl Held {
@@ -122,12 +123,77 @@ fn sign(mut file: &File, holder: &Holder) {
     let _ = file.set_len(line.len() as u64);
 }
 
-/// What the lock file says of its holder.
+/// What the lock file says of its holder, in words.
 pub fn describe_holder(path: &Path) -> String {
+    holder(path).map_or_else(|| "another process".to_owned(), |holder| holder.to_string())
+}
+
+/// Who holds a lock, or was the last to hold it, as far as its file says.
+pub fn holder(path: &Path) -> Option<Holder> {
     let mut text = String::new();
-    let read = File::open(path).and_then(|mut file| file.read_to_string(&mut text));
-    match read.ok().and_then(|_| serde_json::from_str::<Holder>(text.trim()).ok()) {
-        Some(holder) => holder.to_string(),
-        None => "another process".to_owned(),
+    File::open(path).and_then(|mut file| file.read_to_string(&mut text)).ok()?;
+    serde_json::from_str(text.trim()).ok()
+}
+
+/// What others may do with a lock meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    Exclusive,
+    Shared,
+}
+
+fn attempt(file: &File, sharing: Sharing, path: &Path) -> Result<bool> {
+    let tried = match sharing {
+        Sharing::Exclusive => fs2::FileExt::try_lock_exclusive(file),
+        Sharing::Shared => fs2::FileExt::try_lock_shared(file),
+    };
+    match tried {
+        Ok(()) => Ok(true),
+        Err(error) if error.raw_os_error() == fs2::lock_contended_error().raw_os_error() => Ok(false),
+        Err(error) => Err(error).context("lock", path),
+    }
+}
+
+/// How often, and how long apart, a lock is tried that somebody may only be looking at.
+const TRIES: u32 = 5;
+const BETWEEN_TRIES: Duration = Duration::from_millis(1);
+
+/// Takes a lock that is held for long, or not at all: `None` if somebody has it. Whoever only looks
+/// holds it for a moment, and is not taken for one who has it.
+pub fn occupy(path: &Path, sharing: Sharing, holder: &Holder) -> Result<Option<Held>> {
+    let file = open(path)?;
+    for left in (0..TRIES).rev() {
+        if attempt(&file, sharing, path)? {
+            sign(&file, holder);
+            return Ok(Some(Held { file }));
+        }
+        if left > 0 {
+            std::thread::sleep(BETWEEN_TRIES);
+        }
+    }
+    Ok(None)
+}
+
+/// Takes the first of several such locks that is free.
+pub fn occupy_any(paths: impl Iterator<Item = PathBuf> + Clone, holder: &Holder) -> Result<Option<Held>> {
+    for left in (0..TRIES).rev() {
+        for path in paths.clone() {
+            if let Some(held) = try_acquire(&path, Some(holder))? {
+                return Ok(Some(held));
+            }
+        }
+        if left > 0 {
+            std::thread::sleep(BETWEEN_TRIES);
+        }
+    }
+    Ok(None)
+}
+
+/// Whether `occupy` would get the lock, without making the file or keeping the lock.
+pub fn is_free(path: &Path, sharing: Sharing) -> Result<bool> {
+    match OpenOptions::new().read(true).custom_flags(OFlags::NOFOLLOW.bits() as i32).open(path) {
+        Ok(file) => attempt(&file, sharing, path),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(error).context("open lock", path),
     }
 }

@@ -11,8 +11,10 @@ pub mod inbox;
 pub mod journal;
 pub mod layout;
 pub mod lock;
+pub mod occupancy;
 pub mod record;
 pub mod view;
+pub mod watch;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -200,6 +202,7 @@ impl Store {
             command: self.opener.command.clone(),
             host: self.opener.host.clone(),
             since: now,
+            agent: None,
         }
     }
 }
@@ -221,6 +224,8 @@ agents/*/cache/
 agents/*/runs/*/leader
 agents/*/runs/*/end.json
 agents/*/runs/*/*.log
+slots/
+workspaces/
 ";
 
 const GITATTRIBUTES: &str = "\
@@ -235,6 +240,10 @@ format = 1
 [store]
 # \"full\" survives a power cut; \"process\" leaves out the syncs and survives a kill.
 durability = \"full\"
+
+# How many turns may run at once, of all agents together; any number unless set.
+# [scheduler]
+# max_running = 4
 
 # What every agent starts from; its own agent.toml goes over it.
 # [defaults.turn]

@@ -52,6 +52,27 @@ fn quickstart() {
     shows(&output, "completed, attempt 2");
 }
 
+#[test]
+fn one_checkout() {
+    let output = run(&examples().join("one-checkout.sh"), &[]);
+    shows(&output, "writer  wait_for_resources (workspace): ");
+    shows(&output, "checkout is held by builder");
+    shows(&output, "writer  start_model_turn (resources_available) → completed: done in link");
+    shows(&output, "\nbuilder\nwriter\n");
+    shows(&output, "nothing wrong");
+}
+
+#[test]
+fn budget() {
+    let output = run(&examples().join("budget.sh"), &[]);
+    let turn = "dreamer  start_model_turn (internal_followup) → completed: One more idea\n";
+    let waits = "dreamer  wait_for_resources (cost_per_day): 1.2 of 1 USD since 2026-01-31T00:00:00.000Z";
+    shows(&output, &format!("(operator_prompt) → completed: One more idea\n{turn}{turn}{waits}"));
+    shows(&output, "\n$ dormouse next-wake dreamer\n2026-02-01T00:00:00.000Z\n");
+    shows(&output, "(resources_available) → completed");
+    shows(&output, "nothing wrong");
+}
+
 fn has(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }
@@ -87,7 +108,9 @@ fn commit_reviewer_without_history() {
 /// Every shell script of the examples can be read by a POSIX shell.
 #[test]
 fn scripts_are_plain_shell() {
-    for script in ["quickstart.sh", "commit-reviewer/run.sh", "commit-reviewer/turn.sh"] {
+    for script in
+        ["quickstart.sh", "one-checkout.sh", "budget.sh", "commit-reviewer/run.sh", "commit-reviewer/turn.sh"]
+    {
         let path = examples().join(script);
         assert!(fs::read_to_string(&path).unwrap().starts_with("#!/bin/sh\n"), "{script}");
         let checked = Command::new("sh").arg("-n").arg(&path).output().unwrap();

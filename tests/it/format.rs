@@ -75,10 +75,16 @@ fn an_old_state_directory_reads_as_it_did() {
     assert_eq!(pending, [5, 1, 1, 0, 1]);
 
     let steps = lines(&["tick", "--all", "--dry-run"]);
-    assert_eq!(
-        column(&steps, "decision"),
-        ["start_model_turn", "wait_for_timer", "stop", "noop", "wait_for_resources"]
-    );
+    let decisions: BTreeMap<&str, &str> =
+        steps.iter().map(|step| step["agent"].as_str().unwrap()).zip(column(&steps, "decision")).collect();
+    let expected = [
+        ("ada", "start_model_turn"),
+        ("bob", "wait_for_timer"),
+        ("cyd", "stop"),
+        ("dora", "noop"),
+        ("eve", "wait_for_resources"),
+    ];
+    assert_eq!(decisions, BTreeMap::from(expected));
     let ladder = sandbox.json(["explain", "ada"]);
     assert_eq!(ladder["decision"]["decision"], steps[0]["decision"]);
 
@@ -626,8 +632,9 @@ fn is_refused(sandbox: &Sandbox, path: &Path, dir: &str, what: &str) -> Value {
     assert_eq!(found.code(), 6, "{case}: doctor: {found}");
     assert!(found.stdout.contains(path.to_str().unwrap()), "{case}: doctor: {found}");
     assert_eq!(changes(&before, &records(sandbox)), Vec::<PathBuf>::new(), "{case}: list and doctor");
-    sandbox.run(["start", "cyd"]);
-    assert_eq!(sandbox.json(["tick", "cyd"])["terminal"], "completed", "{case}: another agent");
+    sandbox.run(["start", "dora"]);
+    sandbox.run(["enqueue", "dora", "hello"]);
+    assert_eq!(sandbox.json(["tick", "dora"])["terminal"], "completed", "{case}: another agent");
     failed
 }
 

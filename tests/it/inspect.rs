@@ -243,6 +243,48 @@ fn explain_shows_the_ladder_down_to_the_rung_that_holds() {
 }
 
 #[test]
+fn explain_names_everything_that_would_wake_the_agent() {
+    let sandbox = started("true");
+    sandbox.run([
+        "wait",
+        "-a",
+        "ada",
+        "--on",
+        "external",
+        "--reason",
+        "review",
+        "--resource",
+        "pr#1",
+        "--recheck",
+        "1h",
+        "--expires",
+        "2h",
+    ]);
+    sandbox.run(["wait", "-a", "ada", "--on", "operator", "--reason", "a word"]);
+    let item =
+        sandbox.run(["work", "add", "-a", "ada", "ship", "--blocked-by", "the crane", "--recheck", "30m"]);
+    let timer = sandbox.run(["timer", "add", "-a", "ada", "--every", "1d", "look"]);
+    sandbox.run(["create", "kid", "--parent", "ada", "--", "true"]);
+    let task = sandbox.run(["task", "start", "-a", "ada", "--delegate", "kid", "dig"]);
+    let wakes = sandbox.json(["explain", "ada"])["wakes"].clone();
+    assert_eq!(
+        wakes,
+        json!([
+            "word of pr#1 (dormouse wake ada --resource pr#1): review, looked at 2026-01-02T04:04:08.000Z (in 59m), given up 2026-01-02T05:04:08.000Z (in 1h59m)",
+            "an answer (dormouse enqueue ada TEXT): a word",
+            format!("the result of {} (kid)", task.trim()),
+            format!(
+                "{} fires 2026-01-03T03:04:11.000Z (in 23h59m)",
+                timer.split_whitespace().next().unwrap()
+            ),
+            format!("a look at {}, 2026-01-02T03:34:10.000Z (in 29m)", item.trim()),
+            "a message: dormouse enqueue ada TEXT",
+            "a hint: dormouse wake ada",
+        ])
+    );
+}
+
+#[test]
 fn explain_is_what_a_dry_run_says_with_its_reasons() {
     let sandbox = started("true");
     let id = say(&sandbox, "x");
@@ -316,6 +358,34 @@ fn state_shows_the_machine() {
              2026-01-02T03:04:07.000Z  initializing → runnable  start\n",
         )
         .check();
+}
+
+#[test]
+fn state_tells_the_last_transitions_newest_first_with_their_causes() {
+    let sandbox = started("echo no >&2; exit 3");
+    say(&sandbox, "hello");
+    let run = step(&sandbox)["run_id"].clone();
+    let state = sandbox.json(["state", "ada"]);
+    assert_eq!((&state["state"], &state["reason"]), (&json!("failed"), &json!("exit status 3: no")));
+    let told: Vec<Vec<&str>> = state["history"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| ["from", "to", "cause"].map(|field| entry[field].as_str().unwrap()).to_vec())
+        .collect();
+    let expected = [
+        ["running", "failed", "exit status 3: no"],
+        ["scheduled", "running", "turn command starts"],
+        ["runnable", "scheduled", "claimed"],
+        ["initializing", "runnable", "start"],
+    ];
+    assert_eq!(told, expected);
+    assert_eq!((&state["history"][0]["run_id"], state["history"][3].get("run_id")), (&run, None));
+    for _ in 0..4 {
+        sandbox.pass(100);
+        decisions(&sandbox);
+    }
+    assert_eq!(sandbox.json(["state", "ada"])["history"].as_array().unwrap().len(), 10);
 }
 
 #[test]

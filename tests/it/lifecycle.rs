@@ -246,7 +246,8 @@ fn a_child_has_a_parent_that_there_is() {
     assert_eq!(identity["visibility"], "private");
     assert_eq!(identity["parent"], "ada");
     assert_eq!(identity["owner"], "ada");
-    assert_eq!(sandbox.json(["get", "ada"])["active_children"], json!(["kid"]));
+    // It is at work for its parent only once something is delegated to it.
+    assert_eq!(sandbox.json(["get", "ada"])["active_children"], json!([]));
     sandbox
         .cmd(["create", "orphan", "--parent", "nobody", "--", "true"])
         .status(3)
@@ -606,8 +607,10 @@ fn a_run_of_another_host_counts_as_live_until_its_lease_ends() {
     let sandbox = run_elsewhere();
     let lease = field(&sandbox, "current_run.lease_expires_at");
     assert_eq!(decision(&step(&sandbox)), "noop (turn_in_progress)");
-    let noop = "ada  noop (turn_in_progress)\n";
-    sandbox.cmd(["tick", "ada", "--dry-run"]).stdout(noop).check();
+    let after = lease.replace(".000Z", ".001Z");
+    let noop = format!("ada  noop (turn_in_progress)  next due {after}\n");
+    sandbox.cmd(["tick", "ada", "--dry-run"]).stdout(&noop).check();
+    assert_eq!(sandbox.run(["next-wake", "ada"]).trim(), after);
     sandbox
         .cmd(["recover", "ada"])
         .status(4)
@@ -615,8 +618,7 @@ fn a_run_of_another_host_counts_as_live_until_its_lease_ends() {
             "dormouse: run_#1 runs on elsewhere until {lease}\nhint: if that host is gone for good: --force\n"
         ))
         .check();
-    sandbox.cmd(["tick", "ada"]).env("DORMOUSE_NOW", &lease).stdout(noop).check();
-    let after = lease.replace(".000Z", ".001Z");
+    sandbox.cmd(["tick", "ada"]).env("DORMOUSE_NOW", &lease).stdout(&noop).check();
     let ran = sandbox.cmd(["tick", "ada", "--json"]).env("DORMOUSE_NOW", after).output();
     let step = &objects(&ran.stdout)[0];
     assert!(step["recovered_run_id"].is_string(), "{ran}");

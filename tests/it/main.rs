@@ -1,5 +1,6 @@
 //! The integration tests: one binary, one file per command family or danger.
 
+mod awaiting;
 #[cfg(target_os = "linux")]
 mod checker;
 #[cfg(target_os = "linux")]
@@ -8,6 +9,7 @@ mod concurrency;
 mod cost;
 #[cfg(target_os = "linux")]
 mod crash;
+mod delegation;
 mod docs;
 mod doctor;
 mod drops;
@@ -19,10 +21,14 @@ mod harness;
 mod inspect;
 mod lifecycle;
 mod messages;
+#[cfg(target_os = "linux")]
+mod model;
 mod output;
 mod planes;
 #[cfg(target_os = "linux")]
 mod power;
+#[cfg(target_os = "linux")]
+mod resources;
 #[cfg(target_os = "linux")]
 mod scenarios;
 mod setup;

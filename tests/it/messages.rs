@@ -444,6 +444,28 @@ fn a_repeat_after_the_window_is_a_message_of_its_own() {
 }
 
 #[test]
+fn a_message_that_waits_for_longer_than_the_window_is_no_copy_of_a_later_one() {
+    let sandbox = started("true");
+    extend_policy(&sandbox, "ada", "\n[limits]\ndedupe_window = \"1h\"\n");
+    say_once(&sandbox, "one", false);
+    sandbox.pass(3600);
+    let second = say_once(&sandbox, "two", false);
+    let turn = "start_model_turn (operator_prompt) completed";
+    assert_eq!(decisions(&sandbox), [turn, turn, "sleep (no_pending_scheduler_facts)"]);
+    // The end of the first does not take the key back from the second.
+    sandbox.pass(3000);
+    assert_eq!(say_once(&sandbox, "three", true), second);
+}
+
+/// Says something to `ada` under one key, and returns the message that the key then stands for.
+#[track_caller]
+fn say_once(sandbox: &Sandbox, text: &str, repeats: bool) -> String {
+    let answer = sandbox.json(["enqueue", "ada", text, "--dedupe-key", "k"]);
+    assert_eq!(answer["duplicate"], repeats, "{text}");
+    answer["message_id"].as_str().unwrap().to_owned()
+}
+
+#[test]
 fn a_fresh_clone_without_its_cache_knows_the_keys() {
     let sandbox = started("true");
     let queued = sandbox.json(["enqueue", "ada", "x", "--dedupe-key", "queued"]);

@@ -5,10 +5,10 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::harness::Sandbox;
+use crate::harness::{Sandbox, each_in_parallel};
 use crate::setup::{
-    add, changes, decision, decisions, extend_policy, failure, field, names, objects, say, started, step,
-    tree,
+    add, changes, decision, decisions, eventually, extend_policy, failure, field, names, objects, say,
+    started, step, tree,
 };
 
 /// Notes the text of every message that a turn is given, a line each, outside the store.
@@ -573,10 +573,8 @@ fn a_cancelled_wait_is_no_longer_waited_for() {
     let sandbox = started("true");
     let waiting = wait(&sandbox, "operator", &[]);
     assert_eq!(decisions(&sandbox), ["wait_for_operator (agent_operator_wait)"]);
-    assert_eq!(
-        sandbox.json(["wait", "cancel", &waiting]),
-        json!({ "agent": "ada", "wait_id": waiting, "action": "cancelled" })
-    );
+    let cancelled = sandbox.json(["wait", "cancel", &waiting]);
+    assert_eq!((&cancelled["id"], &cancelled["status"]), (&json!(waiting), &json!("cancelled")));
     assert_eq!(sandbox.cmd(["wait", "cancel", &waiting]).output().code(), 3);
     assert_eq!(decisions(&sandbox), ["stay_idle (already_asleep)"]);
     say(&sandbox, "hello");
@@ -890,6 +888,22 @@ fn a_message_that_is_put_off_comes_as_it_was_said() {
 }
 
 #[test]
+fn a_message_that_is_put_off_for_longer_than_its_time_is_dropped() {
+    let sandbox = started("echo one more >> \"$HOME/heard\"");
+    sandbox.run(["enqueue", "ada", "late", "--in", "1h", "--ttl", "30m"]);
+    sandbox.pass(3600);
+    assert_eq!(decisions(&sandbox), ["sleep (no_pending_scheduler_facts)"]);
+    assert_eq!(decisions(&sandbox), ["stay_idle (already_asleep)"]);
+    assert_eq!(heard(&sandbox), Vec::<String>::new());
+    assert_eq!(queue(&sandbox), Vec::<Value>::new());
+    let settled = sandbox.json(["events", "ada", "--kind", "message_settled"]);
+    assert_eq!(
+        (&settled["data"]["status"], &settled["data"]["reason"]),
+        (&json!("dropped"), &json!("ttl_expired"))
+    );
+}
+
+#[test]
 fn a_key_holds_for_a_message_that_is_put_off() {
     let sandbox = started(NOTING);
     let say = |flags: &[&str]| sandbox.json([&["enqueue", "ada", "x", "--dedupe-key", "k"], flags].concat());
@@ -1071,91 +1085,157 @@ fn two_agents_can_not_talk_for_ever() {
 /// Every trigger with every wait that stands before it. `E`: the expected one, which re-enters and
 /// resolves the wait; `O`: in spite of the wait; `L`: a local continuation; `m`: no re-entry,
 /// though it matches; `.`: no re-entry and no match; `-`: there is no such case.
+///
+/// Two tasks run all the while where one is named: TASK, which the wait for a task is for, and
+/// OTHER. `still` is a result of a task that has not ended.
 const CONTINUATIONS: &str = "
-                                              none operator external timer system
-    enqueue ada hello                            L        E        O     O      O
+                                              none operator external timer system task
+    enqueue ada hello                            L        E        O     O      O    O
     enqueue ada green --origin webhook --resource r
-                                                 L        .        E     .      .
+                                                 L        .        E     .      .    .
     enqueue ada green --origin webhook --resource s
-                                                 L        .        .     .      .
-    enqueue ada green --origin webhook           L        .        E     .      .
-    enqueue ada _ --origin webhook --resource r  .        .        .     .      .
-    enqueue ada _ --origin webhook --resource s  .        .        .     .      .
-    enqueue ada _ --origin webhook               .        .        m     .      .
-    enqueue ada green --origin callback          L        .        E     .      .
-    enqueue ada green --origin channel           L        .        E     .      .
-    wake ada _ --resource r                      .        .        E     .      .
-    wake ada _ --resource s                      .        .        .     .      .
-    wake ada _ --wait WAIT                       -        .        E     .      .
-    wake ada _                                   .        .        m     .      .
-    wake ada look                                L        .        E     .      .
-    wake ada look --resource r                   L        .        E     .      .
-    wake ada look --resource s                   L        .        .     .      .
-    timer add -a ada --in 10s look               L        .        .     E      .
-    timer add -a ada --in 10s                    L        .        .     E      .
+                                                 L        .        .     .      .    .
+    enqueue ada green --origin webhook           L        .        E     .      .    .
+    enqueue ada _ --origin webhook --resource r  .        .        .     .      .    .
+    enqueue ada _ --origin webhook --resource s  .        .        .     .      .    .
+    enqueue ada _ --origin webhook               .        .        m     .      .    .
+    enqueue ada green --origin callback          L        .        E     .      .    .
+    enqueue ada green --origin channel           L        .        E     .      .    .
+    wake ada _ --resource r                      .        .        E     .      .    .
+    wake ada _ --resource s                      .        .        .     .      .    .
+    wake ada _ --wait WAIT                       -        .        E     .      .    .
+    wake ada _                                   .        .        m     .      .    .
+    wake ada look                                L        .        E     .      .    .
+    wake ada look --resource r                   L        .        E     .      .    .
+    wake ada look --resource s                   L        .        .     .      .    .
+    timer add -a ada --in 10s look               L        .        .     E      .    .
+    timer add -a ada --in 10s                    L        .        .     E      .    .
+    task stop TASK                               L        O        O     O      O    E
+    task stop OTHER                              L        O        O     O      O    .
+    still TASK                                   .        .        .     .      .    m
+    still OTHER                                  .        .        .     .      .    m
 ";
+
+/// An agent that waits for something; and the wait, if there is one, and its tasks.
+struct Waiting {
+    sandbox: Sandbox,
+    wait: String,
+    task: String,
+    other: String,
+}
+
+impl Waiting {
+    /// Tasks run where they are asked for, and where one is waited for.
+    fn after(prior: &str, has_tasks: bool) -> Waiting {
+        let sandbox = Sandbox::in_memory();
+        sandbox.run(["init"]);
+        add(&sandbox, "ada", "true");
+        let start =
+            || sandbox.run(["task", "start", "-a", "ada", "--", "sleep", "100000"]).trim_end().to_owned();
+        let [task, other] =
+            if has_tasks || prior == "task" { [start(), start()] } else { [String::new(), String::new()] };
+        let waiting = match prior {
+            "none" => String::new(),
+            "external" => wait(&sandbox, "external", &["--resource", "r"]),
+            "timer" => wait(&sandbox, "timer", &["--in", "10h"]),
+            "task" => wait(&sandbox, "task", &["--resource", &task]),
+            "system" => {
+                work(&sandbox, "x", &["--pick"]);
+                let waiting = wait(&sandbox, "system", &[]);
+                decisions(&sandbox);
+                waiting
+            }
+            kind => wait(&sandbox, kind, &[]),
+        };
+        decisions(&sandbox);
+        Waiting { sandbox, wait: waiting, task, other }
+    }
+
+    /// The same agent once more: its files, or where processes belong to it another one like it.
+    fn again(&self, prior: &str, has_tasks: bool) -> Waiting {
+        if has_tasks || prior == "task" {
+            return Waiting::after(prior, has_tasks);
+        }
+        let Waiting { wait, task, other, .. } = self;
+        Waiting { sandbox: self.sandbox.copy(), wait: wait.clone(), task: task.clone(), other: other.clone() }
+    }
+
+    fn trigger(&self, words: &[&str]) {
+        let word = |word: &&str| {
+            match *word {
+                "_" => "",
+                "WAIT" => &self.wait,
+                "TASK" => &self.task,
+                "OTHER" => &self.other,
+                word => word,
+            }
+            .to_owned()
+        };
+        let words: Vec<String> = words.iter().map(word).collect();
+        if words[0] != "still" {
+            self.sandbox.run(&words);
+            return;
+        }
+        // Nobody sends such a result so far: that of its end, as if it had not come to that.
+        self.sandbox.run(["task", "stop", &words[1]]);
+        let inbox = self.sandbox.agent("ada").join("inbox");
+        let path = eventually("its result", || names(&inbox).first().map(|name| inbox.join(name)));
+        let text = fs::read_to_string(&path).unwrap();
+        let still = text.replace(r#""task_status": "cancelled""#, r#""task_status": "running""#);
+        assert_ne!(still, text);
+        fs::write(&path, still).unwrap();
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if !self.task.is_empty() {
+            self.sandbox.cmd(["stop", "ada", "--grace", "0s"]).output();
+        }
+    }
+}
 
 #[test]
 fn each_trigger_means_what_the_wait_before_it_makes_of_it() {
     let cells: Vec<&str> = CONTINUATIONS.split_whitespace().collect();
-    let (priors, mut rest) = cells.split_at(5);
+    let (priors, mut rest) = cells.split_at(6);
     let mut cases = Vec::new();
     while !rest.is_empty() {
         let is_code = |word: &&str| ["E", "O", "L", "m", ".", "-"].contains(word);
         let end = rest.iter().position(is_code).unwrap();
-        for (prior, code) in priors.iter().zip(&rest[end..end + 5]).filter(|(_, code)| **code != "-") {
+        for (prior, code) in priors.iter().zip(&rest[end..end + 6]).filter(|(_, code)| **code != "-") {
             cases.push((rest[..end].to_vec(), *prior, *code));
         }
-        rest = &rest[end + 5..];
+        rest = &rest[end + 6..];
     }
-    assert_eq!(cases.len(), 18 * 5 - 1);
-    let templates: Vec<(&str, Sandbox, String)> = priors
-        .iter()
-        .map(|prior| {
-            let sandbox = started("true");
-            let waiting = match *prior {
-                "none" => String::new(),
-                "external" => wait(&sandbox, "external", &["--resource", "r"]),
-                "timer" => wait(&sandbox, "timer", &["--in", "10h"]),
-                "system" => {
-                    work(&sandbox, "x", &["--pick"]);
-                    let waiting = wait(&sandbox, "system", &[]);
-                    decisions(&sandbox);
-                    waiting
-                }
-                kind => wait(&sandbox, kind, &[]),
-            };
-            decisions(&sandbox);
-            (*prior, sandbox, waiting)
-        })
-        .collect();
-    for (trigger, prior, code) in cases {
-        let (_, template, waiting) = templates.iter().find(|(name, _, _)| *name == prior).unwrap();
-        let sandbox = template.copy();
-        let args = trigger.iter().map(|word| match *word {
-            "_" => "",
-            "WAIT" => waiting,
-            word => word,
-        });
-        sandbox.run(args);
+    assert_eq!(cases.len(), 22 * 6 - 1);
+    let templates: Vec<(&str, Waiting)> =
+        priors.iter().map(|prior| (*prior, Waiting::after(prior, false))).collect();
+    each_in_parallel(&cases, |(trigger, prior, code)| {
+        let (_, template) = templates.iter().find(|(name, _)| name == prior).unwrap();
+        let has_tasks = ["task", "still"].contains(&trigger[0]);
+        let agent = template.again(prior, has_tasks);
+        let (sandbox, waiting) = (&agent.sandbox, &agent.wait);
+        agent.trigger(trigger);
         sandbox.pass(60);
         let ran = sandbox.cmd(["tick", "ada", "--json", "--until-idle"]).output();
         let step = objects(&ran.stdout).into_iter().find(|step| step["continuation"].is_object()).unwrap();
         let found = &step["continuation"];
-        let (class, reenters, matched) = match code {
+        let (class, reenters, matched) = match *code {
             "E" => ("resume_expected_wait", true, true),
             "O" => ("resume_override", true, false),
             "L" => ("local_continuation", true, false),
             "m" => ("liveness_only", false, true),
             _ => ("liveness_only", false, false),
         };
-        let reason = match prior {
+        let reason = match *prior {
             "operator" => json!("awaiting_operator_input"),
             "external" => json!("awaiting_external_change"),
             "timer" => json!("awaiting_timer"),
+            "task" => json!("awaiting_task_result"),
             _ => Value::Null,
         };
-        let outcome = if prior == "none" { "completed" } else { "waiting" };
+        let outcome = if *prior == "none" { "completed" } else { "waiting" };
         let case = format!("{trigger:?} after {prior}: {step}");
         assert_eq!(found["class"], class, "{case}");
         assert_eq!(found["model_reentry"], reenters, "{case}");
@@ -1167,11 +1247,11 @@ fn each_trigger_means_what_the_wait_before_it_makes_of_it() {
         );
         let decided = if reenters { "start_model_turn" } else { "reduce_message_only" };
         assert_eq!(step["decision"], decided, "{case}");
-        let left = if code == "E" || prior == "none" { Vec::new() } else { vec![waiting.clone()] };
-        assert_eq!(waits(&sandbox), left, "{case}");
-        if code == "E" {
+        let left = if *code == "E" || *prior == "none" { Vec::new() } else { vec![waiting.clone()] };
+        assert_eq!(waits(sandbox), left, "{case}");
+        if *code == "E" {
             assert_eq!(found["resolves"], waiting.as_str(), "{case}");
-            assert_eq!(history(&sandbox, "wait_transition", waiting), ["active", "resolved"], "{case}");
+            assert_eq!(history(sandbox, "wait_transition", waiting), ["active", "resolved"], "{case}");
         }
-    }
+    });
 }

@@ -141,17 +141,24 @@ fn a_turn_waits_for_its_task_and_is_resumed_by_the_result() {
 
 #[test]
 fn a_wait_for_a_task_that_has_ended_meanwhile_is_none_too_many() {
-    let turn = r#"test "$(cat "$HOME/turns" 2>/dev/null)" && exit
-        echo started >> "$HOME/turns"
-        id=$(dormouse task start -- true)
-        until dormouse task list --ended | grep -q "$id"; do sleep 0.02; done
-        dormouse wait --on task --resource "$id" --reason "the build""#;
-    let sandbox = agent_that(&turn.replace("dormouse", &dormouse().to_string_lossy()));
-    sandbox.run(["enqueue", "ada", "build"]);
-    let step = sandbox.json(["tick", "ada"]);
-    assert_eq!(step["terminal"], "completed", "{step}");
-    assert_eq!(sandbox.json(["tick", "ada"])["continuation"]["class"], "resume_expected_wait");
-    nothing_left(&sandbox);
+    let command = r#"dormouse wait --on task --resource "$id" --reason "the build""#;
+    let action = r#"echo '{"actions": [{"do": "wait", "kind": "task", "resource": "'$id'", "reason": "the build"}]}' \
+        > "$DORMOUSE_OUTCOME""#;
+    for wait in [command, action] {
+        let turn = format!(
+            r#"test "$(cat "$HOME/turns" 2>/dev/null)" && exit
+            echo started >> "$HOME/turns"
+            id=$(dormouse task start -- true)
+            until dormouse task list --ended | grep -q "$id"; do sleep 0.02; done
+            {wait}"#
+        );
+        let sandbox = agent_that(&turn.replace("dormouse", &dormouse().to_string_lossy()));
+        sandbox.run(["enqueue", "ada", "build"]);
+        let step = sandbox.json(["tick", "ada"]);
+        assert_eq!(step["terminal"], "completed", "{step}");
+        assert_eq!(sandbox.json(["tick", "ada"])["continuation"]["class"], "resume_expected_wait");
+        nothing_left(&sandbox);
+    }
 }
 
 #[test]
@@ -293,6 +300,79 @@ fn a_task_that_notifies_nobody_starts_no_turn() {
 }
 
 #[test]
+fn what_a_task_enqueues_comes_from_its_agent_and_one_hop_further() {
+    let sandbox = agent();
+    let program = dormouse();
+    let script = format!("{} enqueue ada 'half done'", program.display());
+    let id = start(&sandbox, &[], &script);
+    ended(&sandbox, &id);
+    let message = &queue(&sandbox)[0];
+    assert_eq!(message["kind"], "internal_followup", "{message}");
+    assert_eq!(message["origin"]["id"], "ada");
+    assert_eq!((message["hops"].as_i64(), message["causation_id"].as_str()), (Some(1), Some(&*id)));
+    // From outside that is over with the task.
+    let ran = sandbox
+        .cmd(["--json", "enqueue", "ada", "late"])
+        .env("DORMOUSE_AGENT", "ada")
+        .env("DORMOUSE_TASK", &id)
+        .output();
+    assert!(ran.code() == 4 && ran.stdout.contains("task_ended"), "{ran}");
+    nothing_left(&sandbox);
+}
+
+#[test]
+fn nobody_waits_for_a_task_that_tells_nobody() {
+    let sandbox = agent();
+    let id = start(&sandbox, &["--no-notify"], "until test -e go; do sleep 0.05; done");
+    let ran = sandbox.cmd(["wait", "-a", "ada", "--on", "task", "--resource", &id, "--reason", "x"]).output();
+    assert!(ran.code() == 4 && ran.stderr.contains("started with --no-notify"), "{ran}");
+    sandbox.run(["task", "stop", &id]);
+    nothing_left(&sandbox);
+}
+
+#[test]
+fn an_outcome_starts_tasks_and_waits_for_them() {
+    let turn = r#"case "$(jq -r .message.kind "$DORMOUSE_CONTEXT")" in operator_prompt) echo '{"actions": [
+        {"do": "task.start", "command": ["sh", "-c", "echo built"], "summary": "the build"},
+        {"do": "wait", "kind": "task", "reason": "the build"}]}' > "$DORMOUSE_OUTCOME" ;; esac"#;
+    let sandbox = agent_that(turn);
+    sandbox.run(["enqueue", "ada", "go"]);
+    let step = sandbox.json(["tick", "ada"]);
+    assert_eq!(step["closure"]["waiting_reason"], "awaiting_task_result", "{step}");
+    let id = sandbox.json(["wait", "list", "-a", "ada"])["resource"].as_str().unwrap().to_owned();
+    let task = ended(&sandbox, &id);
+    assert_eq!((task["status"].as_str(), &task["run_id"]), (Some("completed"), &step["run_id"]));
+    let step = sandbox.json(["tick", "ada"]);
+    assert_eq!(step["continuation"]["class"], "resume_expected_wait", "{step}");
+    assert_eq!(step["task_id"], id.as_str());
+    nothing_left(&sandbox);
+}
+
+#[test]
+fn an_outcome_with_a_task_that_can_not_be_starts_none() {
+    let bad = [
+        r#"{"do": "task.start"}"#,
+        r#"{"do": "task.start", "command": [""]}"#,
+        r#"{"do": "task.start", "command": ["true"], "text": "x"}"#,
+        r#"{"do": "task.start", "delegate": "kid"}"#,
+        r#"{"do": "task.start", "delegate": "kid", "text": "x", "interactive": true}"#,
+        r#"{"do": "task.start", "delegate": "ada", "text": "x"}"#,
+        r#"{"do": "task.start", "command": ["true"], "timeout": "soon"}"#,
+    ];
+    for action in bad {
+        let turn = format!(
+            r#"echo '{{"actions": [{{"do": "task.start", "command": ["true"]}}, {action}]}}' > "$DORMOUSE_OUTCOME""#
+        );
+        let sandbox = agent_that(&turn);
+        sandbox.run(["enqueue", "ada", "go"]);
+        let ran = sandbox.cmd(["tick", "ada"]).output();
+        assert!(ran.code() == 7 && ran.stdout.contains("$.actions[1]: "), "{action}: {ran}");
+        assert_eq!(sandbox.run(["task", "list", "-a", "ada"]), "");
+        nothing_left(&sandbox);
+    }
+}
+
+#[test]
 fn an_interactive_task_reads_what_it_is_told() {
     let sandbox = agent();
     let script = "read name; echo hello $name; read more; echo $more; exec <&-; sleep 600";
@@ -346,6 +426,9 @@ fn cut_anywhere_a_task_has_one_result_or_was_never_there() {
         // `when` counts for each process: it cuts the starter, the supervisor, its command, or several.
         sandbox.program("strace", words.into_iter().map(OsString::from).collect()).output();
         soon("the end of the supervisor", || processes(&sandbox).is_empty());
+        // One that is committed and was not begun begins with the next step.
+        sandbox.run(["tick", "ada"]);
+        soon("the end of the task", || sandbox.run(["task", "list", "-a", "ada"]).is_empty());
         sandbox.run(["tick", "ada", "--until-idle"]);
         let ended = ended_once(&sandbox, &format!("{call} {at}"));
         let turns = fs::read_to_string(sandbox.home().join("turns")).unwrap_or_default().lines().count();

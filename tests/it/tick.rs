@@ -433,6 +433,20 @@ fn an_interjection_of_the_operator_ends_a_backoff() {
 }
 
 #[test]
+fn an_interjection_behind_one_that_fails_ends_its_backoff_once() {
+    let sandbox = started("! grep -q poison \"$DORMOUSE_CONTEXT\"");
+    extend_policy(&sandbox, "ada", "\n[recovery]\nbase = \"1h\"\n");
+    sandbox.run(["enqueue", "ada", "poison", "--priority", "interject"]);
+    step(&sandbox);
+    assert_eq!(decision(&step(&sandbox)), "wait_for_timer (recovery_backoff)");
+    sandbox.run(["enqueue", "ada", "hurry", "--priority", "interject"]);
+    assert_eq!(decision(&step(&sandbox)), "start_recovery (retry)");
+    assert_eq!(decision(&step(&sandbox)), "start_model_turn (operator_prompt) failed");
+    // It has not said so again since: the attempts are not used up at once.
+    assert_eq!(decision(&step(&sandbox)), "wait_for_timer (recovery_backoff)");
+}
+
+#[test]
 fn a_failed_agent_that_was_stopped_recovers_after_its_start() {
     let sandbox = started("exit 1");
     say(&sandbox, "x");

@@ -232,8 +232,8 @@ fn the_context_on_stdin_is_the_context_in_the_file() {
     assert_eq!(
         context["capabilities"],
         json!({
-            "paths": { "state_dir": sandbox.store(), "run_dir": run, "workspace": "." },
-            "limits": { "max_message_bytes": 1048576, "hops_left": 20, "attempts_left": 4, "timeout_ms": 1800000 },
+            "paths": { "state_dir": sandbox.store(), "run_dir": run, "workspace": sandbox.project().canonicalize().unwrap() },
+            "limits": { "max_message_bytes": 1048576, "hops_left": 20, "attempts_left": 4, "timeout_ms": 1_800_000, "left": {} },
         })
     );
     let ingress = &context["default_external_ingress"];
@@ -663,4 +663,18 @@ fn an_agents_policy_is_checked_before_its_turn() {
     let ran = sandbox.cmd(["get", "ada"]).output();
     assert_eq!(ran.code(), 6);
     assert!(ran.stderr.contains("agent.toml:8:2: unknown field `turns`"), "{ran}");
+}
+
+/// The largest cost there is, twice over: a sum that JSON could not write.
+#[test]
+fn no_report_of_a_turn_makes_a_record_that_can_not_be_read() {
+    let sandbox = started(
+        r#"echo '{"usage": {"input_tokens": 18446744073709551615, "cost_usd": 1.7e308}}' > "$DORMOUSE_OUTCOME""#,
+    );
+    for _ in 0..2 {
+        assert_eq!(turn(&sandbox)["terminal"], "completed");
+    }
+    assert_eq!(field(&sandbox, "counters.input_tokens"), u64::MAX.to_string());
+    assert_eq!(field(&sandbox, "counters.cost_usd").parse::<f64>(), Ok(f64::MAX));
+    sandbox.run(["doctor"]);
 }

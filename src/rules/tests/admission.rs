@@ -9,7 +9,7 @@ use crate::model::message::{
 };
 use crate::model::policy::{Limits, Size};
 use crate::model::refusal::Refusal;
-use crate::model::submission::{Caller, Submission};
+use crate::model::submission::{CalledBy, Caller, Submission};
 use crate::model::time::Span;
 use crate::rules::admission::{admit, authority, is_open_to_outside, kinds};
 
@@ -43,7 +43,8 @@ fn submit(submission: Submission) -> Result<Message, Refusal> {
 
 /// A turn of `writer`, whose own message came through `hops` turns.
 fn caller(hops: u32) -> Caller {
-    Caller { agent: "writer".parse().expect("a name"), run_id: run_id(5), message_id: message_id(6), hops }
+    let by = CalledBy::Turn { run_id: run_id(5), message_id: message_id(6) };
+    Caller { agent: "writer".parse().expect("a name"), by, hops }
 }
 
 fn submit_inside(submission: Submission, hops: u32) -> Result<Message, Refusal> {

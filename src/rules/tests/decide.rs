@@ -2,7 +2,7 @@
 
 use crate::model::agent::Status;
 use crate::model::closure::ClosureOutcome;
-use crate::model::decision::{Decision, RecoveryCause, ResumeCause};
+use crate::model::decision::{About, Decision, RecoveryCause, ResumeCause};
 use crate::model::execution::ExecutionState;
 use crate::model::message::MessageKind;
 use crate::model::records::Records;
@@ -16,7 +16,7 @@ use crate::rules::projection::{
 
 use super::{
     at, closure, continuation, current_run, held, hint, liveness, message, message_id, now, prompt, records,
-    records_in, retry, run_id, task_id, timer, timer_id, wait, wait_id, wait_on, work, work_id,
+    records_in, retry, run_id, shortage, task_id, timer, timer_id, wait, wait_id, wait_on, work, work_id,
 };
 
 use SchedulingState::{
@@ -38,6 +38,8 @@ struct Facts {
     live: bool,
     backoff: When,
     held: When,
+    /// Whether a claim would lack a resource.
+    lacks: bool,
     /// Whether the queued message re-enters.
     message: Option<bool>,
     /// Whether the pending hint was seen before.
@@ -60,6 +62,7 @@ const QUIET: Facts = Facts {
     live: false,
     backoff: When::Never,
     held: When::Never,
+    lacks: false,
     message: None,
     hint: None,
     current: None,
@@ -84,14 +87,16 @@ impl Facts {
 type Row = (u8, fn(&Facts) -> bool, &'static str, &'static str);
 
 /// Contract, semantics §8: rung, condition, decision, reason.
-const TABLE: [Row; 29] = [
+const TABLE: [Row; 31] = [
     (1, |f| f.gate == Gate::Stopped, "stop", "stopped"),
     (1, |f| f.gate == Gate::NotStarted, "noop", "not_started"),
     (2, |f| f.live, "noop", "turn_in_progress"),
     (3, |f| f.backoff == When::Now, "start_recovery", "retry"),
     (4, |f| f.backoff == When::NotYet, "wait_for_timer", "recovery_backoff"),
-    (5, |f| f.held == When::Now, "start_model_turn", "resources_available"),
+    (5, |f| f.held == When::Now && !f.lacks, "start_model_turn", "resources_available"),
     (6, |f| f.held == When::NotYet, "wait_for_resources", "a free slot"),
+    (6, |f| f.held == When::Now, "wait_for_resources", "workspace"),
+    (6, |f| f.message == Some(true) && f.lacks, "wait_for_resources", "workspace"),
     (7, |f| f.message == Some(true), "start_model_turn", "webhook_event"),
     (8, |f| f.message == Some(false), "reduce_message_only", "webhook_event"),
     (9, |f| f.hint == Some(false), "emit_system_tick", "wake_hint"),
@@ -133,15 +138,18 @@ fn projection(facts: &Facts) -> Projection {
         }),
         held: (facts.held != When::Never).then(|| HeldRun {
             message_id: message_id(1),
+            about: About::default(),
             missing: "a free slot".to_owned(),
             until: None,
             may_go_on: facts.held == When::Now,
             cause: ResumeCause::ResourcesAvailable,
             continuation: continuation(),
         }),
+        shortage: facts.lacks.then(shortage),
         message: facts.message.map(|reenters| QueuedMessage {
             id: message_id(2),
             kind: MessageKind::WebhookEvent,
+            about: About::default(),
             continuation: Some(if reenters { continuation() } else { liveness() }),
         }),
         hint: facts.hint.map(|seen| PendingHint { key: "wake_hint:source:cron:1".to_owned(), seen }),
@@ -199,10 +207,13 @@ fn the_decision_is_that_of_the_first_row_that_holds_in_every_combination_of_fact
     for gate in [Gate::Open, Gate::Stopped, Gate::NotStarted] {
         for live in [false, true] {
             for backoff in whens {
-                for held in whens {
+                for (held, lacks) in whens.iter().flat_map(|held| [(*held, false), (*held, true)]) {
                     for message in options {
                         // What stands below a rung that holds is varied for a part of the rungs above.
-                        let few = gate != Gate::Open || live || (backoff, held) != (When::Never, When::Never);
+                        let few = gate != Gate::Open
+                            || live
+                            || lacks
+                            || (backoff, held) != (When::Never, When::Never);
                         for hint in options {
                             for current in &currents {
                                 for queued in queues {
@@ -212,6 +223,7 @@ fn the_decision_is_that_of_the_first_row_that_holds_in_every_combination_of_fact
                                             live,
                                             backoff,
                                             held,
+                                            lacks,
                                             message,
                                             hint,
                                             current: *current,
@@ -399,6 +411,13 @@ fn a_report_carries_the_ids_and_the_continuation_of_its_decision() {
 
     let started = report(Facts { message: Some(true), ..QUIET });
     assert_eq!((started.message_id, started.continuation), (Some(message_id(2)), Some(continuation())));
+
+    for held in [When::Never, When::Now] {
+        let lacking = report(Facts { held, lacks: true, message: Some(true), ..QUIET });
+        let message = if held == When::Now { message_id(1) } else { message_id(2) };
+        assert_eq!((lacking.message_id, lacking.continuation), (Some(message), None));
+        assert_eq!(lacking.evidence, shortage().evidence);
+    }
 
     let reduced = report(Facts { message: Some(false), ..QUIET });
     assert_eq!((reduced.message_id, reduced.continuation), (Some(message_id(2)), Some(liveness())));

@@ -7,8 +7,11 @@ mod continuation;
 mod decide;
 mod due;
 mod execution;
+mod limits;
 mod posture;
+mod priority;
 mod projection;
+mod resources;
 mod retry;
 mod schedule;
 mod transition_draft;
@@ -37,9 +40,10 @@ use crate::model::message::{
 use crate::model::policy::Policy;
 use crate::model::record::Extra;
 use crate::model::records::{Inbox, Lease, Records};
+use crate::model::resource::{Resource, Shortage};
 use crate::model::run::{Exit, Terminal};
 use crate::model::stamp::Stamp;
-use crate::model::state::{Counters, CurrentRun, Held, LastTurn, Retry, State};
+use crate::model::state::{Counters, CurrentRun, Held, LastTurn, Retry, Spending, State};
 use crate::model::task::{Task, TaskJob, TaskStatus};
 use crate::model::time::{Span, Time};
 use crate::model::timer::{CatchUp, Schedule, Timer, TimerStatus};
@@ -124,6 +128,7 @@ pub fn state(status: Status, execution: ExecutionState) -> State {
         resting: None,
         open_tasks: 0,
         outbox: Vec::new(),
+        spending: Spending::default(),
         counters: Counters::default(),
         events: Vec::new(),
         extra: Extra::new(),
@@ -136,6 +141,7 @@ pub fn records_in(status: Status, execution: ExecutionState) -> Records {
         policy: Policy::default(),
         state: state(status, execution),
         lease: Lease::Free,
+        shortage: None,
         inbox: Inbox::default(),
         works: Vec::new(),
         waits: Vec::new(),
@@ -412,9 +418,19 @@ pub fn held(message: &Message, not_before: Option<Time>) -> Held {
     Held {
         message_id: message.id,
         missing: "a free slot".to_owned(),
+        resource: None,
         not_before,
         continuation: continuation(),
         deferrals: 1,
+    }
+}
+
+/// A workspace that somebody else has.
+pub fn shortage() -> Shortage {
+    Shortage {
+        resource: Resource::Workspace,
+        evidence: vec!["/checkout is held by bob".to_owned()],
+        back_at: None,
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::model::agent::Status;
 use crate::model::closure::{ClosureOutcome, RuntimePosture, WaitingReason};
 use crate::model::continuation::ContinuationClass;
-use crate::model::decision::{RecoveryCause, ResumeCause};
+use crate::model::decision::{About, RecoveryCause, ResumeCause};
 use crate::model::execution::ExecutionState;
 use crate::model::message::{Message, MessageKind, Priority};
 use crate::model::records::{Lease, Records};
@@ -91,8 +91,11 @@ fn an_operators_interject_message_ends_a_backoff_early() {
     let interject = Message { priority: Priority::Interject, ..prompt(2) };
     let rows = [
         (interject.clone(), true),
-        // It is the one that failed.
+        // It failed before another one did.
         (Message { attempt: 2, ..interject.clone() }, false),
+        // It is the one that failed, whether or not that counted as an attempt.
+        (Message { id: message_id(1), attempt: 2, ..interject.clone() }, false),
+        (Message { id: message_id(1), ..interject.clone() }, false),
         (Message { priority: Priority::Next, ..prompt(2) }, false),
         (Message { priority: Priority::Interject, ..message(2, MessageKind::WebhookEvent) }, false),
     ];
@@ -117,6 +120,7 @@ fn a_held_run_may_go_on_from_its_moment_on_and_never_by_itself_without_one() {
             let mut records = records_in(Status::AwakeIdle, state);
             records.state.held = Some(held(&prompt(1), not_before));
             let expected = HeldRun {
+                about: About::default(),
                 message_id: message_id(1),
                 missing: "a free slot".to_owned(),
                 until: not_before,

@@ -189,8 +189,12 @@ fn a_held_run_fails_once_its_state_has_lasted_too_long_and_its_message_keeps_its
         take_in(&mut in_time).expect("taken in");
         assert!(in_time.is_empty(), "{state} exactly at its limit");
 
-        let mut late = draft(held_since(Status::Asleep, state, -limit - 1));
+        let mut records = held_since(Status::Asleep, state, -limit - 1);
+        records.inbox.head = None;
+        let mut late = draft(records);
         take_in(&mut late).expect("taken in");
+        let head = late.records.inbox.head.as_ref().map(|message| message.id);
+        assert_eq!(head, Some(message_id(1)), "it is an ordinary message again");
         let transaction = finish(late);
         assert_eq!(path(&transaction.events), [format!("{state} -> failed")]);
         let state = &transaction.state;

@@ -9,7 +9,7 @@ use crate::model::time::Span;
 use crate::model::transaction::{Archived, Delete, Put, Transaction};
 use crate::model::turn::Claimant;
 use crate::rules::transition::draft::Draft;
-use crate::rules::transition::task::{self, End, NewTask};
+use crate::rules::transition::task::{self, End, NewJob, NewTask};
 
 use TaskStatus::{Cancelled, Cancelling, Completed, Failed, Interrupted, Queued, Running};
 
@@ -33,9 +33,13 @@ fn seen(exit: Exit) -> TaskEnd {
     }
 }
 
+fn supervisor(pid: u32) -> Claimant {
+    Claimant { host: "here".to_owned(), boot_id: "boot".to_owned(), pid }
+}
+
 fn new() -> NewTask {
     NewTask {
-        argv: vec!["true".to_owned()],
+        job: NewJob::Command { argv: vec!["true".to_owned()] },
         summary: None,
         work_item_id: None,
         notify: true,
@@ -82,6 +86,7 @@ fn the_edges_are_these_and_no_others() {
         (Running, Cancelling),
         (Running, Completed),
         (Running, Failed),
+        (Running, Cancelled),
         (Running, Interrupted),
         (Cancelling, Cancelled),
         (Cancelling, Interrupted),
@@ -118,7 +123,9 @@ fn an_end_is_one_record_and_one_message() {
         (Cancelling, lost(), Interrupted, "true: interrupted (its supervisor is gone)"),
     ];
     for (from, end, to, text) in rows {
-        let mut draft = draft(vec![Task { timeout: Some(Span::from_secs(5)), ..super::task(1, from) }]);
+        let started_at = (from != Queued).then(now);
+        let timeout = Some(Span::from_secs(5));
+        let mut draft = draft(vec![Task { timeout, started_at, ..super::task(1, from) }]);
         let ended = task::finish(&mut draft, task_id(1), end).unwrap().unwrap();
         assert_eq!((ended.status, ended.ended_at), (to, Some(now())));
         // Whoever comes second finds nothing to end.
@@ -137,6 +144,13 @@ fn an_end_is_one_record_and_one_message() {
 }
 
 #[test]
+fn what_was_stopped_before_it_began_was_not_interrupted() {
+    let mut draft = draft(vec![super::task(1, Cancelling)]);
+    let ended = task::finish(&mut draft, task_id(1), End::Lost("gone".to_owned())).unwrap().unwrap();
+    assert_eq!((ended.status, ended.reason), (Cancelled, None));
+}
+
+#[test]
 fn an_end_that_nobody_is_to_be_notified_of_triggers_nothing() {
     let mut draft = draft(vec![Task { notify: false, ..super::task(1, Running) }]);
     task::finish(&mut draft, task_id(1), End::Seen(seen(Exit::Code { code: 0 }))).unwrap();
@@ -151,13 +165,13 @@ fn a_task_begins_queued_and_runs_unless_it_was_stopped_before() {
     assert_eq!((made.status, made.host.as_str(), made.run_id), (Queued, "here", None));
     assert_eq!(one.clone().finish().unwrap().state.open_tasks, 1);
     let mut other = one.clone();
-    let running = task::run(&mut one, made.id, 42).unwrap().unwrap();
+    let running = task::run(&mut one, made.id, supervisor(42)).unwrap().unwrap();
     assert_eq!((running.status, running.supervisor_pid), (Running, Some(42)));
-    assert!(task::run(&mut one, made.id, 43).is_err());
+    assert!(task::run(&mut one, made.id, supervisor(43)).is_err());
 
     assert_eq!(task::cancel(&mut other, made.id).unwrap().status, Cancelling);
     assert_eq!(task::cancel(&mut other, made.id).unwrap().status, Cancelling);
-    assert_eq!(task::run(&mut other, made.id, 42).unwrap(), None);
+    assert_eq!(task::run(&mut other, made.id, supervisor(42)).unwrap(), None);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use crate::model::message::{Message, MessageStatus, Settlement};
 use crate::model::records::Records;
 use crate::model::refusal::Refusal;
 use crate::model::stamp::Stamp;
+use crate::model::state::Held;
 use crate::model::time::Time;
 use crate::model::transaction::{Archived, Delete, Put, Transaction};
 
@@ -104,6 +105,16 @@ impl Draft {
         let run_id = self.records.state.current_run.as_ref().map(|run| run.run_id);
         self.event(EventKind::StateTransition, run_id, json!({ "from": from, "to": to, "cause": cause }));
         Ok(())
+    }
+
+    /// Puts a run off; its message stays claimed.
+    pub fn hold(&mut self, held: Held) {
+        self.touched = true;
+        let inbox = &mut self.records.inbox;
+        if inbox.head.as_ref().is_some_and(|head| head.id == held.message_id) {
+            inbox.claimed = inbox.head.take();
+        }
+        self.records.state.held = Some(held);
     }
 
     pub fn set_status(&mut self, status: Status) {

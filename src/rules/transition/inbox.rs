@@ -22,7 +22,7 @@ use crate::model::transaction::{Archived, Delete, Put};
 use crate::model::work::Ticked;
 
 use crate::rules::admission::authority;
-use crate::rules::execution::{is_over, timeout};
+use crate::rules::execution::{deadline, is_over};
 use crate::rules::retry::delay;
 
 use super::draft::Draft;
@@ -77,17 +77,19 @@ pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
 fn end_overdue_state(draft: &mut Draft) -> Result<(), Refusal> {
     let Some(held) = draft.records.state.held.clone() else { return Ok(()) };
     let state = &draft.records.state;
-    let overdue = timeout(&state.execution, &draft.records.policy.timeouts)
+    let overdue = deadline(state, &draft.records.policy.timeouts)
         .filter(|(limit, _)| is_over(*limit, draft.now()))
         .map(|(_, reason)| reason);
     let gone = draft.records.inbox.claimed.is_none().then_some("its message is gone");
     let Some(reason) = gone.or(overdue) else { return Ok(()) };
     draft.enter(ExecutionState::Failed, Some(held.message_id), reason)?;
     draft.records.state.held = None;
-    let claimed = draft.records.inbox.claimed.clone();
+    let claimed = draft.records.inbox.claimed.take();
     let attempt = claimed.as_ref().map(|message| message.attempt);
     if let Some(mut message) = claimed {
         message.continuation = Some(held.continuation);
+        // Nothing holds it back any more but the backoff.
+        draft.records.inbox.offer(&message);
         draft.put(Put::Message(Box::new(message)));
     }
     let pause = delay(&draft.records.policy.recovery, 1, draft.stamp.chance);

@@ -11,7 +11,7 @@ use crate::model::record::Extra;
 use crate::model::records::{Inbox, Lease, Records};
 use crate::model::refusal::Refusal;
 use crate::model::stamp::Stamp;
-use crate::model::state::{Counters, State, Stopping};
+use crate::model::state::{Counters, Spending, State, Stopping};
 use crate::model::time::Span;
 use crate::model::transaction::Transaction;
 
@@ -45,6 +45,7 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
         resting: None,
         outbox: Vec::new(),
         open_tasks: 0,
+        spending: Spending::default(),
         counters: Counters::default(),
         events: Vec::new(),
         extra: Extra::new(),
@@ -53,6 +54,7 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
         policy,
         state,
         lease: Lease::Free,
+        shortage: None,
         inbox: Inbox::default(),
         works: Vec::new(),
         waits: Vec::new(),

@@ -7,6 +7,7 @@ pub mod inbox;
 pub mod lifecycle;
 pub mod outcome;
 pub mod recovery;
+pub mod resources;
 pub mod rest;
 pub mod task;
 pub mod timer;

@@ -1,19 +1,22 @@
 //! The actions of an outcome file: carried out in order, in the transaction that settles the turn.
 
 use crate::model::action::Action;
-use crate::model::id::AgentName;
+use crate::model::id::{AgentName, TaskId};
 use crate::model::message::{Body, DeliverySurface, Message};
 use crate::model::refusal::Refusal;
 use crate::model::state::CurrentRun;
-use crate::model::submission::{Caller, Submission};
+use crate::model::submission::{CalledBy, Caller, Submission};
 use crate::model::time::{Span, Time};
 use crate::model::timer::{CatchUp, Schedule};
+use crate::model::turn::Claimant;
+use crate::model::wait::WaitKind;
 use crate::model::work::PlanStatus;
 
 use crate::rules::admission::admit;
 
 use super::draft::Draft;
 use super::inbox::{admit_drop, put_off};
+use super::task::{self, NewJob, NewTask};
 use super::timer::{self, NewTimer};
 use super::wait::{self, NewWait, Owner};
 use super::work::{self, NewWork, WorkChange};
@@ -25,6 +28,14 @@ pub struct Surroundings {
     pub time_zone: String,
     /// The prose plans of the work items that the actions complete, as far as there are any.
     pub plans: Vec<(crate::model::id::WorkId, String)>,
+    /// Tasks that have ended since the turn began, as far as the actions name any.
+    pub ended_tasks: Vec<TaskId>,
+    /// The agent's `agent.toml`, where the actions delegate.
+    pub policy: String,
+    /// Those it can't delegate to, and why.
+    pub unfit_children: Vec<(AgentName, String)>,
+    /// Who starts the tasks.
+    pub at: Claimant,
 }
 
 /// Carries out every action, or none: `Err` is the JSON path of the first that can't be, and why.
@@ -35,8 +46,9 @@ pub fn apply(
     around: &Surroundings,
 ) -> Result<(), (String, Refusal)> {
     let mut trial = draft.clone();
+    let mut started = None;
     for (at, action) in actions.iter().enumerate() {
-        carry_out(&mut trial, run, action.clone(), around)
+        carry_out(&mut trial, run, action.clone(), around, &mut started)
             .map_err(|refusal| (format!("$.actions[{at}]"), refusal))?;
     }
     *draft = trial;
@@ -48,6 +60,7 @@ fn carry_out(
     run: &CurrentRun,
     action: Action,
     around: &Surroundings,
+    started: &mut Option<TaskId>,
 ) -> Result<(), Refusal> {
     let now = draft.now();
     let after = |span: Option<Span>| span.map(|span| now.after(span));
@@ -93,6 +106,11 @@ fn carry_out(
             };
             let wake_at = at.or(after(within));
             let (recheck_at, expires_at) = (after(recheck_after), after(expires_after));
+            let resource = match (kind, resource) {
+                (WaitKind::Task, None) => started.map(|task| task.to_string()),
+                (_, named) => named,
+            };
+            let named = resource.as_deref().and_then(|word| word.parse::<TaskId>().ok());
             let new = NewWait {
                 kind,
                 reason,
@@ -103,9 +121,28 @@ fn carry_out(
                 expires_at,
                 source,
                 no_fallback,
-                ended_task: None,
+                ended_task: named.filter(|task| around.ended_tasks.contains(task)),
             };
             wait::set(draft, new)?;
+        }
+        Action::TaskStart {
+            command,
+            delegate,
+            text,
+            summary,
+            work_item_id,
+            notify,
+            interactive,
+            timeout,
+        } => {
+            let job = job(command, delegate, text, around)?;
+            if interactive && matches!(job, NewJob::Delegate { .. }) {
+                return Err(invalid_task("only a command takes input"));
+            }
+            let at = around.at.clone();
+            let new =
+                NewTask { job, summary, work_item_id, notify, interactive, timeout, from_turn: true, at };
+            *started = Some(task::start(draft, new)?.id);
         }
         Action::TimerAdd { within, at, every, cron, time_zone, text, catch_up } => {
             let zone = time_zone.unwrap_or_else(|| around.time_zone.clone());
@@ -144,6 +181,28 @@ fn carry_out(
     Ok(())
 }
 
+fn job(
+    argv: Vec<String>,
+    delegate: Option<AgentName>,
+    text: Option<String>,
+    around: &Surroundings,
+) -> Result<NewJob, Refusal> {
+    match (argv.first(), delegate, text) {
+        (Some(program), None, None) if !program.is_empty() => Ok(NewJob::Command { argv }),
+        (None, Some(child), Some(text)) => {
+            if let Some((_, why)) = around.unfit_children.iter().find(|(unfit, _)| *unfit == child) {
+                return Err(Refusal::new("not_a_child", why.clone()));
+            }
+            Ok(NewJob::Delegate { child, body: Body::Text { text }, policy: around.policy.clone() })
+        }
+        _ => Err(invalid_task("a task has a `command`, or `delegate` and `text`")),
+    }
+}
+
+fn invalid_task(message: &str) -> Refusal {
+    Refusal::new("invalid_task", message)
+}
+
 fn schedule(
     now: Time,
     at: Option<Time>,
@@ -170,8 +229,8 @@ fn send(
     around: &Surroundings,
 ) -> Result<(), Refusal> {
     let own = draft.records.state.agent.clone();
-    let caller =
-        Caller { agent: own.clone(), run_id: run.run_id, message_id: run.message_id, hops: run.hops };
+    let by = CalledBy::Turn { run_id: run.run_id, message_id: run.message_id };
+    let caller = Caller { agent: own.clone(), by, hops: run.hops };
     let to = to.unwrap_or_else(|| own.clone());
     let limits = draft.records.policy.limits.clone();
     let mut message: Message =

@@ -59,6 +59,7 @@ fn resting_status(draft: &Draft, decision: &Decision) -> Status {
         | Decision::RecoveryBackoff { .. }
         | Decision::Resume { .. }
         | Decision::WaitForResources { .. }
+        | Decision::Lack { .. }
         | Decision::StartTurn { .. }
         | Decision::Reduce { .. }
         | Decision::EmitTick(_)

@@ -1,30 +1,45 @@
 //! Background tasks: started, stopped, ended (contract, semantics §12).
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::model::agent::Status;
 use crate::model::event::EventKind;
-use crate::model::id::{MessageId, TaskId, WorkId};
+use crate::model::id::{AgentName, MessageId, TaskId, WorkId};
 use crate::model::message::{
     AdmissionContext, Body, DeliverySurface, Message, MessageKind, Origin, OriginKind, Priority,
 };
 use crate::model::record::Extra;
 use crate::model::refusal::Refusal;
 use crate::model::run::Exit;
-use crate::model::task::{Task, TaskEnd, TaskJob, TaskStatus};
+use crate::model::submission::Submission;
+use crate::model::task::{Assignment, ChildEnd, Task, TaskEnd, TaskJob, TaskStatus};
 use crate::model::time::Span;
 use crate::model::transaction::{Archived, Delete, Put};
 use crate::model::turn::Claimant;
 
-use crate::rules::admission::{authority, trigger_kind};
+use crate::rules::admission::{admit as compose, authority, one_further, trigger_kind};
 
 use super::draft::Draft;
 use super::timer::admit;
 
+/// What a new task is to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum NewJob {
+    Command {
+        argv: Vec<String>,
+    },
+    /// `policy` is what the child runs if it is yet to be made.
+    Delegate {
+        child: AgentName,
+        body: Body,
+        policy: String,
+    },
+}
+
 /// What a new task is to be.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewTask {
-    pub argv: Vec<String>,
+    pub job: NewJob,
     pub summary: Option<String>,
     /// Absent: that of the turn.
     pub work_item_id: Option<WorkId>,
@@ -41,6 +56,7 @@ pub struct NewTask {
 #[derive(Debug, Clone, PartialEq)]
 pub enum End {
     Seen(TaskEnd),
+    Child(ChildEnd),
     /// Nobody saw it; says why not.
     Lost(String),
 }
@@ -50,7 +66,8 @@ pub fn check(from: TaskStatus, to: TaskStatus) -> Result<(), Refusal> {
     use TaskStatus::{Cancelled, Cancelling, Completed, Failed, Interrupted, Queued, Running};
     let leads = match from {
         Queued => matches!(to, Running | Cancelling | Failed | Interrupted),
-        Running => matches!(to, Cancelling | Completed | Failed | Interrupted),
+        // A child that somebody stopped ends its parent's task without being asked to by the parent.
+        Running => matches!(to, Cancelling | Completed | Failed | Cancelled | Interrupted),
         Cancelling => matches!(to, Cancelled | Interrupted),
         Completed | Failed | Cancelled | Interrupted => false,
     };
@@ -71,19 +88,38 @@ pub fn start(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
     if let Some(item) = new.work_item_id.filter(|id| !draft.records.works.iter().any(|item| item.id == *id)) {
         return Err(Refusal::new("not_open", format!("{item} is not an open work item")));
     }
+    if let NewJob::Delegate { child, .. } = &new.job {
+        check_child(draft, child)?;
+    }
     let id = TaskId(draft.stamp.mint());
     let state = &draft.records.state;
-    let run = state.current_run.as_ref().filter(|_| new.from_turn);
+    let run = state.current_run.clone().filter(|_| new.from_turn);
     // A turn that has just completed its own item may well start something all the same.
     let of_turn = run
+        .as_ref()
         .and_then(|run| run.work_item_id)
         .filter(|id| draft.records.works.iter().any(|item| item.id == *id));
+    let (run_id, hops) = (run.as_ref().map(|run| run.run_id), run.as_ref().map_or(0, |run| run.hops));
+    let agent = state.agent.clone();
+    let (job, hops) = match new.job {
+        NewJob::Command { argv } => (TaskJob::Command { argv }, hops),
+        NewJob::Delegate { child, body, policy } => {
+            let mut message = assigned(draft, &child, body)?;
+            message.hops = one_further(run.is_some().then_some(hops), &draft.records.policy.limits)?;
+            message.causation_id = Some(id.to_string());
+            message.source_refs = run_id.map(|run| format!("{agent}/{run}")).into_iter().collect();
+            let hops = message.hops;
+            let message_id = message.id;
+            let assignment = Some(Box::new(Assignment { policy, message }));
+            (TaskJob::ChildAgent { child, message_id, assignment }, hops)
+        }
+    };
     let task = Task {
-        run_id: run.map(|run| run.run_id),
-        hops: run.map_or(0, |run| run.hops),
-        agent: state.agent.clone(),
+        run_id,
+        hops,
+        agent,
         id,
-        job: TaskJob::Command { argv: new.argv },
+        job,
         status: TaskStatus::Queued,
         summary: new.summary,
         work_item_id: new.work_item_id.or(of_turn),
@@ -102,23 +138,83 @@ pub fn start(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
         stderr_bytes: None,
         extra: Extra::new(),
     };
-    let data = json!({ "task_id": task.id, "to": task.status, "job": task.job });
+    let data = json!({ "task_id": task.id, "to": task.status, "job": named_job(&task.job) });
     draft.event(EventKind::TaskTransition, task.run_id, data);
     draft.records.tasks.push(task.clone());
     draft.put(Put::Task(Box::new(task.clone())));
     Ok(task)
 }
 
+/// Whether a delegation to this child can be begun: one at a time, so that its end is plain.
+fn check_child(draft: &Draft, child: &AgentName) -> Result<(), Refusal> {
+    let state = &draft.records.state;
+    if *child == state.agent {
+        return Err(Refusal::new("not_a_child", format!("`{child}` can't delegate to itself"))
+            .hint("`dormouse enqueue` says something to oneself"));
+    }
+    let busy = draft.records.tasks.iter().find(|task| task.child() == Some(child));
+    match busy {
+        None => Ok(()),
+        Some(task) => Err(Refusal::new("child_busy", format!("`{child}` is still at {}", task.id))
+            .hint(format!("wait for its result, or add to it with `dormouse enqueue {child}`"))),
+    }
+}
+
+/// What the child is told: its operator is its parent.
+fn assigned(draft: &mut Draft, child: &AgentName, body: Body) -> Result<Message, Refusal> {
+    let parent = draft.records.state.agent.clone();
+    let (text, value) = match body {
+        Body::Text { text } => (Some(text), None),
+        Body::Json { value } => (None, Some(value)),
+    };
+    let submission = Submission {
+        text,
+        body: value,
+        origin: Some(format!("{}:{parent}", OriginKind::Operator)),
+        ..Submission::default()
+    };
+    let limits = draft.records.policy.limits.clone();
+    let mut message =
+        compose(child, submission, DeliverySurface::RuntimeSystem, None, &limits, &mut draft.stamp)?;
+    message.admission_context = AdmissionContext::RuntimeOwned;
+    Ok(message)
+}
+
+/// A job as the ledger tells of it: an assignment lies in the child's inbox soon enough.
+fn named_job(job: &TaskJob) -> Value {
+    match job {
+        TaskJob::Command { .. } => json!(job),
+        TaskJob::ChildAgent { child, message_id, .. } => {
+            json!({ "kind": "child_agent", "child": child, "message_id": message_id })
+        }
+    }
+}
+
 /// The supervisor is about to start the command. `None` if somebody has stopped the task before.
-pub fn run(draft: &mut Draft, id: TaskId, supervisor_pid: u32) -> Result<Option<Task>, Refusal> {
+pub fn run(draft: &mut Draft, id: TaskId, supervisor: Claimant) -> Result<Option<Task>, Refusal> {
     let now = draft.now();
     let task = open(draft, id)?;
     if task.status == TaskStatus::Cancelling {
         return Ok(None);
     }
-    task.supervisor_pid = Some(supervisor_pid);
+    task.host = supervisor.host;
+    task.boot_id = supervisor.boot_id;
+    task.supervisor_pid = Some(supervisor.pid);
     task.started_at = Some(now);
     go_to(draft, id, TaskStatus::Running).map(Some)
+}
+
+/// The child has its message.
+pub fn handed_over(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
+    let now = draft.now();
+    let Some(task) = draft.records.tasks.iter_mut().find(|task| task.id == id) else { return Ok(()) };
+    let TaskJob::ChildAgent { assignment, .. } = &mut task.job else { return Ok(()) };
+    *assignment = None;
+    if task.status != TaskStatus::Queued {
+        return Ok(());
+    }
+    task.started_at = Some(now);
+    go_to(draft, id, TaskStatus::Running).map(drop)
 }
 
 /// The task is to end. Asking again changes nothing.
@@ -135,7 +231,8 @@ pub fn cancel(draft: &mut Draft, id: TaskId) -> Result<Task, Refusal> {
 pub fn finish(draft: &mut Draft, id: TaskId, end: End) -> Result<Option<Task>, Refusal> {
     let Some(place) = draft.records.tasks.iter().position(|task| task.id == id) else { return Ok(None) };
     let from = draft.records.tasks[place].status;
-    let (to, reason) = verdict(from, draft.records.tasks[place].timeout, &end);
+    let has_begun = draft.records.tasks[place].started_at.is_some();
+    let (to, reason) = verdict(from, has_begun, draft.records.tasks[place].timeout, &end);
     check(from, to)?;
     let mut task = draft.records.tasks.remove(place);
     task.status = to;
@@ -149,9 +246,13 @@ pub fn finish(draft: &mut Draft, id: TaskId, end: End) -> Result<Option<Task>, R
             task.stderr_bytes = Some(seen.stderr_bytes);
             last_line = seen.last_line;
         }
+        End::Child(child) => {
+            task.ended_at = Some(draft.now());
+            last_line = child.brief;
+        }
         End::Lost(_) => {
             task.ended_at = Some(draft.now());
-            task.exit = task.started_at.map(|_| Exit::Unknown);
+            task.exit = task.started_at.filter(|_| task.child().is_none()).map(|_| Exit::Unknown);
         }
     }
     transition(draft, &task, from);
@@ -163,14 +264,20 @@ pub fn finish(draft: &mut Draft, id: TaskId, end: End) -> Result<Option<Task>, R
 }
 
 /// The terminal status that an end amounts to, and why.
-fn verdict(from: TaskStatus, timeout: Option<Span>, end: &End) -> (TaskStatus, Option<String>) {
+fn verdict(
+    from: TaskStatus,
+    has_begun: bool,
+    timeout: Option<Span>,
+    end: &End,
+) -> (TaskStatus, Option<String>) {
+    let is_cancelled = from == TaskStatus::Cancelling;
     let seen = match end {
+        End::Lost(_) if is_cancelled && !has_begun => return (TaskStatus::Cancelled, None),
         End::Lost(why) => return (TaskStatus::Interrupted, Some(why.clone())),
+        End::Seen(_) | End::Child(_) if is_cancelled => return (TaskStatus::Cancelled, None),
+        End::Child(child) => return (child.status, child.reason.clone()),
         End::Seen(seen) => seen,
     };
-    if from == TaskStatus::Cancelling {
-        return (TaskStatus::Cancelled, None);
-    }
     if let Some(signal) = seen.cancelled_by {
         return (TaskStatus::Interrupted, Some(format!("its supervisor was ended by signal {signal}")));
     }
@@ -209,8 +316,10 @@ fn transition(draft: &mut Draft, task: &Task, from: TaskStatus) {
     }
     if let Some(reason) = &task.reason {
         data["reason"] = json!(reason);
-        data["host"] = json!(task.host);
-        data["supervisor_pid"] = json!(task.supervisor_pid);
+        if let Some(pid) = task.supervisor_pid {
+            data["host"] = json!(task.host);
+            data["supervisor_pid"] = json!(pid);
+        }
     }
     draft.event(EventKind::TaskTransition, task.run_id, data);
 }
@@ -255,9 +364,9 @@ fn told(task: &Task, last_line: Option<&str>) -> String {
     let what = match (&task.summary, &task.job) {
         (Some(summary), _) => summary.clone(),
         (None, TaskJob::Command { argv }) => argv.join(" "),
-        (None, TaskJob::ChildAgent { child }) => child.to_string(),
+        (None, TaskJob::ChildAgent { child, .. }) => child.to_string(),
     };
-    let exit = task.exit.as_ref().map(Exit::to_string);
+    let exit = task.exit.as_ref().filter(|exit| **exit != Exit::Unknown).map(Exit::to_string);
     let why: Vec<String> = task.reason.iter().cloned().chain(exit).collect();
     let mut text = format!("{what}: {}", task.status);
     if !why.is_empty() {

@@ -21,7 +21,7 @@ use crate::rules::admission::authority;
 use crate::rules::schedule::{check, due, next_after};
 
 use super::draft::Draft;
-use super::inbox::drop_message;
+use super::inbox::{drop_message, staleness};
 use super::wait::end_wait;
 
 /// What a new timer is to be.
@@ -193,12 +193,12 @@ fn own_message(draft: &mut Draft, kind: MessageKind, priority: Priority, body: B
     }
 }
 
-/// Puts a message into the inbox, where this very step may take it.
+/// Puts a message into the inbox, where this very step may take it; unless its own time was over
+/// before it came to that, and it is to be dropped when it is its turn.
 pub fn admit(draft: &mut Draft, message: Message) {
     draft.note_dedupe(&message, MessageStatus::Queued);
-    let head = &mut draft.records.inbox.head;
-    if head.as_ref().is_none_or(|head| message.key() < head.key()) {
-        *head = Some(message.clone());
+    if staleness(&message, None, draft.now()).is_none() {
+        draft.records.inbox.offer(&message);
     }
     draft.put(Put::Message(Box::new(message)));
 }

@@ -11,6 +11,8 @@ use crate::model::time::Time;
 use crate::model::transaction::Put;
 use crate::model::turn::TurnEnd;
 
+use crate::rules::limits;
+
 use super::draft::Draft;
 use super::turn::Settled;
 
@@ -53,10 +55,13 @@ pub(super) fn brief(end: &TurnEnd, terminal: Terminal) -> Option<String> {
 
 pub(super) fn count_usage(draft: &mut Draft, usage: Option<&Usage>) {
     let Some(usage) = usage else { return };
+    let now = draft.now();
+    limits::count_usage(&mut draft.records.state.spending, now, usage);
     let counters = &mut draft.records.state.counters;
     counters.input_tokens = counters.input_tokens.saturating_add(usage.input_tokens.unwrap_or(0));
     counters.output_tokens = counters.output_tokens.saturating_add(usage.output_tokens.unwrap_or(0));
-    counters.cost_usd += usage.cost_usd.unwrap_or(0.0);
+    // JSON has no word for an infinite number: one would leave a record that can't be read.
+    counters.cost_usd = (counters.cost_usd + usage.cost_usd.unwrap_or(0.0)).clamp(f64::MIN, f64::MAX);
 }
 
 pub(super) fn note_turn(
@@ -69,6 +74,7 @@ pub(super) fn note_turn(
 ) {
     let state = &mut draft.records.state;
     state.counters.turns += 1;
+    limits::count_turn(&mut state.spending, run.claimed_at, terminal);
     match terminal {
         Terminal::Completed => {
             state.runtime_error = None;

@@ -21,6 +21,7 @@ use crate::model::turn::{Claimant, TurnEnd};
 use crate::model::wait::{Wait, WaitStatus};
 
 use crate::rules::closure::derive;
+use crate::rules::limits;
 use crate::rules::projection::closure_facts;
 use crate::rules::retry::delay;
 
@@ -75,7 +76,8 @@ pub fn claim(
         lease_expires_at: now.after(lease).after(LEASE_MARGIN),
         hops: message.hops,
         continuation: continuation.clone(),
-        deferrals: held.as_ref().map_or(0, |held| held.deferrals),
+        // Those of a claim that found something missing were none of the turn's.
+        deferrals: held.as_ref().filter(|held| held.resource.is_none()).map_or(0, |held| held.deferrals),
         stopping: None,
     };
     // A message that was claimed before has been told of, and knows what it means.
@@ -94,7 +96,7 @@ pub fn claim(
 }
 
 /// Every way that leads to `running`.
-fn to_running(draft: &mut Draft, message_id: MessageId) -> Result<(), Refusal> {
+pub(super) fn to_running(draft: &mut Draft, message_id: MessageId) -> Result<(), Refusal> {
     let task = Some(message_id);
     match draft.records.state.execution.state {
         ExecutionState::Completed => {
@@ -140,7 +142,10 @@ pub fn settle(
     {
         terminal = Terminal::Failed;
         reason = Some(format!("outcome file: {path}: {}", refusal.message));
-        usage = None;
+        // Nothing of the outcome is taken, but what was used is spent.
+        if let Some(used) = usage.take() {
+            limits::count_usage(&mut draft.records.state.spending, draft.stamp.now, &used);
+        }
     }
     let brief = brief(&end, terminal);
     count_usage(draft, usage.as_ref());
@@ -214,6 +219,7 @@ pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Re
         if requeue {
             draft.event(EventKind::MessageRequeued, Some(run.run_id), json!({ "message_id": message.id }));
             message.continuation = Some(run.continuation.clone());
+            release(draft, &message);
             draft.put(Put::Message(Box::new(message)));
         } else {
             let status = MessageStatus::Aborted;
@@ -262,6 +268,12 @@ fn claimed_message(draft: &Draft, id: MessageId) -> Option<Message> {
     inbox.claimed.iter().chain(&inbox.head).find(|message| message.id == id).cloned()
 }
 
+/// A message that was claimed stands in the queue like any other again.
+fn release(draft: &mut Draft, message: &Message) {
+    draft.records.inbox.claimed = None;
+    draft.records.inbox.offer(message);
+}
+
 fn complete(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal> {
     if let Some(message) = claimed_message(draft, run.message_id) {
         let settlement = Settlement {
@@ -286,6 +298,7 @@ fn defer(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal> {
     draft.records.state.held = Some(Held {
         message_id: run.message_id,
         missing: "the turn asked to come back later (exit status 75)".to_owned(),
+        resource: None,
         not_before: Some(draft.now().after(pause)),
         continuation: run.continuation.clone(),
         deferrals,
@@ -309,6 +322,7 @@ fn fail(draft: &mut Draft, run: &CurrentRun, terminal: Terminal, reason: String)
         } else {
             message.attempt = run.attempt + 1;
             message.continuation = Some(run.continuation.clone());
+            release(draft, &message);
             draft.put(Put::Message(Box::new(message)));
         }
     }

@@ -7,6 +7,7 @@ use crate::model::id::{TaskId, WaitId, WorkId};
 use crate::model::message::Message;
 use crate::model::record::{Extra, Record};
 use crate::model::refusal::Refusal;
+use crate::model::task::Task;
 use crate::model::time::Time;
 use crate::model::transaction::{Archived, Delete, Put};
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
@@ -102,6 +103,14 @@ fn check(draft: &Draft, wait: &Wait, ended_task: Option<TaskId>) -> Result<(), R
     if let Some(task) = wait.task_id().filter(|task| !is_known(draft, *task) && ended_task != Some(*task)) {
         return Err(Refusal::new("unknown_task", format!("{task} is not an open task of `{}`", wait.agent)));
     }
+    let unheard = |task: &&Task| Some(task.id) == wait.task_id() && !task.notify;
+    if let Some(task) = draft.records.tasks.iter().find(unheard) {
+        return Err(Refusal::new(
+            "unheard_task",
+            format!("{} was started with --no-notify: its end would not end this wait", task.id),
+        )
+        .hint("start it without --no-notify, or wait for something else"));
+    }
     let misplaced = [
         (
             wait.wake_at.is_some() && wait.kind != WaitKind::Timer,
@@ -127,12 +136,9 @@ fn is_known(draft: &Draft, task: TaskId) -> bool {
 }
 
 /// Cancels an active wait.
-pub fn cancel(draft: &mut Draft, id: WaitId) -> Result<(), Refusal> {
-    if !draft.records.waits.iter().any(|wait| wait.id == id && wait.is_active()) {
-        return Err(Refusal::new("not_active", format!("{id} is not an active wait")));
-    }
-    end_wait(draft, id, WaitStatus::Cancelled, "cancelled by the operator");
-    Ok(())
+pub fn cancel(draft: &mut Draft, id: WaitId) -> Result<Wait, Refusal> {
+    end_wait(draft, id, WaitStatus::Cancelled, "cancelled by the operator")
+        .ok_or_else(|| Refusal::new("not_active", format!("{id} is not an active wait")))
 }
 
 /// A timer wait whose time has come is over, however the message that says so is taken.
@@ -144,11 +150,9 @@ pub fn end_if_due(draft: &mut Draft, message: &Message) {
     }
 }
 
-/// Ends a wait, if it is still active. What it was about may go on: its work item counts as changed.
-pub fn end_wait(draft: &mut Draft, id: WaitId, status: WaitStatus, cause: &str) {
-    let Some(at) = draft.records.waits.iter().position(|wait| wait.id == id && wait.is_active()) else {
-        return;
-    };
+/// Ends a wait, if it is still active, and returns it. What it was about may go on: its work item counts as changed.
+pub fn end_wait(draft: &mut Draft, id: WaitId, status: WaitStatus, cause: &str) -> Option<Wait> {
+    let at = draft.records.waits.iter().position(|wait| wait.id == id && wait.is_active())?;
     let mut wait = draft.records.waits.remove(at);
     wait.status = status;
     wait.ended_at = Some(draft.now());
@@ -162,5 +166,6 @@ pub fn end_wait(draft: &mut Draft, id: WaitId, status: WaitStatus, cause: &str) 
     {
         let _ = revise(draft, item, "wait_ended", |_| {});
     }
-    draft.archive(Archived::Wait(Box::new(wait)));
+    draft.archive(Archived::Wait(Box::new(wait.clone())));
+    Some(wait)
 }

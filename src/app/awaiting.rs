@@ -1,0 +1,148 @@
+//! `await`: blocks until agents are as they should be, for scripts.
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::cli;
+use crate::error::{Error, Result, Status};
+use crate::model::agent::Status as AgentStatus;
+use crate::model::id::{AgentName, MessageId};
+use crate::model::message::MessageStatus;
+use crate::model::posture::Posture;
+use crate::model::time::Span;
+use crate::report::output::Output;
+use crate::rules::posture::posture;
+use crate::store::watch::Watch;
+use crate::store::{Agent, Store, evidence, inbox, layout};
+
+use super::load;
+use super::lookup;
+use super::session::Session;
+use super::words::{parse, parse_optional};
+
+/// What every agent is waited for to be. Of several postures, or statuses, one will do.
+struct Wanted {
+    postures: Vec<Posture>,
+    statuses: Vec<AgentStatus>,
+    message: Option<MessageId>,
+}
+
+/// An agent that is as it should be.
+#[derive(Debug, Serialize)]
+struct Found {
+    agent: AgentName,
+    status: AgentStatus,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    posture: Option<Posture>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message_id: Option<MessageId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message_status: Option<MessageStatus>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+pub fn wait_until(session: &mut Session, args: cli::Await) -> Result<Status> {
+    let store = session.store()?;
+    let start = Instant::now();
+    let timeout: Option<Span> = parse_optional("--timeout", args.timeout.as_deref())?;
+    let until = timeout.and_then(|timeout| start.checked_add(timeout.as_std()));
+    let names: Vec<AgentName> = args.agents.iter().map(|name| parse("AGENT", name)).collect::<Result<_>>()?;
+    let wanted = wanted(&store, &args, &names)?;
+    let mut waiting = names.iter().map(|name| store.agent(name)).collect::<Result<Vec<_>>>()?;
+    let mut watch = Watch::new();
+    for agent in &waiting {
+        watch.add(agent.dir().path());
+        watch.add(&agent.dir().join(layout::INBOX));
+    }
+    loop {
+        let mut still = Vec::new();
+        for agent in waiting {
+            match wanted.look(session, &agent)? {
+                Some(found) => session.out.result(&found, |out| line(&found, out)),
+                None => still.push(agent),
+            }
+        }
+        session.out.flush();
+        waiting = still;
+        if waiting.is_empty() || session.out.is_closed() {
+            return Ok(Status::Done);
+        }
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        if left == Some(Duration::ZERO) {
+            return Err(timed_out(&waiting, timeout.unwrap_or(Span::ZERO)));
+        }
+        watch.wait(left);
+    }
+}
+
+fn wanted(store: &Store, args: &cli::Await, names: &[AgentName]) -> Result<Wanted> {
+    let message = match (&args.message, names) {
+        (None, _) => None,
+        (Some(part), [name]) => Some(lookup::message(store, Some(name.clone()), part)?.id),
+        (Some(_), _) => return Err(Error::usage("--message: a message has one agent; name that one alone")),
+    };
+    Ok(Wanted {
+        postures: args.posture.iter().map(|word| parse("--posture", word)).collect::<Result<_>>()?,
+        statuses: args.status.iter().map(|word| parse("--status", word)).collect::<Result<_>>()?,
+        message,
+    })
+}
+
+impl Wanted {
+    /// How the agent stands, if that is as it should be.
+    fn look(&self, session: &Session, agent: &Agent<'_>) -> Result<Option<Found>> {
+        let state = agent.consistently(|_, state| Ok(state))?;
+        let mut found = Found {
+            agent: agent.name().clone(),
+            status: state.status,
+            posture: None,
+            message_id: self.message,
+            message_status: None,
+            reason: None,
+        };
+        if !self.statuses.is_empty() && !self.statuses.contains(&state.status) {
+            return Ok(None);
+        }
+        if let Some(id) = self.message {
+            let Some((status, reason)) = settled(agent, id)? else { return Ok(None) };
+            found.message_status = Some(status);
+            found.reason = reason;
+        }
+        if !self.postures.is_empty() {
+            let records = load::look(agent, session.clock.now())?;
+            let now = posture(&records).posture;
+            if !self.postures.contains(&now) {
+                return Ok(None);
+            }
+            found.posture = Some(now);
+            found.status = records.state.status;
+        }
+        Ok(Some(found))
+    }
+}
+
+/// How a message ended, and why, once it has.
+fn settled(agent: &Agent<'_>, id: MessageId) -> Result<Option<(MessageStatus, Option<String>)>> {
+    agent.consistently(|view, _| {
+        if inbox::find_id(view, &inbox::scan(view)?, id).is_some() {
+            return Ok(None);
+        }
+        let archived = evidence::archived_message(view, id)?;
+        Ok(archived.and_then(|message| message.settlement).map(|end| (end.status, end.reason)))
+    })
+}
+
+fn line(found: &Found, out: &Output) -> String {
+    let mut words = vec![found.agent.to_string(), found.status.to_string()];
+    words.extend(found.posture.map(|posture| posture.to_string()));
+    words.extend(found.message_status.map(|status| status.to_string()));
+    words.extend(found.reason.as_ref().map(|reason| format!("({})", out.safe(reason))));
+    words.join("  ")
+}
+
+fn timed_out(waiting: &[Agent<'_>], timeout: Span) -> Error {
+    let names: Vec<&str> = waiting.iter().map(|agent| agent.name().as_str()).collect();
+    Error::TimedOut { message: format!("waited {timeout} in vain for {}", names.join(", ")) }
+}

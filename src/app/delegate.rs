@@ -1,0 +1,170 @@
+//! Delegation: a task whose work is that of a child agent (contract, turns).
+
+use crate::error::{Error, Result};
+use crate::model::agent::Status;
+use crate::model::id::{AgentName, MessageId};
+use crate::model::message::Message;
+use crate::model::task::{Assignment, ChildEnd, Task, TaskJob, TaskStatus};
+use crate::model::time::{Span, Time};
+use crate::rules::delegation::{self, Child};
+use crate::rules::transition::task::{self as rules, End};
+use crate::store::view::View;
+use crate::store::{Agent, Store, evidence, inbox, layout};
+
+use super::background::{self, Due};
+use super::create::make;
+use super::lifecycle::{Stop, open_gate, stop_agent};
+use super::load;
+use super::session::Session;
+
+/// Refuses a child that isn't one, and an `agent.toml` that would not do.
+pub fn check(store: &Store, parent: &AgentName, child: &AgentName, policy: &str) -> Result<()> {
+    match store.agent(child) {
+        Ok(found) if found.identity()?.parent.as_ref() == Some(parent) => Ok(()),
+        Ok(_) => Err(Error::Refused {
+            kind: "not_a_child",
+            message: format!("`{child}` is not a child of `{parent}`"),
+            hint: Some(format!("say it with `dormouse enqueue {child}`, or delegate to a new name")),
+        }),
+        Err(Error::NoAgent { .. }) => {
+            store.policy_from(std::path::Path::new(layout::POLICY), policy).map(drop)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// What is due with a delegation.
+pub fn due(store: &Store, task: &Task, now: Time) -> Result<Option<Due>> {
+    let TaskJob::ChildAgent { child, message_id, assignment } = &task.job else { return Ok(None) };
+    match task.status {
+        TaskStatus::Cancelling => {
+            let end = ChildEnd { status: TaskStatus::Cancelled, reason: None, brief: None };
+            return Ok(Some(Due::StopChild(end)));
+        }
+        TaskStatus::Queued if assignment.is_some() => return Ok(Some(Due::HandOver)),
+        TaskStatus::Queued | TaskStatus::Running => {}
+        TaskStatus::Completed | TaskStatus::Failed | TaskStatus::Cancelled | TaskStatus::Interrupted => {
+            return Ok(None);
+        }
+    }
+    if let Some(end) = how_it_ended(store, child, *message_id, now)? {
+        return Ok(Some(Due::End(end)));
+    }
+    let limit = task.timeout.filter(|limit| task.created_at.after(*limit) <= now);
+    Ok(limit.map(|limit| {
+        let reason = Some(format!("timed out after {limit}"));
+        Due::StopChild(ChildEnd { status: TaskStatus::Failed, reason, brief: None })
+    }))
+}
+
+fn how_it_ended(
+    store: &Store,
+    child: &AgentName,
+    message_id: MessageId,
+    now: Time,
+) -> Result<Option<ChildEnd>> {
+    let agent = match store.agent(child) {
+        Ok(agent) => agent,
+        Err(Error::NoAgent { .. }) => {
+            let reason = Some(format!("`{child}` is gone"));
+            return Ok(Some(ChildEnd { status: TaskStatus::Interrupted, reason, brief: None }));
+        }
+        Err(error) => return Err(error),
+    };
+    // Mostly it is still at work: then one small read tells.
+    let state = agent.peek()?;
+    if state.current_run.is_some() || (state.status != Status::Stopped && state.held.is_some()) {
+        return Ok(None);
+    }
+    let records = load::look(&agent, now)?;
+    let settled = agent.consistently(|view, _| {
+        let is_queued = inbox::find_id(view, &inbox::scan(view)?, message_id).is_some();
+        if is_queued { Ok(None) } else { evidence::archived_message(view, message_id) }
+    })?;
+    Ok(delegation::end(&Child::new(&records, settled.and_then(|message| message.settlement))))
+}
+
+/// Makes and starts the child where that is to be done, and gives it the message: once, however
+/// often this is tried.
+pub fn hand_over(session: &Session, store: &Store, parent: &Agent<'_>, task: &Task) -> Result<()> {
+    let TaskJob::ChildAgent { child, assignment: Some(assignment), .. } = &task.job else { return Ok(()) };
+    match give(session, store, parent.name(), child, assignment) {
+        Ok(()) => {}
+        // It won't go better another time.
+        Err(error @ (Error::Refused { .. } | Error::Damaged { .. })) => {
+            let reason = Some(error.to_string());
+            let end = ChildEnd { status: TaskStatus::Failed, reason, brief: None };
+            background::finish(session, parent, task.id, End::Child(end))?;
+            return Err(error);
+        }
+        Err(error) => return Err(error),
+    }
+    let (mut draft, locked) = load::begin(session, parent)?;
+    rules::handed_over(&mut draft, task.id)?;
+    if !draft.is_empty() {
+        locked.commit(draft.finish()?)?;
+    }
+    Ok(())
+}
+
+fn give(
+    session: &Session,
+    store: &Store,
+    parent: &AgentName,
+    name: &AgentName,
+    assignment: &Assignment,
+) -> Result<()> {
+    check(store, parent, name, &assignment.policy)?;
+    if matches!(store.agent(name), Err(Error::NoAgent { .. })) {
+        make(session, store, name.clone(), Some(parent.clone()), assignment.policy.clone())?;
+    }
+    let child = store.agent(name)?;
+    if matches!(child.peek()?.status, Status::Booting | Status::Stopped) {
+        open_gate(session, &child)?;
+    }
+    deliver(store, &assignment.message)
+}
+
+/// Puts a message into the inbox of its agent, unless it is there or has been.
+pub fn deliver(store: &Store, message: &Message) -> Result<()> {
+    let other = store.agent(&message.agent)?;
+    if has_got(&other, message.id)? { Ok(()) } else { other.arrive(message) }
+}
+
+fn has_got(agent: &Agent<'_>, id: MessageId) -> Result<bool> {
+    agent.consistently(|view, _| {
+        let is_queued = inbox::find_id(view, &inbox::scan(view)?, id).is_some();
+        Ok(is_queued || evidence::archived_message(view, id)?.is_some())
+    })
+}
+
+/// Stops the child of a delegation. One that was never given anything, or is gone, is left alone.
+pub fn stop_child(session: &Session, store: &Store, task: &Task, grace: Span) -> Result<()> {
+    let TaskJob::ChildAgent { child, message_id, .. } = &task.job else { return Ok(()) };
+    let agent = match store.agent(child) {
+        Ok(agent) => agent,
+        Err(Error::NoAgent { .. }) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if !has_got(&agent, *message_id)? {
+        return Ok(());
+    }
+    let reason = Some(format!("its parent has stopped {}", task.id));
+    stop_agent(session, store, &agent, &Stop { grace: Some(grace), requeue: false, reason })?.released
+}
+
+/// Settles the parent's task if this child has come to an end, so that the parent hears of it at
+/// once. Where this doesn't come about the parent's next step sees it.
+pub fn tell_parent(session: &Session, store: &Store, child: &Agent<'_>) -> Result<()> {
+    let Some(name) = child.identity()?.parent else { return Ok(()) };
+    let parent = match store.agent(&name) {
+        Ok(parent) => parent,
+        Err(Error::NoAgent { .. }) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let state = parent.peek()?;
+    let mut due = background::due(store, &parent, &View::settled(parent.dir()), &state, session.clock.now())?;
+    due.retain(|(task, due)| task.child() == Some(child.name()) && matches!(due, Due::End(_)));
+    background::look_after(session, store, &parent, &due);
+    Ok(())
+}

@@ -1,0 +1,226 @@
+//! What a turn needs besides its message: looked for when a claim is next, held until it is settled
+//! (contract, execution §8).
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+use crate::model::decision::Decision;
+use crate::model::id::{AgentName, RunId};
+use crate::model::policy::{Policy, WorkspaceMode};
+use crate::model::resource::{Resource, Shortage};
+use crate::model::time::Time;
+use crate::process::Mark;
+use crate::process::remains::Remains;
+use crate::rules::decide;
+use crate::rules::projection::project;
+use crate::rules::transition::draft::Draft;
+use crate::rules::transition::resources::released;
+use crate::store::lock::{self, Sharing};
+use crate::store::occupancy::{Occupant, Place};
+use crate::store::{Agent, Store, layout};
+
+use super::load::begin;
+use super::recover::Owner;
+use super::session::Session;
+
+/// The resources of one turn. They are free again when this is dropped, or its process ends.
+#[derive(Debug, Default)]
+pub struct Grant {
+    _locks: Vec<lock::Held>,
+}
+
+/// What a tick holds for the turn that it runs.
+#[derive(Debug)]
+pub struct Hold {
+    /// Of the run. It goes first, as soon as the run is settled.
+    pub lease: lock::Held,
+    pub grant: Grant,
+}
+
+/// What the resources are looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// To say what a step would find. No file is made.
+    Look,
+    /// To have them.
+    Take,
+}
+
+/// Decides. Where that is a claim, what its turn needs is looked for, and one that lacks something
+/// is decided again with that among the facts.
+pub fn decide_and_take(
+    store: &Store,
+    agent: &Agent<'_>,
+    draft: &mut Draft,
+    purpose: Purpose,
+) -> Result<(Decision, Grant)> {
+    let now = draft.now();
+    let decision = decide::decide(&project(&draft.records, now));
+    if !decision.is_claim() {
+        return Ok((decision, Grant::default()));
+    }
+    match take(store, agent, &draft.records.policy, now, purpose)? {
+        Ok(grant) => Ok((decision, grant)),
+        Err(shortage) => {
+            draft.records.shortage = Some(shortage);
+            Ok((decide::decide(&project(&draft.records, now)), Grant::default()))
+        }
+    }
+}
+
+fn take(
+    store: &Store,
+    agent: &Agent<'_>,
+    policy: &Policy,
+    now: Time,
+    purpose: Purpose,
+) -> Result<std::result::Result<Grant, Shortage>> {
+    let mut locks = Vec::new();
+    if let Some(mode) = policy.workspace.mode {
+        match workspace(store, agent, &policy.workspace.path, mode, now, purpose)? {
+            Ok(held) => locks.extend(held),
+            Err(shortage) => return Ok(Err(shortage)),
+        }
+    }
+    // Last: who waits for its workspace keeps no slot from the others.
+    if let Some(slots) = store.max_running() {
+        match slot(store, agent, slots, now, purpose)? {
+            Ok(held) => locks.extend(held),
+            Err(shortage) => return Ok(Err(shortage)),
+        }
+    }
+    Ok(Ok(Grant { _locks: locks }))
+}
+
+/// Where the turn works, as it is told: without symbolic links, if it is there.
+pub fn workspace_path(store: &Store, policy: &Policy) -> PathBuf {
+    let path = &policy.workspace.path;
+    store.place(path).map_or_else(|_| store.home().join(path), |place| place.path)
+}
+
+/// `None`: it is there to be had, and was only looked for.
+type Found = std::result::Result<Option<lock::Held>, Shortage>;
+
+fn workspace(
+    store: &Store,
+    agent: &Agent<'_>,
+    path: &str,
+    mode: WorkspaceMode,
+    now: Time,
+    purpose: Purpose,
+) -> Result<Found> {
+    let lacks = |evidence| Shortage { resource: Resource::Workspace, evidence, back_at: None };
+    let place = match store.place(path) {
+        Ok(place) => place,
+        // A disk that is not mounted comes back. The message waits for it and no attempt is lost.
+        Err(error) => {
+            return Ok(Err(lacks(vec![format!("{}: {error}", store.home().join(path).display())])));
+        }
+    };
+    let sharing = match mode {
+        WorkspaceMode::Exclusive => Sharing::Exclusive,
+        WorkspaceMode::Shared => Sharing::Shared,
+    };
+    let last = store.occupant(&place).agent.filter(|last| last != agent.name());
+    let (is_free, held) = match purpose {
+        Purpose::Take => {
+            let held = store.occupy(&place, sharing, agent.name(), now)?;
+            (held.is_some(), held)
+        }
+        Purpose::Look => (store.is_vacant(&place, sharing)?, None),
+    };
+    if !is_free {
+        return Ok(Err(lacks(occupied(store, &place))));
+    }
+    match last.map(|last| left_behind(store, &last, &place, now)).transpose()?.flatten() {
+        Some(evidence) => Ok(Err(lacks(evidence))),
+        None => Ok(Ok(held)),
+    }
+}
+
+fn slot(store: &Store, agent: &Agent<'_>, slots: u32, now: Time, purpose: Purpose) -> Result<Found> {
+    let (is_free, held) = match purpose {
+        Purpose::Take => {
+            let held = store.take_slot(slots, agent.name(), now)?;
+            (held.is_some(), held)
+        }
+        Purpose::Look => (store.has_slot(slots)?, None),
+    };
+    if is_free {
+        return Ok(Ok(held));
+    }
+    let holders = store.slot_holders(slots).into_iter();
+    let names: Vec<String> = holders
+        .map(|holder| holder.agent.map_or_else(|| holder.described.clone(), |agent| agent.to_string()))
+        .collect();
+    let used = format!("all {slots} in use (scheduler.max_running)");
+    let evidence = vec![used, format!("by {}", names.join(", "))];
+    Ok(Err(Shortage { resource: Resource::Slot, evidence, back_at: None }))
+}
+
+/// Who has a place, in which run, and until when at the latest.
+fn occupied(store: &Store, place: &Place) -> Vec<String> {
+    let Occupant { agent, described } = store.occupant(place);
+    let Some(name) = agent else {
+        return vec![format!("{} is held by {described}", place.path.display())];
+    };
+    let run = store.agent(&name).and_then(|other| other.peek()).ok().and_then(|state| state.current_run);
+    match run {
+        Some(run) => vec![
+            format!("{} is held by {name}", place.path.display()),
+            run.run_id.to_string(),
+            format!("until {} at the latest", run.lease_expires_at),
+        ],
+        // It has left, and others that share the place have not. Only the last one to come is known.
+        None => vec![format!("{} is held, and {name} was the last to come", place.path.display())],
+    }
+}
+
+/// What a killed tick may have left in a place that the kernel has freed: processes of its turn that
+/// went on without it. Its agent's next step ends them; until then the place is not free.
+fn left_behind(store: &Store, last: &AgentName, place: &Place, now: Time) -> Result<Option<Vec<String>>> {
+    let Ok(other) = store.agent(last) else { return Ok(None) };
+    let Some(run) = other.peek().ok().and_then(|state| state.current_run) else { return Ok(None) };
+    if Owner::of(&run, now) != Owner::Here || other.is_leased()? {
+        return Ok(None);
+    }
+    let leader = other.dir().run_dir(run.run_id).join(layout::LEADER);
+    if Remains::find(&Mark::run(run.run_id), &leader)?.is_gone() {
+        return Ok(None);
+    }
+    Ok(Some(vec![
+        format!("{} is held by what is left of an interrupted turn of {last}", place.path.display()),
+        run.run_id.to_string(),
+        format!("until the next step of {last}"),
+    ]))
+}
+
+/// How long the tick of a run that was stopped may take to let go of what it held.
+const RELEASE_GRACE: Duration = Duration::from_secs(2);
+
+/// Makes sure, after a stop, that nobody works in the agent's workspace any more, and records it.
+/// Fails if the tick of the stopped run still has it.
+pub fn release(session: &Session, store: &Store, agent: &Agent<'_>, run_id: RunId) -> Result<()> {
+    let policy = agent.policy()?.workspace;
+    // A place that is not there is nobody's. One that others share is no single agent's to release.
+    let (Some(mode), Ok(place)) = (policy.mode, store.place(&policy.path)) else { return Ok(()) };
+    let start = Instant::now();
+    while mode == WorkspaceMode::Exclusive && !store.is_vacant(&place, Sharing::Exclusive)? {
+        let Occupant { agent: holder, described } = store.occupant(&place);
+        if holder.as_ref() != Some(agent.name()) {
+            break;
+        }
+        if start.elapsed() >= RELEASE_GRACE {
+            return Err(Error::Failed {
+                message: format!("{} is not released: {described} still has it", place.path.display()),
+                hint: Some("the agent is stopped; end that process".to_owned()),
+            });
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let (mut draft, locked) = begin(session, agent)?;
+    released(&mut draft, run_id, &place.path.to_string_lossy());
+    locked.commit(draft.finish()?)?;
+    Ok(())
+}

@@ -1,0 +1,165 @@
+//! The agent's own allowance: so many turns, tokens and dollars in an hour or a day of the calendar
+//! in UTC (contract, execution §8).
+//!
+//! What is used is kept as one sum for the current hour and one for the current day, so a step
+//! costs the same whatever came before, and the moment of return is exact.
+
+use serde::Serialize;
+
+use crate::model::policy::Limits;
+use crate::model::resource::{Resource, Shortage};
+use crate::model::run::{Terminal, Usage};
+use crate::model::state::{Spending, Spent, State};
+use crate::model::time::{Span, Time};
+
+const HOUR: Span = Span::from_secs(3600);
+const DAY: Span = Span::from_secs(24 * 3600);
+
+/// Dollars are counted in billionths, so that ten times ten cents are a dollar.
+const PARTS_OF_A_DOLLAR: f64 = 1e9;
+
+/// What is left of each limit that is set. The turn that runs has been taken off.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Left {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turns_per_hour: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turns_per_day: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost_per_day: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens_per_day: Option<u64>,
+}
+
+pub fn left(state: &State, limits: &Limits, now: Time) -> Left {
+    let (hour, day) = (spent(state, Window::Hour, now), spent(state, Window::Day, now));
+    Left {
+        turns_per_hour: limits.turns_per_hour.map(|limit| limit.saturating_sub(hour.turns)),
+        turns_per_day: limits.turns_per_day.map(|limit| limit.saturating_sub(day.turns)),
+        cost_per_day: limits.cost_per_day.map(|limit| dollars(limit - day.cost_usd).max(0.0)),
+        tokens_per_day: limits.tokens_per_day.map(|limit| limit.saturating_sub(day.tokens)),
+    }
+}
+
+/// The limit that keeps another turn from starting: of several, the one that is back last.
+pub fn shortage(state: &State, limits: &Limits, now: Time) -> Option<Shortage> {
+    let (hour, day) = (spent(state, Window::Hour, now), spent(state, Window::Day, now));
+    let counted = |resource, window, used: u64, limit: Option<u64>, spent: &Spent| {
+        let limit = limit.filter(|limit| used >= *limit)?;
+        Some(reached(resource, window, limit == 0, format!("{used} of {limit}"), spent))
+    };
+    let cost = limits.cost_per_day.filter(|limit| day.cost_usd >= *limit).map(|limit| {
+        let used = format!("{} of {limit} USD", day.cost_usd);
+        reached(Resource::CostPerDay, Window::Day, limit == 0.0, used, &day)
+    });
+    [
+        counted(Resource::TurnsPerHour, Window::Hour, hour.turns, limits.turns_per_hour, &hour),
+        counted(Resource::TurnsPerDay, Window::Day, day.turns, limits.turns_per_day, &day),
+        cost,
+        counted(Resource::TokensPerDay, Window::Day, day.tokens, limits.tokens_per_day, &day),
+    ]
+    .into_iter()
+    .flatten()
+    // `None` is never. Of those that are back together the first one counts.
+    .reduce(|one, other| if is_later(other.back_at, one.back_at) { other } else { one })
+}
+
+fn is_later(one: Option<Time>, other: Option<Time>) -> bool {
+    match (one, other) {
+        (None, Some(_)) => true,
+        (Some(one), Some(other)) => one > other,
+        (_, None) => false,
+    }
+}
+
+fn reached(resource: Resource, window: Window, never: bool, used: String, spent: &Spent) -> Shortage {
+    let back_at = (!never).then(|| spent.since.after(window.length()));
+    let used = format!("{used} since {}", spent.since);
+    let back = back_at.map(|at| format!("back at {at}"));
+    Shortage { resource, evidence: std::iter::once(used).chain(back).collect(), back_at }
+}
+
+/// A sum of dollars without the dust of its additions; a number whatever was added.
+fn dollars(sum: f64) -> f64 {
+    let parts = (sum * PARTS_OF_A_DOLLAR).round();
+    if parts.is_finite() { parts / PARTS_OF_A_DOLLAR } else { sum.min(f64::MAX) }
+}
+
+/// Counts a turn in the hour and the day in which it was claimed. One that was put off is not
+/// counted: it goes on later, as the same attempt.
+pub fn count_turn(spending: &mut Spending, claimed_at: Time, terminal: Terminal) {
+    match terminal {
+        Terminal::Deferred | Terminal::Suspended => return,
+        Terminal::Completed
+        | Terminal::Failed
+        | Terminal::TimedOut
+        | Terminal::Aborted
+        | Terminal::Interrupted => {}
+    }
+    for window in [Window::Hour, Window::Day] {
+        let start = window.start(claimed_at);
+        let spent = current(window.of(spending), start);
+        // A turn that ends in a later hour was one of an hour that is over.
+        if spent.since == start {
+            spent.turns += 1;
+        }
+    }
+}
+
+/// Counts what a turn says it used, in the day in which it said so; however the turn ended.
+pub fn count_usage(spending: &mut Spending, now: Time, usage: &Usage) {
+    let tokens = usage.input_tokens.unwrap_or(0).saturating_add(usage.output_tokens.unwrap_or(0));
+    // Nothing is given back.
+    let cost = usage.cost_usd.unwrap_or(0.0).max(0.0);
+    for window in [Window::Hour, Window::Day] {
+        let spent = current(window.of(spending), window.start(now));
+        spent.tokens = spent.tokens.saturating_add(tokens);
+        spent.cost_usd = dollars(spent.cost_usd + cost);
+    }
+}
+
+/// The sum of the window that begins then, or of a later one, if the clock was set back.
+fn current(slot: &mut Option<Spent>, start: Time) -> &mut Spent {
+    let spent = slot.get_or_insert(Spent::nothing(start));
+    if spent.since < start {
+        *spent = Spent::nothing(start);
+    }
+    spent
+}
+
+/// What was used in the window of this moment, with the turn that runs.
+fn spent(state: &State, window: Window, now: Time) -> Spent {
+    let start = window.start(now);
+    let mut spending = state.spending.clone();
+    let mut spent = current(window.of(&mut spending), start).clone();
+    spent.turns += u64::from(state.current_run.as_ref().is_some_and(|run| run.claimed_at >= spent.since));
+    spent
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Window {
+    Hour,
+    Day,
+}
+
+impl Window {
+    const fn length(self) -> Span {
+        match self {
+            Window::Hour => HOUR,
+            Window::Day => DAY,
+        }
+    }
+
+    /// When the hour or day of a moment began.
+    fn start(self, at: Time) -> Time {
+        let length = i64::try_from(self.length().as_millis()).unwrap_or(i64::MAX);
+        Time::from_millis(at.as_millis().div_euclid(length) * length)
+    }
+
+    fn of(self, spending: &mut Spending) -> &mut Option<Spent> {
+        match self {
+            Window::Hour => &mut spending.hour,
+            Window::Day => &mut spending.day,
+        }
+    }
+}

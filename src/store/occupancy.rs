@@ -1,0 +1,113 @@
+//! Places and slots: locks of the state directory that a tick holds for as long as its turn lasts.
+//!
+//! The kernel lets go of them however the tick ends. Nobody waits for one: who doesn't get it
+//! comes back with a later step.
+
+use std::io;
+use std::num::NonZeroU32;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::error::Result;
+use crate::model::id::AgentName;
+use crate::model::time::Time;
+
+use super::lock::{self, Held, Holder, Sharing};
+use super::{Store, files, layout};
+
+/// A directory where turns work. Whatever way leads to it, it is the same place: it is known by
+/// its device and inode, not by its name.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// As it is shown: without symbolic links.
+    pub path: PathBuf,
+    lock: PathBuf,
+}
+
+/// Who has what somebody else would like to have.
+#[derive(Debug)]
+pub struct Occupant {
+    pub agent: Option<AgentName>,
+    /// The process, in words.
+    pub described: String,
+}
+
+impl Store {
+    /// The place that a path leads to, from the directory that holds the state directory.
+    pub fn place(&self, path: &str) -> io::Result<Place> {
+        let path = std::fs::canonicalize(self.home().join(path))?;
+        let found = std::fs::metadata(&path)?;
+        if !found.is_dir() {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        let name = format!("{:x}-{:x}.lock", found.dev(), found.ino());
+        Ok(Place { path, lock: self.root().join(layout::WORKSPACES).join(name) })
+    }
+
+    /// Occupies a place for an agent: `None` if somebody has it.
+    pub fn occupy(
+        &self,
+        place: &Place,
+        sharing: Sharing,
+        agent: &AgentName,
+        now: Time,
+    ) -> Result<Option<Held>> {
+        self.take(&place.lock, sharing, agent, now)
+    }
+
+    /// Whether `occupy` would get it, without making a file.
+    pub fn is_vacant(&self, place: &Place, sharing: Sharing) -> Result<bool> {
+        lock::is_free(&place.lock, sharing)
+    }
+
+    /// Who has a place, or was the last to have it.
+    pub fn occupant(&self, place: &Place) -> Occupant {
+        occupant(&place.lock)
+    }
+
+    /// How many turns may run at once; `None`: any number.
+    pub fn max_running(&self) -> Option<u32> {
+        self.config.scheduler.max_running.map(NonZeroU32::get)
+    }
+
+    /// Takes one of so many slots for an agent: `None` if all are in use.
+    pub fn take_slot(&self, slots: u32, agent: &AgentName, now: Time) -> Result<Option<Held>> {
+        files::make_dir(&self.root().join(layout::SLOTS))?;
+        lock::occupy_any((1..=slots).map(|slot| self.slot(slot)), &self.holder_for(agent, now))
+    }
+
+    /// Whether `take_slot` would get one, without making a file.
+    pub fn has_slot(&self, slots: u32) -> Result<bool> {
+        for slot in 1..=slots {
+            if lock::is_free(&self.slot(slot), Sharing::Exclusive)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Who has the slots, or was the last to have each.
+    pub fn slot_holders(&self, slots: u32) -> Vec<Occupant> {
+        (1..=slots).map(|slot| occupant(&self.slot(slot))).collect()
+    }
+
+    fn slot(&self, slot: u32) -> PathBuf {
+        self.root().join(layout::SLOTS).join(format!("{slot}.lock"))
+    }
+
+    fn holder_for(&self, agent: &AgentName, now: Time) -> Holder {
+        Holder { agent: Some(agent.clone()), ..self.holder(now) }
+    }
+
+    fn take(&self, path: &Path, sharing: Sharing, agent: &AgentName, now: Time) -> Result<Option<Held>> {
+        files::make_dir(files::parent(path))?;
+        lock::occupy(path, sharing, &self.holder_for(agent, now))
+    }
+}
+
+fn occupant(path: &Path) -> Occupant {
+    Occupant {
+        agent: lock::holder(path).and_then(|holder| holder.agent),
+        described: lock::describe_holder(path),
+    }
+}

@@ -1,0 +1,253 @@
+//! A parent and its child: what is handed over, what comes back, and what a stop of either means.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Sandbox, dormouse};
+
+/// A started parent whose turns append what they were told to `home/turns`; its children do the same.
+fn boss() -> Sandbox {
+    boss_that("true")
+}
+
+fn boss_that(turn: &str) -> Sandbox {
+    let sandbox = Sandbox::new();
+    let turn = turn.replace("dormouse", &dormouse().to_string_lossy());
+    let script = format!(
+        r#"echo "$DORMOUSE_AGENT $(jq -c '[.message.kind, .message.body.text]' "$DORMOUSE_CONTEXT")" >> "$HOME/turns"
+        {turn}
+        echo "$DORMOUSE_AGENT is done""#
+    );
+    sandbox.run(["create", "boss", "--shell", &script]);
+    sandbox.run(["start", "boss"]);
+    sandbox
+}
+
+fn delegate(sandbox: &Sandbox, text: &str) -> String {
+    sandbox.run(["task", "start", "-a", "boss", "--delegate", "kid", text]).trim().to_owned()
+}
+
+fn task(sandbox: &Sandbox, id: &str) -> Value {
+    sandbox.json(["task", "status", id])
+}
+
+fn queue(sandbox: &Sandbox, agent: &str) -> Vec<Value> {
+    sandbox.json_lines(["queue", "list", "-a", agent])
+}
+
+#[test]
+fn a_child_is_made_does_its_work_and_its_last_brief_is_the_result() {
+    let sandbox = boss();
+    let id = delegate(&sandbox, "write the chapter");
+    let kid = sandbox.json(["get", "kid"]);
+    let identity = &kid["identity"];
+    assert_eq!(
+        (identity["kind"].as_str(), identity["visibility"].as_str(), identity["parent"].as_str()),
+        (Some("child"), Some("private"), Some("boss"))
+    );
+    assert_eq!((kid["status"].as_str(), identity["owner"].as_str()), (Some("awake_idle"), Some("boss")));
+    let message = &queue(&sandbox, "kid")[0];
+    assert_eq!(message["kind"], "operator_prompt");
+    assert_eq!(message["origin"], json!({ "kind": "operator", "id": "boss" }));
+    assert_eq!(
+        (message["body"]["text"].as_str(), message["causation_id"].as_str()),
+        (Some("write the chapter"), Some(&*id))
+    );
+    let boss = sandbox.json(["get", "boss"]);
+    assert_eq!(boss["active_children"], json!([{ "task_id": id, "agent": "kid", "status": "awake_idle" }]));
+    assert_eq!(task(&sandbox, &id)["status"], "running");
+    // The parent has nothing to do until the child has done its work, and then it is told at once.
+    assert_eq!(sandbox.json(["tick", "boss"])["decision"], "sleep");
+    sandbox.run(["tick", "kid"]);
+    let ended = task(&sandbox, &id);
+    assert_eq!(ended["status"], "completed", "{ended}");
+    let result = &queue(&sandbox, "boss")[0];
+    assert_eq!(result["kind"], "task_result");
+    assert_eq!(result["body"]["text"], "kid: completed\nkid is done");
+    assert_eq!(sandbox.json(["tick", "boss"])["reason"], "task_result");
+    assert!(sandbox.json(["get", "boss"])["active_children"].as_array().is_some_and(Vec::is_empty));
+    // The same child again.
+    let again = delegate(&sandbox, "and the next");
+    sandbox.run(["tick", "kid"]);
+    assert_eq!(task(&sandbox, &again)["status"], "completed");
+    sandbox.run(["doctor"]);
+}
+
+#[test]
+fn a_delegation_lasts_as_long_as_the_child_has_something_to_do() {
+    let sandbox = boss();
+    let id = delegate(&sandbox, "first");
+    sandbox.run(["enqueue", "kid", "second"]);
+    sandbox.run(["work", "add", "-a", "kid", "a thing of its own"]);
+    sandbox.run(["tick", "kid"]);
+    assert_eq!(task(&sandbox, &id)["status"], "running", "there is a second message");
+    sandbox.run(["tick", "kid"]);
+    assert_eq!(task(&sandbox, &id)["status"], "running", "there is work");
+    let item = sandbox.json(["work", "list", "-a", "kid"])["id"].as_str().unwrap().to_owned();
+    sandbox.run(["work", "complete", &item]);
+    // Nobody but the operator has touched it: the parent's own step sees it.
+    assert_eq!(sandbox.json(["tick", "boss"])["reason"], "task_result");
+    assert_eq!(task(&sandbox, &id)["status"], "completed");
+}
+
+#[test]
+fn a_turn_delegates_and_waits_and_the_chain_has_an_end() {
+    let sandbox = boss_that(
+        r#"case "$DORMOUSE_AGENT $(jq -r .message.kind "$DORMOUSE_CONTEXT")" in
+           "boss operator_prompt") echo '{"actions": [
+             {"do": "task.start", "delegate": "kid", "text": "help"},
+             {"do": "wait", "kind": "task", "reason": "the help of the kid"}]}' > "$DORMOUSE_OUTCOME" ;;
+           esac"#,
+    );
+    sandbox.run(["enqueue", "boss", "go"]);
+    let step = sandbox.json(["tick", "boss"]);
+    assert_eq!(
+        (step["status"].as_str(), step["terminal"].as_str()),
+        (Some("awaiting_task"), Some("completed")),
+        "{step}"
+    );
+    assert_eq!(queue(&sandbox, "kid")[0]["hops"], 1);
+    sandbox.run(["tick", "kid"]);
+    let step = sandbox.json(["tick", "boss"]);
+    assert_eq!(step["continuation"]["class"], "resume_expected_wait", "{step}");
+    assert_eq!(step["closure"]["outcome"], "completed");
+    let toml = sandbox.agent("boss").join("agent.toml");
+    let text = std::fs::read_to_string(&toml).unwrap();
+    std::fs::write(&toml, format!("{text}\n[limits]\nmax_hops = 0\n")).unwrap();
+    sandbox.run(["enqueue", "boss", "go"]);
+    let ran = sandbox.cmd(["tick", "boss", "--json"]).output();
+    assert_eq!(ran.code(), 7);
+    assert!(ran.stdout.contains("$.actions[0]: this would be hop 1"), "{}", ran.stdout);
+    assert!(sandbox.json_lines(["task", "list", "-a", "boss"]).is_empty());
+}
+
+#[test]
+fn what_a_child_can_not_do_its_parent_hears_of() {
+    let sandbox = boss_that(r#"test "$DORMOUSE_AGENT" = boss || exit 1"#);
+    let toml = sandbox.agent("boss").join("agent.toml");
+    let text = std::fs::read_to_string(&toml).unwrap();
+    std::fs::write(&toml, format!("{text}\n[recovery]\nmax_attempts = 1\n")).unwrap();
+    let id = delegate(&sandbox, "impossible");
+    sandbox.cmd(["tick", "kid"]).output();
+    let ended = task(&sandbox, &id);
+    assert_eq!(ended["status"], "failed", "{ended}");
+    assert!(ended["reason"].as_str().is_some_and(|why| why.starts_with("`kid` gave it up: ")), "{ended}");
+    assert_eq!(queue(&sandbox, "boss")[0]["task_status"], "failed");
+}
+
+#[test]
+fn a_stop_of_the_parent_stops_the_child_and_a_stop_of_the_child_ends_the_task() {
+    let sandbox = boss();
+    let id = delegate(&sandbox, "long");
+    let stopped = sandbox.json(["stop", "boss"]);
+    assert_eq!(stopped["tasks"], json!([id]));
+    assert_eq!(task(&sandbox, &id)["status"], "cancelled");
+    assert_eq!(sandbox.run(["get", "kid", "status"]).trim(), "stopped");
+    assert!(sandbox.run(["events", "kid"]).contains(&id), "it says who stopped it");
+    // A new delegation is its operator's word: it starts again.
+    sandbox.run(["start", "boss"]);
+    let again = delegate(&sandbox, "again");
+    assert_eq!(sandbox.run(["get", "kid", "status"]).trim(), "awake_idle");
+    sandbox.run(["stop", "kid"]);
+    let ended = task(&sandbox, &again);
+    assert_eq!(
+        (ended["status"].as_str(), ended["reason"].as_str()),
+        (Some("cancelled"), Some("`kid` was stopped"))
+    );
+    // By name.
+    let third = delegate(&sandbox, "third");
+    assert_eq!(sandbox.json(["task", "stop", &third])["status"], "cancelled");
+    assert_eq!(sandbox.run(["get", "kid", "status"]).trim(), "stopped");
+    let results = queue(&sandbox, "boss");
+    assert_eq!(results.len(), 3, "each end is one message: {results:?}");
+    sandbox.run(["doctor"]);
+}
+
+#[test]
+fn nobody_stops_the_parent_from_inside_the_child() {
+    let sandbox = boss_that(r#"test "$DORMOUSE_AGENT" = boss || dormouse stop boss 2> "$HOME/said""#);
+    delegate(&sandbox, "mutiny");
+    sandbox.cmd(["tick", "kid"]).output();
+    let said = std::fs::read_to_string(sandbox.home().join("said")).unwrap();
+    assert!(said.contains("this is a turn of a child of `boss` itself"), "{said}");
+    assert_eq!(sandbox.run(["get", "boss", "status"]).trim(), "awake_idle");
+}
+
+#[test]
+fn time_limits_and_children_that_are_gone() {
+    let sandbox = boss();
+    let id = sandbox.run(["task", "start", "-a", "boss", "--delegate", "kid", "--timeout", "1h", "slow"]);
+    let id = id.trim();
+    sandbox.run(["tick", "boss"]);
+    let due = sandbox.run(["next-wake", "boss"]);
+    assert!(due.starts_with("2026-01-02T04:04"), "{due}");
+    sandbox.pass(3600);
+    assert_eq!(sandbox.json(["tick", "boss"])["reason"], "task_result");
+    let ended = task(&sandbox, id);
+    assert_eq!(
+        (ended["status"].as_str(), ended["reason"].as_str()),
+        (Some("failed"), Some("timed out after 1h"))
+    );
+    assert_eq!(sandbox.run(["get", "kid", "status"]).trim(), "stopped");
+    let id = delegate(&sandbox, "gone soon");
+    std::fs::remove_dir_all(sandbox.agent("kid")).unwrap();
+    sandbox.run(["tick", "boss"]);
+    let ended = task(&sandbox, &id);
+    assert_eq!(
+        (ended["status"].as_str(), ended["reason"].as_str()),
+        (Some("interrupted"), Some("`kid` is gone"))
+    );
+}
+
+#[test]
+fn a_delegation_that_can_not_be_is_refused_and_changes_nothing() {
+    let sandbox = boss();
+    sandbox.run(["create", "other", "--", "true"]);
+    let refused = |args: &[&str], kind: &str, status: i32| {
+        let before = sandbox.run(["get", "boss", "revision"]);
+        let mut line = vec!["--json", "task", "start", "-a", "boss"];
+        line.extend_from_slice(args);
+        let ran = sandbox.cmd(line).output();
+        assert_eq!(ran.code(), status, "{ran}");
+        assert!(ran.stdout.contains(&format!("\"kind\":\"{kind}\"")), "{ran}");
+        assert_eq!(sandbox.run(["get", "boss", "revision"]), before);
+    };
+    refused(&["--delegate", "other", "x"], "not_a_child", 4);
+    refused(&["--delegate", "boss", "x"], "not_a_child", 4);
+    refused(&["--delegate", "No Name", "x"], "usage", 2);
+    refused(&["--delegate", "kid", "--interactive", "x"], "usage", 2);
+    refused(&["--delegate", "kid", "--", "x"], "usage", 2);
+    refused(&["some text"], "usage", 2);
+    std::fs::write(sandbox.project().join("bad.toml"), "[turn]\ncommand = 3\n").unwrap();
+    refused(&["--delegate", "kid", "--from", "bad.toml", "x"], "damaged", 6);
+    assert!(!sandbox.agent("kid").exists());
+    let id = delegate(&sandbox, "one");
+    refused(&["--delegate", "kid", "two"], "child_busy", 4);
+    assert_eq!(task(&sandbox, &id)["status"], "running");
+}
+
+/// A kill between the commit of the parent and the child's message: the next step goes on from there.
+#[test]
+fn what_was_not_handed_over_is_by_the_next_step_and_once() {
+    let sandbox = boss();
+    let id = delegate(&sandbox, "once");
+    let path = sandbox.agent("boss").join(format!("tasks/{id}.json"));
+    // As it was before: the child has its message, the parent does not know.
+    let mut record: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let key = queue(&sandbox, "kid")[0].clone();
+    let file = std::fs::read_dir(sandbox.agent("kid").join("inbox")).unwrap().next().unwrap().unwrap().path();
+    let message: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    record["status"] = json!("queued");
+    record["job"]["assignment"] = json!({ "policy": "[turn]\ncommand = [\"true\"]\n", "message": message });
+    std::fs::write(&path, serde_json::to_vec(&record).unwrap()).unwrap();
+    sandbox.run(["tick", "boss"]);
+    assert_eq!(task(&sandbox, &id)["status"], "running");
+    assert_eq!(queue(&sandbox, "kid"), [key], "once");
+    // As it was before that: there is no child yet.
+    std::fs::write(&path, serde_json::to_vec(&record).unwrap()).unwrap();
+    std::fs::remove_dir_all(sandbox.agent("kid")).unwrap();
+    sandbox.run(["tick", "boss"]);
+    assert_eq!(task(&sandbox, &id)["status"], "running");
+    assert_eq!(queue(&sandbox, "kid").len(), 1);
+    sandbox.run(["tick", "kid"]);
+    assert_eq!(task(&sandbox, &id)["status"], "completed");
+}

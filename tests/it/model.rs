@@ -1,0 +1,264 @@
+//! Whatever is done to an agent, and in whatever order: the program does what a small machine,
+//! written from the contract alone, says that it does.
+//!
+//! A case is a list of acts: commands, jumps of the clock, and ticks whose turns do something of
+//! their own. After each act, everything that can be seen of the agent is compared, and what the
+//! next step would decide. A case that fails is made smaller, printed as a shell transcript, and
+//! kept in `model.proptest-regressions`, to be run first from then on.
+
+mod reference;
+mod script;
+mod world;
+
+use proptest::collection::vec;
+use proptest::option::{of, weighted};
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::{FileFailurePersistence, TestCaseError, TestError, TestRunner};
+
+use reference::{Command, End, Owner, Schedule};
+use world::{World, template};
+
+/// Something that is done to the agent.
+#[derive(Debug, Clone)]
+pub enum Act {
+    Do(Command),
+    /// The clock is set, by so many seconds.
+    Pass(i64),
+    Tick(Turn),
+}
+
+/// What a turn does, if the step runs one.
+#[derive(Debug, Clone)]
+pub struct Turn {
+    /// Commands that it calls.
+    commands: Vec<Command>,
+    /// What it leaves in its outcome file.
+    actions: Vec<Command>,
+    end: End,
+}
+
+fn any_record() -> impl Strategy<Value = usize> {
+    0usize..6
+}
+
+/// A span in seconds, from a moment to days.
+fn span() -> impl Strategy<Value = i64> {
+    select(&[1i64, 5, 60, 600, 3600, 90_000][..])
+}
+
+fn resource() -> impl Strategy<Value = Option<usize>> {
+    weighted(0.4, 0usize..2)
+}
+
+fn words(words: &'static [&'static str]) -> impl Strategy<Value = &'static str> {
+    select(words)
+}
+
+fn schedule() -> impl Strategy<Value = Schedule> {
+    prop_oneof![
+        2 => span().prop_map(Schedule::Once),
+        1 => span().prop_map(|span| Schedule::Once(-span)),
+        2 => select(&[1i64, 7, 60, 3600, 86_400][..]).prop_map(Schedule::Every),
+        2 => select(&[0u32, 4, 9, 23][..]).prop_map(Schedule::Daily),
+    ]
+}
+
+fn work() -> impl Strategy<Value = Command> {
+    let plan_status = words(&["draft", "ready", "needs_input"]);
+    prop_oneof![
+        4 => (any::<bool>(), weighted(0.15, Just(())), weighted(0.3, Just(())), of(span())).prop_map(
+            |(pick, asks, blocked, recheck)| Command::WorkAdd {
+                pick, needs_input: asks.is_some(), blocked: blocked.is_some(), recheck,
+            }
+        ),
+        1 => (any_record(), plan_status)
+            .prop_map(|(item, plan_status)| Command::WorkUpdate { item, plan_status }),
+        2 => (any_record(), any::<bool>()).prop_map(|(item, clear)| Command::WorkPick { item, clear }),
+        2 => (any_record(), of(span())).prop_map(|(item, recheck)| Command::WorkBlock { item, recheck }),
+        1 => any_record().prop_map(Command::WorkUnblock),
+        2 => any_record().prop_map(Command::WorkComplete),
+    ]
+}
+
+fn wait() -> impl Strategy<Value = Command> {
+    let owner = prop_oneof![
+        2 => Just(Owner::Nearest),
+        1 => Just(Owner::Agent),
+        2 => any_record().prop_map(Owner::Item),
+    ];
+    let kind = words(&["operator", "task", "external", "timer", "system"]);
+    let deadline = || weighted(0.25, span());
+    (kind, owner, resource(), any_record(), span(), deadline(), deadline()).prop_map(
+        |(kind, owner, resource, task, within, recheck, expires)| Command::Wait {
+            kind,
+            owner,
+            resource,
+            task,
+            within,
+            recheck,
+            expires,
+        },
+    )
+}
+
+fn timer() -> impl Strategy<Value = Command> {
+    (schedule(), any::<bool>(), words(&["once", "all", "skip"]))
+        .prop_map(|(schedule, blank, catch_up)| Command::TimerAdd { schedule, blank, catch_up })
+}
+
+fn enqueue(
+    kinds: &'static [&'static str],
+    priorities: &'static [&'static str],
+) -> impl Strategy<Value = Command> {
+    let delay = || weighted(0.1, prop_oneof![3 => span(), 1 => span().prop_map(|span| -span)]);
+    let item = weighted(0.2, any_record());
+    let blank = weighted(0.3, Just(()));
+    let key = weighted(0.2, 0usize..2);
+    let ttl = weighted(0.15, span());
+    (words(kinds), words(priorities), blank, resource(), item, key, ttl, delay()).prop_map(
+        |(kind, priority, blank, resource, work, key, ttl, delay)| Command::Enqueue {
+            kind,
+            priority,
+            blank: blank.is_some(),
+            resource,
+            work,
+            key,
+            ttl,
+            delay,
+        },
+    )
+}
+
+/// What anybody may call, outside of turns and inside.
+fn own_planes() -> impl Strategy<Value = Command> {
+    prop_oneof![
+        6 => work(),
+        5 => wait(),
+        2 => any_record().prop_map(Command::WaitCancel),
+        2 => timer(),
+        1 => any_record().prop_map(Command::TimerCancel),
+        1 => any::<bool>().prop_map(|notify| Command::TaskStart { notify }),
+    ]
+}
+
+fn from_outside() -> impl Strategy<Value = Command> {
+    let kinds = &[
+        "operator_prompt",
+        "operator_prompt",
+        "channel_event",
+        "webhook_event",
+        "callback_event",
+        "control",
+    ];
+    let priorities = &["normal", "normal", "next", "background", "interject"];
+    prop_oneof![
+        8 => enqueue(kinds, priorities),
+        3 => (any::<bool>(), resource(), weighted(0.3, any_record()))
+            .prop_map(|(blank, resource, wait)| Command::Wake { blank, resource, wait }),
+        10 => own_planes(),
+        1 => (any::<bool>(), any::<bool>()).prop_map(|(well, notify)| Command::TaskRun { well, notify }),
+        1 => (any_record(), any::<bool>()).prop_map(|(task, well)| Command::TaskEnd { task, well }),
+        1 => any_record().prop_map(Command::TaskStop),
+        1 => any_record().prop_map(Command::Drop),
+        1 => any_record().prop_map(Command::Requeue),
+        2 => Just(Command::Start),
+        1 => any::<bool>().prop_map(|requeue| Command::Stop { requeue }),
+        1 => Just(Command::Recover),
+    ]
+}
+
+fn turn() -> impl Strategy<Value = Turn> {
+    let inside = prop_oneof![
+        6 => own_planes(),
+        2 => enqueue(&["internal_followup"], &["normal", "next", "background", "interject"]),
+        1 => Just(Command::TaskRun { well: true, notify: true }),
+    ];
+    // Of the moment of the settlement are also the messages of what came due in the step: those are
+    // of other priorities, so that there is one order.
+    let action = prop_oneof![
+        3 => work(),
+        3 => wait(),
+        1 => timer(),
+        2 => enqueue(&["internal_followup"], &["next"]).prop_map(without_key),
+    ];
+    let end = prop_oneof![
+        12 => Just(End::Well),
+        3 => Just(End::Badly),
+        2 => Just(End::NotNow),
+        1 => Just(End::TickKilled),
+        1 => Just(End::TickEnded),
+        1 => (any::<bool>(), any::<bool>()).prop_map(|(killed, requeue)| End::Stopped { killed, requeue }),
+    ];
+    (vec(inside, 0..3), vec(action, 0..3), end).prop_map(|(commands, actions, end)| Turn {
+        commands,
+        actions,
+        end,
+    })
+}
+
+/// Actions have neither a key nor a limit.
+fn without_key(command: Command) -> Command {
+    match command {
+        Command::Enqueue { kind, priority, blank, resource, work, delay, .. } => {
+            Command::Enqueue { kind, priority, blank, resource, work, key: None, ttl: None, delay }
+        }
+        other => other,
+    }
+}
+
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    let there = select(&[1i64, 2, 10, 301, 3600, 86_400][..]);
+    let back = select(&[-1i64, -60, -3600, -86_400][..]);
+    let act = prop_oneof![
+        10 => from_outside().prop_map(Act::Do),
+        8 => turn().prop_map(Act::Tick),
+        3 => there.prop_map(Act::Pass),
+        1 => back.prop_map(Act::Pass),
+    ];
+    vec(act, 5..45)
+}
+
+/// Runs as many cases as the environment asks for, or else as many as a minute allows.
+fn run(cases: u32, on_exhausted: &str) {
+    let template = template(on_exhausted);
+    let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/model.proptest-regressions");
+    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    let config = ProptestConfig {
+        cases: asked.unwrap_or(cases),
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(kept))),
+        max_shrink_iters: 2000,
+        ..ProptestConfig::default()
+    };
+    let count = std::cell::Cell::new((0usize, 0usize));
+    let result = TestRunner::new(config).run(&acts(), |acts| {
+        let mut world = World::new(&template, on_exhausted == "stop");
+        let done = std::iter::once(&Act::Do(Command::Start))
+            .chain(&acts)
+            .try_for_each(|act| world.act(act))
+            .and_then(|()| world.finish());
+        let (cases, commands) = count.get();
+        count.set((cases + 1, commands + world.commands));
+        done.map_err(|what| TestCaseError::fail(format!("{what}\n{}", world.transcript())))
+    });
+    let (cases, commands) = count.get();
+    println!("{cases} cases, {commands} commands");
+    let why = match result {
+        Ok(()) => return,
+        Err(TestError::Fail(why, _) | TestError::Abort(why)) => why,
+    };
+    panic!(
+        "{why}\nThe case is kept in {kept} and runs first from now on. PROPTEST_CASES=<number> says how many \
+         there are, PROPTEST_RNG_SEED=<number> makes them the same ones every time."
+    );
+}
+
+#[test]
+fn the_program_does_what_the_contract_says() {
+    run(130, "park");
+}
+
+#[test]
+fn the_program_does_what_the_contract_says_where_the_last_attempt_stops_the_agent() {
+    run(130, "stop");
+}

@@ -1,0 +1,614 @@
+//! What a turn needs besides its message: a workspace, a slot, an allowance; and who goes first.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::harness::Sandbox;
+use crate::setup::{Beside, add, eventually, extend_policy, names as names_in, objects, own_name};
+
+/// A turn that says that it runs, and goes on when it is told to.
+const HELD: &str = r#"echo $$ > "$HOME/$DORMOUSE_AGENT.up"; cat "$HOME/$DORMOUSE_AGENT.down""#;
+
+/// A started agent whose turn this test holds, with more lines for its policy.
+fn holder(sandbox: &Sandbox, name: &str, policy: &str) {
+    add(sandbox, name, HELD);
+    extend_policy(sandbox, name, policy);
+    for side in ["up", "down"] {
+        let path = sandbox.home().join(format!("{name}.{side}"));
+        assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+    }
+}
+
+fn pipe(sandbox: &Sandbox, name: &str, side: &str) -> PathBuf {
+    sandbox.home().join(format!("{name}.{side}"))
+}
+
+/// Starts a tick and returns it with the process of the turn, once that runs.
+#[track_caller]
+fn running(sandbox: &Sandbox, name: &str) -> (Beside, i32) {
+    sandbox.run(["enqueue", name, "go"]);
+    let tick = Beside::start(sandbox.cmd(["tick", name, "--json"]));
+    let pid = fs::read_to_string(pipe(sandbox, name, "up")).unwrap().trim().parse().unwrap();
+    (tick, pid)
+}
+
+/// Lets a held turn go on to its end.
+#[track_caller]
+fn finish(sandbox: &Sandbox, name: &str, tick: Beside) -> Value {
+    fs::write(pipe(sandbox, name, "down"), "").unwrap();
+    let ran = tick.end();
+    assert_eq!(ran.code(), 0, "{ran}");
+    objects(&ran.stdout).remove(0)
+}
+
+/// The same at a moment of its own.
+#[track_caller]
+fn tick_at(sandbox: &Sandbox, name: &str, now: &str) -> Value {
+    let ran = sandbox.cmd(["tick", name, "--json"]).env("DORMOUSE_NOW", now).output();
+    assert_eq!(ran.code(), 0, "{ran}");
+    objects(&ran.stdout).remove(0)
+}
+
+/// One step of an agent that must not fail.
+#[track_caller]
+fn tick(sandbox: &Sandbox, name: &str) -> Value {
+    sandbox.json(["tick", name])
+}
+
+#[track_caller]
+fn word<'v>(value: &'v Value, field: &str) -> &'v str {
+    value[field].as_str().unwrap_or_else(|| panic!("no {field}: {value}"))
+}
+
+#[track_caller]
+fn get(sandbox: &Sandbox, name: &str, path: &str) -> String {
+    sandbox.run(["get", name, path]).trim_end().to_owned()
+}
+
+fn workspace(path: &str, mode: &str) -> String {
+    format!("\n[workspace]\npath = \"{path}\"\nmode = \"{mode}\"\n")
+}
+
+#[test]
+fn of_two_agents_in_one_workspace_one_works_and_the_other_waits() {
+    let sandbox = Sandbox::new();
+    let checkout = sandbox.project().join("checkout");
+    fs::create_dir(&checkout).unwrap();
+    symlink("checkout", sandbox.project().join("link")).unwrap();
+    holder(&sandbox, "ada", &workspace("checkout", "exclusive"));
+    // By a symbolic link, by way of another directory, by its whole path.
+    let ways = ["link".to_owned(), "./checkout/../checkout/.".to_owned(), checkout.display().to_string()];
+    let names = ["bob", "eve", "joe"];
+    for (name, way) in names.iter().zip(&ways) {
+        add(&sandbox, name, "true");
+        extend_policy(&sandbox, name, &workspace(way, "exclusive"));
+        sandbox.run(["enqueue", name, "go"]);
+    }
+    let (held, _) = running(&sandbox, "ada");
+    let run = get(&sandbox, "ada", "current_run.run_id");
+    let until = get(&sandbox, "ada", "current_run.lease_expires_at");
+    let place = checkout.canonicalize().unwrap();
+    let why = [format!("{} is held by ada", place.display()), run, format!("until {until} at the latest")];
+    for name in names {
+        let before = get(&sandbox, name, "revision");
+        let foreseen = sandbox.json(["tick", name, "--dry-run"]);
+        assert_eq!(
+            (word(&foreseen, "decision"), word(&foreseen, "reason")),
+            ("wait_for_resources", "workspace")
+        );
+        let explained = sandbox.json(["explain", name]);
+        assert_eq!(explained["facts"]["shortage"]["resource"], "workspace");
+        let rungs: Vec<&Value> =
+            explained["ladder"].as_array().unwrap().iter().filter(|rung| rung["holds"] == true).collect();
+        assert_eq!(rungs[0]["number"], 6);
+        assert_eq!(get(&sandbox, name, "revision"), before, "who looks changes nothing");
+
+        let step = tick(&sandbox, name);
+        assert_eq!((word(&step, "decision"), word(&step, "reason")), ("wait_for_resources", "workspace"));
+        assert_eq!(step["evidence"], serde_json::json!(why));
+        assert_eq!((word(&step, "execution_state"), step["terminal"].is_null()), ("waiting_resources", true));
+        assert!(step["next_due_at"].is_string());
+        assert_eq!(get(&sandbox, name, "held.resource"), "workspace");
+        assert_eq!(get(&sandbox, name, "counters.turns"), "0");
+        let message = sandbox.json(["queue", "list", "-a", name]);
+        assert_eq!((&message["status"], &message["attempt"]), (&"dequeued".into(), &1.into()));
+    }
+    let wakes = sandbox.json(["explain", "bob"])["wakes"].to_string();
+    assert!(wakes.contains("a tick that finds what is missing (workspace: "), "{wakes}");
+    // Text names the one that has it.
+    let line = sandbox.run(["tick", "bob"]);
+    assert!(
+        line.starts_with("bob  wait_for_resources (workspace): ") && line.contains("held by ada"),
+        "{line}"
+    );
+    assert_eq!(word(&finish(&sandbox, "ada", held), "terminal"), "completed");
+    // The first step that finds it free goes on, whenever that is.
+    for name in names {
+        let step = tick(&sandbox, name);
+        assert_eq!((word(&step, "reason"), word(&step, "terminal")), ("resources_available", "completed"));
+        assert_eq!(step["attempt"], 1);
+    }
+    sandbox.run(["doctor"]);
+}
+
+/// Mounted somewhere else, a directory has another name and no link to tell.
+#[test]
+fn a_place_that_is_mounted_twice_is_one_place() {
+    let sandbox = Sandbox::new();
+    for dir in ["checkout", "mounted"] {
+        fs::create_dir(sandbox.project().join(dir)).unwrap();
+    }
+    let inside = |line: &str| {
+        let line = format!("mount --bind checkout mounted && {line}");
+        let unshare = "exec unshare --map-root-user --mount sh -c \"$1\"";
+        sandbox.program("sh", ["-c", unshare, "sh", &line].map(Into::into).to_vec()).output()
+    };
+    if inside("true").code() != 0 {
+        eprintln!("skipped: nothing can be mounted here");
+        return;
+    }
+    holder(&sandbox, "ada", &workspace("checkout", "exclusive"));
+    add(&sandbox, "bob", "true");
+    extend_policy(&sandbox, "bob", &workspace("mounted", "exclusive"));
+    sandbox.run(["enqueue", "bob", "go"]);
+    let (ada, _) = running(&sandbox, "ada");
+    let ran = inside(&format!("exec {} tick bob --json", own_name()));
+    assert_eq!(ran.code(), 0, "{ran}");
+    let step = objects(&ran.stdout).remove(0);
+    assert_eq!(word(&step, "reason"), "workspace");
+    let place = sandbox.project().canonicalize().unwrap().join("mounted");
+    assert_eq!(step["evidence"][0], format!("{} is held by ada", place.display()));
+    finish(&sandbox, "ada", ada);
+    let ran = inside(&format!("exec {} tick bob --json", own_name()));
+    assert_eq!(word(&objects(&ran.stdout).remove(0), "terminal"), "completed");
+}
+
+#[test]
+fn those_who_share_a_workspace_keep_out_only_who_wants_it_alone() {
+    let sandbox = Sandbox::new();
+    holder(&sandbox, "ada", &workspace(".", "shared"));
+    holder(&sandbox, "bob", &workspace(".", "shared"));
+    add(&sandbox, "eve", "true");
+    extend_policy(&sandbox, "eve", "\n[workspace]\n");
+    sandbox.run(["enqueue", "eve", "go"]);
+    let (ada, _) = running(&sandbox, "ada");
+    let (bob, _) = running(&sandbox, "bob");
+    assert_eq!(word(&tick(&sandbox, "eve"), "reason"), "workspace", "alone, unless it says otherwise");
+    finish(&sandbox, "ada", ada);
+    assert_eq!(word(&tick(&sandbox, "eve"), "reason"), "workspace");
+    finish(&sandbox, "bob", bob);
+    assert_eq!(word(&tick(&sandbox, "eve"), "terminal"), "completed");
+}
+
+#[test]
+fn an_agent_that_names_no_workspace_keeps_nobody_out() {
+    let sandbox = Sandbox::new();
+    holder(&sandbox, "ada", "");
+    add(&sandbox, "bob", "true");
+    extend_policy(&sandbox, "bob", &workspace(".", "exclusive"));
+    sandbox.run(["enqueue", "bob", "go"]);
+    let (ada, _) = running(&sandbox, "ada");
+    assert_eq!(word(&tick(&sandbox, "bob"), "terminal"), "completed");
+    finish(&sandbox, "ada", ada);
+    assert_eq!(fs::read_dir(sandbox.store().join("workspaces")).unwrap().count(), 1);
+}
+
+#[test]
+fn a_tick_that_is_killed_frees_its_workspace_once_nothing_of_its_turn_is_left() {
+    let sandbox = Sandbox::new();
+    holder(&sandbox, "ada", &workspace(".", "exclusive"));
+    // It leaves a process that the kernel does not take along.
+    let policy = sandbox.agent("ada").join("agent.toml");
+    let text = fs::read_to_string(&policy).unwrap();
+    fs::write(&policy, text.replace("echo $$", "sleep 100000 & echo $$")).unwrap();
+    add(&sandbox, "bob", "true");
+    extend_policy(&sandbox, "bob", &workspace(".", "exclusive"));
+    sandbox.run(["enqueue", "bob", "go"]);
+    let (mut ada, pid) = running(&sandbox, "ada");
+    assert_eq!(word(&tick(&sandbox, "bob"), "reason"), "workspace");
+    ada.0.kill().unwrap();
+    ada.0.wait().unwrap();
+    eventually("the turn goes with its tick", || {
+        fs::read_to_string(format!("/proc/{pid}/stat"))
+            .map_or(Some(()), |stat| stat.contains(") Z").then_some(()))
+    });
+    for step in [sandbox.json(["tick", "bob", "--dry-run"]), tick(&sandbox, "bob")] {
+        assert_eq!(word(&step, "reason"), "workspace");
+        let why = step["evidence"][0].as_str().unwrap();
+        assert!(why.ends_with("is held by what is left of an interrupted turn of ada"), "{why}");
+    }
+    sandbox.run(["recover", "ada"]);
+    assert_eq!(word(&tick(&sandbox, "bob"), "terminal"), "completed");
+}
+
+/// Nobody inherits the lock: what outlives the turn, as a background task does, does not keep others out.
+#[test]
+fn a_task_does_not_occupy_the_workspace_of_its_agent() {
+    let sandbox = Sandbox::new();
+    holder(&sandbox, "ada", &workspace(".", "exclusive"));
+    let start = format!("{} task start -- cat {}", own_name(), pipe(&sandbox, "ada", "down").display());
+    add(&sandbox, "eve", &start);
+    extend_policy(&sandbox, "eve", &workspace(".", "exclusive"));
+    add(&sandbox, "bob", "true");
+    extend_policy(&sandbox, "bob", &workspace(".", "exclusive"));
+    for name in ["eve", "bob"] {
+        sandbox.run(["enqueue", name, "go"]);
+    }
+    assert_eq!(word(&tick(&sandbox, "eve"), "terminal"), "completed");
+    assert_eq!(sandbox.json(["get", "eve"])["active_tasks"].as_array().unwrap().len(), 1);
+    assert_eq!(word(&tick(&sandbox, "bob"), "terminal"), "completed");
+    sandbox.run(["stop", "eve"]);
+}
+
+#[test]
+fn a_workspace_that_is_not_there_is_waited_for() {
+    let sandbox = Sandbox::new();
+    add(&sandbox, "ada", "true");
+    extend_policy(&sandbox, "ada", &workspace("disk", "exclusive"));
+    sandbox.run(["enqueue", "ada", "go"]);
+    let step = tick(&sandbox, "ada");
+    assert_eq!((word(&step, "reason"), get(&sandbox, "ada", "retry")), ("workspace", String::new()));
+    let why = format!("{}: No such file or directory (os error 2)", sandbox.project().join("disk").display());
+    assert_eq!(step["evidence"], serde_json::json!([why]));
+    fs::create_dir(sandbox.project().join("disk")).unwrap();
+    assert_eq!(word(&tick(&sandbox, "ada"), "terminal"), "completed");
+}
+
+/// The contract's 300 seconds are of the agent, not of the message: nothing is lost by them.
+#[test]
+fn a_workspace_that_stays_occupied_fails_the_wait_and_keeps_the_message() {
+    let sandbox = Sandbox::new();
+    holder(&sandbox, "ada", &workspace(".", "exclusive"));
+    add(&sandbox, "bob", "true");
+    extend_policy(&sandbox, "bob", &workspace(".", "exclusive"));
+    sandbox.run(["enqueue", "bob", "go"]);
+    let (ada, _) = running(&sandbox, "ada");
+    for _ in 0..6 {
+        tick(&sandbox, "bob");
+        sandbox.pass(400);
+        let step = tick(&sandbox, "bob");
+        assert_eq!(word(&step, "reason"), "recovery_backoff");
+        assert_eq!(get(&sandbox, "bob", "execution.reason"), "resource_timeout");
+        sandbox.pass(1);
+        assert_eq!(word(&tick(&sandbox, "bob"), "decision"), "start_recovery");
+    }
+    finish(&sandbox, "ada", ada);
+    assert_eq!(
+        (word(&tick(&sandbox, "bob"), "terminal"), get(&sandbox, "bob", "queue.dead").as_str()),
+        ("completed", "0")
+    );
+}
+
+#[test]
+fn stop_releases_the_workspace_and_says_so() {
+    let sandbox = Sandbox::new();
+    holder(&sandbox, "ada", &workspace(".", "exclusive"));
+    let (ada, _) = running(&sandbox, "ada");
+    sandbox.run(["stop", "ada"]);
+    ada.end();
+    let events = sandbox.json_lines(["events", "ada", "--kind", "workspace_released"]);
+    assert_eq!(events.len(), 1);
+    assert_eq!(events[0]["data"]["path"], serde_json::json!(sandbox.project().canonicalize().unwrap()));
+    assert!(events[0]["run_id"].is_string());
+    // Another stop has nothing to release.
+    sandbox.run(["stop", "ada"]);
+    assert_eq!(sandbox.json_lines(["events", "ada", "--kind", "workspace_released"]).len(), 1);
+}
+
+/// A tick that was itself stopped keeps what it holds: then the stop says that it could not release it.
+#[test]
+fn a_release_that_fails_is_an_error_of_the_stop() {
+    let sandbox = Sandbox::new();
+    holder(&sandbox, "ada", &workspace(".", "exclusive"));
+    let (ada, _) = running(&sandbox, "ada");
+    let pid = ada.0.id().to_string();
+    assert!(Command::new("kill").args(["-STOP", &pid]).status().unwrap().success());
+    let ran = sandbox.cmd(["stop", "ada"]).output();
+    assert_eq!(ran.code(), 1, "{ran}");
+    assert!(ran.stdout.contains("awake_running → stopped"), "{ran}");
+    assert!(ran.stderr.contains("is not released") && ran.stderr.contains(&format!("pid {pid}")), "{ran}");
+    assert_eq!(sandbox.json_lines(["events", "ada", "--kind", "workspace_released"]).len(), 0);
+    assert!(Command::new("kill").args(["-CONT", &pid]).status().unwrap().success());
+    ada.end();
+}
+
+/// A turn that reports what it used.
+const SPENDS: &str = r#"echo '{"usage": {"input_tokens": 200, "output_tokens": 100, "cost_usd": 0.25}}' > "$DORMOUSE_OUTCOME""#;
+
+/// The limit, the line that sets it for two turns, when it is back, and what is left before the second.
+const LIMITS: [(&str, &str, &str, &str); 4] = [
+    ("turns_per_hour", "turns_per_hour = 2", "2026-01-02T04:00:00.000Z", "1"),
+    ("turns_per_day", "turns_per_day = 2", "2026-01-03T00:00:00.000Z", "1"),
+    ("cost_per_day", "cost_per_day = 0.5", "2026-01-03T00:00:00.000Z", "0.25"),
+    ("tokens_per_day", "tokens_per_day = 600", "2026-01-03T00:00:00.000Z", "300"),
+];
+
+#[test]
+fn each_limit_lets_two_turns_run_and_is_back_to_the_millisecond() {
+    for (limit, line, back_at, left) in LIMITS {
+        let sandbox = Sandbox::new();
+        add(&sandbox, "ada", SPENDS);
+        extend_policy(&sandbox, "ada", &format!("\n[limits]\n{line}\n"));
+        for _ in 0..4 {
+            sandbox.run(["enqueue", "ada", "go"]);
+        }
+        assert_eq!(word(&tick(&sandbox, "ada"), "terminal"), "completed");
+        let shown = get(&sandbox, "ada", &format!("limits.left.{limit}"));
+        assert_eq!(shown, left, "{limit}");
+        // The turn is told what will be left when it has ended, as far as that is known.
+        assert_eq!(word(&tick(&sandbox, "ada"), "terminal"), "completed");
+        let runs = sandbox.agent("ada").join("runs");
+        let last = fs::read_dir(&runs).unwrap().map(|entry| entry.unwrap().path()).max().unwrap();
+        let context: Value = serde_json::from_slice(&fs::read(last.join("context.json")).unwrap()).unwrap();
+        let told = &context["capabilities"]["limits"]["left"][limit];
+        assert_eq!(told.to_string(), if limit.starts_with("turns") { "0" } else { left }, "{limit}");
+
+        assert_eq!(sandbox.run(["next-wake", "ada"]).len(), back_at.len() + 1, "somebody has to look once");
+        let foreseen = sandbox.json(["tick", "ada", "--dry-run"]);
+        let step = tick(&sandbox, "ada");
+        for step in [&foreseen, &step] {
+            assert_eq!((word(step, "decision"), word(step, "reason")), ("wait_for_resources", limit));
+            assert_eq!(step["evidence"][1], format!("back at {back_at}"));
+        }
+        assert_eq!(
+            (word(&step, "next_due_at"), word(&step, "execution_state")),
+            (back_at, "waiting_resources")
+        );
+        assert_eq!(sandbox.run(["next-wake", "ada"]).trim(), back_at);
+        assert_eq!(
+            get(&sandbox, "ada", "execution.timeout_at"),
+            "",
+            "when it is back is known: it is not late"
+        );
+        let explained = sandbox.run(["explain", "ada"]);
+        assert!(explained.contains(limit) && explained.contains(back_at), "{explained}");
+
+        let early =
+            back_at.replace("04:00:00.000", "03:59:59.999").replace("-03T00:00:00.000", "-02T23:59:59.999");
+        let revision = get(&sandbox, "ada", "revision");
+        assert_eq!(word(&tick_at(&sandbox, "ada", &early), "reason"), limit);
+        assert_eq!(get(&sandbox, "ada", "revision"), revision, "nothing has changed");
+        let step = tick_at(&sandbox, "ada", back_at);
+        assert_eq!((word(&step, "reason"), word(&step, "terminal")), ("resources_available", "completed"));
+        assert_eq!(step["attempt"], 1);
+    }
+}
+
+#[test]
+fn a_limit_that_is_raised_counts_with_the_next_step() {
+    let sandbox = Sandbox::new();
+    add(&sandbox, "ada", "true");
+    extend_policy(&sandbox, "ada", "\n[limits]\nturns_per_day = 0\n");
+    sandbox.run(["enqueue", "ada", "go"]);
+    let step = tick(&sandbox, "ada");
+    assert_eq!((word(&step, "reason"), step["next_due_at"].is_null()), ("turns_per_day", true), "never back");
+    let policy = sandbox.agent("ada").join("agent.toml");
+    let text = fs::read_to_string(&policy).unwrap();
+    fs::write(&policy, text.replace("turns_per_day = 0", "turns_per_day = 1")).unwrap();
+    assert_eq!(word(&tick(&sandbox, "ada"), "terminal"), "completed");
+    sandbox.run(["enqueue", "ada", "go"]);
+    assert_eq!(word(&tick(&sandbox, "ada"), "next_due_at"), "2026-01-03T00:00:00.000Z");
+}
+
+/// A turn may go past a limit: it ends, and the next one waits. One that was put off is none.
+#[test]
+fn what_a_turn_says_counts_however_it_ended_and_a_deferred_turn_is_none() {
+    let sandbox = Sandbox::new();
+    let deferred_first = format!(r#"{SPENDS}; [ -e "$HOME/again" ] || {{ touch "$HOME/again"; exit 75; }}"#);
+    add(&sandbox, "ada", &deferred_first);
+    extend_policy(&sandbox, "ada", "\n[limits]\nturns_per_day = 2\ntokens_per_day = 700\n");
+    for _ in 0..3 {
+        sandbox.run(["enqueue", "ada", "go"]);
+    }
+    assert_eq!(word(&tick(&sandbox, "ada"), "terminal"), "deferred");
+    let left = |what: &str| get(&sandbox, "ada", &format!("limits.left.{what}"));
+    assert_eq!((left("turns_per_day"), left("tokens_per_day")), ("2".to_owned(), "400".to_owned()));
+    sandbox.pass(5);
+    assert_eq!(word(&tick(&sandbox, "ada"), "terminal"), "completed");
+    assert_eq!(word(&tick(&sandbox, "ada"), "terminal"), "completed", "100 tokens were left");
+    assert_eq!((left("turns_per_day"), left("tokens_per_day")), ("0".to_owned(), "0".to_owned()));
+    assert_eq!(word(&tick(&sandbox, "ada"), "reason"), "turns_per_day");
+}
+
+#[test]
+fn a_limit_that_makes_no_sense_is_refused_where_it_is_read() {
+    for (line, why) in [
+        ("cost_per_day = -1.0", "limits.cost_per_day can't be negative or infinite"),
+        ("cost_per_day = inf", "limits.cost_per_day can't be negative or infinite"),
+        ("turns_per_hour = -1", "invalid value: integer `-1`, expected u64"),
+    ] {
+        let sandbox = Sandbox::new();
+        add(&sandbox, "ada", "true");
+        extend_policy(&sandbox, "ada", &format!("\n[limits]\n{line}\n"));
+        let ran = sandbox.cmd(["get", "ada"]).output();
+        assert!(ran.code() == 6 && ran.stderr.contains(why), "{ran}");
+    }
+}
+
+fn max_running(sandbox: &Sandbox, slots: u32) {
+    let config = sandbox.store().join("dormouse.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("{text}\n[scheduler]\nmax_running = {slots}\n")).unwrap();
+}
+
+#[test]
+fn without_a_slot_a_message_waits_and_a_killed_tick_leaves_none_behind() {
+    let sandbox = Sandbox::new();
+    max_running(&sandbox, 2);
+    for name in ["ada", "bob"] {
+        holder(&sandbox, name, "");
+    }
+    add(&sandbox, "eve", "true");
+    sandbox.run(["enqueue", "eve", "go"]);
+    let (mut ada, _) = running(&sandbox, "ada");
+    let (bob, _) = running(&sandbox, "bob");
+    let before = get(&sandbox, "eve", "revision");
+    let foreseen = sandbox.json(["tick", "eve", "--dry-run"]);
+    assert_eq!(get(&sandbox, "eve", "revision"), before);
+    let step = tick(&sandbox, "eve");
+    for step in [&foreseen, &step] {
+        assert_eq!((word(step, "decision"), word(step, "reason")), ("wait_for_resources", "slot"));
+        let why = serde_json::json!(["all 2 in use (scheduler.max_running)", "by ada, bob"]);
+        assert_eq!(step["evidence"], why);
+    }
+    assert!(step["next_due_at"].is_string());
+    ada.0.kill().unwrap();
+    ada.0.wait().unwrap();
+    assert_eq!(word(&tick(&sandbox, "eve"), "terminal"), "completed");
+    finish(&sandbox, "bob", bob);
+    sandbox.run(["doctor"]);
+    // What is left of the killed turn ends, too.
+    sandbox.run(["recover", "ada"]);
+}
+
+#[test]
+fn who_waits_for_a_workspace_takes_no_slot() {
+    let sandbox = Sandbox::new();
+    max_running(&sandbox, 2);
+    holder(&sandbox, "ada", &workspace(".", "exclusive"));
+    add(&sandbox, "bob", "true");
+    extend_policy(&sandbox, "bob", &workspace(".", "exclusive"));
+    // Its turn ticks the others, one of which lacks the workspace.
+    let inner = format!("{} tick bob; {} tick eve", own_name(), own_name());
+    add(&sandbox, "joe", &inner);
+    add(&sandbox, "eve", "true");
+    for name in ["bob", "joe", "eve"] {
+        sandbox.run(["enqueue", name, "go"]);
+    }
+    let (ada, _) = running(&sandbox, "ada");
+    assert_eq!(word(&tick(&sandbox, "joe"), "terminal"), "completed");
+    assert_eq!(get(&sandbox, "bob", "held.resource"), "workspace");
+    assert_eq!(get(&sandbox, "eve", "held.resource"), "slot", "the turn that ticks it has the second one");
+    finish(&sandbox, "ada", ada);
+    assert_eq!(word(&tick(&sandbox, "eve"), "terminal"), "completed");
+}
+
+#[test]
+fn never_do_more_turns_run_at_once_than_there_are_slots() {
+    const AGENTS: usize = 6;
+    const EACH: usize = 4;
+    const SLOTS: usize = 2;
+    let sandbox = Sandbox::new().with_real_clock();
+    max_running(&sandbox, SLOTS as u32);
+    let names: Vec<String> = (0..AGENTS).map(|number| format!("agent{number}")).collect();
+    for name in &names {
+        // It says that it begins, lets others come, and says that it ends.
+        add(
+            &sandbox,
+            name,
+            r#"echo + >> "$HOME/log"; ls -R / 2>/dev/null | head -n 2000 > /dev/null; echo - >> "$HOME/log""#,
+        );
+        for at in 0..EACH {
+            sandbox.run(["enqueue", name, &at.to_string()]);
+        }
+    }
+    std::thread::scope(|scope| {
+        for name in &names {
+            let sandbox = &sandbox;
+            scope.spawn(move || {
+                while get(sandbox, name, "counters.messages_processed") != EACH.to_string() {
+                    let ran = sandbox.cmd(["tick", name, "--until-idle"]).output();
+                    assert_eq!(ran.code(), 0, "{ran}");
+                }
+            });
+        }
+    });
+    let log = fs::read_to_string(sandbox.home().join("log")).unwrap();
+    let (mut now, mut most) = (0usize, 0);
+    for line in log.lines() {
+        now = if line == "+" { now + 1 } else { now - 1 };
+        most = most.max(now);
+    }
+    assert_eq!((log.lines().count(), now), (2 * AGENTS * EACH, 0));
+    assert!(most <= SLOTS, "{most} at once:\n{log}");
+    // And all of them could be had, or the test would prove nothing.
+    assert_eq!(names_in(&sandbox.store().join("slots")).len(), SLOTS);
+    sandbox.run(["doctor"]);
+}
+
+#[test]
+fn a_number_of_slots_that_makes_no_sense_is_refused() {
+    let sandbox = Sandbox::new();
+    max_running(&sandbox, 0);
+    let ran = sandbox.cmd(["list"]).output();
+    assert!(ran.code() == 6 && ran.stderr.contains("nonzero"), "{ran}");
+}
+
+fn priority(sandbox: &Sandbox, name: &str, priority: i32) {
+    extend_policy(sandbox, name, &format!("\n[scheduler]\npriority = {priority}\n"));
+}
+
+/// The agents in the order of their steps.
+#[track_caller]
+fn order(sandbox: &Sandbox) -> Vec<String> {
+    let steps = sandbox.json_lines(["tick", "--all"]);
+    steps.iter().map(|step| word(step, "agent").to_owned()).collect()
+}
+
+#[test]
+fn a_tick_of_all_begins_with_the_most_urgent_and_a_starving_agent_ages() {
+    let sandbox = Sandbox::new();
+    for (name, urgency) in [("ada", 20), ("bob", 0), ("eve", -5), ("joe", -5)] {
+        add(&sandbox, name, "true");
+        priority(&sandbox, name, urgency);
+    }
+    add(&sandbox, "abe", "true");
+    sandbox.run(["tick", "--all"]);
+    // Joe has waited longer than Eve; Abe has nothing to do, Ada little that is urgent.
+    for name in ["ada", "bob", "joe", "eve"] {
+        sandbox.run(["enqueue", name, "go"]);
+    }
+    assert_eq!(order(&sandbox), ["joe", "eve", "bob", "ada", "abe"]);
+    assert_eq!(get(&sandbox, "ada", "capabilities.priority"), "20");
+    // All rest: by name.
+    order(&sandbox);
+    assert_eq!(order(&sandbox), ["abe", "ada", "bob", "eve", "joe"]);
+    // After 26 minutes the least urgent one is before those that have just come.
+    sandbox.run(["enqueue", "ada", "go"]);
+    sandbox.pass(26 * 60);
+    for name in ["bob", "eve", "joe"] {
+        sandbox.run(["enqueue", name, "go"]);
+    }
+    assert_eq!(order(&sandbox), ["ada", "eve", "joe", "bob", "abe"]);
+    // Named agents are ticked as they are named.
+    let steps = sandbox.json_lines(["tick", "ada", "eve", "bob"]);
+    assert_eq!(steps.iter().map(|step| word(step, "agent")).collect::<Vec<_>>(), ["ada", "eve", "bob"]);
+}
+
+/// What the busy ones say to those that rest is taken up by the same tick.
+#[test]
+fn who_rests_comes_last_and_hears_what_the_others_say() {
+    let sandbox = Sandbox::new();
+    add(&sandbox, "abe", "true");
+    add(&sandbox, "zoe", &format!("{} enqueue abe hello", own_name()));
+    sandbox.run(["tick", "--all"]);
+    sandbox.run(["enqueue", "zoe", "go"]);
+    let steps = sandbox.json_lines(["tick", "--all"]);
+    let told: Vec<_> = steps.iter().map(|step| (word(step, "agent"), word(step, "terminal"))).collect();
+    assert_eq!(told, [("zoe", "completed"), ("abe", "completed")]);
+}
+
+#[test]
+fn jobs_start_with_the_most_urgent() {
+    let sandbox = Sandbox::new();
+    for (name, urgency) in [("ada", 5), ("bob", -1), ("eve", -2)] {
+        holder(&sandbox, name, "");
+        priority(&sandbox, name, urgency);
+        sandbox.run(["enqueue", name, "go"]);
+    }
+    let all = Beside::start(sandbox.cmd(["tick", "--all", "--jobs", "2"]));
+    for name in ["bob", "eve"] {
+        fs::read_to_string(pipe(&sandbox, name, "up")).unwrap();
+    }
+    assert_eq!(get(&sandbox, "ada", "current_run"), "", "two run, and she is the least urgent");
+    fs::write(pipe(&sandbox, "eve", "down"), "").unwrap();
+    fs::read_to_string(pipe(&sandbox, "ada", "up")).unwrap();
+    for name in ["ada", "bob"] {
+        fs::write(pipe(&sandbox, name, "down"), "").unwrap();
+    }
+    assert_eq!(all.end().code(), 0);
+}
