@@ -362,8 +362,7 @@ impl Locked<'_> {
         let dir = &self.agent.dir;
         let Some(journal) = Journal::read(dir)? else { return Ok(()) };
         if journal.counts_at(self.agent.peek()?.revision) {
-            // Whoever was killed may have put it in place and not made it durable: nothing of it may
-            // be on the disk before it is.
+            // Whoever was killed may not have made its name durable; nothing of it may be that before.
             self.agent.store.disk.sync_dir(dir.path())?;
             journal.apply(dir, self.agent.store.disk)
         } else {
