@@ -67,10 +67,10 @@ fn inbox(
         .as_ref()
         .map(|run| run.message_id)
         .or(state.held.as_ref().map(|held| held.message_id));
-    let interjects = scan.direct.iter().filter(|key| key.priority == Priority::Interject);
+    let mut interjects = scan.direct.iter().filter(|key| key.priority == Priority::Interject);
     let mut inbox = Inbox {
         hints: inbox::read_hints(view, scan)?,
-        last_interject: interjects.last().map(|key| key.id),
+        last_interject: interjects.next_back().map(|key| key.id),
         ..Inbox::default()
     };
     if let Some(id) = claimed_id

@@ -14,6 +14,11 @@ pub trait Record: Serialize + DeserializeOwned {
 
     fn extra_mut(&mut self) -> &mut Extra;
 
+    /// The id, of a record that lies under it in a directory of its kind.
+    fn file_id(&self) -> Option<String> {
+        None
+    }
+
     /// What the types can't say: `Err` names the field and what is wrong with it.
     fn check(&self) -> Result<(), String> {
         Ok(())

@@ -156,4 +156,8 @@ impl Record for Task {
     fn extra_mut(&mut self) -> &mut Extra {
         &mut self.extra
     }
+
+    fn file_id(&self) -> Option<String> {
+        Some(self.id.to_string())
+    }
 }

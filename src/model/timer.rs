@@ -69,4 +69,8 @@ impl Record for Timer {
     fn extra_mut(&mut self) -> &mut Extra {
         &mut self.extra
     }
+
+    fn file_id(&self) -> Option<String> {
+        Some(self.id.to_string())
+    }
 }

@@ -111,6 +111,10 @@ impl Record for Wait {
         &mut self.extra
     }
 
+    fn file_id(&self) -> Option<String> {
+        Some(self.id.to_string())
+    }
+
     fn check(&self) -> Result<(), String> {
         match self.kind {
             WaitKind::Task if self.task_id().is_none() => {

@@ -99,6 +99,10 @@ impl Record for WorkItem {
         &mut self.extra
     }
 
+    fn file_id(&self) -> Option<String> {
+        Some(self.id.to_string())
+    }
+
     fn check(&self) -> Result<(), String> {
         if self.objective.trim().is_empty() {
             return Err("`objective` is empty".to_owned());

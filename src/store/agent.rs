@@ -141,12 +141,14 @@ impl<'s> Agent<'s> {
 
     /// Reads every open record but the inbox.
     pub fn open_records(&self, view: &View<'_>, state: State) -> Result<Open> {
+        // The directory keeps the output of every task that there ever was: it isn't listed for nothing.
+        let tasks = if state.open_tasks > 0 { view.records(layout::TASKS)? } else { Vec::new() };
         Ok(Open {
-            state,
             works: view.records(layout::WORK)?,
             waits: view.records(layout::WAITS)?,
             timers: view.records(layout::TIMERS)?,
-            tasks: view.records(layout::TASKS)?,
+            tasks,
+            state,
         })
     }
 
@@ -360,6 +362,8 @@ impl Locked<'_> {
         let dir = &self.agent.dir;
         let Some(journal) = Journal::read(dir)? else { return Ok(()) };
         if journal.counts_at(self.agent.peek()?.revision) {
+            // Whoever was killed may not have made its name durable; nothing of it may be that before.
+            self.agent.store.disk.sync_dir(dir.path())?;
             journal.apply(dir, self.agent.store.disk)
         } else {
             files::remove(&dir.join(layout::JOURNAL))

@@ -9,6 +9,7 @@ use crate::error::{Context, Error, Result};
 use crate::model::dedupe::DedupeEntry;
 use crate::model::message::{Message, MessageStatus};
 use crate::model::time::{Span, Time};
+use crate::model::timer::Timer;
 
 use super::evidence;
 use super::files::{self, Disk};
@@ -103,7 +104,7 @@ fn look_up(view: &View<'_>, key: &str, now: Time, window: Span) -> Result<Option
     }
 }
 
-/// Makes the cache from the inbox and the archive of the window. It appears as a whole, and durable:
+/// Makes the cache from the inbox, the timers and the archive of the window. It appears as a whole, and durable:
 /// what a power cut takes from it would be admitted again.
 fn rebuild(view: &View<'_>, now: Time, window: Span, disk: Disk) -> Result<()> {
     let staged = view.agent.join(layout::TMP).join("dedupe");
@@ -175,6 +176,12 @@ fn fill(view: &View<'_>, staged: &Path, now: Time, window: Span) -> Result<()> {
             && let Some(message) = inbox::read(view, key, &path)?
         {
             write(&message, MessageStatus::Queued)?;
+        }
+    }
+    // One that was put off has been admitted as well.
+    for timer in view.records::<Timer>(layout::TIMERS)? {
+        if let Some(message) = &timer.message {
+            write(message, MessageStatus::Queued)?;
         }
     }
     Ok(())

@@ -16,7 +16,7 @@ const NOFOLLOW: i32 = OFlags::NOFOLLOW.bits() as i32;
 /// Opening a pipe that somebody put in a record's place must not wait for its other end.
 const NONBLOCK: i32 = OFlags::NONBLOCK.bits() as i32;
 
-/// The content of a file; `None` if there is none. A symbolic link is refused.
+/// The content of a file; `None` if there is none. A symbolic link or a directory is refused.
 pub fn read(path: &Path) -> Result<Option<Vec<u8>>> {
     let file = match OpenOptions::new().read(true).custom_flags(NOFOLLOW | NONBLOCK).open(path) {
         Ok(file) => file,
@@ -26,8 +26,13 @@ pub fn read(path: &Path) -> Result<Option<Vec<u8>>> {
     // Records are small: most fit the first read, and the second finds the end.
     let mut bytes = Vec::with_capacity(4096);
     // Not asked for its size: that would be two calls more for each of many small files.
-    file.take(u64::MAX).read_to_end(&mut bytes).context("read", path)?;
-    Ok(Some(bytes))
+    match file.take(u64::MAX).read_to_end(&mut bytes) {
+        Ok(_) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+            Err(Error::damaged(path, "a directory: a record is a file"))
+        }
+        Err(error) => Err(error).context("read", path),
+    }
 }
 
 fn refuse_link(error: io::Error, action: &'static str, path: &Path) -> Error {

@@ -1,9 +1,10 @@
 //! The files of one agent as they are once an interrupted transaction is finished, read without a lock.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::str::FromStr;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::record::Record;
 
 use super::files;
@@ -56,11 +57,17 @@ impl<'a> View<'a> {
         }
     }
 
-    /// A record; `None` if there is none.
+    /// A record; `None` if there is none. One that lies under another's name is refused: its next
+    /// change would go elsewhere, and leave it here.
     pub fn record<T: Record>(&self, path: &str) -> Result<Option<T>> {
-        match self.bytes(path)? {
-            Some(bytes) => decode(&self.agent.join(path), &bytes).map(Some),
-            None => Ok(None),
+        let Some(bytes) = self.bytes(path)? else { return Ok(None) };
+        let path = self.agent.join(path);
+        let record: T = decode(&path, &bytes)?;
+        match record.file_id() {
+            Some(id) if path.file_stem() != Some(OsStr::new(&id)) => {
+                Err(Error::damaged(&path, format!("its content is {id}: a record lies under its own id")))
+            }
+            _ => Ok(Some(record)),
         }
     }
 
@@ -85,8 +92,8 @@ impl<'a> View<'a> {
 
     fn record_paths(&self, dir: &str) -> Result<Vec<String>> {
         let mut paths = Vec::new();
-        files::each_entry(&self.agent.join(dir), |name, is_dir| {
-            if !is_dir && name.ends_with(b".json") && !name.starts_with(b".") {
+        files::each_entry(&self.agent.join(dir), |name, _| {
+            if name.ends_with(b".json") && !name.starts_with(b".") {
                 paths.push(format!("{dir}/{}", String::from_utf8_lossy(name)));
             }
             true

@@ -17,9 +17,11 @@ pub struct Found {
     pub archived: BTreeMap<String, Vec<Value>>,
     /// Messages that are put off until a timer fires.
     pub put_off: BTreeSet<String>,
-    /// Open work items, waits and timers, and those that the archive says are over.
+    /// Open work items, waits, timers and tasks, and those that the archive says are over.
     pub open: BTreeSet<String>,
     pub over: BTreeSet<String>,
+    /// The same as they stand or ended.
+    pub records: BTreeMap<String, Value>,
     pub runs: BTreeMap<String, Value>,
     pub has_journal: bool,
     /// What lies in `tmp/`.
@@ -139,18 +141,25 @@ impl Found {
         }
         self.record(&agent.join("identity.json"), "dormouse/identity/1");
         self.state = self.record(&agent.join("state.json"), "dormouse/state/1").unwrap_or_default();
-        for (dir, kind) in [("work", "work"), ("waits", "wait"), ("timers", "timer"), ("triggers", "trigger")]
-        {
+        for (dir, kind) in [
+            ("work", "work"),
+            ("waits", "wait"),
+            ("timers", "timer"),
+            ("tasks", "task"),
+            ("triggers", "trigger"),
+        ] {
             for name in names(&agent.join(dir)).into_iter().filter(|name| name.ends_with(".json")) {
                 let path = agent.join(dir).join(&name);
                 if let Some(record) = self.record(&path, &format!("dormouse/{kind}/1")) {
                     if record["id"].as_str() != name.strip_suffix(".json") {
                         self.complain(format!("{}: another id inside: {}", path.display(), record["id"]));
                     }
-                    if kind != "trigger" {
-                        self.open.extend(record["id"].as_str().map(str::to_owned));
-                    }
                     self.put_off.extend(record["message"]["id"].as_str().map(str::to_owned));
+                    let id = record["id"].as_str().unwrap_or_default().to_owned();
+                    if kind != "trigger" {
+                        self.open.insert(id.clone());
+                        self.records.insert(id, record);
+                    }
                 }
             }
         }
@@ -215,11 +224,12 @@ impl Found {
                             let id = line["id"].as_str().unwrap_or_default().to_owned();
                             self.archived.entry(id).or_default().push(line);
                         }
-                        "work" | "wait" | "timer" => {
+                        "work" | "wait" | "timer" | "task" => {
                             let id = line["id"].as_str().unwrap_or_default().to_owned();
-                            if !self.over.insert(id) {
-                                self.complain(format!("{} is archived twice", line["id"]));
+                            if !self.over.insert(id.clone()) {
+                                self.complain(format!("{id} is archived twice"));
                             }
+                            self.records.insert(id, line);
                         }
                         "brief" if !briefs.insert(line["run_id"].to_string()) => {
                             self.complain(format!("two briefs of {}", line["run_id"]));
@@ -311,6 +321,7 @@ impl Found {
             dead += u64::from(lines.last().is_some_and(|line| line["settlement"]["dead_letter"] == true));
             processed += words.iter().filter(|word| **word == "processed").count() as u64;
         }
+        complaints.extend(self.compare_tasks());
         for id in self.open.intersection(&self.over) {
             complaints.push(format!("{id} is open and over"));
         }
@@ -336,6 +347,28 @@ impl Found {
             complaints.push(format!("the last turn {run} has no run.json"));
         }
         self.complaints.extend(complaints);
+    }
+}
+
+impl Found {
+    /// A task that is over has told so once; one that is open has not. All that are open are counted.
+    fn compare_tasks(&self) -> Vec<String> {
+        let mut complaints = Vec::new();
+        let is_task = |id: &&String| id.starts_with("task_");
+        let open = self.open.iter().filter(is_task).count() as u64;
+        if self.state["open_tasks"].as_u64().unwrap_or(0) != open {
+            complaints.push(format!("{open} tasks are open, but {}", self.state["open_tasks"]));
+        }
+        let archived = self.archived.iter().filter(|(id, _)| !self.queued.contains_key(*id));
+        let archived = archived.filter_map(|(_, lines)| lines.last());
+        let messages: Vec<&Value> = self.queued.values().chain(archived).collect();
+        for id in self.open.iter().chain(&self.over).filter(is_task) {
+            let results = messages.iter().filter(|message| message["origin"]["id"] == id.as_str()).count();
+            if results != usize::from(self.over.contains(id)) {
+                complaints.push(format!("{id} has {results} results; over: {}", self.over.contains(id)));
+            }
+        }
+        complaints
     }
 }
 

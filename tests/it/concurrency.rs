@@ -187,6 +187,56 @@ fn whatever_is_mixed_nothing_breaks() {
 }
 
 #[test]
+fn the_planes_of_an_agent_can_be_changed_by_many_at_once() {
+    const WORKERS: usize = 8;
+    const ROUNDS: usize = 6;
+    // The turns do the same from within: as commands, and by what they leave.
+    let turn = r#"echo '{"actions": [{"do": "timer.add", "in": "30d", "text": "x"}]}' > "$DORMOUSE_OUTCOME"
+        echo "$DORMOUSE_MESSAGE $DORMOUSE_ATTEMPT" >> "$HOME/turns""#;
+    let sandbox = agent(turn, "");
+    let made = Mutex::new(BTreeSet::new());
+    thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| {
+                let run = |line: &str| {
+                    let ran = run(&sandbox, &format!("{line} --lock-timeout 60s"), &[0]);
+                    ran.stdout.trim().to_owned()
+                };
+                let make = |line: &str| {
+                    let id = run(line);
+                    assert!(made.lock().unwrap().insert(id.clone()), "{id} is there twice");
+                    id
+                };
+                for _ in 0..ROUNDS {
+                    let item = make("work add objective -a ada --plan prose");
+                    make(&format!("wait -a ada --on external --reason why --work-item {item}"));
+                    let wait = make(&format!("wait -a ada --on operator --reason why --work-item {item}"));
+                    make("timer add -a ada --in 0s due");
+                    let timer = make("timer add -a ada --in 30d due");
+                    make("enqueue ada hello --in 0s");
+                    run("tick ada");
+                    run(&format!("work block {item} --reason why"));
+                    run(&format!("timer cancel {timer}"));
+                    run(&format!("wait cancel {wait}"));
+                    run(&format!("work complete {item} --result done"));
+                }
+            });
+        }
+    });
+    run(&sandbox, "tick ada --until-idle --lock-timeout 60s", &[0]);
+    let found = is_sound(&sandbox);
+    let there: BTreeSet<String> = found.messages().union(&found.planes()).cloned().collect();
+    let made = made.into_inner().unwrap();
+    assert_eq!(made.len(), WORKERS * ROUNDS * 6);
+    let lost: Vec<_> = made.difference(&there).collect();
+    assert!(lost.is_empty(), "{lost:?}");
+    let open: Vec<_> = made.iter().filter(|id| found.open.contains(*id)).collect();
+    assert!(open.is_empty(), "each was ended: {open:?}");
+    let more_than_once: Vec<_> = turns(&sandbox).into_iter().filter(|(_, ran)| ran != &["1"]).collect();
+    assert!(more_than_once.is_empty(), "{more_than_once:?}");
+}
+
+#[test]
 fn readers_are_never_disturbed() {
     let sandbox = agent(TURN, "");
     let is_over = AtomicBool::new(false);

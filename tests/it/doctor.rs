@@ -96,6 +96,16 @@ fn each_kind_of_damage_is_found_with_its_place() {
         ("dead_count", "state.json", |sandbox| {
             edit_state(sandbox, |state| state["counters"]["dead"] = json!(3))
         }),
+        ("task_count", "state.json", |sandbox| {
+            let id = format!("task_{}", "0".repeat(32));
+            let task = json!({
+                "schema": "dormouse/task/1", "id": id, "agent": "ada",
+                "job": { "kind": "command", "argv": ["true"] }, "status": "running", "notify": true,
+                "host": "elsewhere", "boot_id": "another", "created_at": "2026-01-02T03:04:05.000Z",
+            });
+            let path = sandbox.agent("ada").join("tasks").join(format!("{id}.json"));
+            fs::write(path, format!("{task}\n")).unwrap();
+        }),
         ("orphaned_run", "runs/", |sandbox| {
             fs::create_dir(sandbox.agent("ada").join(format!("runs/run_{}", "0".repeat(32)))).unwrap();
         }),

@@ -6,6 +6,8 @@ mod checker;
 #[cfg(target_os = "linux")]
 mod concurrency;
 #[cfg(target_os = "linux")]
+mod cost;
+#[cfg(target_os = "linux")]
 mod crash;
 mod delegation;
 mod docs;
@@ -14,6 +16,7 @@ mod drops;
 mod examples;
 #[cfg(target_os = "linux")]
 mod faults;
+mod format;
 mod harness;
 mod inspect;
 mod lifecycle;

@@ -921,6 +921,28 @@ fn a_key_holds_for_a_message_that_is_put_off() {
     assert_eq!(timers(&sandbox), Vec::<Value>::new());
 }
 
+#[test]
+fn a_message_that_is_put_off_is_dropped_with_its_timer() {
+    let sandbox = started(NOTING);
+    let put_off = sandbox.json(["enqueue", "ada", "x", "--dedupe-key", "k", "--in", "1h"]);
+    let message = put_off["message_id"].as_str().unwrap();
+    sandbox.run(["timer", "cancel", timers(&sandbox)[0]["id"].as_str().unwrap()]);
+    let shown = sandbox.json(["queue", "show", message]);
+    assert_eq!(
+        (&shown["status"], &shown["settlement"]["reason"]),
+        (&json!("dropped"), &json!("its timer was cancelled"))
+    );
+    // The cache of keys knows as much, and so does one that is made again.
+    for _ in 0..2 {
+        let again = sandbox.json(["enqueue", "ada", "x", "--dedupe-key", "k"]);
+        assert_eq!((&again["message_id"], &again["status"]), (&put_off["message_id"], &json!("dropped")));
+        let _ = fs::remove_dir_all(sandbox.agent("ada").join("cache"));
+    }
+    sandbox.pass(3700);
+    decisions(&sandbox);
+    assert_eq!(heard(&sandbox), Vec::<String>::new());
+}
+
 // What an outcome file asks for
 
 /// Lets one turn of `ada` answer with these actions, and returns the step.

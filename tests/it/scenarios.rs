@@ -412,6 +412,129 @@ pub const SCENARIOS: &[Scenario] = &[
         every: 1,
         is_durable: true,
     },
+    Scenario {
+        name: "work update, with a new plan",
+        prepare: with_item,
+        args: |sandbox| on_item(sandbox, "work update ITEM --objective other --todo one --plan prose"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "work plan",
+        prepare: with_item,
+        args: |sandbox| on_item(sandbox, "work plan ITEM -"),
+        stdin: "# Another plan\n",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "work block",
+        prepare: with_item,
+        args: |sandbox| on_item(sandbox, "work block ITEM --reason why --recheck 1h"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "work unblock",
+        prepare: || {
+            let sandbox = with_item();
+            sandbox.run(on_item(&sandbox, "work block ITEM --reason why --recheck 1h"));
+            sandbox
+        },
+        args: |sandbox| on_item(sandbox, "work unblock ITEM --reason because"),
+        stdin: "",
+        again: &[0, 4],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "work pick --clear-blocker, with a wait",
+        prepare: || {
+            let sandbox = with_item();
+            sandbox.run(on_item(&sandbox, "work block ITEM --reason why --recheck 1h"));
+            sandbox.run(on_item(&sandbox, "wait -a ada --on external --reason why --work-item ITEM"));
+            sandbox
+        },
+        args: |sandbox| on_item(sandbox, "work pick ITEM --clear-blocker --reason because"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "wait cancel",
+        prepare: || {
+            let sandbox = started();
+            sandbox.run(words("wait -a ada --on external --reason why"));
+            sandbox
+        },
+        args: |sandbox| {
+            let wait = only_name(sandbox, "waits", ".json");
+            vec!["wait".into(), "cancel".into(), wait]
+        },
+        stdin: "",
+        again: &[0, 3],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "timer cancel, a message that was put off",
+        prepare: || {
+            let sandbox = started();
+            sandbox.run(words("enqueue ada later --in 1h --dedupe-key k"));
+            sandbox
+        },
+        args: |sandbox| {
+            let timer = only_name(sandbox, "timers", ".json");
+            vec!["timer".into(), "cancel".into(), timer]
+        },
+        stdin: "",
+        again: &[0, 3],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "tick: a recheck, an expiry and a reminder are due",
+        prepare: || {
+            let sandbox = with_item();
+            sandbox.run(on_item(&sandbox, "work block ITEM --reason why --recheck 1m"));
+            sandbox.run(words("wait -a ada --on external --whole-agent --reason why --recheck 1m"));
+            sandbox.run(words("wait -a ada --on operator --whole-agent --reason why --expires 1m"));
+            sandbox.pass(600);
+            sandbox
+        },
+        args: |_| words("tick ada"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "tick: an outcome with actions, one of them for another agent",
+        prepare: answering,
+        args: |_| words("tick ada"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "tick: the outbox of a settlement that was killed before it delivered",
+        prepare: || {
+            let in_bobs = |call: &Call| call.name == "openat" && call.rest.contains("/agents/bob/tmp/");
+            killed_at(answering(), in_bobs)
+        },
+        args: |_| words("tick ada"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
 ];
 
 pub fn words(line: &str) -> Vec<String> {
@@ -424,6 +547,41 @@ fn only_name(sandbox: &Sandbox, dir: &str, end: &str) -> String {
     let records: Vec<&str> = names.iter().filter_map(|name| name.strip_suffix(end)).collect();
     assert_eq!(records.len(), 1, "{names:?}");
     records[0].to_owned()
+}
+
+/// Words about the only open work item.
+fn on_item(sandbox: &Sandbox, line: &str) -> Vec<String> {
+    let item = only_name(sandbox, "work", ".json");
+    line.split(' ').map(|word| if word == "ITEM" { item.clone() } else { word.to_owned() }).collect()
+}
+
+/// With a work item that has a plan.
+fn with_item() -> Sandbox {
+    let sandbox = started();
+    sandbox.run(words("work add objective -a ada --plan prose"));
+    sandbox
+}
+
+/// What a turn of `answering` calls whatever it makes.
+const ANSWERED: &str = "from an outcome";
+
+/// An agent whose turns leave an outcome with an action of each kind, unless they are about what such
+/// an outcome has made, and another agent that hears of it.
+fn answering() -> Sandbox {
+    const ANSWER: &str = r#"case $(cat "$DORMOUSE_CONTEXT") in *"from an outcome"*) ;; *)
+        printf '{"brief": "all of it", "actions": [
+            {"do": "work.add", "objective": "from an outcome", "plan": "prose", "pick": true},
+            {"do": "wait", "kind": "external", "reason": "from an outcome", "recheck_after": "30d"},
+            {"do": "timer.add", "in": "30d", "text": "from an outcome"},
+            {"do": "enqueue", "agent": "ada", "text": "from an outcome"},
+            {"do": "enqueue", "agent": "bob", "text": "from an outcome"}]}' > "$DORMOUSE_OUTCOME"
+        esac
+        echo "$DORMOUSE_MESSAGE $DORMOUSE_ATTEMPT" >> "$HOME/turns""#;
+    let sandbox = created(ANSWER, "");
+    sandbox.run(["create", "bob", "--shell", "true"]);
+    sandbox.run(words("start ada bob"));
+    sandbox.run(words("enqueue ada hello"));
+    sandbox
 }
 
 /// An agent that was never started. `policy` goes to the end of its `agent.toml`.
@@ -603,11 +761,30 @@ pub fn hold(case: &Case<'_>, sandbox: &Sandbox, before: &Before, acknowledged: &
         let known = answer["duplicate"] == true && now.contains(id);
         case.must(known, sandbox, format!("the key {key} is forgotten: {ran}"));
     }
+    answers_hold(case, sandbox, &found);
     for (id, attempts) in turns(sandbox) {
         let mut once = attempts.clone();
         once.dedup();
         case.must(once == attempts, sandbox, format!("{id} ran an attempt twice: {attempts:?}"));
     }
+}
+
+/// Whatever an outcome asks for is done once, if its turn was settled as one that completed, and
+/// else not at all; in the other agent, too.
+fn answers_hold(case: &Case<'_>, sandbox: &Sandbox, found: &Found) {
+    let answers = found.runs.values().filter(|run| run["brief"] == "all of it").count();
+    let bob = sandbox.agent("bob");
+    let heard = if bob.exists() { checker::look(&bob) } else { Found::default() };
+    case.must(heard.complaints.is_empty(), sandbox, format!("{:#?}", heard.complaints));
+    let said = |message: &&Value| message["body"]["text"] == ANSWERED;
+    let of_ada = || found.queued.values().chain(found.archived.values().flatten());
+    let (plain, of_timer): (Vec<_>, Vec<_>) =
+        of_ada().filter(said).partition(|message| message["kind"] == "internal_followup");
+    let planes = |field: &str| found.records.values().filter(|record| record[field] == ANSWERED).count();
+    let timers = found.records.values().filter(|record| record["body"]["text"] == ANSWERED).count();
+    let made = [planes("objective"), planes("reason"), timers, plain.len(), heard.messages().len()];
+    case.must(made == [answers; 5], sandbox, format!("{answers} outcomes made {made:?}"));
+    case.must(of_timer.is_empty(), sandbox, "a timer fired before its time");
 }
 
 /// A hint leaves no record of its own: the counter tells that it was taken in.

@@ -4,7 +4,7 @@
 //! Nor are its threads: all that they do is to sync, which a kill can't undo. A power cut can, so
 //! recordings for that follow them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::fs;
 
@@ -132,6 +132,20 @@ pub fn record(sandbox: &Sandbox, args: &[&str], stdin: &str) -> Recording {
     }
     assert!(calls.iter().any(|call| call.name == "exit_group"), "not a whole recording: {text}");
     Recording { calls }
+}
+
+/// How many system calls of each name a command makes that succeeds: all but those about memory and
+/// time, and those with which it waits for its turn.
+pub fn calls(sandbox: &Sandbox, args: &[&str]) -> BTreeMap<String, usize> {
+    const OTHERS: &str = "trace=!brk,mmap,munmap,mremap,mprotect,madvise,futex,clock_gettime,clock_nanosleep,\
+        poll,ppoll,wait4,waitid,rt_sigreturn,sched_yield";
+    let (ran, text) = traced(sandbox, args, "", &["-e", OTHERS]);
+    assert_eq!(ran.code(), 0, "{args:?}: {ran}");
+    let mut calls = BTreeMap::new();
+    for name in text.lines().filter_map(|line| Some(line.split_once('(')?.0)) {
+        *calls.entry(name.to_owned()).or_default() += 1;
+    }
+    calls
 }
 
 /// Records everything that touches files, for a model of the disk: whole contents, in hexadecimal.

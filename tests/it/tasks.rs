@@ -2,12 +2,15 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
+use crate::checker;
 use crate::harness::{Sandbox, dormouse, each_in_parallel};
+use crate::strace::{self, Call, Harm};
 
 /// Far more than anything here takes, on however busy a machine.
 const LONG: Duration = Duration::from_secs(60);
@@ -391,10 +394,25 @@ fn an_interactive_task_reads_what_it_is_told() {
     nothing_left(&sandbox);
 }
 
+/// What holds when nothing runs any more: so many tasks ended, each once, with one result each.
+#[track_caller]
+fn ended_once(sandbox: &Sandbox, what: &str) -> usize {
+    soon("the end of all processes", || processes(sandbox).is_empty());
+    let found = checker::look(&sandbox.agent("ada"));
+    assert!(found.complaints.is_empty() && !found.has_journal, "{what}: {:#?}", found.complaints);
+    assert_eq!(found.state["open_tasks"].as_u64().unwrap_or(0), 0, "{what}: a record stays open");
+    sandbox.run(["doctor"]);
+    found.over.iter().filter(|id| id.starts_with("task_")).count()
+}
+
 #[test]
 fn cut_anywhere_a_task_has_one_result_or_was_never_there() {
-    let calls = ["rename", "unlink", "fsync", "write"];
-    let cuts: Vec<(&str, u32)> = calls.iter().flat_map(|call| (1..=12).map(|at| (*call, at))).collect();
+    let often = ["rename", "unlink", "fsync", "write"].map(|call| (call, 12, 1));
+    let rare = ["flock", "ftruncate", "mkdir", "execve", "wait4", "waitid", "poll", "ppoll", "exit_group"];
+    let rare = rare.map(|call| (call, 4, 1));
+    let calls = often.into_iter().chain(rare).chain([("openat", 60, 4)]);
+    let cuts: Vec<(&str, u32)> =
+        calls.flat_map(|(call, last, step)| (1..=last).step_by(step).map(move |at| (call, at))).collect();
     each_in_parallel(&cuts, |(call, at)| {
         let sandbox = agent();
         let (trace, inject) = (format!("trace={call}"), format!("inject={call}:signal=SIGKILL:when={at}"));
@@ -405,16 +423,75 @@ fn cut_anywhere_a_task_has_one_result_or_was_never_there() {
             .collect();
         words.push(program.as_os_str());
         words.extend(["task", "start", "-a", "ada", "--", "true"].map(OsStr::new));
-        // `when` counts for each process: it cuts the starter, the supervisor, or both.
+        // `when` counts for each process: it cuts the starter, the supervisor, its command, or several.
         sandbox.program("strace", words.into_iter().map(OsString::from).collect()).output();
         soon("the end of the supervisor", || processes(&sandbox).is_empty());
         // One that is committed and was not begun begins with the next step.
         sandbox.run(["tick", "ada"]);
         soon("the end of the task", || sandbox.run(["task", "list", "-a", "ada"]).is_empty());
         sandbox.run(["tick", "ada", "--until-idle"]);
-        let ended = sandbox.json_lines(["task", "list", "-a", "ada", "--ended"]).len();
+        let ended = ended_once(&sandbox, &format!("{call} {at}"));
         let turns = fs::read_to_string(sandbox.home().join("turns")).unwrap_or_default().lines().count();
         assert!(ended == turns && ended <= 1, "{call} {at}: {ended} ended, {turns} turns");
-        nothing_left(&sandbox);
+    });
+}
+
+/// Whoever starts or stops a task that would go on for long can be killed at any call: nothing runs
+/// that has no record, and no record stays open.
+#[test]
+fn who_starts_or_stops_a_task_can_be_killed_at_every_call() {
+    let long = ["task", "start", "-a", "ada", "--", "sleep", "86400"];
+    let stop = |sandbox: &Sandbox| {
+        for task in sandbox.json_lines(["task", "list", "-a", "ada"]) {
+            let stopped = sandbox.json(["task", "stop", task["id"].as_str().unwrap(), "--grace", "5s"]);
+            let ends = ["cancelled", "interrupted", "failed"];
+            assert!(ends.contains(&stopped["status"].as_str().unwrap()), "{stopped}");
+        }
+    };
+    let sandbox = agent();
+    let starts = strace::record(&sandbox, &long, "").points();
+    let id = sandbox.json(["task", "list", "-a", "ada"])["id"].as_str().unwrap().to_owned();
+    let stops = strace::record(&sandbox, &["task", "stop", &id], "").points();
+    assert_eq!(ended_once(&sandbox, "not cut"), 1);
+    let cuts: Vec<(bool, &Call)> =
+        starts.iter().map(|call| (true, call)).chain(stops.iter().map(|call| (false, call))).collect();
+    let tally = AtomicUsize::new(0);
+    each_in_parallel(&cuts, |(is_start, call)| {
+        let sandbox = agent();
+        let what = format!("{} killed at {call}", if *is_start { "start" } else { "stop" });
+        let harmed = if *is_start {
+            strace::harm(&sandbox, &long, "", call, Harm::Kill)
+        } else {
+            let id = sandbox.run(long).trim_end().to_owned();
+            strace::harm(&sandbox, &["task", "stop", &id], "", call, Harm::Kill)
+        };
+        tally.fetch_add(harmed.hit.len(), Ordering::Relaxed);
+        // A supervisor that has just been started may still be on its way to its record.
+        sandbox.run(["tick", "ada", "--until-idle"]);
+        stop(&sandbox);
+        let ended = ended_once(&sandbox, &what);
+        assert!(ended == 1 || (*is_start && ended == 0), "{what}: {ended} ended");
+    });
+    println!("cut at {} of {} points", tally.into_inner(), cuts.len());
+}
+
+#[test]
+fn many_who_stop_a_task_that_ends_by_itself_end_it_once() {
+    let rounds: Vec<u32> = (0..12).collect();
+    each_in_parallel(&rounds, |round| {
+        let sandbox = agent();
+        let id = start(&sandbox, &[], "echo ready; until test -e go; do sleep 0.01; done");
+        soon("the command", || sandbox.run(["task", "output", &id]) == "ready\n");
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| sandbox.run(["task", "stop", &id, "--grace", "5s"]));
+            }
+            scope.spawn(|| sandbox.run(["tick", "ada"]));
+            fs::write(sandbox.project().join("go"), "").unwrap();
+        });
+        let task = status(&sandbox, &id);
+        let end = task["status"].as_str().unwrap();
+        assert!(["completed", "cancelled"].contains(&end), "round {round}: {task}");
+        assert_eq!(ended_once(&sandbox, &format!("round {round}")), 1);
     });
 }

@@ -261,7 +261,7 @@ impl Checks<'_> {
             }
         };
         let mut records = Vec::new();
-        for entry in entries.iter().filter(|entry| !entry.is_dir) {
+        for entry in &entries {
             let name = entry.name.to_string_lossy();
             if name.starts_with('.') || !name.ends_with(".json") {
                 continue;
@@ -288,6 +288,10 @@ impl Checks<'_> {
         messages: &HashSet<MessageId>,
     ) {
         let at_state = self.path(layout::STATE);
+        if state.open_tasks == 0 && !tasks.is_empty() {
+            let message = format!("it says that no task is open, but there are {}", tasks.len());
+            self.find(at_state.clone(), "task_count", message, Remedy::None);
+        }
         if let Some(focus) = state.focus
             && !works.iter().any(|item| item.id == focus)
         {

@@ -119,7 +119,9 @@ fn only_what_may_never_come_back_is_late() {
             take_in(&mut draft).expect("taken in");
             let failed = draft.records.state.execution.state == ExecutionState::Failed;
             assert_eq!(failed, over, "{resource:?} at {moment}");
-            let attempt = draft.records.inbox.claimed.as_ref().map(|message| message.attempt);
+            let inbox = &draft.records.inbox;
+            let message = if failed { &inbox.head } else { &inbox.claimed };
+            let attempt = message.as_ref().map(|message| message.attempt);
             assert_eq!(attempt, Some(1), "a timeout fails the agent, not the message");
         }
     }

@@ -21,7 +21,7 @@ use crate::rules::admission::authority;
 use crate::rules::schedule::{check, due, next_after};
 
 use super::draft::Draft;
-use super::inbox::staleness;
+use super::inbox::{drop_message, staleness};
 use super::wait::end_wait;
 
 /// What a new timer is to be.
@@ -63,6 +63,10 @@ pub fn cancel(draft: &mut Draft, id: TimerId) -> Result<Timer, Refusal> {
         return Err(Refusal::new("not_active", format!("{id} is not an active timer")));
     };
     let timer = draft.records.timers.remove(at);
+    // Whoever repeats its key hears that it was dropped, not that it is still to come.
+    if let Some(message) = &timer.message {
+        drop_message(draft, (**message).clone(), "its timer was cancelled");
+    }
     Ok(end(draft, timer, TimerStatus::Cancelled))
 }
 

@@ -1,0 +1,114 @@
+//! What is over costs nothing: a command makes as many system calls after 10 ended records of each
+//! kind as after 10,000.
+
+use std::fs;
+
+use crate::checker;
+use crate::harness::Sandbox;
+use crate::scenarios::{AGENT, created, words};
+use crate::strace;
+
+const FEW: usize = 10;
+const MANY: usize = 10_000;
+
+/// An agent that has ended one of each, and has one of each that is open.
+fn lived() -> Sandbox {
+    let sandbox = created("true", "").with_real_clock();
+    let id = |line: &str| sandbox.run(words(line)).trim_end().to_owned();
+    sandbox.run(words("start ada"));
+    let item = id("work add over -a ada --plan prose");
+    sandbox.run(words(&format!("work complete {item} --result done")));
+    let wait = id("wait -a ada --on external --reason over");
+    sandbox.run(words(&format!("wait cancel {wait}")));
+    sandbox.run(words("timer add -a ada --in 0s over"));
+    let task = id("task start -a ada -- true");
+    sandbox.run(words(&format!("task stop {task}")));
+    sandbox.run(words("tick ada --until-idle"));
+    id("work add open -a ada --pick");
+    sandbox.run(words("wait -a ada --on external --reason open"));
+    sandbox.run(words("timer add -a ada --in 30d open"));
+    sandbox.run(words("tick ada --until-idle"));
+    sandbox
+}
+
+/// The same with so many of each that is over, under ids of their own.
+fn after(lived: &Sandbox, count: usize) -> Sandbox {
+    let sandbox = lived.copy().with_real_clock();
+    let agent = sandbox.agent(AGENT);
+    for dir in ["archive", "ledger"] {
+        for path in files(&agent.join(dir)) {
+            let text = fs::read_to_string(&path).unwrap();
+            let line = text.lines().last().unwrap();
+            let others = (1..count).map(|number| format!("{}\n", with_id(line, number)));
+            fs::write(&path, others.chain([text.clone()]).collect::<String>()).unwrap();
+        }
+    }
+    for name in checker::names(&agent.join("tasks")).into_iter().chain(checker::names(&agent.join("runs"))) {
+        let dir = agent.join(if name.starts_with("run_") { "runs" } else { "tasks" });
+        for number in 1..count {
+            let other = dir.join(with_id(&name, number));
+            if name.ends_with(".lock") {
+                fs::write(other, "").unwrap();
+            } else {
+                fs::create_dir_all(other).unwrap();
+            }
+        }
+    }
+    sandbox
+}
+
+fn files(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let paths = checker::names(dir).into_iter().map(|name| dir.join(name));
+    paths.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+/// A text with another number at the end of its first id.
+fn with_id(text: &str, number: usize) -> String {
+    let is_id = |at: &usize| {
+        text.get(at + 1..at + 33).is_some_and(|id| id.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    };
+    let at = text.match_indices('_').map(|(at, _)| at).find(is_id).unwrap();
+    format!("{}{number:08x}{}", &text[..at + 25], &text[at + 33..])
+}
+
+#[test]
+fn what_is_over_costs_no_call() {
+    let lived = lived();
+    let (few, many) = (after(&lived, FEW), after(&lived, MANY));
+    let only = |dir: &str| {
+        let names = checker::names(&few.agent(AGENT).join(dir));
+        names.iter().find_map(|name| name.strip_suffix(".json")).unwrap().to_owned()
+    };
+    let (item, wait, timer) = (only("work"), only("waits"), only("timers"));
+    let mut wrong = Vec::new();
+    // Each goes on from the one before, in both.
+    for line in [
+        "tick ada".to_owned(),
+        "next-wake ada".to_owned(),
+        "work add more -a ada".to_owned(),
+        format!("work update {item} --todo one"),
+        format!("work block {item} --reason why"),
+        format!("work unblock {item} --reason because"),
+        format!("work pick {item}"),
+        "wait -a ada --whole-agent --on operator --reason why".to_owned(),
+        format!("wait cancel {wait}"),
+        "timer add -a ada --in 0s due".to_owned(),
+        "tick ada".to_owned(),
+        format!("timer cancel {timer}"),
+        "enqueue ada later --in 1h".to_owned(),
+        "enqueue ada hello".to_owned(),
+        "tick ada".to_owned(),
+        "explain ada".to_owned(),
+        format!("work complete {item} --result done"),
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [after_few, after_many] = [&few, &many].map(|sandbox| strace::calls(sandbox, &words));
+        if after_few != after_many {
+            let [few, many] = [&after_few, &after_many].map(|calls| calls.values().sum::<usize>());
+            let differ: Vec<_> =
+                after_many.iter().filter(|(name, count)| after_few.get(*name) != Some(count)).collect();
+            wrong.push(format!("{line}: {few} calls, then {many}: {differ:?}"));
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}
