@@ -154,8 +154,14 @@ pub fn stop_child(session: &Session, store: &Store, task: &Task, grace: Span) ->
 }
 
 /// Settles the parent's task if this child has come to an end, so that the parent hears of it at
-/// once. Where this doesn't come about the parent's next step sees it.
-pub fn tell_parent(session: &Session, store: &Store, child: &Agent<'_>) -> Result<()> {
+/// once. What keeps it from that is no failure of the child's: the parent's next step sees it.
+pub fn tell_parent(session: &Session, store: &Store, child: &Agent<'_>) {
+    if let Err(error) = try_to_tell(session, store, child) {
+        session.out.note(&format!("{}: its parent has not heard of it yet: {error}", child.name()));
+    }
+}
+
+fn try_to_tell(session: &Session, store: &Store, child: &Agent<'_>) -> Result<()> {
     let Some(name) = child.identity()?.parent else { return Ok(()) };
     let parent = match store.agent(&name) {
         Ok(parent) => parent,

@@ -91,9 +91,7 @@ pub fn stop(session: &mut Session, args: cli::Stop) -> Result<Status> {
         refuse_from_inside(session, &store, &agent)?;
         let Stopped { state, previous, changed, aborted, tasks, released } =
             stop_agent(session, &store, &agent, &stop)?;
-        if let Err(error) = tell_parent(session, &store, &agent) {
-            session.out.note(&format!("{name}: its parent has not heard of it yet: {error}"));
-        }
+        tell_parent(session, &store, &agent);
         report(session, &state, "stop", previous, changed, aborted, &tasks);
         released.map(|()| Status::Done)
     }))

@@ -72,7 +72,7 @@ pub fn steps(
         let did = report.did_something();
         moved |= did;
         if did && !args.dry_run {
-            tell_parent(session, store, &agent)?;
+            tell_parent(session, store, &agent);
         }
         // Falling asleep does nothing and is recorded all the same.
         if revision(&agent, args)? != before {

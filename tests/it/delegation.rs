@@ -225,6 +225,20 @@ fn a_delegation_that_can_not_be_is_refused_and_changes_nothing() {
     assert_eq!(task(&sandbox, &id)["status"], "running");
 }
 
+#[test]
+fn a_child_goes_on_beside_a_parent_that_can_not_be_read() {
+    let sandbox = boss();
+    let id = delegate(&sandbox, "work");
+    let path = sandbox.agent("boss").join("state.json");
+    let whole = std::fs::read(&path).unwrap();
+    std::fs::write(&path, "{").unwrap();
+    let ran = sandbox.cmd(["tick", "kid"]).output();
+    assert!(ran.code() == 0 && ran.stderr.contains("its parent has not heard of it yet"), "{ran}");
+    std::fs::write(&path, whole).unwrap();
+    sandbox.run(["tick", "boss"]);
+    assert_eq!(task(&sandbox, &id)["status"], "completed");
+}
+
 /// A kill between the commit of the parent and the child's message: the next step goes on from there.
 #[test]
 fn what_was_not_handed_over_is_by_the_next_step_and_once() {
