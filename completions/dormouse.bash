@@ -2934,7 +2934,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__task__subcmd__stop)
-            opts="-a -C -q -v -h --agent --grace --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-a -C -q -v -h --agent --grace --force --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

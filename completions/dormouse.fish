@@ -708,6 +708,7 @@ complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_
 always\t''
 never\t''"
 complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from stop" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from stop" -l force -d 'Take one of another host for lost: only if that host is gone for good'
 complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from stop" -l json -d 'Print JSON Lines on stdout, a failure included'
 complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from stop" -s q -l quiet -d 'Say nothing but results'
 complete -c dormouse -n "__fish_dormouse_using_subcommand task; and __fish_seen_subcommand_from stop" -s v -l verbose -d 'Say more on stderr'

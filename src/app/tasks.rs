@@ -14,7 +14,7 @@ use crate::model::time::Span;
 use crate::process::{TASK, supervisor};
 use crate::report::output::{Output, Tone};
 use crate::report::text::one_line;
-use crate::rules::transition::task::{self as rules, NewJob, NewTask};
+use crate::rules::transition::task::{self as rules, End, NewJob, NewTask};
 use crate::store::{Agent, Store, evidence, layout};
 
 use super::background::{self, Due, is_here};
@@ -52,10 +52,14 @@ pub fn task(session: &mut Session, command: TaskCommand) -> Result<Status> {
             let found = find(&store, plane_agent(&agent)?, &id)?;
             input(session, &store.agent(&found.agent)?, found.id, text.as_deref())
         }
-        TaskCommand::Stop { id, agent, grace } => {
+        TaskCommand::Stop { id, agent, grace, force } => {
             let grace: Span = parse("--grace", &grace)?;
             let found = find(&store, plane_agent(&agent)?, &id)?;
-            stop(session, &store, &store.agent(&found.agent)?, found.id, grace)
+            let agent = store.agent(&found.agent)?;
+            if force {
+                give_up(session, &agent, found.id)?;
+            }
+            stop(session, &store, &agent, found.id, grace)
         }
     }
 }
@@ -183,6 +187,16 @@ fn stop(session: &mut Session, store: &Store, agent: &Agent<'_>, id: TaskId, gra
     Ok(Status::Done)
 }
 
+/// Ends a task whose machine nobody will hear of again. One of this machine is left to `stop`.
+fn give_up(session: &Session, agent: &Agent<'_>, id: TaskId) -> Result<()> {
+    let task = read(agent, id)?;
+    if task.status.is_terminal() || task.child().is_some() || is_here(&task) {
+        return Ok(());
+    }
+    let why = format!("{} was given up for lost", task.host);
+    background::finish(session, agent, id, End::Lost(why)).map(drop)
+}
+
 fn refuse_elsewhere(task: &Task) -> Result<()> {
     if task.child().is_some() || is_here(task) {
         return Ok(());
@@ -190,7 +204,7 @@ fn refuse_elsewhere(task: &Task) -> Result<()> {
     Err(Error::Refused {
         kind: "task_on_another_host",
         message: format!("{} runs on {}", task.id, task.host),
-        hint: Some("go there".to_owned()),
+        hint: Some("go there; if that host is gone for good: `dormouse task stop --force`".to_owned()),
     })
 }
 

@@ -65,6 +65,9 @@ pub enum TaskCommand {
         /// How long it may take to end by itself
         #[arg(long, value_name = "DURATION", default_value = "10s")]
         grace: String,
+        /// Take one of another host for lost: only if that host is gone for good
+        #[arg(long)]
+        force: bool,
     },
 }
 

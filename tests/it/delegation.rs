@@ -1,7 +1,12 @@
 //! A parent and its child: what is handed over, what comes back, and what a stop of either means.
 
+#[cfg(target_os = "linux")]
+use std::ffi::OsString;
+
 use serde_json::{Value, json};
 
+#[cfg(target_os = "linux")]
+use crate::harness::each_in_parallel;
 use crate::harness::{Sandbox, dormouse};
 
 /// A started parent whose turns append what they were told to `home/turns`; its children do the same.
@@ -264,4 +269,52 @@ fn what_was_not_handed_over_is_by_the_next_step_and_once() {
     assert_eq!(queue(&sandbox, "kid").len(), 1);
     sandbox.run(["tick", "kid"]);
     assert_eq!(task(&sandbox, &id)["status"], "completed");
+}
+
+/// Whoever is killed, and wherever: the child is told once, and its end is told once.
+#[cfg(target_os = "linux")]
+#[test]
+fn cut_anywhere_a_delegation_is_done_once_or_was_never_there() {
+    let calls = ["rename", "unlink", "fsync", "mkdir"];
+    let commands = ["task start -a boss --delegate kid dig", "tick kid"];
+    let mut cuts = Vec::new();
+    for command in commands {
+        cuts.extend(calls.iter().flat_map(|call| (1..=10).map(move |at| (command, *call, at))));
+    }
+    each_in_parallel(&cuts, |(command, call, at)| {
+        let sandbox = boss();
+        if command.starts_with("tick") {
+            delegate(&sandbox, "dig");
+        }
+        let inject = format!("inject={call}:signal=SIGKILL:when={at}");
+        let trace = format!("trace={call}");
+        // Without -f: the turn itself goes on, or ends with its tick, but is not cut.
+        let mut words: Vec<OsString> =
+            ["-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject].map(OsString::from).to_vec();
+        words.push(dormouse().into());
+        words.extend(command.split(' ').map(OsString::from));
+        sandbox.program("strace", words).output();
+        for _ in 0..3 {
+            sandbox.cmd(["tick", "boss", "--until-idle"]).output();
+            if sandbox.agent("kid").exists() {
+                // A turn that was cut is tried again after its backoff.
+                sandbox.pass(3600);
+                sandbox.cmd(["tick", "kid", "--until-idle"]).output();
+            }
+        }
+        let ended = sandbox.json_lines(["task", "list", "-a", "boss", "--ended"]);
+        let results = sandbox.json_lines(["run", "list", "-a", "boss"]).len();
+        assert_eq!(sandbox.run(["task", "list", "-a", "boss"]), "", "{command}, {call} {at}: still open");
+        assert!(
+            ended.len() <= 1 && results == ended.len(),
+            "{command}, {call} {at}: {ended:?}, {results} results"
+        );
+        assert!(ended.iter().all(|task| task["status"] == "completed"), "{command}, {call} {at}: {ended:?}");
+        assert!(ended.len() == 1 || command.starts_with("task"), "{command}, {call} {at}: nothing ended");
+        if !ended.is_empty() {
+            let told = sandbox.json_lines(["events", "kid", "--kind", "message_settled"]);
+            assert_eq!(told.len(), 1, "{command}, {call} {at}: {told:?}");
+        }
+        sandbox.run(["doctor"]);
+    });
 }

@@ -321,6 +321,37 @@ fn what_a_task_enqueues_comes_from_its_agent_and_one_hop_further() {
 }
 
 #[test]
+fn a_task_of_a_host_that_is_gone_can_be_given_up() {
+    let sandbox = agent();
+    let id = start(&sandbox, &[], "true");
+    ended(&sandbox, &id);
+    sandbox.run(["tick", "ada"]);
+    // As another machine would have left it in a state directory that was copied.
+    let mut task = status(&sandbox, &id);
+    for gone in ["ended_at", "exit", "stdout_bytes", "stderr_bytes"] {
+        task.as_object_mut().unwrap().remove(gone);
+    }
+    let other = format!("task_{}", "7".repeat(12) + "7000800000000000000a");
+    task["schema"] = "dormouse/task/1".into();
+    for (name, value) in [("id", &*other), ("status", "running"), ("host", "gone"), ("boot_id", "gone")] {
+        task[name] = value.into();
+    }
+    fs::write(sandbox.agent("ada").join(format!("tasks/{other}.json")), task.to_string()).unwrap();
+    let path = sandbox.agent("ada").join("state.json");
+    let mut state: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    state["open_tasks"] = 1.into();
+    fs::write(&path, state.to_string()).unwrap();
+    let ran = sandbox.cmd(["task", "stop", &other]).output();
+    assert!(ran.code() == 4 && ran.stderr.contains("--force"), "{ran}");
+    let ended = sandbox.json(["task", "stop", &other, "--force"]);
+    assert_eq!(
+        (ended["status"].as_str(), ended["reason"].as_str()),
+        (Some("interrupted"), Some("gone was given up for lost"))
+    );
+    assert_eq!(queue(&sandbox).len(), 1);
+}
+
+#[test]
 fn nobody_waits_for_a_task_that_tells_nobody() {
     let sandbox = agent();
     let id = start(&sandbox, &["--no-notify"], "until test -e go; do sleep 0.05; done");
