@@ -18,6 +18,7 @@ use crate::rules::transition::recovery;
 use crate::rules::transition::turn::{interrupt, settle};
 use crate::store::{Agent, Store, layout, lock};
 
+use super::hooks;
 use super::load::{self, Purpose};
 use super::session::Session;
 use super::turn::surroundings;
@@ -79,7 +80,9 @@ pub fn settle_abandoned(
         }
         None => interrupt(&mut draft, TICK_GONE)?,
     }
-    locked.commit(draft.finish()?)?;
+    hooks::commit(session, &locked, draft)?;
+    drop(locked);
+    hooks::tell(session, store, agent);
     Ok(())
 }
 
@@ -117,8 +120,10 @@ pub fn recover(session: &mut Session, args: cli::Recover) -> Result<Status> {
         let records = load::records(&agent, &locked.view(), &scan, state, Lease::Free, now, Purpose::Change)?;
         let mut draft = Draft::new(records, session.clock.stamp()?);
         recovery::recover(&mut draft, "asked for by the operator")?;
-        locked.commit(draft.finish()?)?
+        hooks::commit(session, &locked, draft)?
     };
+    drop(locked);
+    hooks::tell(session, &store, &agent);
     let object = json!({
         "agent": agent.name(),
         "status": after.status,

@@ -27,6 +27,7 @@ use crate::store::{Agent, Locked, Store, lock};
 use super::background;
 use super::delegate::tell_parent;
 use super::drops;
+use super::hooks;
 use super::load::{self, Purpose};
 use super::many;
 use super::recover::{Owner, given_up_at, settle_abandoned};
@@ -152,12 +153,13 @@ pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<S
         arrivals::take_in(&mut draft)?;
         // Behind a closed gate nothing is taken in: there is nothing more to look for then.
         if more_stale && draft.records.inbox.stale.is_empty() {
-            locked.commit(draft.finish()?)?;
+            hooks::commit(session, &locked, draft)?;
             continue;
         }
         let (decision, grant) = decide_and_take(store, agent, &mut draft, resources::Purpose::Take)?;
         let hold = Hold { lease, grant };
         let mut report = act(session, store, agent, locked, draft, decision, hold)?;
+        hooks::tell(session, store, agent);
         report.recovered_run_id = recovered;
         report.duration_ms = millis_since(started);
         return Ok(report);
@@ -229,35 +231,36 @@ fn act(
             decided(&mut draft, &decision_report);
             let claimed = claim(&mut draft, message, continuation, turn::claimant())?;
             let records = draft.records.clone();
-            locked.commit(draft.finish()?)?;
+            hooks::commit(session, &locked, draft)?;
             drop(locked);
+            hooks::tell(session, store, agent);
             run_turn(session, store, agent, claimed, records, decision_report, hold)
         }
         Decision::Lack { message_id, continuation, shortage } => {
             let message = take(&draft.records, message_id)?;
             lack(&mut draft, &message, continuation, &shortage, &decision_report)?;
-            commit(&locked, draft, decision_report)
+            commit(session, &locked, draft, decision_report)
         }
         Decision::StartRecovery { .. } => {
             decided(&mut draft, &decision_report);
             recover(&mut draft, &decision_report.reason)?;
-            commit(&locked, draft, decision_report)
+            commit(session, &locked, draft, decision_report)
         }
         Decision::Reduce { message_id, continuation, .. } => {
             let message = take(&draft.records, message_id)?;
             decided(&mut draft, &decision_report);
             arrivals::reduce(&mut draft, message, continuation);
-            commit(&locked, draft, decision_report)
+            commit(session, &locked, draft, decision_report)
         }
         Decision::EmitTick(tick) => {
             decided(&mut draft, &decision_report);
             arrivals::emit_tick(&mut draft, &tick);
-            commit(&locked, draft, decision_report)
+            commit(session, &locked, draft, decision_report)
         }
         Decision::Duplicate(DuplicateTick::WakeHint) => {
             decided(&mut draft, &decision_report);
             arrivals::ignore_duplicate_hint(&mut draft);
-            commit(&locked, draft, decision_report)
+            commit(session, &locked, draft, decision_report)
         }
         Decision::Stop
         | Decision::NotStarted
@@ -269,14 +272,19 @@ fn act(
         | Decision::StayIdle
         | Decision::Sleep => {
             rest(&mut draft, &decision);
-            commit(&locked, draft, decision_report)
+            commit(session, &locked, draft, decision_report)
         }
     }
 }
 
-fn commit(locked: &Locked<'_>, draft: Draft, decision: DecisionReport) -> Result<StepReport> {
+fn commit(
+    session: &Session,
+    locked: &Locked<'_>,
+    draft: Draft,
+    decision: DecisionReport,
+) -> Result<StepReport> {
     let posture = posture(&draft.records).posture;
-    let state = if draft.is_empty() { draft.records.state } else { locked.commit(draft.finish()?)? };
+    let state = if draft.is_empty() { draft.records.state } else { hooks::commit(session, locked, draft)? };
     Ok(StepReport { scheduling_posture: Some(posture), ..report(&state, decision) })
 }
 

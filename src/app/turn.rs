@@ -25,6 +25,7 @@ use crate::store::view::View;
 use crate::store::{Agent, Store, evidence, files, inbox, layout, lock};
 
 use super::delegate;
+use super::hooks;
 use super::load::{self, Purpose};
 use super::planes::ended_in_turn;
 use super::resources;
@@ -144,7 +145,7 @@ pub fn settle(
     let settled = rules::settle(&mut draft, run_id, end, evidence::run(&view, run_id)?, &around)?;
     let mut after = draft.records.clone();
     if !draft.is_empty() {
-        after.state = locked.commit(draft.finish()?)?;
+        after.state = hooks::commit(session, &locked, draft)?;
     }
     drop(lease);
     // The next message may now be another one.
