@@ -29,17 +29,21 @@ use super::turn::{base_environment, set};
 const OUTPUT_MAX: usize = 4096;
 
 pub const ON_STARTUP: &str = "on-startup";
+pub const ON_RECOVERY_START: &str = "on-recovery-start";
+pub const ON_RECOVERY_COMPLETE: &str = "on-recovery-complete";
 pub const ON_STATE_CHANGE: &str = "on-state-change";
 
 /// What a hook is told.
 #[derive(Debug, Clone)]
 pub struct Occasion {
     agent: AgentName,
-    from: Value,
+    pub from: Value,
     to: Value,
     task_id: Option<MessageId>,
     reason: Option<String>,
     run_id: Option<RunId>,
+    /// Of a recovery that has ended.
+    pub success: Option<bool>,
 }
 
 impl Occasion {
@@ -53,6 +57,7 @@ impl Occasion {
             task_id: run.map(|run| run.message_id).or(state.execution.task_id),
             reason,
             run_id: run.map(|run| run.run_id),
+            success: None,
         }
     }
 }
@@ -75,6 +80,7 @@ pub fn commit(session: &Session, locked: &Locked<'_>, draft: Draft) -> Result<St
         task_id,
         reason: event.data["cause"].as_str().map(str::to_owned),
         run_id,
+        success: None,
     });
     session.moves.borrow_mut().extend(occasions);
     Ok(state)
@@ -136,6 +142,13 @@ pub struct Failure {
     said: Option<String>,
 }
 
+impl Failure {
+    /// As a reason: what it said last, else how it ended.
+    pub fn reason(&self) -> &str {
+        self.said.as_ref().unwrap_or(&self.how)
+    }
+}
+
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {} failed: {}", self.agent, self.hook, self.how)?;
@@ -147,9 +160,14 @@ impl Hook<'_> {
     /// Runs it to its end, without the lock. That it failed, and what it said where no run has a log
     /// for it, goes into the ledger.
     pub fn run(&self, session: &Session, occasion: &Occasion) -> Result<Ran> {
+        self.run_within(session, occasion, None)
+    }
+
+    /// The same where what it is part of has a limit of its own.
+    pub fn run_within(&self, session: &Session, occasion: &Occasion, limit: Option<Span>) -> Result<Ran> {
         let policy = self.agent.policy()?;
-        let timeout = policy.timeouts.hook.0;
-        let (ended, said) = hook::run(&self.spec(&policy, occasion)?)?;
+        let timeout = policy.timeouts.hook.0.into_iter().chain(limit).min();
+        let (ended, said) = hook::run(&self.spec(&policy, occasion, timeout)?)?;
         let failure = failure(&ended, timeout).map(|how| Failure {
             agent: occasion.agent.clone(),
             hook: self.name,
@@ -163,7 +181,7 @@ impl Hook<'_> {
         Ok(Ran { failure })
     }
 
-    fn spec(&self, policy: &Policy, occasion: &Occasion) -> Result<HookSpec> {
+    fn spec(&self, policy: &Policy, occasion: &Occasion, timeout: Option<Span>) -> Result<HookSpec> {
         let Hook { store, agent, .. } = self;
         let mut env = base_environment(policy);
         set(&mut env, "DORMOUSE_DIR", store.root().as_os_str().to_owned());
@@ -190,7 +208,7 @@ impl Hook<'_> {
             document: document(self.name, occasion),
             scratch: agent.dir().join(layout::TMP).join(format!("hook-{}", std::process::id())),
             log,
-            timeout: policy.timeouts.hook.0.map(Span::as_std),
+            timeout: timeout.map(Span::as_std),
         })
     }
 
@@ -217,7 +235,7 @@ impl Hook<'_> {
 }
 
 fn document(hook: &str, occasion: &Occasion) -> Vec<u8> {
-    let document = json!({
+    let mut document = json!({
         "hook": hook,
         "agent": occasion.agent,
         "from": occasion.from,
@@ -226,6 +244,9 @@ fn document(hook: &str, occasion: &Occasion) -> Vec<u8> {
         "reason": occasion.reason,
         "run_id": occasion.run_id,
     });
+    if let Some(success) = occasion.success {
+        document["success"] = json!(success);
+    }
     format!("{document}\n").into_bytes()
 }
 

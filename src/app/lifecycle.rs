@@ -51,10 +51,11 @@ pub fn open_gate(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<
         && let Some(hook) = hooks::find(store, agent, hooks::ON_STARTUP)
     {
         lifecycle::begin_start(&mut draft)?;
+        let limit = draft.records.policy.timeouts.init.0;
         let state = locked.commit(draft.finish()?)?;
         drop(locked);
         let occasion = Occasion::of(&state, ExecutionState::Runnable, Some("start".to_owned()));
-        if let Some(failure) = hook.run(session, &occasion)?.failure {
+        if let Some(failure) = hook.run_within(session, &occasion, limit)?.failure {
             return Err(Error::Failed { message: failure.to_string(), hint: None });
         }
         (draft, locked) = begin(session, agent)?;

@@ -17,7 +17,6 @@ use crate::report::step::{self, StepReport};
 use crate::rules::posture::posture;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox as arrivals;
-use crate::rules::transition::recovery::recover;
 use crate::rules::transition::resources::lack;
 use crate::rules::transition::rest::{decided, rest};
 use crate::rules::transition::turn::{Claimed, claim};
@@ -30,7 +29,7 @@ use super::drops;
 use super::hooks;
 use super::load::{self, Purpose};
 use super::many;
-use super::recover::{Owner, given_up_at, settle_abandoned};
+use super::recover::{Owner, carry_out, given_up_at, settle_abandoned};
 use super::resources::{self, Hold, decide_and_take};
 use super::session::{Session, agents};
 use super::turn::{self, Turn};
@@ -243,8 +242,9 @@ fn act(
         }
         Decision::StartRecovery { .. } => {
             decided(&mut draft, &decision_report);
-            recover(&mut draft, &decision_report.reason)?;
-            commit(session, &locked, draft, decision_report)
+            let after = carry_out(session, store, agent, locked, draft, &decision_report.reason)?;
+            let posture = posture(&after).posture;
+            Ok(StepReport { scheduling_posture: Some(posture), ..report(&after.state, decision_report) })
         }
         Decision::Reduce { message_id, continuation, .. } => {
             let message = take(&draft.records, message_id)?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::harness::{Sandbox, dormouse};
-use crate::setup::{extend_policy, failure, field, say, step};
+use crate::setup::{Beside, decision, extend_policy, failure, field, say, step, wait_for};
 
 /// Puts a hook into a `hooks` directory, as a shell script in which `$D` is the program under test.
 fn hook(dir: &Path, name: &str, script: &str) -> PathBuf {
@@ -225,4 +225,96 @@ fn what_is_refused_runs_no_hook() {
         assert_eq!(ran.code(), 4, "{ran}");
     }
     assert_eq!(noted(&sandbox), Vec::<String>::new());
+}
+
+/// An agent whose first turn has failed, and whose backoff is over.
+fn failed(script: &str) -> Sandbox {
+    let sandbox = created(r#"test "$DORMOUSE_ATTEMPT" -gt 1"#);
+    extend_policy(&sandbox, "ada", "[recovery]\nbase = \"30s\"\n");
+    sandbox.run(["start", "ada"]);
+    say(&sandbox, "hello");
+    assert_eq!(step(&sandbox)["terminal"], "failed");
+    hook(&sandbox.agent("ada"), "on-recovery-start", script);
+    sandbox.pass(60);
+    sandbox
+}
+
+const NOTE_TOLD: &str = r#"read -r d; echo "$d" >> "$HOME/noted""#;
+
+#[test]
+fn a_recovery_hook_that_ends_well_completes_the_recovery() {
+    let sandbox = failed(NOTE_STATE);
+    hook(&sandbox.agent("ada"), "on-recovery-complete", NOTE_STATE);
+    assert_eq!(decision(&step(&sandbox)), "start_recovery (retry)");
+    assert_eq!(noted(&sandbox), ["on-recovery-start recovering", "on-recovery-complete runnable"]);
+    assert_eq!(decision(&step(&sandbox)), "start_model_turn (operator_prompt) completed");
+}
+
+#[test]
+fn a_recovery_hook_that_fails_fails_the_recovery_and_pauses_it() {
+    let sandbox = failed("echo looking; echo still broken >&2; false");
+    hook(&sandbox.agent("ada"), "on-recovery-complete", NOTE_TOLD);
+    assert_eq!(decision(&step(&sandbox)), "start_recovery (retry)");
+    assert_eq!(field(&sandbox, "execution.state"), "failed");
+    assert_eq!(field(&sandbox, "execution.reason"), "still broken");
+    let told: Value = serde_json::from_str(&noted(&sandbox)[0]).unwrap();
+    assert_eq!((&told["from"], &told["to"]), (&"recovering".into(), &"failed".into()));
+    assert_eq!(told["success"], false);
+    // No loop: the next try comes after a pause, and its message has lost no attempt.
+    sandbox.run(["tick", "ada", "--until-idle", "-q"]);
+    assert_eq!(noted(&sandbox).len(), 1);
+    assert_eq!(decision(&step(&sandbox)), "wait_for_timer (recovery_backoff)");
+    fs::remove_file(sandbox.agent("ada").join("hooks/on-recovery-start")).unwrap();
+    sandbox.pass(60);
+    assert_eq!(decision(&step(&sandbox)), "start_recovery (retry)");
+    let turn = step(&sandbox);
+    assert_eq!((&turn["terminal"], &turn["attempt"]), (&"completed".into(), &2.into()));
+}
+
+#[test]
+fn without_a_start_hook_a_recovery_succeeds_at_once() {
+    let sandbox = failed("true");
+    fs::remove_file(sandbox.agent("ada").join("hooks/on-recovery-start")).unwrap();
+    hook(&sandbox.agent("ada"), "on-recovery-complete", NOTE_TOLD);
+    sandbox.run(["recover", "ada"]);
+    let told: Value = serde_json::from_str(&noted(&sandbox)[0]).unwrap();
+    assert_eq!((&told["success"], &told["to"]), (&true.into(), &"runnable".into()));
+}
+
+#[test]
+fn a_recovery_that_was_killed_goes_on_with_the_next_step() {
+    let sandbox = failed(r#"echo up >> "$HOME/noted"; test -e "$HOME/go" || sleep 600"#);
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for(&sandbox.home().join("noted"));
+    // As long as it lives nobody else begins one.
+    assert_eq!(decision(&step(&sandbox)), "noop (turn_in_progress)");
+    assert_eq!(sandbox.cmd(["recover", "ada"]).output().code(), 4);
+    drop(tick);
+    assert_eq!(field(&sandbox, "execution.state"), "recovering");
+    fs::write(sandbox.home().join("go"), "").unwrap();
+    assert_eq!(decision(&step(&sandbox)), "start_recovery (retry)");
+    assert_eq!(field(&sandbox, "execution.state"), "runnable");
+    assert_eq!(noted(&sandbox), ["up", "up"]);
+}
+
+#[test]
+fn a_recovery_that_was_killed_is_over_after_its_time() {
+    let sandbox = failed(r#"echo up >> "$HOME/noted"; sleep 600"#);
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for(&sandbox.home().join("noted"));
+    drop(tick);
+    sandbox.pass(130);
+    assert_eq!(decision(&step(&sandbox)), "wait_for_timer (recovery_backoff)");
+    assert_eq!(field(&sandbox, "execution.reason"), "recovery_timeout");
+    assert_eq!(noted(&sandbox), ["up"]);
+}
+
+#[test]
+fn a_stop_meanwhile_stands_when_the_recovery_is_over() {
+    let sandbox = failed(r#"$D stop ada"#);
+    step(&sandbox);
+    assert_eq!(
+        (field(&sandbox, "status"), field(&sandbox, "execution.state")),
+        ("stopped".into(), "runnable".into())
+    );
 }
