@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::error::Result;
 use crate::model::event::EventKind;
+use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, MessageId, RunId};
 use crate::model::policy::Policy;
 use crate::model::run::Exit;
@@ -29,6 +30,8 @@ use super::turn::{base_environment, set};
 const OUTPUT_MAX: usize = 4096;
 
 pub const ON_STARTUP: &str = "on-startup";
+pub const ON_SCHEDULED: &str = "on-scheduled";
+pub const ON_SHUTDOWN: &str = "on-shutdown";
 pub const ON_RECOVERY_START: &str = "on-recovery-start";
 pub const ON_RECOVERY_COMPLETE: &str = "on-recovery-complete";
 pub const ON_STATE_CHANGE: &str = "on-state-change";
@@ -86,6 +89,11 @@ pub fn commit(session: &Session, locked: &Locked<'_>, draft: Draft) -> Result<St
     Ok(state)
 }
 
+/// Whether a transition into this state was committed and not told yet.
+pub fn has_entered(session: &Session, to: ExecutionState) -> bool {
+    session.moves.borrow().iter().any(|occasion| occasion.to == json!(to))
+}
+
 /// Runs `on-state-change` for every transition that was committed since the last time. To be called
 /// without the lock.
 pub fn tell(session: &Session, store: &Store, agent: &Agent<'_>) {
@@ -96,6 +104,10 @@ pub fn tell(session: &Session, store: &Store, agent: &Agent<'_>) {
     }
     let Some(hook) = find(store, agent, ON_STATE_CHANGE) else { return };
     for occasion in &moves {
+        // Who is told to end has no time for more.
+        if session.cancelled_by.get().is_some() {
+            break;
+        }
         recorded(session, hook.run(session, occasion));
     }
 }
@@ -168,6 +180,7 @@ impl Hook<'_> {
         let policy = self.agent.policy()?;
         let timeout = policy.timeouts.hook.0.into_iter().chain(limit).min();
         let (ended, said) = hook::run(&self.spec(&policy, occasion, timeout)?)?;
+        session.cancelled_by.set(session.cancelled_by.get().or(ended.cancelled_by));
         let failure = failure(&ended, timeout).map(|how| Failure {
             agent: occasion.agent.clone(),
             hook: self.name,

@@ -136,13 +136,20 @@ pub struct Stopped {
 
 /// Closes the gate of an agent, and ends its run and its tasks, those of its children among them.
 pub fn stop_agent(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -> Result<Stopped> {
+    let before = agent.peek()?;
+    if before.status != AgentStatus::Stopped
+        && before.current_run.is_some()
+        && let Some(hook) = hooks::find(store, agent, hooks::ON_SHUTDOWN)
+    {
+        let occasion = Occasion::of(&before, ExecutionState::ShuttingDown, how.reason.clone());
+        hooks::recorded(session, hook.run(session, &occasion));
+    }
     let (mut draft, locked) = begin(session, agent)?;
     let previous = draft.records.state.status;
     let grace = how.grace.unwrap_or(draft.records.policy.timeouts.shutdown);
     let changed = lifecycle::stop(&mut draft, grace, how.requeue, how.reason.clone())?;
     let state = if changed { hooks::commit(session, &locked, draft)? } else { draft.records.state };
     drop(locked);
-    hooks::tell(session, store, agent);
     // A stop that was itself interrupted has left its run: any later one finishes it.
     let (state, aborted) = match state.current_run.clone() {
         Some(run) => {
@@ -153,6 +160,7 @@ pub fn stop_agent(session: &Session, store: &Store, agent: &Agent<'_>, how: &Sto
         }
         None => (state, None),
     };
+    // Not before: that would be on the grace of the turn.
     hooks::tell(session, store, agent);
     let tasks = background::stop_all(session, store, agent, grace)?;
     let state = if tasks.is_empty() { state } else { agent.peek()? };

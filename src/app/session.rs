@@ -1,6 +1,6 @@
 //! What every command needs: the clock, the output, and the store once it is asked for.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::env;
 use std::path::{Path, PathBuf};
 
@@ -24,6 +24,8 @@ pub struct Session {
     pub out: Output,
     /// Transitions that were committed and not told to any hook yet.
     pub moves: RefCell<Vec<Occasion>>,
+    /// The signal that this process got while a hook ran.
+    pub cancelled_by: Cell<Option<i32>>,
     command: &'static str,
     dir: Option<PathBuf>,
     patience: Span,
@@ -45,6 +47,7 @@ impl Session {
                 clock,
                 out,
                 moves: RefCell::default(),
+                cancelled_by: Cell::default(),
                 command,
                 dir: global.dir.clone(),
                 patience,

@@ -6,6 +6,7 @@ use crate::cli;
 use crate::error::{Result, Status};
 use crate::model::continuation::Continuation;
 use crate::model::decision::{Decision, DecisionReport, DuplicateTick};
+use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, MessageId, RunId};
 use crate::model::message::Message;
 use crate::model::records::{Lease, Records};
@@ -19,7 +20,7 @@ use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox as arrivals;
 use crate::rules::transition::resources::lack;
 use crate::rules::transition::rest::{decided, rest};
-use crate::rules::transition::turn::{Claimed, claim};
+use crate::rules::transition::turn::claim;
 use crate::store::view::View;
 use crate::store::{Agent, Locked, Store, lock};
 
@@ -87,7 +88,7 @@ pub fn steps(
                 continuation.evidence.join(", ")
             ));
         }
-        if !did {
+        if !did || session.cancelled_by.get().is_some() {
             break;
         }
     }
@@ -232,8 +233,10 @@ fn act(
             let records = draft.records.clone();
             hooks::commit(session, &locked, draft)?;
             drop(locked);
+            let is_scheduled = hooks::has_entered(session, ExecutionState::Scheduled);
             hooks::tell(session, store, agent);
-            run_turn(session, store, agent, claimed, records, decision_report, hold)
+            let turn = Turn { store, agent, claimed: &claimed, records: &records, is_scheduled };
+            run_turn(session, &turn, decision_report, hold)
         }
         Decision::Lack { message_id, continuation, shortage } => {
             let message = take(&draft.records, message_id)?;
@@ -298,16 +301,14 @@ fn take(records: &Records, id: MessageId) -> Result<Message, Refusal> {
 /// Runs a claimed turn without the lock, and settles it.
 fn run_turn(
     session: &mut Session,
-    store: &Store,
-    agent: &Agent<'_>,
-    claimed: Claimed,
-    records: Records,
+    turn: &Turn<'_>,
     decision: DecisionReport,
     hold: Hold,
 ) -> Result<StepReport> {
+    let Turn { store, agent, claimed, .. } = *turn;
     let run_id = claimed.run.run_id;
     let attempt = claimed.run.attempt;
-    let end = turn::run(session, &Turn { store, agent, claimed: &claimed, records: &records })?;
+    let end = turn::run(session, turn)?;
     let (settled, after) = turn::settle(session, store, agent, run_id, end, hold.lease)?;
     drop(hold.grant);
     if !after.state.outbox.is_empty() {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::harness::{Sandbox, dormouse};
-use crate::setup::{Beside, decision, extend_policy, failure, field, say, step, wait_for};
+use crate::setup::{Beside, decision, extend_policy, failure, field, objects, say, step, wait_for};
 
 /// Puts a hook into a `hooks` directory, as a shell script in which `$D` is the program under test.
 fn hook(dir: &Path, name: &str, script: &str) -> PathBuf {
@@ -317,4 +317,86 @@ fn a_stop_meanwhile_stands_when_the_recovery_is_over() {
         (field(&sandbox, "status"), field(&sandbox, "execution.state")),
         ("stopped".into(), "runnable".into())
     );
+}
+
+#[test]
+fn on_scheduled_runs_before_the_turn_and_speaks_as_it() {
+    let sandbox = created(r#"echo turn >> "$HOME/noted""#);
+    hook(&sandbox.agent("ada"), "on-scheduled", &format!("{NOTE_TOLD}; $D enqueue ada more >/dev/null"));
+    sandbox.run(["start", "ada"]);
+    let message = say(&sandbox, "hello");
+    let run = step(&sandbox)["run_id"].as_str().unwrap().to_owned();
+    let [told, turn] = &noted(&sandbox)[..] else { panic!("{:?}", noted(&sandbox)) };
+    let told: Value = serde_json::from_str(told).unwrap();
+    assert_eq!((&told["from"], &told["to"]), (&"runnable".into(), &"scheduled".into()));
+    assert_eq!(
+        (&*told["run_id"].to_string(), &*told["task_id"].to_string()),
+        (&*format!("{run:?}"), &*format!("{message:?}"))
+    );
+    assert_eq!(turn, "turn");
+    assert_eq!(sandbox.json(["queue", "list", "-a", "ada"])["kind"], "internal_followup");
+}
+
+#[test]
+fn a_turn_whose_schedule_hook_fails_is_failed() {
+    let sandbox = created(r#"echo turn >> "$HOME/noted""#);
+    hook(&sandbox.agent("ada"), "on-scheduled", "echo no room >&2; exit 3");
+    sandbox.run(["start", "ada"]);
+    say(&sandbox, "hello");
+    let step = step(&sandbox);
+    assert_eq!(step["terminal"], "failed");
+    assert_eq!(step["terminal_reason"], "not started: ada: on-scheduled failed: exit status 3: no room");
+    assert_eq!(noted(&sandbox), Vec::<String>::new());
+    assert_eq!(field(&sandbox, "execution.state"), "failed");
+    assert_eq!(recorded(&sandbox)[0]["data"]["last_line"], "no room");
+}
+
+#[test]
+fn a_turn_that_goes_on_is_not_scheduled_anew() {
+    let sandbox = created(r#"echo turn >> "$HOME/noted"; exit 75"#);
+    hook(&sandbox.agent("ada"), "on-scheduled", r#"echo hook >> "$HOME/noted""#);
+    sandbox.run(["start", "ada"]);
+    say(&sandbox, "hello");
+    step(&sandbox);
+    sandbox.pass(60);
+    assert_eq!(decision(&step(&sandbox)), "start_model_turn (resources_available) deferred");
+    assert_eq!(noted(&sandbox), ["hook", "turn", "turn"]);
+}
+
+#[test]
+fn a_signal_to_the_tick_ends_its_hook_and_starts_no_turn() {
+    let sandbox = created(r#"echo turn >> "$HOME/noted""#);
+    sandbox.run(["start", "ada"]);
+    hook(&sandbox.agent("ada"), "on-state-change", r#"echo up >> "$HOME/noted"; exec sleep 600"#);
+    let message = say(&sandbox, "hello");
+    let tick = Beside::start(sandbox.cmd(["tick", "ada", "--json"]));
+    wait_for(&sandbox.home().join("noted"));
+    let pid = tick.0.id().to_string();
+    assert!(std::process::Command::new("kill").arg(&pid).status().unwrap().success());
+    let step = objects(&tick.end().stdout).remove(0);
+    assert_eq!(step["terminal"], "interrupted");
+    assert_eq!(noted(&sandbox), ["up"], "neither the turn nor another hook");
+    assert_eq!(sandbox.json(["queue", "show", &message])["attempt"], 2);
+}
+
+#[test]
+fn on_shutdown_runs_while_the_turn_still_runs_and_its_failure_stops_nothing() {
+    let sandbox = created(r#"echo up > "$HOME/up"; exec sleep 600"#);
+    hook(&sandbox.store(), "on-shutdown", &format!("{NOTE_STATE}; echo no net >&2; false"));
+    sandbox.run(["start", "ada"]);
+    // Without a live turn there is nothing to shut down.
+    sandbox.run(["stop", "ada"]);
+    sandbox.run(["start", "ada"]);
+    assert_eq!(noted(&sandbox), Vec::<String>::new());
+    say(&sandbox, "hello");
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for(&sandbox.home().join("up"));
+    let ran = sandbox.cmd(["stop", "ada"]).output();
+    assert_eq!(ran.code(), 0, "{ran}");
+    tick.end();
+    assert_eq!(noted(&sandbox), ["on-shutdown running"]);
+    assert_eq!(field(&sandbox, "status"), "stopped");
+    assert_eq!(recorded(&sandbox)[0]["data"]["last_line"], "no net");
+    sandbox.run(["stop", "ada"]);
+    assert_eq!(noted(&sandbox).len(), 1, "it is stopped already");
 }

@@ -226,7 +226,8 @@ fn recovery_leads_from_failed_to_runnable_and_ends_the_backoff() {
 
 #[test]
 fn only_a_failed_execution_recovers() {
-    let others = |state: ExecutionState| !matches!(state, ExecutionState::Failed | ExecutionState::Recovering);
+    let others =
+        |state: ExecutionState| !matches!(state, ExecutionState::Failed | ExecutionState::Recovering);
     for (status, state) in occurring().filter(|(_, state)| others(*state)) {
         let mut draft = draft(records_in(status, state));
         let refusal = recover(&mut draft, "asked for").expect_err("refused");
