@@ -127,6 +127,17 @@ pub fn first_of_its_key(
     Ok(entry.filter(is_copy).map(|entry| entry.message_id))
 }
 
+/// Looks once more for the head of an inbox from which something has been taken, or to which
+/// something was added that the scan does not know of.
+pub fn offer_first(view: &View<'_>, scan: &Scan, inbox: &mut Inbox) -> Result<()> {
+    if let Some((key, path)) = inbox::first(view, scan, 1)?.first()
+        && let Some(message) = inbox::read(view, *key, path)?
+    {
+        inbox.offer(&message);
+    }
+    Ok(())
+}
+
 /// Reads everything without a lock, at one revision.
 pub fn look(agent: &Agent<'_>, now: Time) -> Result<Records> {
     agent.consistently(|view, state| {

@@ -21,6 +21,7 @@ use crate::rules::transition::inbox as arrivals;
 use crate::rules::transition::resources::lack;
 use crate::rules::transition::rest::{decided, rest};
 use crate::rules::transition::turn::claim;
+use crate::store::inbox::Scan;
 use crate::store::view::View;
 use crate::store::{Agent, Locked, Store, lock};
 
@@ -158,7 +159,7 @@ pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<S
         }
         let (decision, grant) = decide_and_take(store, agent, &mut draft, resources::Purpose::Take)?;
         let hold = Hold { lease, grant };
-        let mut report = act(session, store, agent, locked, draft, decision, hold)?;
+        let mut report = act(session, store, agent, (locked, scan), draft, decision, hold)?;
         hooks::tell(session, store, agent);
         report.recovered_run_id = recovered;
         report.duration_ms = millis_since(started);
@@ -218,7 +219,7 @@ fn act(
     session: &mut Session,
     store: &Store,
     agent: &Agent<'_>,
-    locked: Locked<'_>,
+    (locked, mut scan): (Locked<'_>, Scan),
     mut draft: Draft,
     decision: Decision,
     hold: Hold,
@@ -252,8 +253,15 @@ fn act(
         Decision::Reduce { message_id, continuation, .. } => {
             let message = take(&draft.records, message_id)?;
             decided(&mut draft, &decision_report);
+            let key = message.key();
             arrivals::reduce(&mut draft, message, continuation);
-            commit(session, &locked, draft, decision_report)
+            let mut records = draft.records.clone();
+            records.state = hooks::commit(session, &locked, draft)?;
+            scan.direct.retain(|other| *other != key);
+            records.inbox.head = None;
+            load::offer_first(&locked.view(), &scan, &mut records.inbox)?;
+            let posture = posture(&records).posture;
+            Ok(StepReport { scheduling_posture: Some(posture), ..report(&records.state, decision_report) })
         }
         Decision::EmitTick(tick) => {
             decided(&mut draft, &decision_report);

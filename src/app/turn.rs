@@ -24,7 +24,7 @@ use crate::rules::transition::draft::Draft;
 use crate::rules::transition::outcome::Surroundings;
 use crate::rules::transition::turn::{self as rules, Claimed, Settled};
 use crate::store::view::View;
-use crate::store::{Agent, Store, evidence, files, inbox, layout, lock};
+use crate::store::{Agent, Store, evidence, files, layout, lock};
 
 use super::delegate;
 use super::hooks::{self, Occasion};
@@ -175,10 +175,7 @@ pub fn settle(
     if let Some(key) = claimed.filter(|key| !view.exists(&layout::message(*key))) {
         scan.direct.retain(|other| *other != key);
     }
-    after.inbox.head = match inbox::first(&view, &scan, 1)?.first() {
-        Some((key, path)) => inbox::read(&view, *key, path)?,
-        None => None,
-    };
+    load::offer_first(&view, &scan, &mut after.inbox)?;
     Ok((settled, after))
 }
 

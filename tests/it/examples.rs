@@ -149,6 +149,24 @@ fn daily_look() {
     shows(&output, "\n2026-03-28T08:00:00.000Z\n2026-03-29T07:00:00.000Z\n");
 }
 
+#[test]
+fn delegating_pair() {
+    if !has("jq") {
+        eprintln!("skipped: the delegating pair needs jq");
+        return;
+    }
+    let output = run(&examples().join("delegating-pair/run.sh"), &[]);
+    shows(
+        &output,
+        "(operator_prompt) → completed: asked the writer for it\n$ dormouse get editor status\nawaiting_task",
+    );
+    shows(&output, "queued  operator_prompt from operator:editor  Write a word on mice");
+    shows(&output, "editor  awaiting_task  has_queued_input\n");
+    shows(&output, "(task_result) → completed: printed: a word on mice, in three sentences");
+    shows(&output, "  cancelled  a longer word on mice\n");
+    shows(&output, "nothing wrong");
+}
+
 /// Every shell script of the examples can be read by a POSIX shell.
 #[test]
 fn scripts_are_plain_shell() {

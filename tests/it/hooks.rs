@@ -400,3 +400,17 @@ fn on_shutdown_runs_while_the_turn_still_runs_and_its_failure_stops_nothing() {
     sandbox.run(["stop", "ada"]);
     assert_eq!(noted(&sandbox).len(), 1, "it is stopped already");
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_step_that_finds_nothing_to_do_looks_for_no_hook() {
+    let sandbox = created("true");
+    hook(&sandbox.store(), "on-state-change", NOTE_STATE);
+    sandbox.run(["start", "ada"]);
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    let before = noted(&sandbox).len();
+    let with = crate::strace::calls(&sandbox, &["tick", "ada"]);
+    fs::remove_file(sandbox.store().join("hooks/on-state-change")).unwrap();
+    assert_eq!(crate::strace::calls(&sandbox, &["tick", "ada"]), with);
+    assert_eq!(noted(&sandbox).len(), before);
+}

@@ -447,6 +447,31 @@ fn an_interjection_behind_one_that_fails_ends_its_backoff_once() {
 }
 
 #[test]
+fn a_step_says_how_the_agent_stands_after_it() {
+    let sandbox = started(
+        "test \"$(cat said 2>/dev/null)\" || { echo '{\"actions\": [{\"do\": \"enqueue\", \"text\": \"more\"}]}' > \"$DORMOUSE_OUTCOME\"; echo x > said; }",
+    );
+    say(&sandbox, "first");
+    assert_eq!(step(&sandbox)["scheduling_posture"], "has_queued_input", "the outcome has added one");
+    assert_eq!(step(&sandbox)["scheduling_posture"], "idle");
+    for _ in 0..2 {
+        sandbox.run(["enqueue", "ada", "", "--origin", "channel:x"]);
+    }
+    let reduced = step(&sandbox);
+    assert_eq!(
+        (&reduced["decision"], &reduced["scheduling_posture"]),
+        (&json!("reduce_message_only"), &json!("has_queued_input"))
+    );
+    assert_eq!(step(&sandbox)["scheduling_posture"], "idle");
+    sandbox.run(["wake", "ada"]);
+    let emitted = step(&sandbox);
+    assert_eq!(
+        (&emitted["decision"], &emitted["scheduling_posture"]),
+        (&json!("emit_system_tick"), &json!("has_queued_input"))
+    );
+}
+
+#[test]
 fn a_failed_agent_that_was_stopped_recovers_after_its_start() {
     let sandbox = started("exit 1");
     say(&sandbox, "x");

@@ -410,6 +410,7 @@ fn tick_once(records: &mut Records) -> String {
         let mut draft = draft(records.clone());
         emit_tick(&mut draft, &tick);
         *records = draft.records;
+        records.inbox.head = None;
     }
     reason
 }

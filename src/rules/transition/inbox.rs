@@ -175,6 +175,7 @@ pub fn admitted(draft: &mut Draft, message: &Message) {
 pub fn admit_drop(draft: &mut Draft, message: Message, first: Option<MessageId>) {
     if first.is_none_or(|first| first == message.id) {
         draft.note_dedupe(&message, MessageStatus::Queued);
+        draft.records.inbox.offer(&message);
     }
     draft.put(Put::Message(Box::new(message)));
 }
@@ -256,6 +257,7 @@ pub fn emit_tick(draft: &mut Draft, tick: &Tick) {
         draft.set_status(Status::AwakeIdle);
     }
     let message = tick_message(draft, tick, hint);
+    draft.records.inbox.offer(&message);
     draft.put(Put::Message(Box::new(message)));
 }
 

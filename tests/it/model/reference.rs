@@ -1283,6 +1283,9 @@ impl Model {
                 let timer =
                     self.timers.get_mut(at).filter(|timer| timer.status == "active").ok_or(NOT_FOUND)?;
                 timer.status = "cancelled";
+                // A message that was put off goes with its timer.
+                let put_off = timer.message.clone();
+                self.ended.extend(put_off.map(|message| (message, "dropped")));
             }
             Command::TaskRun { well, notify } => {
                 let tag = self.start_task(*notify, inside)?;
