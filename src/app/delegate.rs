@@ -120,7 +120,7 @@ fn give(
     }
     let child = store.agent(name)?;
     if matches!(child.peek()?.status, Status::Booting | Status::Stopped) {
-        open_gate(session, &child)?;
+        open_gate(session, store, &child)?;
     }
     deliver(store, &assignment.message)
 }

@@ -7,6 +7,7 @@ use serde_json::json;
 use crate::cli;
 use crate::error::{Error, Result, Status};
 use crate::model::agent::Status as AgentStatus;
+use crate::model::execution::ExecutionState;
 use crate::model::id::{RunId, TaskId};
 use crate::model::state::{CurrentRun, State};
 use crate::model::submission::CalledBy;
@@ -19,6 +20,7 @@ use crate::store::{Agent, Store, layout};
 
 use super::background;
 use super::delegate::tell_parent;
+use super::hooks::{self, Occasion};
 use super::load::begin;
 use super::recover::Owner;
 use super::resources;
@@ -35,18 +37,34 @@ pub fn start(session: &mut Session, args: cli::Start) -> Result<Status> {
     let store = session.store()?;
     let names = named_agents(&store, &args.agents)?;
     Ok(session.each_agent(&names, |session, name| {
-        let (previous, state) = open_gate(session, &store.agent(name)?)?;
+        let (previous, state) = open_gate(session, &store, &store.agent(name)?)?;
         report(session, &state, "start", previous, true, None, &[]);
         Ok(Status::Done)
     }))
 }
 
 /// Opens the gate of an agent that is not started. Returns the status before, and the state after.
-pub fn open_gate(session: &Session, agent: &Agent<'_>) -> Result<(AgentStatus, State)> {
-    let (mut draft, locked) = begin(session, agent)?;
+pub fn open_gate(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<(AgentStatus, State)> {
+    let (mut draft, mut locked) = begin(session, agent)?;
     let previous = draft.records.state.status;
+    if draft.records.state.execution.state == ExecutionState::Initializing
+        && let Some(hook) = hooks::find(store, agent, hooks::ON_STARTUP)
+    {
+        lifecycle::begin_start(&mut draft)?;
+        let limit = draft.records.policy.timeouts.init.0;
+        let state = locked.commit(draft.finish()?)?;
+        drop(locked);
+        let occasion = Occasion::of(&state, ExecutionState::Runnable, Some("start".to_owned()));
+        if let Some(failure) = hook.run_within(session, &occasion, limit)?.failure {
+            return Err(Error::Failed { message: failure.to_string(), hint: None });
+        }
+        (draft, locked) = begin(session, agent)?;
+    }
     lifecycle::start(&mut draft)?;
-    Ok((previous, locked.commit(draft.finish()?)?))
+    let state = hooks::commit(session, &locked, draft)?;
+    drop(locked);
+    hooks::tell(session, store, agent);
+    Ok((previous, state))
 }
 
 fn report(
@@ -118,11 +136,19 @@ pub struct Stopped {
 
 /// Closes the gate of an agent, and ends its run and its tasks, those of its children among them.
 pub fn stop_agent(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -> Result<Stopped> {
+    let before = agent.peek()?;
+    if before.status != AgentStatus::Stopped
+        && before.current_run.is_some()
+        && let Some(hook) = hooks::find(store, agent, hooks::ON_SHUTDOWN)
+    {
+        let occasion = Occasion::of(&before, ExecutionState::ShuttingDown, how.reason.clone());
+        hooks::recorded(session, hook.run(session, &occasion));
+    }
     let (mut draft, locked) = begin(session, agent)?;
     let previous = draft.records.state.status;
     let grace = how.grace.unwrap_or(draft.records.policy.timeouts.shutdown);
     let changed = lifecycle::stop(&mut draft, grace, how.requeue, how.reason.clone())?;
-    let state = if changed { locked.commit(draft.finish()?)? } else { draft.records.state };
+    let state = if changed { hooks::commit(session, &locked, draft)? } else { draft.records.state };
     drop(locked);
     // A stop that was itself interrupted has left its run: any later one finishes it.
     let (state, aborted) = match state.current_run.clone() {
@@ -134,6 +160,8 @@ pub fn stop_agent(session: &Session, store: &Store, agent: &Agent<'_>, how: &Sto
         }
         None => (state, None),
     };
+    // Not before: that would be on the grace of the turn.
+    hooks::tell(session, store, agent);
     let tasks = background::stop_all(session, store, agent, grace)?;
     let state = if tasks.is_empty() { state } else { agent.peek()? };
     let released = aborted.map_or(Ok(()), |run_id| resources::release(session, store, agent, run_id));
@@ -194,7 +222,7 @@ fn end_run(session: &Session, agent: &Agent<'_>, run: &CurrentRun) -> Result<Sta
         EndedBy::Nothing | EndedBy::Term => false,
     };
     finish_stop(&mut draft, killed, agent.noted_end(run.run_id)?.as_ref())?;
-    locked.commit(draft.finish()?)
+    hooks::commit(session, &locked, draft)
 }
 
 /// The tick that ran the turn settles it, now that its processes are gone; where that takes too

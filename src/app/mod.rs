@@ -9,6 +9,7 @@ mod doctor;
 mod drops;
 mod evidence;
 mod generated;
+mod hooks;
 mod inspect;
 mod lifecycle;
 mod load;

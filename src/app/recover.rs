@@ -8,16 +8,18 @@ use crate::cli;
 use crate::error::{Error, Result, Status};
 use crate::model::execution::ExecutionState;
 use crate::model::id::RunId;
-use crate::model::records::Lease;
+use crate::model::records::{Lease, Records};
 use crate::model::state::{CurrentRun, State};
 use crate::model::time::{Span, Time};
 use crate::process::remains::Remains;
 use crate::process::{Mark, host};
+use crate::rules::execution::{deadline, is_over};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::recovery;
 use crate::rules::transition::turn::{interrupt, settle};
-use crate::store::{Agent, Store, layout, lock};
+use crate::store::{Agent, Locked, Store, layout, lock};
 
+use super::hooks::{self, Failure, Occasion};
 use super::load::{self, Purpose};
 use super::session::Session;
 use super::turn::surroundings;
@@ -25,6 +27,7 @@ use super::words::parse;
 
 /// Why a run counts as interrupted.
 pub const TICK_GONE: &str = "its tick is gone";
+const ASKED_FOR: &str = "asked for by the operator";
 
 /// How long what is left of an interrupted run may take to end by itself.
 const LAST_GRACE: Duration = Duration::from_secs(5);
@@ -79,8 +82,70 @@ pub fn settle_abandoned(
         }
         None => interrupt(&mut draft, TICK_GONE)?,
     }
-    locked.commit(draft.finish()?)?;
+    hooks::commit(session, &locked, draft)?;
+    drop(locked);
+    hooks::tell(session, store, agent);
     Ok(())
+}
+
+/// Brings a failed agent back to work, or goes on with that: at once, or by its hook, which runs
+/// without the lock. Whoever calls this holds the lease where there is a hook. Returns the records
+/// as they then are.
+pub fn carry_out(
+    session: &Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    locked: Locked<'_>,
+    mut draft: Draft,
+    cause: &str,
+) -> Result<Records> {
+    let Some(hook) = hooks::find(store, agent, hooks::ON_RECOVERY_START) else {
+        recovery::recover(&mut draft, cause)?;
+        return ended(session, store, agent, locked, draft, cause, true);
+    };
+    recovery::begin(&mut draft, cause)?;
+    let limit = draft.records.policy.timeouts.recovery.0;
+    let begun = if draft.is_empty() { draft.records.state } else { hooks::commit(session, &locked, draft)? };
+    drop(locked);
+    hooks::tell(session, store, agent);
+    let occasion = Occasion::of(&begun, ExecutionState::Runnable, Some(cause.to_owned()));
+    let failure = hook.run_within(session, &occasion, limit)?.failure;
+    let (mut draft, locked) = load::begin(session, agent)?;
+    if draft.records.state.execution != begun.execution {
+        return Ok(draft.records);
+    }
+    let overdue = deadline(&draft.records.state, &draft.records.policy.timeouts)
+        .filter(|(limit, _)| is_over(*limit, draft.now()));
+    let reason = overdue.map(|(_, reason)| reason).or(failure.as_ref().map(Failure::reason));
+    match reason {
+        None => recovery::complete(&mut draft)?,
+        Some(reason) => recovery::fail(&mut draft, reason)?,
+    }
+    ended(session, store, agent, locked, draft, cause, reason.is_none())
+}
+
+/// Commits the end of a recovery, and tells of it.
+fn ended(
+    session: &Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    locked: Locked<'_>,
+    draft: Draft,
+    cause: &str,
+    success: bool,
+) -> Result<Records> {
+    let mut records = draft.records.clone();
+    records.state = hooks::commit(session, &locked, draft)?;
+    drop(locked);
+    hooks::tell(session, store, agent);
+    if let Some(hook) = hooks::find(store, agent, hooks::ON_RECOVERY_COMPLETE) {
+        let mut occasion =
+            Occasion::of(&records.state, records.state.execution.state, Some(cause.to_owned()));
+        occasion.success = Some(success);
+        occasion.from = json!(ExecutionState::Recovering);
+        hooks::recorded(session, hook.run(session, &occasion));
+    }
+    Ok(records)
 }
 
 pub fn recover(session: &mut Session, args: cli::Recover) -> Result<Status> {
@@ -107,6 +172,16 @@ pub fn recover(session: &mut Session, args: cli::Recover) -> Result<Status> {
         settle_abandoned(session, &store, &agent, &lease, run.run_id)?;
         interrupted = Some(run.run_id);
     }
+    // Nobody else may run the hook, or go on with this recovery, as long as it runs.
+    let hook = hooks::find(&store, &agent, hooks::ON_RECOVERY_START);
+    let lease = hook.map(|_| agent.lease(now)).transpose()?;
+    if matches!(lease, Some(None)) {
+        return Err(Error::Refused {
+            kind: "recovery_in_progress",
+            message: format!("a tick is at work on `{}`", agent.name()),
+            hint: Some("try again when it has ended".to_owned()),
+        });
+    }
     let locked = agent.lock(now)?;
     let state = locked.state()?;
     let already_fine = interrupted.is_some() && state.execution.state != ExecutionState::Failed;
@@ -115,9 +190,8 @@ pub fn recover(session: &mut Session, args: cli::Recover) -> Result<Status> {
     } else {
         let scan = locked.scan()?;
         let records = load::records(&agent, &locked.view(), &scan, state, Lease::Free, now, Purpose::Change)?;
-        let mut draft = Draft::new(records, session.clock.stamp()?);
-        recovery::recover(&mut draft, "asked for by the operator")?;
-        locked.commit(draft.finish()?)?
+        let draft = Draft::new(records, session.clock.stamp()?);
+        carry_out(session, &store, &agent, locked, draft, ASKED_FOR)?.state
     };
     let object = json!({
         "agent": agent.name(),

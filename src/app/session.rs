@@ -1,5 +1,6 @@
 //! What every command needs: the clock, the output, and the store once it is asked for.
 
+use std::cell::{Cell, RefCell};
 use std::env;
 use std::path::{Path, PathBuf};
 
@@ -15,11 +16,16 @@ use crate::process::{self, host};
 use crate::report::output::{Output, Style};
 use crate::store::{Opener, Store, layout};
 
+use super::hooks::Occasion;
 use super::words::parse;
 
 pub struct Session {
     pub clock: Clock,
     pub out: Output,
+    /// Transitions that were committed and not told to any hook yet.
+    pub moves: RefCell<Vec<Occasion>>,
+    /// The signal that this process got while a hook ran.
+    pub cancelled_by: Cell<Option<i32>>,
     command: &'static str,
     dir: Option<PathBuf>,
     patience: Span,
@@ -37,7 +43,15 @@ impl Session {
         let out = Output::new(style);
         match Clock::from_env().and_then(|clock| Ok((clock, parse("--lock-timeout", &global.lock_timeout)?)))
         {
-            Ok((clock, patience)) => Ok(Session { clock, out, command, dir: global.dir.clone(), patience }),
+            Ok((clock, patience)) => Ok(Session {
+                clock,
+                out,
+                moves: RefCell::default(),
+                cancelled_by: Cell::default(),
+                command,
+                dir: global.dir.clone(),
+                patience,
+            }),
             Err(error) => Err(Box::new((out, error))),
         }
     }

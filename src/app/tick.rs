@@ -6,6 +6,7 @@ use crate::cli;
 use crate::error::{Result, Status};
 use crate::model::continuation::Continuation;
 use crate::model::decision::{Decision, DecisionReport, DuplicateTick};
+use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, MessageId, RunId};
 use crate::model::message::Message;
 use crate::model::records::{Lease, Records};
@@ -17,10 +18,9 @@ use crate::report::step::{self, StepReport};
 use crate::rules::posture::posture;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox as arrivals;
-use crate::rules::transition::recovery::recover;
 use crate::rules::transition::resources::lack;
 use crate::rules::transition::rest::{decided, rest};
-use crate::rules::transition::turn::{Claimed, claim};
+use crate::rules::transition::turn::claim;
 use crate::store::inbox::Scan;
 use crate::store::view::View;
 use crate::store::{Agent, Locked, Store, lock};
@@ -28,9 +28,10 @@ use crate::store::{Agent, Locked, Store, lock};
 use super::background;
 use super::delegate::tell_parent;
 use super::drops;
+use super::hooks;
 use super::load::{self, Purpose};
 use super::many;
-use super::recover::{Owner, given_up_at, settle_abandoned};
+use super::recover::{Owner, carry_out, given_up_at, settle_abandoned};
 use super::resources::{self, Hold, decide_and_take};
 use super::session::{Session, agents};
 use super::turn::{self, Turn};
@@ -88,7 +89,7 @@ pub fn steps(
                 continuation.evidence.join(", ")
             ));
         }
-        if !did {
+        if !did || session.cancelled_by.get().is_some() {
             break;
         }
     }
@@ -153,12 +154,13 @@ pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<S
         arrivals::take_in(&mut draft)?;
         // Behind a closed gate nothing is taken in: there is nothing more to look for then.
         if more_stale && draft.records.inbox.stale.is_empty() {
-            locked.commit(draft.finish()?)?;
+            hooks::commit(session, &locked, draft)?;
             continue;
         }
         let (decision, grant) = decide_and_take(store, agent, &mut draft, resources::Purpose::Take)?;
         let hold = Hold { lease, grant };
         let mut report = act(session, store, agent, (locked, scan), draft, decision, hold)?;
+        hooks::tell(session, store, agent);
         report.recovered_run_id = recovered;
         report.duration_ms = millis_since(started);
         return Ok(report);
@@ -230,19 +232,23 @@ fn act(
             decided(&mut draft, &decision_report);
             let claimed = claim(&mut draft, message, continuation, turn::claimant())?;
             let records = draft.records.clone();
-            locked.commit(draft.finish()?)?;
+            hooks::commit(session, &locked, draft)?;
             drop(locked);
-            run_turn(session, store, agent, claimed, records, decision_report, hold)
+            let is_scheduled = hooks::has_entered(session, ExecutionState::Scheduled);
+            hooks::tell(session, store, agent);
+            let turn = Turn { store, agent, claimed: &claimed, records: &records, is_scheduled };
+            run_turn(session, &turn, decision_report, hold)
         }
         Decision::Lack { message_id, continuation, shortage } => {
             let message = take(&draft.records, message_id)?;
             lack(&mut draft, &message, continuation, &shortage, &decision_report)?;
-            commit(&locked, draft, decision_report)
+            commit(session, &locked, draft, decision_report)
         }
         Decision::StartRecovery { .. } => {
             decided(&mut draft, &decision_report);
-            recover(&mut draft, &decision_report.reason)?;
-            commit(&locked, draft, decision_report)
+            let after = carry_out(session, store, agent, locked, draft, &decision_report.reason)?;
+            let posture = posture(&after).posture;
+            Ok(StepReport { scheduling_posture: Some(posture), ..report(&after.state, decision_report) })
         }
         Decision::Reduce { message_id, continuation, .. } => {
             let message = take(&draft.records, message_id)?;
@@ -250,7 +256,7 @@ fn act(
             let key = message.key();
             arrivals::reduce(&mut draft, message, continuation);
             let mut records = draft.records.clone();
-            records.state = locked.commit(draft.finish()?)?;
+            records.state = hooks::commit(session, &locked, draft)?;
             scan.direct.retain(|other| *other != key);
             records.inbox.head = None;
             load::offer_first(&locked.view(), &scan, &mut records.inbox)?;
@@ -260,12 +266,12 @@ fn act(
         Decision::EmitTick(tick) => {
             decided(&mut draft, &decision_report);
             arrivals::emit_tick(&mut draft, &tick);
-            commit(&locked, draft, decision_report)
+            commit(session, &locked, draft, decision_report)
         }
         Decision::Duplicate(DuplicateTick::WakeHint) => {
             decided(&mut draft, &decision_report);
             arrivals::ignore_duplicate_hint(&mut draft);
-            commit(&locked, draft, decision_report)
+            commit(session, &locked, draft, decision_report)
         }
         Decision::Stop
         | Decision::NotStarted
@@ -277,14 +283,19 @@ fn act(
         | Decision::StayIdle
         | Decision::Sleep => {
             rest(&mut draft, &decision);
-            commit(&locked, draft, decision_report)
+            commit(session, &locked, draft, decision_report)
         }
     }
 }
 
-fn commit(locked: &Locked<'_>, draft: Draft, decision: DecisionReport) -> Result<StepReport> {
+fn commit(
+    session: &Session,
+    locked: &Locked<'_>,
+    draft: Draft,
+    decision: DecisionReport,
+) -> Result<StepReport> {
     let posture = posture(&draft.records).posture;
-    let state = if draft.is_empty() { draft.records.state } else { locked.commit(draft.finish()?)? };
+    let state = if draft.is_empty() { draft.records.state } else { hooks::commit(session, locked, draft)? };
     Ok(StepReport { scheduling_posture: Some(posture), ..report(&state, decision) })
 }
 
@@ -298,16 +309,14 @@ fn take(records: &Records, id: MessageId) -> Result<Message, Refusal> {
 /// Runs a claimed turn without the lock, and settles it.
 fn run_turn(
     session: &mut Session,
-    store: &Store,
-    agent: &Agent<'_>,
-    claimed: Claimed,
-    records: Records,
+    turn: &Turn<'_>,
     decision: DecisionReport,
     hold: Hold,
 ) -> Result<StepReport> {
+    let Turn { store, agent, claimed, .. } = *turn;
     let run_id = claimed.run.run_id;
     let attempt = claimed.run.attempt;
-    let end = turn::run(session, &Turn { store, agent, claimed: &claimed, records: &records })?;
+    let end = turn::run(session, turn)?;
     let (settled, after) = turn::settle(session, store, agent, run_id, end, hold.lease)?;
     drop(hold.grant);
     if !after.state.outbox.is_empty() {

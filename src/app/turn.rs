@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde_json::json;
 
 use crate::error::{Error, Result};
 use crate::model::action::Action;
+use crate::model::execution::ExecutionState;
 use crate::model::id::RunId;
 use crate::model::message::Message;
 use crate::model::policy::{CommandSpec, Policy, StdinForm};
@@ -25,6 +27,7 @@ use crate::store::view::View;
 use crate::store::{Agent, Store, evidence, files, layout, lock};
 
 use super::delegate;
+use super::hooks::{self, Occasion};
 use super::load::{self, Purpose};
 use super::planes::ended_in_turn;
 use super::resources;
@@ -43,6 +46,8 @@ pub struct Turn<'a> {
     pub claimed: &'a Claimed,
     /// The records as the claim left them.
     pub records: &'a Records,
+    /// Whether the claim has scheduled it: one that goes on is not scheduled anew.
+    pub is_scheduled: bool,
 }
 
 /// This process, as the one that runs a turn.
@@ -54,13 +59,15 @@ pub fn claimant() -> Claimant {
 pub fn run(session: &Session, turn: &Turn<'_>) -> Result<TurnEnd> {
     let run_id = turn.claimed.run.run_id;
     let started = std::time::Instant::now();
-    let ended = prepare(session, turn).and_then(|spec| crate::process::turn::run(&spec));
+    let ended = scheduled(session, turn)
+        .and_then(|()| prepare(session, turn))
+        .and_then(|spec| crate::process::turn::run(&spec));
     let end = match ended {
         Ok(ended) => end_of(session, turn, ended),
         Err(error) => TurnEnd {
             exit: Exit::NotStarted { error: error.to_string() },
             timed_out: false,
-            cancelled_by: None,
+            cancelled_by: session.cancelled_by.get(),
             ended_at: session.clock.now(),
             duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
             outcome: Ok(Outcome::default()),
@@ -75,6 +82,23 @@ pub fn run(session: &Session, turn: &Turn<'_>) -> Result<TurnEnd> {
         session.out.note(&format!("{}: {error}", turn.agent.name()));
     }
     Ok(end)
+}
+
+/// Runs the hook of a turn that was scheduled; one that fails keeps the turn from starting. So does
+/// a signal that has ended any hook of it.
+fn scheduled(session: &Session, turn: &Turn<'_>) -> Result<()> {
+    let hook = hooks::find(turn.store, turn.agent, hooks::ON_SCHEDULED).filter(|_| turn.is_scheduled);
+    if let Some(hook) = hook {
+        let mut occasion = Occasion::of(&turn.records.state, ExecutionState::Scheduled, None);
+        occasion.from = json!(ExecutionState::Runnable);
+        if let Some(failure) = hook.run(session, &occasion)?.failure {
+            return Err(Error::Failed { message: failure.to_string(), hint: None });
+        }
+    }
+    match session.cancelled_by.get() {
+        Some(signal) => Err(Error::Failed { message: format!("ended by signal {signal}"), hint: None }),
+        None => Ok(()),
+    }
 }
 
 fn end_of(session: &Session, turn: &Turn<'_>, ended: Ended) -> TurnEnd {
@@ -144,7 +168,7 @@ pub fn settle(
     let settled = rules::settle(&mut draft, run_id, end, evidence::run(&view, run_id)?, &around)?;
     let mut after = draft.records.clone();
     if !draft.is_empty() {
-        after.state = locked.commit(draft.finish()?)?;
+        after.state = hooks::commit(session, &locked, draft)?;
     }
     drop(lease);
     // The next message may now be another one.
@@ -220,7 +244,7 @@ pub fn deliver(session: &Session, store: &Store, agent: &Agent<'_>, outbox: &[Me
 }
 
 fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {
-    let Turn { store, agent, claimed, records } = turn;
+    let Turn { store, agent, claimed, records, .. } = turn;
     let run_id = claimed.run.run_id;
     let policy = &records.policy;
     let argv = argv(policy, agent)?;

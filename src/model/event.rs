@@ -29,6 +29,7 @@ names! {
         RunSettled = "run_settled",
         RecordRepaired = "record_repaired",
         WorkspaceReleased = "workspace_released",
+        HookEnded = "hook_ended",
         Advisory = "advisory",
     }
 }

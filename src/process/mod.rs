@@ -1,6 +1,7 @@
 //! Child processes: the only place that starts, watches and ends them.
 
 pub mod git;
+pub mod hook;
 pub mod host;
 pub mod jobs;
 pub mod remains;
@@ -22,6 +23,8 @@ pub const RUN: &str = "DORMOUSE_RUN";
 
 /// In the environment of everything that a background task starts, with its id.
 pub const TASK: &str = "DORMOUSE_TASK";
+/// In the environment of everything that a hook starts, with its name.
+pub const HOOK: &str = "DORMOUSE_HOOK";
 
 /// What the processes of one run or task carry in their environment, wherever they go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +40,10 @@ impl Mark {
 
     pub fn task(id: impl ToString) -> Mark {
         Mark { name: TASK, id: id.to_string() }
+    }
+
+    pub fn hook(name: &str) -> Mark {
+        Mark { name: HOOK, id: name.to_owned() }
     }
 }
 

@@ -35,7 +35,7 @@ impl Child {
             && state.pending_wake_hint.is_none();
         let does_nothing = state.current_run.is_none()
             && state.held.is_none()
-            && state.execution.state != ExecutionState::Failed;
+            && !matches!(state.execution.state, ExecutionState::Failed | ExecutionState::Recovering);
         Child {
             name: state.agent.clone(),
             status: state.status,

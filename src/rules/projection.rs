@@ -26,7 +26,7 @@ pub enum Gate {
     Stopped,
 }
 
-/// A failed execution and when it may recover.
+/// A failed execution and when it may recover; or one whose recovery was begun and goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
     pub until: Time,
@@ -168,12 +168,17 @@ fn live_run(records: &Records) -> Option<Option<RunId>> {
 
 fn backoff(records: &Records, now: Time) -> Option<Backoff> {
     let state = &records.state;
-    if state.execution.state != ExecutionState::Failed {
+    let is_begun = state.execution.state == ExecutionState::Recovering;
+    if !is_begun && state.execution.state != ExecutionState::Failed {
         return None;
     }
     let Some(retry) = &state.retry else {
         return Some(Backoff { until: now, is_over: true, cause: RecoveryCause::AfterStop });
     };
+    // Whoever began it was killed.
+    if is_begun {
+        return Some(Backoff { until: now, is_over: true, cause: RecoveryCause::Retry });
+    }
     // Only a new one: the message that failed does not end its own backoff, whether or not that
     // counted as an attempt.
     let heads = records.inbox.head.as_ref().is_some_and(|message| {

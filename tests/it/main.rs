@@ -18,6 +18,7 @@ mod examples;
 mod faults;
 mod format;
 mod harness;
+mod hooks;
 mod inspect;
 mod lifecycle;
 mod messages;

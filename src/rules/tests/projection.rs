@@ -77,12 +77,17 @@ fn a_failure_without_a_retry_is_that_of_a_stop_and_recovers_at_once() {
 }
 
 #[test]
-fn only_a_failed_execution_has_a_backoff() {
+fn only_a_failed_execution_has_a_backoff_and_a_recovery_that_was_begun_goes_on() {
     for state in ExecutionState::ALL {
         let mut records = records_in(Status::Stopped, *state);
         records.state.retry = Some(retry(&prompt(1), at(1)));
-        let found = project(&records, now()).backoff.is_some();
-        assert_eq!(found, *state == ExecutionState::Failed, "{state}");
+        let found = project(&records, now()).backoff.map(|backoff| backoff.is_over);
+        let expected = match state {
+            ExecutionState::Failed => Some(false),
+            ExecutionState::Recovering => Some(true),
+            _ => None,
+        };
+        assert_eq!(found, expected, "{state}");
     }
 }
 

@@ -10,7 +10,7 @@ use crate::model::task::TaskStatus;
 use crate::model::transaction::{Delete, Put};
 use crate::model::wait::WaitKind;
 use crate::rules::transition::lifecycle::{create, start, stop};
-use crate::rules::transition::recovery::recover;
+use crate::rules::transition::recovery::{self, recover};
 
 use super::{
     agent, at, current_run, draft, finish, held, hint, kinds, message_id, now, of_kind, path, prompt,
@@ -226,11 +226,41 @@ fn recovery_leads_from_failed_to_runnable_and_ends_the_backoff() {
 
 #[test]
 fn only_a_failed_execution_recovers() {
-    for (status, state) in occurring().filter(|(_, state)| *state != ExecutionState::Failed) {
+    let others =
+        |state: ExecutionState| !matches!(state, ExecutionState::Failed | ExecutionState::Recovering);
+    for (status, state) in occurring().filter(|(_, state)| others(*state)) {
         let mut draft = draft(records_in(status, state));
         let refusal = recover(&mut draft, "asked for").expect_err("refused");
         assert_eq!(refusal.message, format!("invalid state transition: {state} -> recovering"));
         assert!(draft.is_empty());
+    }
+}
+
+#[test]
+fn a_recovery_that_was_begun_goes_on_where_it_is() {
+    let mut records = records_in(Status::AwakeIdle, ExecutionState::Recovering);
+    records.state.retry = Some(retry(&prompt(1), at(1)));
+    let mut draft = draft(records);
+    recover(&mut draft, "asked for").expect("recovered");
+    assert_eq!(path(&finish(draft).events), ["recovering -> runnable"]);
+}
+
+#[test]
+fn a_recovery_that_fails_is_tried_again_after_a_pause_at_the_same_attempt() {
+    for status in [Status::AwakeIdle, Status::Asleep, Status::Stopped] {
+        let mut records = records_in(status, ExecutionState::Recovering);
+        let before = retry(&prompt(1), at(-60_000));
+        records.state.retry = Some(before.clone());
+        let pause = records.policy.recovery.base;
+        let mut draft = draft(records);
+        recovery::fail(&mut draft, "no disk").expect("failed");
+        let transaction = finish(draft);
+        assert_eq!(path(&transaction.events), ["recovering -> failed"]);
+        assert_eq!(transaction.state.execution.reason.as_deref(), Some("no disk"));
+        let after = transaction.state.retry.expect("a retry");
+        assert_eq!((after.message_id, after.attempt), (before.message_id, before.attempt));
+        assert_eq!(after.not_before, now().after(pause));
+        assert_eq!(transaction.state.status == Status::Stopped, status == Status::Stopped);
     }
 }
 

@@ -107,6 +107,12 @@ impl Draft {
         Ok(())
     }
 
+    /// The state that it is in begins anew.
+    pub fn begin_again(&mut self) {
+        self.touched = true;
+        self.records.state.execution.since = self.stamp.now;
+    }
+
     /// Puts a run off; its message stays claimed.
     pub fn hold(&mut self, held: Held) {
         self.touched = true;

@@ -26,6 +26,7 @@ use crate::rules::execution::{deadline, is_over};
 use crate::rules::retry::delay;
 
 use super::draft::Draft;
+use super::recovery;
 use super::timer::{self, NewTimer, take_in_due};
 use super::wait::end_if_due;
 
@@ -72,14 +73,17 @@ pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Fails a held run whose state has lasted too long, or whose message is gone. The message itself
+/// Fails a recovery or a held run that has lasted too long, or whose message is gone. The message itself
 /// stays where it is, at the same attempt.
 fn end_overdue_state(draft: &mut Draft) -> Result<(), Refusal> {
-    let Some(held) = draft.records.state.held.clone() else { return Ok(()) };
     let state = &draft.records.state;
     let overdue = deadline(state, &draft.records.policy.timeouts)
         .filter(|(limit, _)| is_over(*limit, draft.now()))
         .map(|(_, reason)| reason);
+    if state.execution.state == ExecutionState::Recovering {
+        return overdue.map_or(Ok(()), |reason| recovery::fail(draft, reason));
+    }
+    let Some(held) = state.held.clone() else { return Ok(()) };
     let gone = draft.records.inbox.claimed.is_none().then_some("its message is gone");
     let Some(reason) = gone.or(overdue) else { return Ok(()) };
     draft.enter(ExecutionState::Failed, Some(held.message_id), reason)?;

@@ -66,24 +66,17 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
     draft.finish()
 }
 
+/// The start of an agent that has something to do before: from here its `timeouts.init` counts.
+pub fn begin_start(draft: &mut Draft) -> Result<(), Refusal> {
+    may_start(&draft.records.state)?;
+    draft.begin_again();
+    Ok(())
+}
+
 /// Opens the gate. Creates no message, runs no turn: the next step decides.
 pub fn start(draft: &mut Draft) -> Result<(), Refusal> {
-    let state = &draft.records.state;
-    let previous = state.status;
-    match previous {
-        Status::Booting => {}
-        Status::Stopped if state.current_run.is_some() => {
-            return Err(Refusal::new("still_stopping", format!("`{}` is still being stopped", state.agent))
-                .hint("finish it with `dormouse stop`"));
-        }
-        Status::Stopped => {}
-        Status::AwakeIdle | Status::AwakeRunning | Status::AwaitingTask | Status::Asleep => {
-            return Err(Refusal::new(
-                "already_started",
-                format!("`{}` is {previous}: it is started", state.agent),
-            ));
-        }
-    }
+    let previous = draft.records.state.status;
+    may_start(&draft.records.state)?;
     control(draft, "start", previous, Status::AwakeIdle, None);
     if previous == Status::Stopped {
         ignore_hints(draft, "stopped");
@@ -93,6 +86,21 @@ pub fn start(draft: &mut Draft) -> Result<(), Refusal> {
         draft.enter(ExecutionState::Runnable, None, "start")?;
     }
     Ok(())
+}
+
+fn may_start(state: &State) -> Result<(), Refusal> {
+    match state.status {
+        Status::Booting => Ok(()),
+        Status::Stopped if state.current_run.is_some() => {
+            Err(Refusal::new("still_stopping", format!("`{}` is still being stopped", state.agent))
+                .hint("finish it with `dormouse stop`"))
+        }
+        Status::Stopped => Ok(()),
+        Status::AwakeIdle | Status::AwakeRunning | Status::AwaitingTask | Status::Asleep => {
+            let message = format!("`{}` is {}: it is started", state.agent, state.status);
+            Err(Refusal::new("already_started", message))
+        }
+    }
 }
 
 /// Closes the gate: from here nothing is claimed. Returns whether anything changed.

@@ -1,0 +1,282 @@
+//! Hooks: programs of the people's own that run beside an agent's transitions (contract, execution §5).
+//!
+//! None runs while the agent's lock is held, and none for a command that a hook has called: what
+//! such a command changes can't call the hook again.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::error::Result;
+use crate::model::event::EventKind;
+use crate::model::execution::ExecutionState;
+use crate::model::id::{AgentName, MessageId, RunId};
+use crate::model::policy::Policy;
+use crate::model::run::Exit;
+use crate::model::state::State;
+use crate::model::time::Span;
+use crate::process;
+use crate::process::hook::{self, HookSpec};
+use crate::process::turn::Ended;
+use crate::rules::transition::draft::Draft;
+use crate::store::{Agent, Locked, Store, layout};
+
+use super::load::begin;
+use super::resources::workspace_path;
+use super::session::Session;
+use super::turn::{base_environment, set};
+
+/// How much of what a hook says goes into the ledger, in bytes: the end of it.
+const OUTPUT_MAX: usize = 4096;
+
+pub const ON_STARTUP: &str = "on-startup";
+pub const ON_SCHEDULED: &str = "on-scheduled";
+pub const ON_SHUTDOWN: &str = "on-shutdown";
+pub const ON_RECOVERY_START: &str = "on-recovery-start";
+pub const ON_RECOVERY_COMPLETE: &str = "on-recovery-complete";
+pub const ON_STATE_CHANGE: &str = "on-state-change";
+
+/// What a hook is told.
+#[derive(Debug, Clone)]
+pub struct Occasion {
+    agent: AgentName,
+    pub from: Value,
+    to: Value,
+    task_id: Option<MessageId>,
+    reason: Option<String>,
+    run_id: Option<RunId>,
+    /// Of a recovery that has ended.
+    pub success: Option<bool>,
+}
+
+impl Occasion {
+    /// Of an agent as it stands, before or after something.
+    pub fn of(state: &State, to: impl serde::Serialize, reason: Option<String>) -> Occasion {
+        let run = state.current_run.as_ref();
+        Occasion {
+            agent: state.agent.clone(),
+            from: json!(state.execution.state),
+            to: json!(to),
+            task_id: run.map(|run| run.message_id).or(state.execution.task_id),
+            reason,
+            run_id: run.map(|run| run.run_id),
+            success: None,
+        }
+    }
+}
+
+/// Commits, and remembers the transitions for `tell`.
+pub fn commit(session: &Session, locked: &Locked<'_>, draft: Draft) -> Result<State> {
+    let transaction = draft.finish()?;
+    let moves: Vec<_> =
+        transaction.events.iter().filter(|event| event.kind == EventKind::StateTransition).cloned().collect();
+    // A transaction is about one run at most; not every event of it says so.
+    let about = transaction.events.iter().find_map(|event| event.run_id);
+    let state = locked.commit(transaction)?;
+    let run_id = state.current_run.as_ref().map(|run| run.run_id).or(about);
+    let last = state.last_turn.as_ref().filter(|turn| Some(turn.run_id) == run_id);
+    let task_id = state.execution.task_id.or(last.map(|turn| turn.message_id));
+    let occasions = moves.into_iter().map(|event| Occasion {
+        agent: event.agent,
+        from: event.data["from"].clone(),
+        to: event.data["to"].clone(),
+        task_id,
+        reason: event.data["cause"].as_str().map(str::to_owned),
+        run_id,
+        success: None,
+    });
+    session.moves.borrow_mut().extend(occasions);
+    Ok(state)
+}
+
+/// Whether a transition into this state was committed and not told yet.
+pub fn has_entered(session: &Session, to: ExecutionState) -> bool {
+    session.moves.borrow().iter().any(|occasion| occasion.to == json!(to))
+}
+
+/// Runs `on-state-change` for every transition that was committed since the last time. To be called
+/// without the lock.
+pub fn tell(session: &Session, store: &Store, agent: &Agent<'_>) {
+    let mut moves = session.moves.take();
+    moves.retain(|occasion| occasion.agent == *agent.name());
+    if moves.is_empty() {
+        return;
+    }
+    let Some(hook) = find(store, agent, ON_STATE_CHANGE) else { return };
+    for occasion in &moves {
+        // Who is told to end has no time for more.
+        if session.cancelled_by.get().is_some() {
+            break;
+        }
+        recorded(session, hook.run(session, occasion));
+    }
+}
+
+/// What became of a hook whose failure is no more than recorded.
+pub fn recorded(session: &Session, ran: Result<Ran>) {
+    match ran {
+        Ok(Ran { failure: None }) => {}
+        Ok(Ran { failure: Some(failure) }) => session.out.note(&failure.to_string()),
+        Err(error) => session.out.note(&error.to_string()),
+    }
+}
+
+/// A hook that is there.
+pub struct Hook<'a> {
+    store: &'a Store,
+    agent: &'a Agent<'a>,
+    name: &'static str,
+    program: PathBuf,
+}
+
+/// The hook of an agent: its own, else that of the state directory.
+pub fn find<'a>(store: &'a Store, agent: &'a Agent<'a>, name: &'static str) -> Option<Hook<'a>> {
+    if std::env::var_os(process::HOOK).is_some_and(|outer| !outer.is_empty()) {
+        return None;
+    }
+    let places = [agent.dir().join(layout::HOOKS), store.root().join(layout::HOOKS)];
+    let program = places.into_iter().map(|place| place.join(name)).find(|path| hook::is_there(path))?;
+    Some(Hook { store, agent, name, program })
+}
+
+/// How a hook ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ran {
+    pub failure: Option<Failure>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    agent: AgentName,
+    hook: &'static str,
+    how: String,
+    /// The last line of its stderr.
+    said: Option<String>,
+}
+
+impl Failure {
+    /// As a reason: what it said last, else how it ended.
+    pub fn reason(&self) -> &str {
+        self.said.as_ref().unwrap_or(&self.how)
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {} failed: {}", self.agent, self.hook, self.how)?;
+        self.said.as_ref().map_or(Ok(()), |said| write!(f, ": {said}"))
+    }
+}
+
+impl Hook<'_> {
+    /// Runs it to its end, without the lock. That it failed, and what it said where no run has a log
+    /// for it, goes into the ledger.
+    pub fn run(&self, session: &Session, occasion: &Occasion) -> Result<Ran> {
+        self.run_within(session, occasion, None)
+    }
+
+    /// The same where what it is part of has a limit of its own.
+    pub fn run_within(&self, session: &Session, occasion: &Occasion, limit: Option<Span>) -> Result<Ran> {
+        let policy = self.agent.policy()?;
+        let timeout = policy.timeouts.hook.0.into_iter().chain(limit).min();
+        let (ended, said) = hook::run(&self.spec(&policy, occasion, timeout)?)?;
+        session.cancelled_by.set(session.cancelled_by.get().or(ended.cancelled_by));
+        let failure = failure(&ended, timeout).map(|how| Failure {
+            agent: occasion.agent.clone(),
+            hook: self.name,
+            how,
+            said: ended.stderr.last_line.clone(),
+        });
+        let unheard = occasion.run_id.is_none() && !said.is_empty();
+        if failure.is_some() || unheard {
+            self.record(session, occasion, failure.as_ref(), unheard.then_some(said.as_str()))?;
+        }
+        Ok(Ran { failure })
+    }
+
+    fn spec(&self, policy: &Policy, occasion: &Occasion, timeout: Option<Span>) -> Result<HookSpec> {
+        let Hook { store, agent, .. } = self;
+        let mut env = base_environment(policy);
+        set(&mut env, "DORMOUSE_DIR", store.root().as_os_str().to_owned());
+        set(&mut env, "DORMOUSE_AGENT", agent.name().as_str().into());
+        // Only for as long as it is current: what it calls then speaks as its turn.
+        let current = agent.peek()?.current_run.filter(|run| Some(run.run_id) == occasion.run_id);
+        if let Some(run) = current {
+            set(&mut env, process::RUN, run.run_id.to_string().into());
+            set(&mut env, "DORMOUSE_ATTEMPT", run.attempt.to_string().into());
+            set(&mut env, "DORMOUSE_MESSAGE", run.message_id.to_string().into());
+        }
+        let log = match occasion.run_id {
+            Some(run_id) => {
+                agent.make_run_dir(run_id)?;
+                Some(agent.dir().run_dir(run_id).join(layout::HOOK_LOG))
+            }
+            None => None,
+        };
+        Ok(HookSpec {
+            name: self.name,
+            program: self.program.clone(),
+            workdir: workspace_path(store, policy),
+            env,
+            document: document(self.name, occasion),
+            scratch: agent.dir().join(layout::TMP).join(format!("hook-{}", std::process::id())),
+            log,
+            timeout: timeout.map(Span::as_std),
+        })
+    }
+
+    fn record(
+        &self,
+        session: &Session,
+        occasion: &Occasion,
+        failure: Option<&Failure>,
+        said: Option<&str>,
+    ) -> Result<()> {
+        let mut data = json!({ "hook": self.name, "success": failure.is_none() });
+        if let Some(failure) = failure {
+            data["reason"] = json!(failure.how);
+            data["last_line"] = json!(failure.said);
+        }
+        if let Some(said) = said {
+            data["output"] = json!(end_of(said));
+        }
+        let (mut draft, locked) = begin(session, self.agent)?;
+        draft.event(EventKind::HookEnded, occasion.run_id, data);
+        locked.commit(draft.finish()?)?;
+        Ok(())
+    }
+}
+
+fn document(hook: &str, occasion: &Occasion) -> Vec<u8> {
+    let mut document = json!({
+        "hook": hook,
+        "agent": occasion.agent,
+        "from": occasion.from,
+        "to": occasion.to,
+        "task_id": occasion.task_id,
+        "reason": occasion.reason,
+        "run_id": occasion.run_id,
+    });
+    if let Some(success) = occasion.success {
+        document["success"] = json!(success);
+    }
+    format!("{document}\n").into_bytes()
+}
+
+/// Why a hook counts as failed.
+fn failure(ended: &Ended, timeout: Option<Span>) -> Option<String> {
+    if ended.timed_out {
+        let limit = timeout.map(|limit| format!(" after {limit}")).unwrap_or_default();
+        return Some(format!("timed out{limit}"));
+    }
+    if let Some(signal) = ended.cancelled_by {
+        return Some(format!("ended by signal {signal}"));
+    }
+    (ended.exit != Exit::Code { code: 0 }).then(|| ended.exit.to_string())
+}
+
+fn end_of(said: &str) -> &str {
+    let from = said.len().saturating_sub(OUTPUT_MAX);
+    let from = (from..said.len()).find(|at| said.is_char_boundary(*at)).unwrap_or(said.len());
+    &said[from..]
+}

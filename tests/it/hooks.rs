@@ -1,0 +1,416 @@
+//! Hooks: which program runs, when, with what, and what its failure comes to.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::harness::{Sandbox, dormouse};
+use crate::setup::{Beside, decision, extend_policy, failure, field, objects, say, step, wait_for};
+
+/// Puts a hook into a `hooks` directory, as a shell script in which `$D` is the program under test.
+fn hook(dir: &Path, name: &str, script: &str) -> PathBuf {
+    let path = dir.join("hooks").join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, format!("#!/bin/sh\nD={}\n{script}\n", dormouse().display())).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+fn created(shell: &str) -> Sandbox {
+    let sandbox = Sandbox::new();
+    sandbox.run(["create", "ada", "--shell", shell]);
+    sandbox
+}
+
+/// What the hooks of a sandbox have noted, line by line.
+fn noted(sandbox: &Sandbox) -> Vec<String> {
+    let text = fs::read_to_string(sandbox.home().join("noted")).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// The events about hooks.
+fn recorded(sandbox: &Sandbox) -> Vec<Value> {
+    let events = sandbox.json_lines(["events", "ada"]);
+    events.into_iter().filter(|event| event["kind"] == "hook_ended").collect()
+}
+
+const NOTE_STATE: &str = r#"echo "$DORMOUSE_HOOK $($D get ada execution.state)" >> "$HOME/noted""#;
+
+#[test]
+fn on_startup_runs_before_the_agent_is_runnable() {
+    let sandbox = created("true");
+    hook(&sandbox.agent("ada"), "on-startup", NOTE_STATE);
+    sandbox.run(["start", "ada"]);
+    assert_eq!(noted(&sandbox), ["on-startup initializing"]);
+    assert_eq!(field(&sandbox, "execution.state"), "runnable");
+    sandbox.run(["stop", "ada"]);
+    sandbox.run(["start", "ada"]);
+    assert_eq!(noted(&sandbox).len(), 1, "it was initialized already");
+}
+
+#[test]
+fn a_startup_that_fails_starts_nothing() {
+    let sandbox = created("true");
+    let path = hook(&sandbox.agent("ada"), "on-startup", "echo looking >&2; echo no disk >&2; exit 3");
+    let ran = sandbox.cmd(["start", "ada", "--json"]).output();
+    assert_eq!(ran.code(), 1, "{ran}");
+    let message = failure(&ran)["message"].as_str().unwrap().to_owned();
+    assert_eq!(message, "ada: on-startup failed: exit status 3: no disk");
+    assert_eq!(
+        (field(&sandbox, "execution.state"), field(&sandbox, "status")),
+        ("initializing".into(), "booting".into())
+    );
+    let events = recorded(&sandbox);
+    assert_eq!(events.len(), 1);
+    assert_eq!(events[0]["data"]["hook"], "on-startup");
+    assert_eq!(events[0]["data"]["success"], false);
+    assert_eq!(events[0]["data"]["last_line"], "no disk");
+    assert_eq!(events[0]["data"]["output"], "looking\nno disk\n");
+    fs::remove_file(path).unwrap();
+    sandbox.run(["start", "ada"]);
+}
+
+#[test]
+fn the_begin_of_a_start_is_recorded_before_its_hook() {
+    let sandbox = created("true");
+    let before = field(&sandbox, "execution.since");
+    hook(&sandbox.agent("ada"), "on-startup", r#"$D get ada execution.since >> "$HOME/noted""#);
+    sandbox.run(["start", "ada"]);
+    assert!(noted(&sandbox)[0] > before, "{:?} {before}", noted(&sandbox));
+}
+
+#[test]
+fn every_committed_transition_is_told() {
+    let sandbox = created("true");
+    let line = r#"read -r d; echo "$d" >> "$HOME/noted""#;
+    hook(&sandbox.store(), "on-state-change", line);
+    sandbox.run(["start", "ada"]);
+    let message = say(&sandbox, "hello");
+    let run = step(&sandbox)["run_id"].as_str().unwrap().to_owned();
+    let told: Vec<Value> = noted(&sandbox).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let edges: Vec<String> = told
+        .iter()
+        .map(|told| format!("{} {}", told["from"].as_str().unwrap(), told["to"].as_str().unwrap()))
+        .collect();
+    assert_eq!(
+        edges,
+        ["initializing runnable", "runnable scheduled", "scheduled running", "running completed"]
+    );
+    assert!(told.iter().all(|told| told["hook"] == "on-state-change" && told["agent"] == "ada"));
+    assert_eq!(
+        (&told[0]["run_id"], &told[0]["task_id"], &told[0]["reason"]),
+        (&Value::Null, &Value::Null, &"start".into())
+    );
+    for told in &told[1..] {
+        assert_eq!((told["run_id"].as_str(), told["task_id"].as_str()), (Some(&*run), Some(&*message)));
+    }
+    assert_eq!(recorded(&sandbox), Vec::<Value>::new());
+}
+
+#[test]
+fn a_hook_has_the_environment_and_the_workspace_of_a_turn() {
+    let sandbox = created("true");
+    fs::create_dir(sandbox.project().join("place")).unwrap();
+    extend_policy(&sandbox, "ada", "[turn.env]\nCOLOUR = \"blue\"\n\n[workspace]\npath = \"place\"\n");
+    let script = r#"echo "$(basename "$PWD") $COLOUR $DORMOUSE_AGENT $DORMOUSE_DIR ${DORMOUSE_RUN-none} ${DORMOUSE_MESSAGE-none}" >> "$HOME/noted""#;
+    hook(&sandbox.agent("ada"), "on-state-change", script);
+    sandbox.run(["start", "ada"]);
+    let message = say(&sandbox, "hello");
+    let run = step(&sandbox)["run_id"].as_str().unwrap().to_owned();
+    let base = format!("place blue ada {}", sandbox.store().display());
+    // Once a run is settled nobody speaks for it any more.
+    let outside = format!("{base} none none");
+    let inside = format!("{base} {run} {message}");
+    assert_eq!(noted(&sandbox), [&outside, &inside, &inside, &outside].map(String::as_str));
+}
+
+#[test]
+fn an_agent_s_own_hook_goes_before_the_shared_one() {
+    let sandbox = created("true");
+    let note = |word: &str| format!(r#"echo {word} >> "$HOME/noted""#);
+    hook(&sandbox.store(), "on-startup", &note("shared"));
+    let own = hook(&sandbox.agent("ada"), "on-startup", &note("own"));
+    sandbox.run(["create", "bob", "--shell", "true"]);
+    sandbox.run(["create", "eve", "--shell", "true"]);
+    let not_executable = hook(&sandbox.agent("eve"), "on-startup", &note("never"));
+    fs::set_permissions(not_executable, fs::Permissions::from_mode(0o644)).unwrap();
+    for name in ["ada", "bob", "eve"] {
+        sandbox.run(["start", name]);
+    }
+    assert_eq!(noted(&sandbox), ["own", "shared", "shared"]);
+    assert!(own.exists());
+}
+
+#[test]
+fn a_change_whose_hook_fails_stands_and_the_failure_is_recorded() {
+    let sandbox = created("echo done");
+    hook(&sandbox.agent("ada"), "on-state-change", "echo out; echo why >&2; exit 9");
+    let ran = sandbox.cmd(["start", "ada"]).output();
+    assert_eq!(ran.code(), 0, "{ran}");
+    assert_eq!(ran.stderr, "dormouse: ada: on-state-change failed: exit status 9: why\n");
+    assert_eq!(field(&sandbox, "execution.state"), "runnable");
+    let data = recorded(&sandbox)[0]["data"].clone();
+    assert_eq!((&data["reason"], &data["last_line"]), (&"exit status 9".into(), &"why".into()));
+    assert_eq!(data["output"], "out\nwhy\n");
+    say(&sandbox, "hello");
+    let step = step(&sandbox);
+    assert_eq!(step["terminal"], "completed");
+    // What the hooks of a run say is in a log beside its own.
+    let run = step["run_id"].as_str().unwrap();
+    assert_eq!(recorded(&sandbox).len(), 4);
+    assert!(
+        recorded(&sandbox)[1..]
+            .iter()
+            .all(|event| event["run_id"] == run && event["data"]["output"].is_null())
+    );
+    let log = fs::read_to_string(sandbox.agent("ada").join("runs").join(run).join("hooks.log")).unwrap();
+    assert_eq!(log, "out\nwhy\n".repeat(3));
+}
+
+#[test]
+fn a_hook_that_takes_too_long_is_ended_with_all_its_processes() {
+    let sandbox = created("true");
+    extend_policy(&sandbox, "ada", "[timeouts]\nhook = \"100ms\"\n");
+    hook(&sandbox.agent("ada"), "on-startup", r#"sleep 600 & echo $! > "$HOME/noted"; wait"#);
+    let ran = sandbox.cmd(["start", "ada", "--json"]).output();
+    assert_eq!(ran.code(), 1, "{ran}");
+    assert_eq!(failure(&ran)["message"], "ada: on-startup failed: timed out after 100ms");
+    if let Some(pid) = noted(&sandbox).first() {
+        assert!(!Path::new("/proc").join(pid).exists(), "{pid} is still there");
+    }
+    assert_eq!(fs::read_dir(sandbox.agent("ada").join("tmp")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_hook_calls_dormouse_while_no_lock_is_held() {
+    let sandbox = created("true");
+    let script =
+        r#"$D --lock-timeout 0 work add "after $DORMOUSE_HOOK" -a ada && $D enqueue ada "from the hook""#;
+    hook(&sandbox.agent("ada"), "on-startup", script);
+    sandbox.run(["start", "ada"]);
+    assert_eq!(sandbox.json_lines(["work", "list", "-a", "ada"])[0]["objective"], "after on-startup");
+    let message = sandbox.json(["queue", "list", "-a", "ada"]);
+    assert_eq!(
+        (&message["kind"], &message["origin"]["kind"]),
+        (&"operator_prompt".into(), &"operator".into())
+    );
+}
+
+#[test]
+fn what_a_hook_changes_calls_no_hook() {
+    let sandbox = created("true");
+    hook(
+        &sandbox.store(),
+        "on-state-change",
+        r#"echo change >> "$HOME/noted"; $D stop ada; $D start ada; $D enqueue ada x; $D tick ada"#,
+    );
+    sandbox.run(["start", "ada"]);
+    assert_eq!(noted(&sandbox), ["change"]);
+    assert_eq!(field(&sandbox, "execution.state"), "completed");
+}
+
+#[test]
+fn what_is_refused_runs_no_hook() {
+    let sandbox = created("true");
+    sandbox.run(["start", "ada"]);
+    let note = r#"echo "$DORMOUSE_HOOK" >> "$HOME/noted""#;
+    for name in ["on-startup", "on-state-change", "on-shutdown", "on-recovery-start", "on-recovery-complete"]
+    {
+        hook(&sandbox.store(), name, note);
+    }
+    for args in [["start", "ada"], ["recover", "ada"]] {
+        let ran = sandbox.cmd(args).output();
+        assert_eq!(ran.code(), 4, "{ran}");
+    }
+    assert_eq!(noted(&sandbox), Vec::<String>::new());
+}
+
+/// An agent whose first turn has failed, and whose backoff is over.
+fn failed(script: &str) -> Sandbox {
+    let sandbox = created(r#"test "$DORMOUSE_ATTEMPT" -gt 1"#);
+    extend_policy(&sandbox, "ada", "[recovery]\nbase = \"30s\"\n");
+    sandbox.run(["start", "ada"]);
+    say(&sandbox, "hello");
+    assert_eq!(step(&sandbox)["terminal"], "failed");
+    hook(&sandbox.agent("ada"), "on-recovery-start", script);
+    sandbox.pass(60);
+    sandbox
+}
+
+const NOTE_TOLD: &str = r#"read -r d; echo "$d" >> "$HOME/noted""#;
+
+#[test]
+fn a_recovery_hook_that_ends_well_completes_the_recovery() {
+    let sandbox = failed(NOTE_STATE);
+    hook(&sandbox.agent("ada"), "on-recovery-complete", NOTE_STATE);
+    assert_eq!(decision(&step(&sandbox)), "start_recovery (retry)");
+    assert_eq!(noted(&sandbox), ["on-recovery-start recovering", "on-recovery-complete runnable"]);
+    assert_eq!(decision(&step(&sandbox)), "start_model_turn (operator_prompt) completed");
+}
+
+#[test]
+fn a_recovery_hook_that_fails_fails_the_recovery_and_pauses_it() {
+    let sandbox = failed("echo looking; echo still broken >&2; false");
+    hook(&sandbox.agent("ada"), "on-recovery-complete", NOTE_TOLD);
+    assert_eq!(decision(&step(&sandbox)), "start_recovery (retry)");
+    assert_eq!(field(&sandbox, "execution.state"), "failed");
+    assert_eq!(field(&sandbox, "execution.reason"), "still broken");
+    let told: Value = serde_json::from_str(&noted(&sandbox)[0]).unwrap();
+    assert_eq!((&told["from"], &told["to"]), (&"recovering".into(), &"failed".into()));
+    assert_eq!(told["success"], false);
+    // No loop: the next try comes after a pause, and its message has lost no attempt.
+    sandbox.run(["tick", "ada", "--until-idle", "-q"]);
+    assert_eq!(noted(&sandbox).len(), 1);
+    assert_eq!(decision(&step(&sandbox)), "wait_for_timer (recovery_backoff)");
+    fs::remove_file(sandbox.agent("ada").join("hooks/on-recovery-start")).unwrap();
+    sandbox.pass(60);
+    assert_eq!(decision(&step(&sandbox)), "start_recovery (retry)");
+    let turn = step(&sandbox);
+    assert_eq!((&turn["terminal"], &turn["attempt"]), (&"completed".into(), &2.into()));
+}
+
+#[test]
+fn without_a_start_hook_a_recovery_succeeds_at_once() {
+    let sandbox = failed("true");
+    fs::remove_file(sandbox.agent("ada").join("hooks/on-recovery-start")).unwrap();
+    hook(&sandbox.agent("ada"), "on-recovery-complete", NOTE_TOLD);
+    sandbox.run(["recover", "ada"]);
+    let told: Value = serde_json::from_str(&noted(&sandbox)[0]).unwrap();
+    assert_eq!((&told["success"], &told["to"]), (&true.into(), &"runnable".into()));
+}
+
+#[test]
+fn a_recovery_that_was_killed_goes_on_with_the_next_step() {
+    let sandbox = failed(r#"echo up >> "$HOME/noted"; test -e "$HOME/go" || sleep 600"#);
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for(&sandbox.home().join("noted"));
+    // As long as it lives nobody else begins one.
+    assert_eq!(decision(&step(&sandbox)), "noop (turn_in_progress)");
+    assert_eq!(sandbox.cmd(["recover", "ada"]).output().code(), 4);
+    drop(tick);
+    assert_eq!(field(&sandbox, "execution.state"), "recovering");
+    fs::write(sandbox.home().join("go"), "").unwrap();
+    assert_eq!(decision(&step(&sandbox)), "start_recovery (retry)");
+    assert_eq!(field(&sandbox, "execution.state"), "runnable");
+    assert_eq!(noted(&sandbox), ["up", "up"]);
+}
+
+#[test]
+fn a_recovery_that_was_killed_is_over_after_its_time() {
+    let sandbox = failed(r#"echo up >> "$HOME/noted"; sleep 600"#);
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for(&sandbox.home().join("noted"));
+    drop(tick);
+    sandbox.pass(130);
+    assert_eq!(decision(&step(&sandbox)), "wait_for_timer (recovery_backoff)");
+    assert_eq!(field(&sandbox, "execution.reason"), "recovery_timeout");
+    assert_eq!(noted(&sandbox), ["up"]);
+}
+
+#[test]
+fn a_stop_meanwhile_stands_when_the_recovery_is_over() {
+    let sandbox = failed(r#"$D stop ada"#);
+    step(&sandbox);
+    assert_eq!(
+        (field(&sandbox, "status"), field(&sandbox, "execution.state")),
+        ("stopped".into(), "runnable".into())
+    );
+}
+
+#[test]
+fn on_scheduled_runs_before_the_turn_and_speaks_as_it() {
+    let sandbox = created(r#"echo turn >> "$HOME/noted""#);
+    hook(&sandbox.agent("ada"), "on-scheduled", &format!("{NOTE_TOLD}; $D enqueue ada more >/dev/null"));
+    sandbox.run(["start", "ada"]);
+    let message = say(&sandbox, "hello");
+    let run = step(&sandbox)["run_id"].as_str().unwrap().to_owned();
+    let [told, turn] = &noted(&sandbox)[..] else { panic!("{:?}", noted(&sandbox)) };
+    let told: Value = serde_json::from_str(told).unwrap();
+    assert_eq!((&told["from"], &told["to"]), (&"runnable".into(), &"scheduled".into()));
+    assert_eq!(
+        (&*told["run_id"].to_string(), &*told["task_id"].to_string()),
+        (&*format!("{run:?}"), &*format!("{message:?}"))
+    );
+    assert_eq!(turn, "turn");
+    assert_eq!(sandbox.json(["queue", "list", "-a", "ada"])["kind"], "internal_followup");
+}
+
+#[test]
+fn a_turn_whose_schedule_hook_fails_is_failed() {
+    let sandbox = created(r#"echo turn >> "$HOME/noted""#);
+    hook(&sandbox.agent("ada"), "on-scheduled", "echo no room >&2; exit 3");
+    sandbox.run(["start", "ada"]);
+    say(&sandbox, "hello");
+    let step = step(&sandbox);
+    assert_eq!(step["terminal"], "failed");
+    assert_eq!(step["terminal_reason"], "not started: ada: on-scheduled failed: exit status 3: no room");
+    assert_eq!(noted(&sandbox), Vec::<String>::new());
+    assert_eq!(field(&sandbox, "execution.state"), "failed");
+    assert_eq!(recorded(&sandbox)[0]["data"]["last_line"], "no room");
+}
+
+#[test]
+fn a_turn_that_goes_on_is_not_scheduled_anew() {
+    let sandbox = created(r#"echo turn >> "$HOME/noted"; exit 75"#);
+    hook(&sandbox.agent("ada"), "on-scheduled", r#"echo hook >> "$HOME/noted""#);
+    sandbox.run(["start", "ada"]);
+    say(&sandbox, "hello");
+    step(&sandbox);
+    sandbox.pass(60);
+    assert_eq!(decision(&step(&sandbox)), "start_model_turn (resources_available) deferred");
+    assert_eq!(noted(&sandbox), ["hook", "turn", "turn"]);
+}
+
+#[test]
+fn a_signal_to_the_tick_ends_its_hook_and_starts_no_turn() {
+    let sandbox = created(r#"echo turn >> "$HOME/noted""#);
+    sandbox.run(["start", "ada"]);
+    hook(&sandbox.agent("ada"), "on-state-change", r#"echo up >> "$HOME/noted"; exec sleep 600"#);
+    let message = say(&sandbox, "hello");
+    let tick = Beside::start(sandbox.cmd(["tick", "ada", "--json"]));
+    wait_for(&sandbox.home().join("noted"));
+    let pid = tick.0.id().to_string();
+    assert!(std::process::Command::new("kill").arg(&pid).status().unwrap().success());
+    let step = objects(&tick.end().stdout).remove(0);
+    assert_eq!(step["terminal"], "interrupted");
+    assert_eq!(noted(&sandbox), ["up"], "neither the turn nor another hook");
+    assert_eq!(sandbox.json(["queue", "show", &message])["attempt"], 2);
+}
+
+#[test]
+fn on_shutdown_runs_while_the_turn_still_runs_and_its_failure_stops_nothing() {
+    let sandbox = created(r#"echo up > "$HOME/up"; exec sleep 600"#);
+    hook(&sandbox.store(), "on-shutdown", &format!("{NOTE_STATE}; echo no net >&2; false"));
+    sandbox.run(["start", "ada"]);
+    // Without a live turn there is nothing to shut down.
+    sandbox.run(["stop", "ada"]);
+    sandbox.run(["start", "ada"]);
+    assert_eq!(noted(&sandbox), Vec::<String>::new());
+    say(&sandbox, "hello");
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for(&sandbox.home().join("up"));
+    let ran = sandbox.cmd(["stop", "ada"]).output();
+    assert_eq!(ran.code(), 0, "{ran}");
+    tick.end();
+    assert_eq!(noted(&sandbox), ["on-shutdown running"]);
+    assert_eq!(field(&sandbox, "status"), "stopped");
+    assert_eq!(recorded(&sandbox)[0]["data"]["last_line"], "no net");
+    sandbox.run(["stop", "ada"]);
+    assert_eq!(noted(&sandbox).len(), 1, "it is stopped already");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_step_that_finds_nothing_to_do_looks_for_no_hook() {
+    let sandbox = created("true");
+    hook(&sandbox.store(), "on-state-change", NOTE_STATE);
+    sandbox.run(["start", "ada"]);
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    let before = noted(&sandbox).len();
+    let with = crate::strace::calls(&sandbox, &["tick", "ada"]);
+    fs::remove_file(sandbox.store().join("hooks/on-state-change")).unwrap();
+    assert_eq!(crate::strace::calls(&sandbox, &["tick", "ada"]), with);
+    assert_eq!(noted(&sandbox).len(), before);
+}
