@@ -230,6 +230,17 @@ pub fn stop_all(session: &Session, store: &Store, agent: &Agent<'_>, grace: Span
     Ok(ours.iter().map(|task| task.id).collect())
 }
 
+/// Ends what goes on in the background of an agent that its own failure has stopped.
+pub fn end_if_stopped(session: &Session, store: &Store, agent: &Agent<'_>, state: &State) {
+    if state.status != Status::Stopped || state.open_tasks == 0 {
+        return;
+    }
+    let ended = agent.policy().and_then(|policy| stop_all(session, store, agent, policy.timeouts.shutdown));
+    if let Err(error) = ended {
+        session.out.note(&format!("{}: its tasks have not all ended: {error}", agent.name()));
+    }
+}
+
 /// Ends open tasks. Commands are ended all at once, and then child by child.
 pub fn stop(session: &Session, store: &Store, agent: &Agent<'_>, tasks: &[Task], grace: Span) -> Result<()> {
     if tasks.is_empty() {

@@ -9,6 +9,7 @@ use crate::error::{Error, Result, Status};
 use crate::model::execution::ExecutionState;
 use crate::model::id::RunId;
 use crate::model::records::{Lease, Records};
+use crate::model::run::Terminal;
 use crate::model::state::{CurrentRun, State};
 use crate::model::time::{Span, Time};
 use crate::process::remains::Remains;
@@ -19,6 +20,7 @@ use crate::rules::transition::recovery;
 use crate::rules::transition::turn::{interrupt, settle};
 use crate::store::{Agent, Locked, Store, layout, lock};
 
+use super::background;
 use super::hooks::{self, Failure, Occasion};
 use super::load::{self, Purpose};
 use super::session::Session;
@@ -82,9 +84,14 @@ pub fn settle_abandoned(
         }
         None => interrupt(&mut draft, TICK_GONE)?,
     }
-    hooks::commit(session, &locked, draft)?;
+    let was_stopping =
+        draft.records.state.last_turn.as_ref().is_some_and(|turn| turn.terminal == Terminal::Aborted);
+    let state = hooks::commit(session, &locked, draft)?;
     drop(locked);
     hooks::tell(session, store, agent);
+    if !was_stopping {
+        background::end_if_stopped(session, store, agent, &state);
+    }
     Ok(())
 }
 

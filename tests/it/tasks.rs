@@ -352,6 +352,20 @@ fn a_task_of_a_host_that_is_gone_can_be_given_up() {
 }
 
 #[test]
+fn an_agent_that_its_failure_stops_ends_its_tasks() {
+    let sandbox = agent_that("exit 1");
+    let toml = sandbox.agent("ada").join("agent.toml");
+    let text = fs::read_to_string(&toml).unwrap();
+    fs::write(&toml, text + "\n[recovery]\nmax_attempts = 1\non_exhausted = \"stop\"\n").unwrap();
+    let id = start(&sandbox, &[], "sleep 600");
+    sandbox.run(["enqueue", "ada", "x"]);
+    let ran = sandbox.cmd(["tick", "ada"]).output();
+    assert_eq!(ran.code(), 7, "{ran}");
+    assert_eq!(status(&sandbox, &id)["status"], "cancelled");
+    nothing_left(&sandbox);
+}
+
+#[test]
 fn nobody_waits_for_a_task_that_tells_nobody() {
     let sandbox = agent();
     let id = start(&sandbox, &["--no-notify"], "until test -e go; do sleep 0.05; done");
