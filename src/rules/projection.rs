@@ -180,12 +180,14 @@ fn backoff(records: &Records, now: Time) -> Option<Backoff> {
         return Some(Backoff { until: now, is_over: true, cause: RecoveryCause::Retry });
     }
     // Only a new one: the message that failed does not end its own backoff, whether or not that
-    // counted as an attempt.
+    // counted as an attempt. And once: after a recovery that failed, which is about no message, the
+    // same one does not ask again.
     let heads = records.inbox.head.as_ref().is_some_and(|message| {
         message.priority == Priority::Interject
             && message.origin.kind == OriginKind::Operator
             && message.attempt == 1
             && message.id != retry.message_id
+            && state.execution.task_id.is_some()
     });
     // Behind a failing one that interjects itself: only what came since the failure means this backoff.
     let follows = records.inbox.last_interject.is_some_and(|id| {

@@ -251,6 +251,16 @@ fn a_recovery_hook_that_ends_well_completes_the_recovery() {
 }
 
 #[test]
+fn an_interjection_asks_for_a_recovery_once() {
+    let sandbox = failed("false");
+    sandbox.run(["enqueue", "ada", "now", "--priority", "interject"]);
+    assert_eq!(decision(&step(&sandbox)), "start_recovery (retry)");
+    assert_eq!(decision(&step(&sandbox)), "wait_for_timer (recovery_backoff)");
+    sandbox.run(["enqueue", "ada", "and now?", "--priority", "interject"]);
+    assert_eq!(decision(&step(&sandbox)), "start_recovery (retry)");
+}
+
+#[test]
 fn a_recovery_hook_that_fails_fails_the_recovery_and_pauses_it() {
     let sandbox = failed("echo looking; echo still broken >&2; false");
     hook(&sandbox.agent("ada"), "on-recovery-complete", NOTE_TOLD);

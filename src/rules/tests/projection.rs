@@ -107,9 +107,14 @@ fn an_operators_interject_message_ends_a_backoff_early() {
     for (head, is_over) in rows {
         let mut records = failed();
         records.state.retry = Some(retry(&prompt(1), at(60_000)));
+        records.state.execution.task_id = Some(message_id(1));
         records.inbox.head = Some(head.clone());
         let found = project(&records, now()).backoff.map(|backoff| backoff.is_over);
         assert_eq!(found, Some(is_over), "{head:?}");
+        // A failed recovery is about no message: what was there before has asked already.
+        records.state.execution.task_id = None;
+        let found = project(&records, now()).backoff.map(|backoff| backoff.is_over);
+        assert_eq!(found, Some(false), "{head:?}");
     }
 }
 
