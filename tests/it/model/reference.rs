@@ -1045,6 +1045,7 @@ impl Model {
             self.dead += 1;
             if self.stop_when_exhausted {
                 self.stop();
+                self.end_tasks();
             }
         } else {
             self.retry = Some((now + backoff(message.attempt), run.message));
