@@ -14,10 +14,10 @@ use crate::model::time::Span;
 use crate::report::output::Output;
 use crate::rules::posture::posture;
 use crate::store::watch::Watch;
-use crate::store::{Agent, Store, evidence, inbox, layout};
+use crate::store::{Agent, Store, layout};
 
 use super::load;
-use super::lookup;
+use super::lookup::{self, Whereabouts, whereabouts};
 use super::session::Session;
 use super::words::{parse, parse_optional};
 
@@ -125,12 +125,9 @@ impl Wanted {
 
 /// How a message ended, and why, once it has.
 fn settled(agent: &Agent<'_>, id: MessageId) -> Result<Option<(MessageStatus, Option<String>)>> {
-    agent.consistently(|view, _| {
-        if inbox::find_id(view, &inbox::scan(view)?, id).is_some() {
-            return Ok(None);
-        }
-        let archived = evidence::archived_message(view, id)?;
-        Ok(archived.and_then(|message| message.settlement).map(|end| (end.status, end.reason)))
+    Ok(match whereabouts(agent, id)? {
+        Whereabouts::Archived(message) => message.settlement.map(|end| (end.status, end.reason)),
+        Whereabouts::Unknown | Whereabouts::InInbox => None,
     })
 }
 

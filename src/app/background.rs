@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::model::agent::Status;
 use crate::model::id::TaskId;
+use crate::model::run::Terminal;
 use crate::model::state::State;
 use crate::model::task::{ChildEnd, Task, TaskJob, TaskStatus};
 use crate::model::time::{Span, Time};
@@ -90,7 +91,7 @@ pub fn look_after(session: &Session, store: &Store, agent: &Agent<'_>, due: &[(T
     }
 }
 
-pub fn see_to(session: &Session, store: &Store, agent: &Agent<'_>, task: &Task, due: &Due) -> Result<()> {
+fn see_to(session: &Session, store: &Store, agent: &Agent<'_>, task: &Task, due: &Due) -> Result<()> {
     match due {
         Due::Begin => begin(session, store, agent, task.id),
         Due::Settle => match agent.task_lock(task.id, session.clock.now())? {
@@ -100,14 +101,10 @@ pub fn see_to(session: &Session, store: &Store, agent: &Agent<'_>, task: &Task, 
         Due::HandOver => delegate::hand_over(session, store, agent, task),
         Due::End(end) => finish(session, agent, task.id, End::Child(end.clone())).map(drop),
         Due::StopChild(end) => {
-            delegate::stop_child(session, store, task, Span::from_millis(millis(KILL_GRACE)))?;
+            delegate::stop_child(session, store, task, Span::from_secs(KILL_GRACE.as_secs()))?;
             finish(session, agent, task.id, End::Child(end.clone())).map(drop)
         }
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Starts what looks after each task that is still to begin, or hands it over.
@@ -230,9 +227,11 @@ pub fn stop_all(session: &Session, store: &Store, agent: &Agent<'_>, grace: Span
     Ok(ours.iter().map(|task| task.id).collect())
 }
 
-/// Ends what goes on in the background of an agent that its own failure has stopped.
+/// Ends what goes on in the background of an agent that its own failure has stopped. Where `stop` has
+/// aborted the run, it ends the tasks as well.
 pub fn end_if_stopped(session: &Session, store: &Store, agent: &Agent<'_>, state: &State) {
-    if state.status != Status::Stopped || state.open_tasks == 0 {
+    let was_aborted = state.last_turn.as_ref().is_some_and(|turn| turn.terminal == Terminal::Aborted);
+    if state.status != Status::Stopped || state.open_tasks == 0 || was_aborted {
         return;
     }
     let ended = agent.policy().and_then(|policy| stop_all(session, store, agent, policy.timeouts.shutdown));
@@ -254,7 +253,7 @@ pub fn stop(session: &Session, store: &Store, agent: &Agent<'_>, tasks: &[Task],
     end(session, agent, &commands, grace.as_std())?;
     for task in children {
         delegate::stop_child(session, store, task, grace)?;
-        let end = ChildEnd { status: TaskStatus::Cancelled, reason: None, brief: None };
+        let end = ChildEnd::without_brief(TaskStatus::Cancelled, None);
         finish(session, agent, task.id, End::Child(end))?;
     }
     Ok(())

@@ -9,12 +9,13 @@ use crate::model::time::{Span, Time};
 use crate::rules::delegation::{self, Child};
 use crate::rules::transition::task::{self as rules, End};
 use crate::store::view::View;
-use crate::store::{Agent, Store, evidence, inbox, layout};
+use crate::store::{Agent, Store, layout};
 
 use super::background::{self, Due};
 use super::create::make;
 use super::lifecycle::{Stop, open_gate, stop_agent};
 use super::load;
+use super::lookup::{Whereabouts, whereabouts};
 use super::session::Session;
 
 /// Refuses a child that isn't one, and an `agent.toml` that would not do.
@@ -38,8 +39,7 @@ pub fn due(store: &Store, task: &Task, now: Time) -> Result<Option<Due>> {
     let TaskJob::ChildAgent { child, message_id, assignment } = &task.job else { return Ok(None) };
     match task.status {
         TaskStatus::Cancelling => {
-            let end = ChildEnd { status: TaskStatus::Cancelled, reason: None, brief: None };
-            return Ok(Some(Due::StopChild(end)));
+            return Ok(Some(Due::StopChild(ChildEnd::without_brief(TaskStatus::Cancelled, None))));
         }
         TaskStatus::Queued if assignment.is_some() => return Ok(Some(Due::HandOver)),
         TaskStatus::Queued | TaskStatus::Running => {}
@@ -53,7 +53,7 @@ pub fn due(store: &Store, task: &Task, now: Time) -> Result<Option<Due>> {
     let limit = task.timeout.filter(|limit| task.created_at.after(*limit) <= now);
     Ok(limit.map(|limit| {
         let reason = Some(format!("timed out after {limit}"));
-        Due::StopChild(ChildEnd { status: TaskStatus::Failed, reason, brief: None })
+        Due::StopChild(ChildEnd::without_brief(TaskStatus::Failed, reason))
     }))
 }
 
@@ -67,7 +67,7 @@ fn how_it_ended(
         Ok(agent) => agent,
         Err(Error::NoAgent { .. }) => {
             let reason = Some(format!("`{child}` is gone"));
-            return Ok(Some(ChildEnd { status: TaskStatus::Interrupted, reason, brief: None }));
+            return Ok(Some(ChildEnd::without_brief(TaskStatus::Interrupted, reason)));
         }
         Err(error) => return Err(error),
     };
@@ -77,11 +77,11 @@ fn how_it_ended(
         return Ok(None);
     }
     let records = load::look(&agent, now)?;
-    let settled = agent.consistently(|view, _| {
-        let is_queued = inbox::find_id(view, &inbox::scan(view)?, message_id).is_some();
-        if is_queued { Ok(None) } else { evidence::archived_message(view, message_id) }
-    })?;
-    Ok(delegation::end(&Child::new(&records, settled.and_then(|message| message.settlement))))
+    let settlement = match whereabouts(&agent, message_id)? {
+        Whereabouts::Archived(message) => message.settlement,
+        Whereabouts::Unknown | Whereabouts::InInbox => None,
+    };
+    Ok(delegation::end(&Child::new(&records, settlement)))
 }
 
 /// Makes and starts the child where that is to be done, and gives it the message: once, however
@@ -92,8 +92,7 @@ pub fn hand_over(session: &Session, store: &Store, parent: &Agent<'_>, task: &Ta
         Ok(()) => {}
         // It won't go better another time.
         Err(error @ (Error::Refused { .. } | Error::Damaged { .. })) => {
-            let reason = Some(error.to_string());
-            let end = ChildEnd { status: TaskStatus::Failed, reason, brief: None };
+            let end = ChildEnd::without_brief(TaskStatus::Failed, Some(error.to_string()));
             background::finish(session, parent, task.id, End::Child(end))?;
             return Err(error);
         }
@@ -132,10 +131,7 @@ pub fn deliver(store: &Store, message: &Message) -> Result<()> {
 }
 
 fn has_got(agent: &Agent<'_>, id: MessageId) -> Result<bool> {
-    agent.consistently(|view, _| {
-        let is_queued = inbox::find_id(view, &inbox::scan(view)?, id).is_some();
-        Ok(is_queued || evidence::archived_message(view, id)?.is_some())
-    })
+    Ok(!matches!(whereabouts(agent, id)?, Whereabouts::Unknown))
 }
 
 /// Stops the child of a delegation. One that was never given anything, or is gone, is left alone.
@@ -168,9 +164,15 @@ fn try_to_tell(session: &Session, store: &Store, child: &Agent<'_>) -> Result<()
         Err(Error::NoAgent { .. }) => return Ok(()),
         Err(error) => return Err(error),
     };
-    let state = parent.peek()?;
-    let mut due = background::due(store, &parent, &View::settled(parent.dir()), &state, session.clock.now())?;
-    due.retain(|(task, due)| task.child() == Some(child.name()) && matches!(due, Due::End(_)));
-    background::look_after(session, store, &parent, &due);
+    if parent.peek()?.open_tasks == 0 {
+        return Ok(());
+    }
+    // Its siblings are looked at by their own steps.
+    let tasks = View::settled(parent.dir()).records::<Task>(layout::TASKS)?;
+    for task in tasks.into_iter().filter(|task| task.child() == Some(child.name())) {
+        if let Some(end @ Due::End(_)) = due(store, &task, session.clock.now())? {
+            background::look_after(session, store, &parent, &[(task, end)]);
+        }
+    }
     Ok(())
 }

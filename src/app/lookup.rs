@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::model::id::{AgentName, MessageId, RunId};
 use crate::model::message::Message;
 use crate::model::record::Record;
-use crate::store::{Store, evidence, inbox};
+use crate::store::{Agent, Store, evidence, inbox};
 
 use super::words::matches_id;
 
@@ -22,7 +22,7 @@ fn find<Id: std::fmt::Display + Ord + Copy>(
     agent: Option<AgentName>,
     what: &'static str,
     part: &str,
-    ids: impl Fn(&crate::store::Agent<'_>) -> Result<Vec<Id>>,
+    ids: impl Fn(&Agent<'_>) -> Result<Vec<Id>>,
 ) -> Result<Found<Id>> {
     if part.len() < 4 {
         return Err(Error::usage(format!(
@@ -53,6 +53,25 @@ fn find<Id: std::fmt::Display + Ord + Copy>(
             })
         }
     }
+}
+
+/// Where a message is that an agent was given.
+pub enum Whereabouts {
+    Unknown,
+    InInbox,
+    Archived(Box<Message>),
+}
+
+/// Looks for a message by its whole id. One that is in the inbox has not ended, whatever the
+/// archive says of an earlier end.
+pub fn whereabouts(agent: &Agent<'_>, id: MessageId) -> Result<Whereabouts> {
+    agent.consistently(|view, _| {
+        if inbox::find_id(view, &inbox::scan(view)?, id).is_some() {
+            return Ok(Whereabouts::InInbox);
+        }
+        let archived = evidence::archived_message(view, id)?;
+        Ok(archived.map_or(Whereabouts::Unknown, |message| Whereabouts::Archived(Box::new(message))))
+    })
 }
 
 /// A message, queued or in the archive.

@@ -9,7 +9,6 @@ use crate::error::{Error, Result, Status};
 use crate::model::execution::ExecutionState;
 use crate::model::id::RunId;
 use crate::model::records::{Lease, Records};
-use crate::model::run::Terminal;
 use crate::model::state::{CurrentRun, State};
 use crate::model::time::{Span, Time};
 use crate::process::remains::Remains;
@@ -84,14 +83,10 @@ pub fn settle_abandoned(
         }
         None => interrupt(&mut draft, TICK_GONE)?,
     }
-    let was_stopping =
-        draft.records.state.last_turn.as_ref().is_some_and(|turn| turn.terminal == Terminal::Aborted);
     let state = hooks::commit(session, &locked, draft)?;
     drop(locked);
     hooks::tell(session, store, agent);
-    if !was_stopping {
-        background::end_if_stopped(session, store, agent, &state);
-    }
+    background::end_if_stopped(session, store, agent, &state);
     Ok(())
 }
 

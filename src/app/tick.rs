@@ -11,7 +11,6 @@ use crate::model::id::{AgentName, MessageId, RunId};
 use crate::model::message::Message;
 use crate::model::records::{Lease, Records};
 use crate::model::refusal::Refusal;
-use crate::model::run::Terminal;
 use crate::model::state::State;
 use crate::model::time::Time;
 use crate::process::git;
@@ -324,10 +323,7 @@ fn run_turn(
         turn::deliver(session, store, agent, &after.state.outbox)?;
     }
     background::begin_queued(session, store, agent, &after.tasks);
-    // A run that somebody stops is ended by `stop`, and so are the tasks.
-    if settled.terminal != Terminal::Aborted {
-        background::end_if_stopped(session, store, agent, &after.state);
-    }
+    background::end_if_stopped(session, store, agent, &after.state);
     let brief = after
         .state
         .last_turn

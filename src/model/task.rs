@@ -67,6 +67,13 @@ pub struct ChildEnd {
     pub brief: Option<String>,
 }
 
+impl ChildEnd {
+    /// An end that is none of the child's own making.
+    pub fn without_brief(status: TaskStatus, reason: Option<String>) -> ChildEnd {
+        ChildEnd { status, reason, brief: None }
+    }
+}
+
 /// Background work. While it is open it has a file of its own; its last state goes to the archive.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

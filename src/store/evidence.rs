@@ -135,8 +135,7 @@ pub fn archived_record<T: Record>(view: &View<'_>, wanted: impl Fn(&T) -> bool) 
 /// The archive's last word about a message. Months before it came to be are not looked at.
 pub fn archived_message(view: &View<'_>, id: MessageId) -> Result<Option<Message>> {
     let needle = id.to_string();
-    let (born, _) = id.0.get_timestamp().map_or((0, 0), |at| at.to_unix());
-    let born = Time::from_millis(i64::try_from(born).unwrap_or(0).saturating_mul(1000)).month();
+    let born = id.minted_at().unwrap_or(Time::from_millis(0)).month();
     for path in archive_files(view, Message::KIND)? {
         if path.split('/').nth(1).is_some_and(|month| month < born.as_str()) {
             break;
