@@ -209,10 +209,11 @@ impl World {
         let running = state.current_run.as_ref().map(|run| run.message_id);
         let claimed = running.or(state.held.as_ref().map(|held| held.message_id));
         records.inbox.claimed = self.queue.values().find(|message| Some(message.id) == claimed).cloned();
-        for message in self.queue.values() {
+        // The claimed one is nobody's next message, as in the program.
+        for message in self.queue.values().filter(|message| Some(message.id) != claimed) {
             match staleness(message, None, self.now) {
-                Some(why) if Some(message.id) != claimed => records.inbox.stale.push((message.clone(), why)),
-                _ => {
+                Some(why) => records.inbox.stale.push((message.clone(), why)),
+                None => {
                     records.inbox.head = Some(message.clone());
                     break;
                 }

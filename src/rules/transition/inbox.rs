@@ -92,8 +92,10 @@ fn end_overdue_state(draft: &mut Draft) -> Result<(), Refusal> {
     let attempt = claimed.as_ref().map(|message| message.attempt);
     if let Some(mut message) = claimed {
         message.continuation = Some(held.continuation);
-        // Nothing holds it back any more but the backoff.
-        draft.records.inbox.offer(&message);
+        // Nothing holds it back any more but the backoff; one whose own time is over is dropped.
+        if staleness(&message, None, draft.now()).is_none() {
+            draft.records.inbox.offer(&message);
+        }
         draft.put(Put::Message(Box::new(message)));
     }
     let pause = delay(&draft.records.policy.recovery, 1, draft.stamp.chance);
