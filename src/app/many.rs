@@ -25,6 +25,10 @@ pub fn one_by_one(
     moved: &mut bool,
 ) -> Status {
     session.each_agent(names, |session, name| {
+        // Whoever ends a tick wants no other turn from it.
+        if session.cancelled_by.get().is_some() {
+            return Ok(Status::Done);
+        }
         let (status, did) = steps(session, store, name, args)?;
         *moved |= did;
         Ok(status)

@@ -740,3 +740,18 @@ fn a_runnable_work_item_gets_one_tick_for_each_of_its_revisions() {
         format!("work_queue:continue_active:{id}:2")
     );
 }
+
+#[test]
+fn a_tick_whose_turn_a_signal_has_ended_starts_no_other() {
+    let sandbox = started("echo $DORMOUSE_MESSAGE >> $HOME/ran; kill $PPID; while :; do :; done");
+    extend_policy(&sandbox, "ada", "\n[recovery]\nmax_attempts = 1\n");
+    add(&sandbox, "bob", "echo bob >> $HOME/ran");
+    let first = say(&sandbox, "one");
+    say(&sandbox, "two");
+    sandbox.run(["enqueue", "bob", "three"]);
+    let ran = sandbox.cmd(["tick", "ada", "bob", "--until-idle", "--json"]).output();
+    let all: Vec<String> = objects(&ran.stdout).iter().map(decision).collect();
+    assert_eq!(all, ["start_model_turn (operator_prompt) interrupted"], "{ran}");
+    assert_eq!(ran.code(), 7);
+    assert_eq!(fs::read_to_string(sandbox.home().join("ran")).unwrap(), format!("{first}\n"));
+}
