@@ -239,8 +239,8 @@ fn hook() -> impl Strategy<Value = Act> {
 
 fn settings() -> impl Strategy<Value = Settings> {
     let hooks = weighted(0.3, Just(()));
-    let limit = |limits| weighted(0.2, select(limits));
-    (hooks, limit(&[0u64, 1, 2][..]), limit(&[100u64][..])).prop_map(
+    let limit = |limits| weighted(0.15, select(limits));
+    (hooks, limit(&[0u64, 1, 2, 2, 3][..]), limit(&[100u64][..])).prop_map(
         |(hooks, turns_per_hour, tokens_per_day)| Settings {
             stop_when_exhausted: false,
             hooks: hooks.is_some(),
@@ -304,18 +304,20 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 fn making_way() -> impl Strategy<Value = Vec<Act>> {
     let says = || enqueue(&["operator_prompt"], &["normal", "normal", "interject"]).prop_map(Act::Do);
     let commands = prop_oneof![
-        3 => Just(Command::Resume),
         1 => select(&[Command::Fail, Command::Start, Command::Recover, Command::Stop { requeue: true }][..]),
         1 => from_outside(),
     ];
-    let act = prop_oneof![
-        8 => turn(1, 5).prop_map(Act::Tick),
-        3 => says(),
-        4 => commands.prop_map(Act::Do),
-        2 => select(&[1i64, 1, 601, 3601, 86_400][..]).prop_map(Act::Pass),
-        2 => hook(),
+    let tick = || turn(1, 5).prop_map(Act::Tick);
+    let acts = prop_oneof![
+        4 => (says(), tick()).prop_map(|(first, then)| vec![first, then]),
+        3 => tick().prop_map(|tick| vec![tick]),
+        5 => tick().prop_map(|tick| vec![Act::Do(Command::Resume), tick]),
+        1 => says().prop_map(|says| vec![says]),
+        3 => commands.prop_map(|command| vec![Act::Do(command)]),
+        2 => select(&[1i64, 1, 601, 3601, 86_400][..]).prop_map(|span| vec![Act::Pass(span)]),
+        2 => hook().prop_map(|hook| vec![hook]),
     ];
-    (says(), vec(act, 2..14)).prop_map(|(first, others)| std::iter::once(first).chain(others).collect())
+    vec(acts, 2..9).prop_map(|acts| acts.concat())
 }
 
 /// In each of the two tests.
