@@ -179,19 +179,19 @@ fn from_outside() -> impl Strategy<Value = Command> {
     ]
 }
 
-fn section() -> impl Strategy<Value = i64> {
-    select(&[0i64, 600, 3600][..])
+/// How long a grace lasts, or a section: until now, until what is late, or beyond that.
+fn respite() -> impl Strategy<Value = i64> {
+    select(&[0i64, 600, 20_000][..])
 }
 
 /// What a turn says about itself; from outside all of it is refused.
 fn preemption() -> impl Strategy<Value = Command> {
-    let grace = select(&[0i64, 600, 3600][..]);
-    let late = || weighted(0.3, Just(())).prop_map(|late| late.is_some());
+    let late = || weighted(0.4, Just(())).prop_map(|late| late.is_some());
     prop_oneof![
-        4 => (grace, of(span())).prop_map(|(grace, resume_after)| Command::Preempt { grace, resume_after }),
+        4 => (respite(), of(span())).prop_map(|(grace, resume_after)| Command::Preempt { grace, resume_after }),
         4 => any::<bool>().prop_map(|checkpoint| Command::Yield { checkpoint }),
         3 => late().prop_map(|late| Command::SafePoint { late }),
-        3 => (section(), late()).prop_map(|(deadline, late)| Command::Begin { deadline, late }),
+        3 => (respite(), late()).prop_map(|(deadline, late)| Command::Begin { deadline, late }),
         2 => Just(Command::End),
     ]
 }
@@ -202,7 +202,7 @@ fn inside(planes: u32) -> impl Strategy<Value = Command> {
         .prop_map(|(blank, ttl)| Command::Interject { blank, ttl })
         .boxed();
     let refused = select(&[Command::Resume, Command::Fail, Command::Recover][..]);
-    let within = (section(), vec(prop_oneof![4 => preemption(), 1 => interject.clone()], 0..4));
+    let within = (respite(), vec(prop_oneof![4 => preemption(), 1 => interject.clone()], 0..4));
     prop_oneof![
         6 * planes => own_planes(),
         2 * planes => enqueue(&["internal_followup"], &["normal", "next", "background", "interject"]),
@@ -308,16 +308,20 @@ fn making_way() -> impl Strategy<Value = Vec<Act>> {
         1 => from_outside(),
     ];
     let tick = || turn(1, 5).prop_map(Act::Tick);
+    // Several runs of one message, one after the other.
+    let goes_on = tick().prop_map(|tick| [Act::Do(Command::Resume), tick]);
+    let runs = (says(), tick(), vec(goes_on, 1..4));
     let acts = prop_oneof![
-        4 => (says(), tick()).prop_map(|(first, then)| vec![first, then]),
+        3 => runs.prop_map(|(first, then, others)| [vec![first, then], others.concat()].concat()),
+        3 => (says(), tick()).prop_map(|(first, then)| vec![first, then]),
         3 => tick().prop_map(|tick| vec![tick]),
-        5 => tick().prop_map(|tick| vec![Act::Do(Command::Resume), tick]),
+        3 => tick().prop_map(|tick| vec![Act::Do(Command::Resume), tick]),
         1 => says().prop_map(|says| vec![says]),
         3 => commands.prop_map(|command| vec![Act::Do(command)]),
         2 => select(&[1i64, 1, 601, 3601, 86_400][..]).prop_map(|span| vec![Act::Pass(span)]),
         2 => hook().prop_map(|hook| vec![hook]),
     ];
-    vec(acts, 2..9).prop_map(|acts| acts.concat())
+    vec(acts, 1..8).prop_map(|acts| acts.concat())
 }
 
 /// In each of the two tests.
