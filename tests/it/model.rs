@@ -196,6 +196,18 @@ fn preemption() -> impl Strategy<Value = Command> {
     ]
 }
 
+/// Two requests, and a turn that is late to look whether it may begin something.
+fn asked_twice() -> impl Strategy<Value = Vec<Command>> {
+    let grace = || select(&[600i64, 20_000][..]);
+    (grace(), grace(), of(span())).prop_map(|(first, second, resume_after)| {
+        vec![
+            Command::Preempt { grace: first, resume_after: None },
+            Command::Preempt { grace: second, resume_after },
+            Command::Begin { deadline: 600, late: true },
+        ]
+    })
+}
+
 /// What a turn calls. `planes`: how much of it is about anything but the turn itself.
 fn inside(planes: u32) -> impl Strategy<Value = Command> {
     let interject = (any::<bool>(), weighted(0.2, span()))
@@ -270,8 +282,17 @@ fn turn(planes: u32, most: usize) -> impl Strategy<Value = Turn> {
         1 => of(span()).prop_map(|resume_after| End::Preempted { resume_after }),
     ];
     let tokens = prop_oneof![3 => Just(0u64), 1 => Just(60u64)];
-    (vec(inside(planes), 0..most), vec(action, 0..3), tokens, end)
-        .prop_map(|(commands, actions, tokens, end)| Turn { commands, actions, tokens, end })
+    let calls = prop_oneof![
+        15 => inside(planes).prop_map(|command| vec![command]),
+        1 => asked_twice(),
+    ];
+    let commands = vec(calls, 0..most).prop_map(|calls| calls.concat());
+    (commands, vec(action, 0..3), tokens, end).prop_map(|(commands, actions, tokens, end)| Turn {
+        commands,
+        actions,
+        tokens,
+        end,
+    })
 }
 
 /// Actions have neither a key nor a limit.
