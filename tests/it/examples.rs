@@ -77,6 +77,24 @@ fn budget() {
     shows(&output, "nothing wrong");
 }
 
+#[test]
+fn flaky_service() {
+    let output = run(&examples().join("flaky-service/run.sh"), &[]);
+    let down = "exit status 1: 503 Service Unavailable";
+    shows(
+        &output,
+        &format!("$ dormouse tick courier\ncourier  start_model_turn (operator_prompt) → failed: {down}"),
+    );
+    for least in [10, 20, 40] {
+        shows(&output, &format!(" s: {least} s, and a part of a tenth of it\n"));
+    }
+    shows(&output, "→ completed, attempt 4: 200 OK, on attempt 4\n");
+    shows(&output, "aborted, attempt 4  operator_prompt from operator  the order that has bad luck\n");
+    shows(&output, &format!("attempt 4 failed: {down}\naborted: gave up after 4 attempts: {down}\n"));
+    shows(&output, "\nrequeued msg_");
+    shows(&output, "nothing wrong");
+}
+
 fn has(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }
