@@ -13,6 +13,7 @@ mod delegation;
 mod docs;
 mod doctor;
 mod drops;
+mod edges;
 mod examples;
 #[cfg(target_os = "linux")]
 mod faults;
