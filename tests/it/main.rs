@@ -40,4 +40,5 @@ mod strace;
 mod tasks;
 mod tick;
 mod tidy;
+mod timeouts;
 mod turns;
