@@ -72,13 +72,16 @@ pub fn timeout(execution: &Execution, timeouts: &Timeouts) -> Option<(Time, &'st
     Some((execution.since.after(limit?), reason))
 }
 
-/// The same for an agent as it stands. A run that waits for its own allowance is not late: when that
-/// is back is known, and failing would not bring it sooner.
+/// The same for an agent as it stands. A stop has said itself how long the turn may take. A run that
+/// waits for its own allowance is not late: when that is back is known, and failing would not bring
+/// it sooner.
 pub fn deadline(state: &State, timeouts: &Timeouts) -> Option<(Time, &'static str)> {
+    let stopping = state.current_run.as_ref().and_then(|run| run.stopping.as_ref());
     let resource = state.held.as_ref().and_then(|held| held.resource);
     let waits_for_limit =
         state.execution.state == WaitingResources && resource.is_some_and(Resource::is_limit);
-    timeout(&state.execution, timeouts).filter(|_| !waits_for_limit)
+    let (limit, reason) = timeout(&state.execution, timeouts).filter(|_| !waits_for_limit)?;
+    Some((stopping.map_or(limit, |stopping| stopping.kill_at), reason))
 }
 
 /// Exactly at the limit is not yet over; one millisecond later is.

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::harness::{Sandbox, each_in_parallel};
 use crate::setup::{
-    Beside, decision, edit_state, extend_policy, failure, field, objects, record, say, started, step,
-    wait_for,
+    Beside, decision, edit_state, eventually, extend_policy, failure, field, objects, record, say, started,
+    step, wait_for,
 };
 
 /// A state that a step ends when its time is over.
@@ -290,5 +290,43 @@ fn the_limit_of_a_stop_can_not_be_switched_off() {
         }
         let ran = sandbox.cmd(["create", "bob", "--from", "ada.toml"]).output();
         assert!(ran.code() != 0 && ran.stderr.contains(wrong), "{off}: {ran}");
+    }
+}
+
+#[test]
+fn a_stop_kills_when_its_limit_is_over() {
+    let stubborn = r#"trap "" TERM; echo up > "$HOME/up"; exec sleep 600"#;
+    for (setting, grace, millis) in [
+        (None, None, 30_000),
+        (Some("\"1m30s250ms\""), None, 90_250),
+        (Some("\"1s\""), Some("1h"), 3_600_000),
+    ] {
+        let name = format!("{setting:?} {grace:?}");
+        let sandbox = started(stubborn);
+        if let Some(setting) = setting {
+            extend_policy(&sandbox, "ada", &format!("[timeouts]\nshutdown = {setting}\n"));
+        }
+        say(&sandbox, "hello");
+        let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+        wait_for(&sandbox.home().join("up"));
+        let words = ["stop", "ada"].into_iter().chain(grace.into_iter().flat_map(|grace| ["--grace", grace]));
+        let stop = Beside::start(sandbox.cmd(words));
+        eventually("shutting_down", || (field(&sandbox, "execution.state") == "shutting_down").then_some(()));
+        let limit = time(&json!(field(&sandbox, "execution.since"))) + millis;
+        assert_eq!(field(&sandbox, "current_run.stopping.kill_at"), shown(limit), "{name}");
+        assert_eq!(field(&sandbox, "execution.timeout_at"), shown(limit), "{name}");
+        // Whoever goes on with a stop after its limit does not wait any more.
+        drop(stop);
+        let ran = sandbox.cmd(["stop", "ada"]).env("DORMOUSE_NOW", shown(limit + 1)).output();
+        assert_eq!(ran.code(), 0, "{name}: {ran}");
+        tick.end();
+        let event = transitions(&sandbox).pop().unwrap();
+        assert_eq!(
+            event["data"],
+            json!({ "from": "shutting_down", "to": "failed", "cause": "shutdown_timeout" }),
+            "{name}"
+        );
+        assert_eq!(field(&sandbox, "execution.reason"), "shutdown_timeout", "{name}");
+        assert_eq!(field(&sandbox, "execution.timeout_at"), "", "{name}");
     }
 }
