@@ -21,10 +21,14 @@ pub fn next_due(records: &Records) -> Option<Time> {
     // Nobody but the parent's own step watches over the time of a child.
     let children = records.tasks.iter().filter(|task| task.child().is_some());
     let overdue = children.filter_map(|task| task.timeout.map(|limit| task.created_at.after(limit)));
-    // A timeout is over one millisecond after its limit.
-    let over = deadline(state, &records.policy.timeouts).map(|(limit, _)| limit.after(Span::from_millis(1)));
+    // What has a limit is over one millisecond after it.
+    let past = |limit: Time| limit.after(Span::from_millis(1));
+    let over = deadline(state, &records.policy.timeouts).map(|(limit, _)| past(limit));
     waits
-        .flat_map(|wait| [wait.wake_at.filter(|_| wait.woken_at.is_none()), wait.recheck_at, wait.expires_at])
+        .flat_map(|wait| {
+            let wake_at = wait.wake_at.filter(|_| wait.woken_at.is_none());
+            [wake_at, wait.recheck_at, wait.expires_at.map(past)]
+        })
         .chain(rechecks.map(|item| item.recheck_at))
         .chain(records.timers.iter().map(|timer| Some(timer.next_at)))
         .chain(overdue.map(Some))

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::harness::{Sandbox, each_in_parallel};
 use crate::setup::{
-    Beside, decision, edit_state, eventually, extend_policy, failure, field, objects, record, say, started,
-    step, wait_for,
+    Beside, decision, edit_state, eventually, extend_policy, failure, field, objects, own_name, record, say,
+    started, step, wait_for,
 };
 
 /// A state that a step ends when its time is over.
@@ -328,5 +328,48 @@ fn a_stop_kills_when_its_limit_is_over() {
         );
         assert_eq!(field(&sandbox, "execution.reason"), "shutdown_timeout", "{name}");
         assert_eq!(field(&sandbox, "execution.timeout_at"), "", "{name}");
+    }
+}
+
+#[test]
+fn a_wait_expires_one_millisecond_after_its_limit_and_not_at_all_if_it_has_none() {
+    let shell = r#"test -e "$HOME/waited" || { echo > "$HOME/waited"; exec sh "$HOME/wait"; }"#;
+    for (expires, millis) in [(Some("1m30s250ms"), Some(90_250)), (None, None)] {
+        let sandbox = started(shell);
+        let flags = expires.map(|span| format!("--expires {span}")).unwrap_or_default();
+        let wait = format!("{} wait --on operator --reason why {flags}", own_name());
+        fs::write(sandbox.home().join("wait"), wait).unwrap();
+        say(&sandbox, "hello");
+        assert_eq!(step(&sandbox)["execution_state"], "waiting");
+        let id = sandbox.json(["wait", "list", "-a", "ada"])["id"].as_str().unwrap().to_owned();
+        let since = time(&json!(field(&sandbox, "execution.since")));
+        let years_later = since + 3650 * DAY;
+        assert_eq!(field(&sandbox, "execution.timeout_at"), "", "{expires:?}: it is the wait that ends");
+        let Some(millis) = millis else {
+            assert_eq!(sandbox.run(["next-wake", "ada"]), "");
+            assert_eq!(decision(&step_at(&sandbox, years_later)), "wait_for_operator (agent_operator_wait)");
+            assert_eq!(field(&sandbox, "execution.state"), "waiting");
+            continue;
+        };
+        let limit = since + millis;
+        assert_eq!(sandbox.json(["wait", "list", "-a", "ada"])["expires_at"], shown(limit));
+        assert_eq!(field(&sandbox, "next_due_at"), shown(limit + 1));
+
+        let in_time = sandbox.copy();
+        let before = record(&in_time, "state.json");
+        assert_eq!(decision(&step_at(&in_time, limit)), "wait_for_operator (agent_operator_wait)");
+        assert_eq!(in_time.run(["next-wake", "ada"]).trim_end(), shown(limit + 1));
+        assert_eq!(record(&in_time, "state.json")["execution"], before["execution"]);
+        assert_eq!(in_time.json(["wait", "list", "-a", "ada"])["status"], "active");
+
+        assert_eq!(decision(&step_at(&sandbox, limit + 1)), "start_model_turn (system_tick) completed");
+        let ended = sandbox.json_lines(["events", "ada", "--kind", "wait_transition"]).pop().unwrap();
+        assert_eq!(
+            (&ended["data"]["wait_id"], &ended["data"]["to"], &ended["at"]),
+            (&json!(id), &json!("expired"), &json!(shown(limit + 1))),
+            "{ended}"
+        );
+        assert_eq!(sandbox.run(["wait", "list", "-a", "ada"]), "");
+        assert_eq!(field(&sandbox, "execution.state"), "completed");
     }
 }

@@ -33,7 +33,7 @@ const SOURCES: [Source; 9] = [
         |records, millis| {
             records.waits.push(Wait { expires_at: Some(at(millis)), ..wait(3, WaitKind::Operator) });
         },
-        0,
+        1,
     ),
     (
         "a work item's recheck_at",
