@@ -76,7 +76,8 @@ fn blocks(text: &str) -> Vec<Block> {
 }
 
 /// Every console session of a document, in one directory, from top to bottom. Time stands still
-/// between two commands but for `sleep`; `…` stands for whatever is different every time.
+/// between two commands but for `sleep`; `…` stands for whatever is different every time. A command
+/// goes on in lines that begin with `> `.
 #[test]
 fn console_sessions_happen_as_shown() {
     let mut ran = 0;
@@ -95,6 +96,10 @@ fn run_session(sandbox: &Sandbox, document: &str, block: &Block) {
     while let Some(line) = lines.next() {
         let place = format!("{document}, block at line {}", block.line);
         let command = line.strip_prefix("$ ").unwrap_or_else(|| panic!("{place}: `{line}` is no command"));
+        let mut command = command.to_owned();
+        while let Some(more) = lines.next_if(|line| line.starts_with("> ")) {
+            command.push_str(&more.replacen("> ", "\n", 1));
+        }
         let mut expected = Vec::new();
         while let Some(line) = lines.next_if(|line| !line.starts_with("$ ")) {
             expected.push(line.clone());
@@ -108,7 +113,7 @@ fn run_session(sandbox: &Sandbox, document: &str, block: &Block) {
             dormouse().parent().unwrap().display(),
             std::env::var("PATH").unwrap_or_default()
         );
-        let ran = sandbox.program("sh", vec!["-c".into(), command.into()]).env("PATH", path).output();
+        let ran = sandbox.program("sh", vec!["-c".into(), (&command).into()]).env("PATH", path).output();
         sandbox.pass(-1);
         assert_eq!(ran.code(), 0, "{place}: {command}\n{ran}");
         assert_eq!(ran.stderr, "", "{place}: {command}");
