@@ -76,7 +76,7 @@ impl Agent<'_> {
     /// Saves the checkpoint of a run, whole, in place of an earlier one of that run. It counts from
     /// when the run's record says so.
     pub fn save_checkpoint(&self, id: RunId, bytes: &[u8]) -> Result<()> {
-        let temporary = self.dir.run_dir(id).join(format!("{}.new", layout::CHECKPOINT));
+        let temporary = self.dir.join(layout::TMP).join(format!("{id}.{}", layout::CHECKPOINT));
         self.store.disk.replace(&temporary, &self.checkpoint_of(id), bytes)
     }
 
