@@ -267,6 +267,13 @@ fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {
     let run_id = claimed.run.run_id;
     let policy = &records.policy;
     let argv = argv(policy, agent)?;
+    // Without it the turn would begin from the start, and take that for going on.
+    if let Some(lost) = agent.checkpoint(&claimed.run).filter(|path| !path.exists()) {
+        return Err(Error::Failed {
+            message: format!("the checkpoint {} is missing", lost.display()),
+            hint: None,
+        });
+    }
     agent.make_run_dir(run_id)?;
     let dir = agent.dir().run_dir(run_id);
     let view = View::settled(agent.dir());
