@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::Mark;
-use super::turn::{self, Ended, Stdin, TurnSpec};
+use super::turn::{self, Ended, Overseer, Stdin, TurnSpec};
 use crate::error::{Context, Result};
 
 /// Of each stream, in bytes.
@@ -37,14 +37,14 @@ pub fn is_there(path: &Path) -> bool {
 }
 
 /// Runs a hook until no process of it is left. Returns how it ended and all that it said.
-pub fn run(hook: &HookSpec) -> Result<(Ended, String)> {
-    let ran = run_in(hook);
+pub fn run(hook: &HookSpec, overseer: &mut dyn Overseer) -> Result<(Ended, String)> {
+    let ran = run_in(hook, overseer);
     // What is left of it is in the way of nobody.
     let _ = fs::remove_dir_all(&hook.scratch);
     ran
 }
 
-fn run_in(hook: &HookSpec) -> Result<(Ended, String)> {
+fn run_in(hook: &HookSpec, overseer: &mut dyn Overseer) -> Result<(Ended, String)> {
     fs::create_dir_all(&hook.scratch).context("create", &hook.scratch)?;
     let file = |name: &str| hook.scratch.join(name);
     let document = file("document.json");
@@ -62,7 +62,7 @@ fn run_in(hook: &HookSpec) -> Result<(Ended, String)> {
         timeout: hook.timeout,
         kill_grace: KILL_GRACE,
     };
-    let ended = turn::run(&spec)?;
+    let ended = turn::run(&spec, overseer)?;
     let mut said = Vec::new();
     for path in [&spec.stdout, &spec.stderr] {
         said.extend(fs::read(path).context("read", path)?);

@@ -1,10 +1,13 @@
 //! Waiting for a change of files instead of looking again and again.
 
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 /// How long a watch is relied on: on a network file system what others write there raises no event.
 const WATCHED: Duration = Duration::from_secs(5);
@@ -13,23 +16,29 @@ const WATCHED: Duration = Duration::from_secs(5);
 const UNWATCHED: Duration = Duration::from_millis(250);
 
 /// A watch over some directories, not over those below them. What changes after it is made is
-/// never missed: look at the files after that.
+/// never missed: look at the files after that. Its descriptor is readable after a change.
 pub struct Watch {
-    changes: Receiver<()>,
+    changes: Option<UnixStream>,
     watcher: Option<RecommendedWatcher>,
 }
 
 impl Watch {
     pub fn new() -> Watch {
-        // One change that nobody has looked at yet is as good as many.
-        let (tell, changes) = sync_channel(1);
+        Watch::told().unwrap_or(Watch { changes: None, watcher: None })
+    }
+
+    fn told() -> io::Result<Watch> {
+        let (changes, tell) = UnixStream::pair()?;
+        changes.set_nonblocking(true)?;
+        tell.set_nonblocking(true)?;
         let handler = move |event: notify::Result<Event>| {
             // Our own reading raises events too.
             if event.map_or(true, |event| !event.kind.is_access()) {
-                let _ = tell.try_send(());
+                // Where it is full, there is enough to be read already.
+                let _ = (&tell).write(&[0]);
             }
         };
-        Watch { changes, watcher: notify::recommended_watcher(handler).ok() }
+        Ok(Watch { changes: Some(changes), watcher: notify::recommended_watcher(handler).ok() })
     }
 
     /// Watches one more directory. Where that can't be done, because the system has no more watches
@@ -42,14 +51,35 @@ impl Watch {
         }
     }
 
+    /// How long to wait for a change at most before looking anyway.
+    pub fn patience(&self) -> Duration {
+        if self.watcher.is_some() { WATCHED } else { UNWATCHED }
+    }
+
     /// Returns after a change, or after a while; at the latest when `left` is over.
     pub fn wait(&self, left: Option<Duration>) {
-        let most = if self.watcher.is_some() { WATCHED } else { UNWATCHED };
-        let wait = left.map_or(most, |left| left.min(most));
-        if self.watcher.is_some() {
-            let _ = self.changes.recv_timeout(wait);
-        } else {
-            std::thread::sleep(wait);
+        let wait = left.map_or(self.patience(), |left| left.min(self.patience()));
+        match self.changes() {
+            Some(changes) => {
+                let timeout = Timespec::try_from(wait).ok();
+                // Whoever is woken for nothing looks once more.
+                let _ = rustix::event::poll(&mut [PollFd::new(&changes, PollFlags::IN)], timeout.as_ref());
+                self.calm();
+            }
+            None => std::thread::sleep(wait),
+        }
+    }
+
+    /// Readable after a change, until `calm`. `None`: nothing can be watched here.
+    pub fn changes(&self) -> Option<BorrowedFd<'_>> {
+        self.changes.as_ref().filter(|_| self.watcher.is_some()).map(AsFd::as_fd)
+    }
+
+    /// Takes in all that was told of so far. To be called before looking, not after.
+    pub fn calm(&self) {
+        let mut told = [0; 512];
+        if let Some(mut changes) = self.changes.as_ref() {
+            while matches!(changes.read(&mut told), Ok(length) if length == told.len()) {}
         }
     }
 }

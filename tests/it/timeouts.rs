@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::harness::{Sandbox, each_in_parallel};
 use crate::setup::{
-    Beside, decision, edit_state, eventually, extend_policy, failure, field, objects, own_name, record, say,
-    started, step, wait_for,
+    Beside, decision, eventually, extend_policy, failure, field, objects, own_name, record, say, started,
+    step, wait_for,
 };
 
 /// A state that a step ends when its time is over.
@@ -40,8 +40,8 @@ const LIMITED: [Limited; 3] = [
         key: "suspend",
         default: 3_600_000,
         reason: "suspend_timeout",
-        in_time: "wait_for_resources (somebody is in a hurry)",
-        unlimited: "start_model_turn (resume_suspended) deferred",
+        in_time: "wait_for_resources (suspended: its turn yielded)",
+        unlimited: "wait_for_resources (suspended: its turn yielded)",
     },
     Limited {
         state: "recovering",
@@ -58,34 +58,29 @@ const DAY: i64 = 24 * 3600 * 1000;
 
 /// `ada` in a state, from which only time, or somebody who asks for it, leads on.
 fn agent_in(limited: &Limited, setting: Option<&str>) -> Sandbox {
-    let sandbox = started(r#"test -e "$HOME/fail" || exit 75; exit 1"#);
+    let turn = match limited.state {
+        "waiting_resources" => "exit 75".to_owned(),
+        "suspended" => format!("{} yield", own_name()),
+        _ => "exit 1".to_owned(),
+    };
+    let sandbox = started(&turn);
     let timeout = setting.map(|setting| format!("{} = {setting}\n", limited.key)).unwrap_or_default();
     let policy = format!(
         "[recovery]\nstrategy = \"fixed\"\nbase = \"1d\"\nmax_delay = \"1d\"\n\n[timeouts]\n{timeout}"
     );
     extend_policy(&sandbox, "ada", &policy);
-    if limited.state == "recovering" {
-        fs::write(sandbox.home().join("fail"), "").unwrap();
-    }
     say(&sandbox, "hello");
     step(&sandbox);
-    match limited.state {
-        "suspended" => edit_state(&sandbox, |state| {
-            state["execution"]["state"] = json!("suspended");
-            state["execution"]["reason"] = json!("somebody is in a hurry");
-            state["held"]["missing"] = json!("somebody is in a hurry");
-            let due = time(&state["execution"]["since"]) + setting_millis(limited, setting) + 1;
-            state["next_due_at"] = json!(shown(due));
-        }),
-        "recovering" => {
-            let script = r#"test -e "$HOME/go" && exit; echo begun > "$HOME/begun"; exec sleep 600"#;
-            hook(&sandbox, "on-recovery-start", script);
-            let recovery = Beside::start(sandbox.cmd(["recover", "ada"]));
-            wait_for(&sandbox.home().join("begun"));
-            drop(recovery);
-            fs::write(sandbox.home().join("go"), "").unwrap();
-        }
-        _ => {}
+    if limited.state == "recovering" {
+        hook(
+            &sandbox,
+            "on-recovery-start",
+            r#"test -e "$HOME/go" && exit; echo begun > "$HOME/begun"; exec sleep 600"#,
+        );
+        let recovery = Beside::start(sandbox.cmd(["recover", "ada"]));
+        wait_for(&sandbox.home().join("begun"));
+        drop(recovery);
+        fs::write(sandbox.home().join("go"), "").unwrap();
     }
     assert_eq!(field(&sandbox, "execution.state"), limited.state);
     sandbox
@@ -202,6 +197,20 @@ fn a_limit_that_is_switched_off_is_never_over() {
             transitions(&sandbox).into_iter().map(|event| event["data"]["cause"].clone()).collect();
         assert!(!causes.contains(&json!(limited.reason)), "{name}: {causes:?}");
     });
+}
+
+#[test]
+fn a_suspended_run_of_which_it_is_known_when_it_goes_on_is_not_late() {
+    let suspended = &LIMITED[1];
+    let sandbox = agent_in(suspended, Some("\"1ms\""));
+    assert_ne!(field(&sandbox, "execution.timeout_at"), "");
+    let late = sandbox.copy();
+    assert_eq!(decision(&step(&late)), "wait_for_timer (recovery_backoff)");
+    let ran = sandbox.cmd(["resume", "ada"]).output();
+    assert_eq!(ran.code(), 0, "{ran}");
+    assert_eq!(field(&sandbox, "execution.timeout_at"), "");
+    sandbox.pass(365 * 24 * 3600);
+    assert_eq!(decision(&step(&sandbox)), "start_model_turn (resume_suspended) suspended");
 }
 
 #[test]
