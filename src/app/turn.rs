@@ -88,12 +88,14 @@ pub fn run(session: &Session, turn: &Turn<'_>) -> Result<TurnEnd> {
 /// Runs the hook of a turn that was scheduled or resumed; one that fails keeps the turn from
 /// starting. So does a signal that has ended any hook of it.
 fn entered(session: &Session, turn: &Turn<'_>) -> Result<()> {
-    let (name, from) = match turn.claimed.entered {
-        Some(ExecutionState::Resumed) => (hooks::ON_RESUME, ExecutionState::Suspended),
-        _ => (hooks::ON_SCHEDULED, ExecutionState::Runnable),
+    let (name, from) = if turn.claimed.entered == Some(ExecutionState::Resumed) {
+        (hooks::ON_RESUME, ExecutionState::Suspended)
+    } else {
+        (hooks::ON_SCHEDULED, ExecutionState::Runnable)
     };
-    let hook = hooks::find(turn.store, turn.agent, name);
-    if let (Some(hook), Some(to)) = (hook, turn.claimed.entered) {
+    if let Some(to) = turn.claimed.entered
+        && let Some(hook) = hooks::find(turn.store, turn.agent, name)
+    {
         let mut occasion = Occasion::of(&turn.records.state, to, None);
         occasion.from = json!(from);
         if let Some(failure) = hook.run(session, &occasion)?.failure {
