@@ -51,15 +51,16 @@ pub fn start_one(session: &mut Session, store: &Store, name: &AgentName) -> Resu
 pub fn open_gate(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<(AgentStatus, State)> {
     let (mut draft, mut locked) = begin(session, agent)?;
     let previous = draft.records.state.status;
-    if draft.records.state.execution.state == ExecutionState::Initializing
+    if lifecycle::is_uninitialized(&draft.records.state)
         && let Some(hook) = hooks::find(store, agent, hooks::ON_STARTUP)
     {
         lifecycle::begin_start(&mut draft)?;
         let limit = draft.records.policy.timeouts.init.0;
-        let state = locked.commit(draft.finish()?)?;
+        let state = if draft.is_empty() { draft.records.state } else { locked.commit(draft.finish()?)? };
         drop(locked);
         let occasion = Occasion::of(&state, ExecutionState::Runnable, Some("start".to_owned()));
         if let Some(failure) = hook.run_within(session, &occasion, limit, &mut Nobody)?.failure {
+            give_up_late_start(session, store, agent)?;
             return Err(Error::Failed { message: failure.to_string(), hint: None });
         }
         (draft, locked) = begin(session, agent)?;
@@ -69,6 +70,17 @@ pub fn open_gate(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<
     drop(locked);
     hooks::tell(session, store, agent);
     Ok((previous, state))
+}
+
+fn give_up_late_start(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<()> {
+    let (mut draft, locked) = begin(session, agent)?;
+    lifecycle::end_late_start(&mut draft)?;
+    if !draft.is_empty() {
+        hooks::commit(session, &locked, draft)?;
+        drop(locked);
+        hooks::tell(session, store, agent);
+    }
+    Ok(())
 }
 
 fn report(

@@ -20,7 +20,7 @@ use crate::model::wait::WaitKind;
 use crate::process::turn::{Ended, Stdin, TurnSpec};
 use crate::process::{Mark, host};
 use crate::report::context::{self, Past};
-use crate::rules::preemption::will_be_suspended;
+use crate::rules::preemption::{why_suspended, will_be_suspended};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::outcome::Surroundings;
 use crate::rules::transition::turn::{self as rules, Claimed, Settled};
@@ -115,8 +115,8 @@ pub fn before_suspension(session: &Session, store: &Store, agent: &Agent<'_>, ru
     let state = agent.peek()?;
     let Some(run) = state.current_run.as_ref().filter(|run| run.run_id == run_id) else { return Ok(()) };
     if will_be_suspended(run) {
-        let reason = run.preemption.as_ref().map(|request| request.reason.clone());
-        let occasion = Occasion::of(&state, ExecutionState::Suspended, reason);
+        let reason = why_suspended(run).to_owned();
+        let occasion = Occasion::of(&state, ExecutionState::Suspended, Some(reason));
         hooks::recorded(session, hook.run(session, &occasion));
     }
     Ok(())

@@ -268,7 +268,7 @@ fn a_start_is_limited_by_init_and_by_hook_whichever_is_shorter() {
 }
 
 #[test]
-fn a_start_that_was_killed_can_be_made_again_however_late() {
+fn a_start_that_was_killed_is_given_up_one_millisecond_after_its_limit_and_can_be_made_again() {
     let sandbox = Sandbox::new();
     sandbox.run(["create", "ada", "--shell", "true"]);
     let script = r#"echo up >> "$HOME/up"; test -e "$HOME/go" || exec sleep 600"#;
@@ -276,12 +276,25 @@ fn a_start_that_was_killed_can_be_made_again_however_late() {
     let start = Beside::start(sandbox.cmd(["start", "ada"]));
     wait_for(&sandbox.home().join("up"));
     drop(start);
-    sandbox.pass(365 * 24 * 3600);
-    assert_eq!(decision(&step(&sandbox)), "noop (not_started)");
+    let since = time(&sandbox.json(["get", "ada"])["execution"]["since"]);
+    let limit = since + 60_000;
+    assert_eq!(time(&sandbox.json(["get", "ada"])["execution"]["timeout_at"]), limit);
+    assert_eq!(time(&sandbox.json(["get", "ada"])["next_due_at"]), limit + 1);
+    for (at, did, state, status) in [
+        (limit, "noop (not_started)", "initializing", "booting"),
+        (limit + 1, "stop (stopped)", "failed", "stopped"),
+    ] {
+        assert_eq!(decision(&step_at(&sandbox, at)), did);
+        assert_eq!(field(&sandbox, "execution.state"), state);
+        assert_eq!(field(&sandbox, "status"), status);
+    }
+    assert_eq!(field(&sandbox, "execution.reason"), "init_timeout");
+    // What has to be done before the first start is still to be done.
     fs::write(sandbox.home().join("go"), "").unwrap();
     sandbox.run(["start", "ada"]);
-    assert_eq!(field(&sandbox, "execution.state"), "runnable");
     assert_eq!(fs::read_to_string(sandbox.home().join("up")).unwrap(), "up\nup\n");
+    assert_eq!(decision(&step(&sandbox)), "start_recovery (after_stop)");
+    assert_eq!(field(&sandbox, "execution.state"), "runnable");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::model::state::{Counters, Spending, State, Stopping};
 use crate::model::time::Span;
 use crate::model::transaction::Transaction;
 
-use crate::rules::execution::check;
+use crate::rules::execution::{INIT_TIMEOUT, check, deadline, is_over};
 
 use super::draft::Draft;
 use super::inbox::ignore_hints;
@@ -72,8 +72,31 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
 /// The start of an agent that has something to do before: from here its `timeouts.init` counts.
 pub fn begin_start(draft: &mut Draft) -> Result<(), Refusal> {
     may_start(&draft.records.state)?;
-    draft.begin_again();
+    if draft.records.state.execution.state == ExecutionState::Initializing {
+        draft.begin_again("start");
+    }
     Ok(())
+}
+
+/// Gives up a start that has lasted too long: the agent has failed, and its gate stays closed.
+pub fn end_late_start(draft: &mut Draft) -> Result<(), Refusal> {
+    let state = &draft.records.state;
+    let overdue = deadline(state, &draft.records.policy.timeouts)
+        .filter(|(limit, _)| state.status == Status::Booting && is_over(*limit, draft.now()));
+    if let Some((_, reason)) = overdue {
+        draft.enter(ExecutionState::Failed, None, reason)?;
+        draft.set_status(Status::Stopped);
+    }
+    Ok(())
+}
+
+/// Whether it was never started, or its only start was given up: what has to be done before the first
+/// one is still to be done.
+pub fn is_uninitialized(state: &State) -> bool {
+    let execution = &state.execution;
+    let given_up =
+        execution.state == ExecutionState::Failed && execution.reason.as_deref() == Some(INIT_TIMEOUT);
+    execution.state == ExecutionState::Initializing || given_up
 }
 
 /// Opens the gate. Creates no message, runs no turn: the next step decides.

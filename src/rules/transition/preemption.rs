@@ -14,14 +14,13 @@ use crate::model::time::{Span, Time};
 use crate::model::transaction::Put;
 
 use crate::rules::execution::check;
-use crate::rules::preemption::{force_at, is_overdue};
+use crate::rules::preemption::{force_at, is_overdue, why_suspended};
 
 use super::draft::Draft;
 use super::inbox::admitted;
 
 /// Why a run has failed that did not yield in time.
 pub const FORCED: &str = "forced_preemption";
-const YIELDED: &str = "its turn yielded";
 
 /// Asks the live run to yield. Of several requests the latest says why and for how long, and the
 /// earliest says until when.
@@ -155,10 +154,13 @@ pub fn interject(draft: &mut Draft, run_id: RunId, messages: &[Message]) -> Resu
 
 /// Suspends a run that has yielded; its message stays claimed and its attempt does not count.
 pub(super) fn suspend(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal> {
-    let request = run.preemption.as_ref();
-    let reason = request.map_or(YIELDED, |request| request.reason.as_str()).to_owned();
-    let not_before = request.and_then(|request| request.resume_after).map(|pause| draft.now().after(pause));
-    draft.enter(ExecutionState::Suspended, Some(run.message_id), &reason)?;
+    let reason = why_suspended(run);
+    let not_before = run
+        .preemption
+        .as_ref()
+        .and_then(|request| request.resume_after)
+        .map(|pause| draft.now().after(pause));
+    draft.enter(ExecutionState::Suspended, Some(run.message_id), reason)?;
     draft.records.state.held = Some(Held {
         message_id: run.message_id,
         missing: format!("suspended: {reason}"),

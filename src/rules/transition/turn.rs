@@ -22,7 +22,7 @@ use crate::model::wait::{Wait, WaitStatus};
 
 use crate::rules::closure::derive;
 use crate::rules::limits;
-use crate::rules::preemption::{is_overdue, will_be_suspended};
+use crate::rules::preemption::{is_overdue, why_suspended, will_be_suspended};
 use crate::rules::projection::closure_facts;
 use crate::rules::retry::delay;
 
@@ -199,7 +199,7 @@ pub fn settle(
 
 /// How a run ends whose end was decided before its turn came to it.
 fn decided_before(run: &CurrentRun) -> Option<(Terminal, Option<String>)> {
-    let reason = || run.preemption.as_ref().map(|request| request.reason.clone());
+    let reason = || Some(why_suspended(run).to_owned());
     match &run.condemned {
         Some(reason) => Some((Terminal::Failed, Some(reason.clone()))),
         None => will_be_suspended(run).then(|| (Terminal::Suspended, reason())),
