@@ -34,6 +34,8 @@ mod resources;
 mod scenarios;
 mod setup;
 #[cfg(target_os = "linux")]
+mod signals;
+#[cfg(target_os = "linux")]
 mod strace;
 #[cfg(target_os = "linux")]
 mod tasks;
