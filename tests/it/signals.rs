@@ -525,3 +525,25 @@ fn a_start_that_is_killed_in_its_hook_leaves_nothing_to_the_next() {
     sandbox.run(["start", "ada"]);
     all_is_well(&sandbox, "started");
 }
+
+/// A tick that is told to end ends the turn that it runs, and begins no other: neither of the same
+/// agent nor of the next.
+#[test]
+fn a_tick_that_is_told_to_end_takes_up_nothing_more() {
+    for words in [&["tick", "ada", "bob"][..], &["tick", "--all"], &["tick", "--all", "--until-idle"]] {
+        let sandbox =
+            agent(r#"echo "$DORMOUSE_AGENT" >> "$HOME/turns"; touch "$HOME/up"; exec sleep 1000"#, "");
+        add(&sandbox, "bob", r#"echo "$DORMOUSE_AGENT" >> "$HOME/turns""#);
+        let message = say(&sandbox, "work");
+        sandbox.run(["enqueue", "bob", "work"]);
+        let tick = Beside::start(sandbox.cmd(words.to_vec()));
+        wait_for(&sandbox.home().join("up"));
+        kill(tick.0.id(), Signal::TERM);
+        let ran = tick.end();
+        assert_eq!(ran.code(), 7, "{ran}");
+        assert_eq!(ran.stdout.lines().count(), 1, "{words:?}: {ran}");
+        assert_eq!(noted(&sandbox, "turns"), ["ada"], "{words:?}");
+        assert_eq!(sandbox.json(["queue", "show", &message])["attempt"], 2);
+        all_is_well(&sandbox, "told to end");
+    }
+}
