@@ -36,6 +36,8 @@ mod setup;
 #[cfg(target_os = "linux")]
 mod signals;
 #[cfg(target_os = "linux")]
+mod stop;
+#[cfg(target_os = "linux")]
 mod strace;
 #[cfg(target_os = "linux")]
 mod tasks;
