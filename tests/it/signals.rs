@@ -547,3 +547,61 @@ fn a_tick_that_is_told_to_end_takes_up_nothing_more() {
         all_is_well(&sandbox, "told to end");
     }
 }
+
+/// Of two who end a turn the one that is less patient has its way, and what it comes to is the stop's.
+#[test]
+fn a_tick_that_is_told_to_end_meanwhile_hurries_the_stop() {
+    let sandbox = agent(&format!("{BEGIN}{ZOO}trap '' TERM\n{LOOP}"), KID);
+    let message = say(&sandbox, "work");
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for(&sandbox.home().join("up"));
+    let stop = Beside::start(sandbox.cmd(["stop", "ada", "--grace", "60s"]));
+    eventually("the gate", || (field(&sandbox, "status") == "stopped").then_some(()));
+    kill(tick.0.id(), Signal::INT);
+    kill(tick.0.id(), Signal::TERM);
+    let (ticked, stopped) = (tick.end(), stop.end());
+    assert_eq!((ticked.code(), stopped.code()), (0, 0), "{ticked}\n{stopped}");
+    let found = all_is_well(&sandbox, "stopped");
+    assert_eq!(found.ended_as(&message), Some("aborted"));
+    assert_eq!(field(&sandbox, "execution.reason"), "shutdown_timeout");
+}
+
+#[test]
+fn a_shutdown_hook_that_will_not_end_delays_the_stop_by_its_time_and_no_more() {
+    let sandbox = agent(r#"echo $$ >> "$HOME/pids"; touch "$HOME/up"; exec sleep 1000"#, KID);
+    extend_policy(&sandbox, "ada", "\n[timeouts]\nhook = \"1s\"\n");
+    hook(&sandbox, "on-shutdown", &format!("{ZOO}trap '' TERM\n{LOOP}"));
+    let message = say(&sandbox, "work");
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for(&sandbox.home().join("up"));
+    let stopped = sandbox.cmd(["stop", "ada"]).output();
+    assert_eq!(stopped.code(), 0, "{stopped}");
+    assert_eq!(stopped.stderr, "dormouse: ada: on-shutdown failed: timed out after 1s\n");
+    assert_eq!(tick.end().code(), 0);
+    assert_eq!(all_is_well(&sandbox, "stopped").ended_as(&message), Some("aborted"));
+}
+
+/// Each of them lives for a moment, and starts the next one in a session of its own.
+#[test]
+fn a_chain_of_short_lives_is_broken_though_its_tick_is_gone() {
+    const CHAIN: &str = r#"trap '' TERM HUP
+        touch "$HOME/up"
+        test -e "$HOME/enough" || (setsid sh "$HOME/kid" &)
+        sleep 0.01"#;
+    let sandbox = agent(&format!("{BEGIN}sh \"$HOME/kid\" 9>&-\nexec sleep 1000"), CHAIN);
+    say(&sandbox, "work");
+    let mut tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for(&sandbox.home().join("up"));
+    tick.0.kill().unwrap();
+    tick.0.wait().unwrap();
+    step(&sandbox);
+    fs::remove_file(sandbox.home().join("up")).unwrap();
+    let goes_on = (0..100).any(|_| {
+        thread::sleep(std::time::Duration::from_millis(5));
+        sandbox.home().join("up").exists()
+    });
+    fs::write(sandbox.home().join("enough"), "").unwrap();
+    assert!(!goes_on, "it goes on");
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    all_is_well(&sandbox, "broken");
+}
