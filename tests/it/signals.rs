@@ -580,28 +580,3 @@ fn a_shutdown_hook_that_will_not_end_delays_the_stop_by_its_time_and_no_more() {
     assert_eq!(tick.end().code(), 0);
     assert_eq!(all_is_well(&sandbox, "stopped").ended_as(&message), Some("aborted"));
 }
-
-/// Each of them lives for a moment, and starts the next one in a session of its own.
-#[test]
-fn a_chain_of_short_lives_is_broken_though_its_tick_is_gone() {
-    const CHAIN: &str = r#"trap '' TERM HUP
-        touch "$HOME/up"
-        test -e "$HOME/enough" || (setsid sh "$HOME/kid" &)
-        sleep 0.01"#;
-    let sandbox = agent(&format!("{BEGIN}sh \"$HOME/kid\" 9>&-\nexec sleep 1000"), CHAIN);
-    say(&sandbox, "work");
-    let mut tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-    wait_for(&sandbox.home().join("up"));
-    tick.0.kill().unwrap();
-    tick.0.wait().unwrap();
-    step(&sandbox);
-    fs::remove_file(sandbox.home().join("up")).unwrap();
-    let goes_on = (0..100).any(|_| {
-        thread::sleep(std::time::Duration::from_millis(5));
-        sandbox.home().join("up").exists()
-    });
-    fs::write(sandbox.home().join("enough"), "").unwrap();
-    assert!(!goes_on, "it goes on");
-    sandbox.run(["tick", "ada", "--until-idle"]);
-    all_is_well(&sandbox, "broken");
-}
