@@ -40,6 +40,9 @@ _dormouse() {
             dormouse,explain)
                 cmd="dormouse__subcmd__explain"
                 ;;
+            dormouse,fail)
+                cmd="dormouse__subcmd__fail"
+                ;;
             dormouse,get)
                 cmd="dormouse__subcmd__get"
                 ;;
@@ -58,8 +61,14 @@ _dormouse() {
             dormouse,next-wake)
                 cmd="dormouse__subcmd__next__subcmd__wake"
                 ;;
+            dormouse,non-preemptible)
+                cmd="dormouse__subcmd__non__subcmd__preemptible"
+                ;;
             dormouse,pause)
                 cmd="dormouse__subcmd__pause"
+                ;;
+            dormouse,preempt)
+                cmd="dormouse__subcmd__preempt"
                 ;;
             dormouse,queue)
                 cmd="dormouse__subcmd__queue"
@@ -72,6 +81,9 @@ _dormouse() {
                 ;;
             dormouse,run)
                 cmd="dormouse__subcmd__run"
+                ;;
+            dormouse,safe-point)
+                cmd="dormouse__subcmd__safe__subcmd__point"
                 ;;
             dormouse,schema)
                 cmd="dormouse__subcmd__schema"
@@ -106,6 +118,9 @@ _dormouse() {
             dormouse,work)
                 cmd="dormouse__subcmd__work"
                 ;;
+            dormouse,yield)
+                cmd="dormouse__subcmd__yield"
+                ;;
             dormouse__subcmd__help,await)
                 cmd="dormouse__subcmd__help__subcmd__await"
                 ;;
@@ -130,6 +145,9 @@ _dormouse() {
             dormouse__subcmd__help,explain)
                 cmd="dormouse__subcmd__help__subcmd__explain"
                 ;;
+            dormouse__subcmd__help,fail)
+                cmd="dormouse__subcmd__help__subcmd__fail"
+                ;;
             dormouse__subcmd__help,get)
                 cmd="dormouse__subcmd__help__subcmd__get"
                 ;;
@@ -148,8 +166,14 @@ _dormouse() {
             dormouse__subcmd__help,next-wake)
                 cmd="dormouse__subcmd__help__subcmd__next__subcmd__wake"
                 ;;
+            dormouse__subcmd__help,non-preemptible)
+                cmd="dormouse__subcmd__help__subcmd__non__subcmd__preemptible"
+                ;;
             dormouse__subcmd__help,pause)
                 cmd="dormouse__subcmd__help__subcmd__pause"
+                ;;
+            dormouse__subcmd__help,preempt)
+                cmd="dormouse__subcmd__help__subcmd__preempt"
                 ;;
             dormouse__subcmd__help,queue)
                 cmd="dormouse__subcmd__help__subcmd__queue"
@@ -162,6 +186,9 @@ _dormouse() {
                 ;;
             dormouse__subcmd__help,run)
                 cmd="dormouse__subcmd__help__subcmd__run"
+                ;;
+            dormouse__subcmd__help,safe-point)
+                cmd="dormouse__subcmd__help__subcmd__safe__subcmd__point"
                 ;;
             dormouse__subcmd__help,schema)
                 cmd="dormouse__subcmd__help__subcmd__schema"
@@ -195,6 +222,15 @@ _dormouse() {
                 ;;
             dormouse__subcmd__help,work)
                 cmd="dormouse__subcmd__help__subcmd__work"
+                ;;
+            dormouse__subcmd__help,yield)
+                cmd="dormouse__subcmd__help__subcmd__yield"
+                ;;
+            dormouse__subcmd__help__subcmd__non__subcmd__preemptible,begin)
+                cmd="dormouse__subcmd__help__subcmd__non__subcmd__preemptible__subcmd__begin"
+                ;;
+            dormouse__subcmd__help__subcmd__non__subcmd__preemptible,end)
+                cmd="dormouse__subcmd__help__subcmd__non__subcmd__preemptible__subcmd__end"
                 ;;
             dormouse__subcmd__help__subcmd__queue,dead)
                 cmd="dormouse__subcmd__help__subcmd__queue__subcmd__dead"
@@ -276,6 +312,24 @@ _dormouse() {
                 ;;
             dormouse__subcmd__help__subcmd__work,update)
                 cmd="dormouse__subcmd__help__subcmd__work__subcmd__update"
+                ;;
+            dormouse__subcmd__non__subcmd__preemptible,begin)
+                cmd="dormouse__subcmd__non__subcmd__preemptible__subcmd__begin"
+                ;;
+            dormouse__subcmd__non__subcmd__preemptible,end)
+                cmd="dormouse__subcmd__non__subcmd__preemptible__subcmd__end"
+                ;;
+            dormouse__subcmd__non__subcmd__preemptible,help)
+                cmd="dormouse__subcmd__non__subcmd__preemptible__subcmd__help"
+                ;;
+            dormouse__subcmd__non__subcmd__preemptible__subcmd__help,begin)
+                cmd="dormouse__subcmd__non__subcmd__preemptible__subcmd__help__subcmd__begin"
+                ;;
+            dormouse__subcmd__non__subcmd__preemptible__subcmd__help,end)
+                cmd="dormouse__subcmd__non__subcmd__preemptible__subcmd__help__subcmd__end"
+                ;;
+            dormouse__subcmd__non__subcmd__preemptible__subcmd__help,help)
+                cmd="dormouse__subcmd__non__subcmd__preemptible__subcmd__help__subcmd__help"
                 ;;
             dormouse__subcmd__queue,dead)
                 cmd="dormouse__subcmd__queue__subcmd__dead"
@@ -482,7 +536,7 @@ _dormouse() {
 
     case "${cmd}" in
         dormouse)
-            opts="-C -q -v -h -V --dir --json --quiet --verbose --color --lock-timeout --help --version init create start stop pause resume enqueue wake tick get list explain state await next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help"
+            opts="-C -q -v -h -V --dir --json --quiet --verbose --color --lock-timeout --help --version init create start stop pause enqueue wake tick get list explain state await next-wake queue work wait timer task supervise run briefs events recover fail preempt resume safe-point yield non-preemptible doctor schema completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -843,6 +897,40 @@ _dormouse() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        dormouse__subcmd__fail)
+            opts="-C -q -v -h --reason --dir --json --quiet --verbose --color --lock-timeout --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --reason)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -C)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --lock-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         dormouse__subcmd__get)
             opts="-C -q -v -h --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -874,7 +962,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__help)
-            opts="init create start stop pause resume enqueue wake tick get list explain state await next-wake queue work wait timer task supervise run briefs events recover doctor schema completions man help"
+            opts="init create start stop pause enqueue wake tick get list explain state await next-wake queue work wait timer task supervise run briefs events recover fail preempt resume safe-point yield non-preemptible doctor schema completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -999,6 +1087,20 @@ _dormouse() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        dormouse__subcmd__help__subcmd__fail)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         dormouse__subcmd__help__subcmd__get)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -1083,7 +1185,63 @@ _dormouse() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        dormouse__subcmd__help__subcmd__non__subcmd__preemptible)
+            opts="begin end"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__help__subcmd__non__subcmd__preemptible__subcmd__begin)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__help__subcmd__non__subcmd__preemptible__subcmd__end)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         dormouse__subcmd__help__subcmd__pause)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__help__subcmd__preempt)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1240,6 +1398,20 @@ _dormouse() {
         dormouse__subcmd__help__subcmd__run__subcmd__show)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__help__subcmd__safe__subcmd__point)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -1685,6 +1857,20 @@ _dormouse() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        dormouse__subcmd__help__subcmd__yield)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         dormouse__subcmd__init)
             opts="-C -q -v -h --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -1821,6 +2007,184 @@ _dormouse() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        dormouse__subcmd__non__subcmd__preemptible)
+            opts="-a -C -q -v -h --agent --deadline --dir --json --quiet --verbose --color --lock-timeout --help begin end help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --agent)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -a)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --deadline)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -C)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --lock-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__non__subcmd__preemptible__subcmd__begin)
+            opts="-a -C -q -v -h --agent --deadline --dir --json --quiet --verbose --color --lock-timeout --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --agent)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -a)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --deadline)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -C)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --lock-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__non__subcmd__preemptible__subcmd__end)
+            opts="-a -C -q -v -h --agent --dir --json --quiet --verbose --color --lock-timeout --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --agent)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -a)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -C)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --lock-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__non__subcmd__preemptible__subcmd__help)
+            opts="begin end help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__non__subcmd__preemptible__subcmd__help__subcmd__begin)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__non__subcmd__preemptible__subcmd__help__subcmd__end)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__non__subcmd__preemptible__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         dormouse__subcmd__pause)
             opts="-C -q -v -h --all --grace --requeue --reason --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -1833,6 +2197,48 @@ _dormouse() {
                     return 0
                     ;;
                 --reason)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -C)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --lock-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__preempt)
+            opts="-C -q -v -h --reason --grace --for --dir --json --quiet --verbose --color --lock-timeout --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --reason)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --grace)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --for)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2376,6 +2782,44 @@ _dormouse() {
         dormouse__subcmd__run__subcmd__show)
             opts="-a -C -q -v -h --agent --stdout --stderr --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --agent)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -a)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -C)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --lock-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__safe__subcmd__point)
+            opts="-a -C -q -v -h --agent --dir --json --quiet --verbose --color --lock-timeout --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -4071,6 +4515,48 @@ _dormouse() {
                     return 0
                     ;;
                 --plan)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -C)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --lock-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__yield)
+            opts="-a -C -q -v -h --agent --checkpoint --dir --json --quiet --verbose --color --lock-timeout --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --agent)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -a)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --checkpoint)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

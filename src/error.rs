@@ -56,27 +56,45 @@ fn place(line: usize, column: usize) -> String {
 
 /// The exit statuses of every command (contract, cli §1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
 pub enum Status {
-    Done = 0,
-    Failed = 1,
-    Usage = 2,
-    NotFound = 3,
-    Refused = 4,
-    Busy = 5,
-    Damaged = 6,
-    TurnFailed = 7,
-    TimedOut = 8,
-    NothingDone = 10,
+    Done,
+    Failed,
+    Usage,
+    NotFound,
+    Refused,
+    Busy,
+    Damaged,
+    TurnFailed,
+    TimedOut,
+    NothingDone,
+    PleaseYield,
+    /// That of a command that was run in our place.
+    OfCommand(u8),
 }
 
 impl Status {
+    pub const fn code(self) -> u8 {
+        match self {
+            Status::Done => 0,
+            Status::Failed => 1,
+            Status::Usage => 2,
+            Status::NotFound => 3,
+            Status::Refused => 4,
+            Status::Busy => 5,
+            Status::Damaged => 6,
+            Status::TurnFailed => 7,
+            Status::TimedOut => 8,
+            Status::NothingDone | Status::PleaseYield => 10,
+            Status::OfCommand(code) => code,
+        }
+    }
+
     /// The graver of two, for commands over several agents: damage first, then what broke, then
     /// a turn that failed, then what could not be had or was refused.
     pub fn graver(self, other: Status) -> Status {
         let gravity = |status| match status {
             Status::Done => 0,
-            Status::NothingDone => 1,
+            Status::NothingDone | Status::PleaseYield | Status::OfCommand(_) => 1,
             Status::TimedOut => 1,
             Status::Usage => 2,
             Status::NotFound => 3,
@@ -92,7 +110,7 @@ impl Status {
 
 impl From<Status> for std::process::ExitCode {
     fn from(status: Status) -> Self {
-        (status as u8).into()
+        status.code().into()
     }
 }
 

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 
 use crate::error::Result;
 use crate::model::event::EventKind;
-use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, MessageId, RunId};
 use crate::model::policy::Policy;
 use crate::model::run::Exit;
@@ -17,7 +16,7 @@ use crate::model::state::State;
 use crate::model::time::Span;
 use crate::process;
 use crate::process::hook::{self, HookSpec};
-use crate::process::turn::Ended;
+use crate::process::turn::{Ended, Nobody, Overseer};
 use crate::rules::transition::draft::Draft;
 use crate::store::{Agent, Locked, Store, layout};
 
@@ -31,6 +30,9 @@ const OUTPUT_MAX: usize = 4096;
 
 pub const ON_STARTUP: &str = "on-startup";
 pub const ON_SCHEDULED: &str = "on-scheduled";
+pub const ON_PREEMPT_REQUEST: &str = "on-preempt-request";
+pub const ON_SUSPEND: &str = "on-suspend";
+pub const ON_RESUME: &str = "on-resume";
 pub const ON_SHUTDOWN: &str = "on-shutdown";
 pub const ON_RECOVERY_START: &str = "on-recovery-start";
 pub const ON_RECOVERY_COMPLETE: &str = "on-recovery-complete";
@@ -87,11 +89,6 @@ pub fn commit(session: &Session, locked: &Locked<'_>, draft: Draft) -> Result<St
     });
     session.moves.borrow_mut().extend(occasions);
     Ok(state)
-}
-
-/// Whether a transition into this state was committed and not told yet.
-pub fn has_entered(session: &Session, to: ExecutionState) -> bool {
-    session.moves.borrow().iter().any(|occasion| occasion.to == json!(to))
 }
 
 /// Runs `on-state-change` for every transition that was committed since the last time. To be called
@@ -172,14 +169,20 @@ impl Hook<'_> {
     /// Runs it to its end, without the lock. That it failed, and what it said where no run has a log
     /// for it, goes into the ledger.
     pub fn run(&self, session: &Session, occasion: &Occasion) -> Result<Ran> {
-        self.run_within(session, occasion, None)
+        self.run_within(session, occasion, None, &mut Nobody)
     }
 
-    /// The same where what it is part of has a limit of its own.
-    pub fn run_within(&self, session: &Session, occasion: &Occasion, limit: Option<Span>) -> Result<Ran> {
+    /// The same where what it is part of has a limit of its own, or may come to an end before.
+    pub fn run_within(
+        &self,
+        session: &Session,
+        occasion: &Occasion,
+        limit: Option<Span>,
+        overseer: &mut dyn Overseer,
+    ) -> Result<Ran> {
         let policy = self.agent.policy()?;
         let timeout = policy.timeouts.hook.0.into_iter().chain(limit).min();
-        let (ended, said) = hook::run(&self.spec(&policy, occasion, timeout)?)?;
+        let (ended, said) = hook::run(&self.spec(&policy, occasion, timeout)?, overseer)?;
         session.cancelled_by.set(session.cancelled_by.get().or(ended.cancelled_by));
         let failure = failure(&ended, timeout).map(|how| Failure {
             agent: occasion.agent.clone(),
@@ -205,6 +208,9 @@ impl Hook<'_> {
             set(&mut env, process::RUN, run.run_id.to_string().into());
             set(&mut env, "DORMOUSE_ATTEMPT", run.attempt.to_string().into());
             set(&mut env, "DORMOUSE_MESSAGE", run.message_id.to_string().into());
+            if let Some(path) = agent.checkpoint(&run) {
+                set(&mut env, "DORMOUSE_CHECKPOINT", path.into_os_string());
+            }
         }
         let log = match occasion.run_id {
             Some(run_id) => {

@@ -8,24 +8,26 @@ use crate::cli;
 use crate::error::{Error, Result, Status};
 use crate::model::agent::Status as AgentStatus;
 use crate::model::execution::ExecutionState;
-use crate::model::id::{RunId, TaskId};
+use crate::model::id::{AgentName, RunId, TaskId};
 use crate::model::state::{CurrentRun, State};
 use crate::model::submission::CalledBy;
 use crate::model::time::Span;
 use crate::process::Mark;
 use crate::process::remains::{EndedBy, Remains};
+use crate::process::turn::Nobody;
 use crate::rules::transition::lifecycle;
-use crate::rules::transition::turn::finish_stop;
+use crate::rules::transition::turn::{finish_stop, interrupt, settle};
 use crate::store::{Agent, Store, layout};
 
 use super::background;
 use super::delegate::tell_parent;
 use super::hooks::{self, Occasion};
 use super::load::begin;
-use super::recover::Owner;
+use super::recover::{self, Owner, TICK_GONE};
 use super::resources;
 use super::session::{Session, named_agents};
-use super::words::parse_optional;
+use super::turn::{KILL_GRACE, surroundings};
+use super::words::{parse, parse_optional};
 
 /// How far up a chain of parents is looked.
 const DESCENDANTS: usize = 1000;
@@ -33,17 +35,19 @@ const DESCENDANTS: usize = 1000;
 /// How long `stop` waits for the tick of an ended run to see that it ended.
 const TICK_GRACE: Duration = Duration::from_secs(2);
 
-/// How often `stop` looks whether a run is settled before it looks for its processes again.
-const LOOKS: u32 = 20;
+/// How long `stop` waits for that before it looks for processes of the run again.
+const LOOKS_AGAIN: Duration = Duration::from_millis(100);
 
 pub fn start(session: &mut Session, args: cli::Start) -> Result<Status> {
     let store = session.store()?;
     let names = named_agents(&store, &args.agents)?;
-    Ok(session.each_agent(&names, |session, name| {
-        let (previous, state) = open_gate(session, &store, &store.agent(name)?)?;
-        report(session, &state, "start", previous, true, None, &[]);
-        Ok(Status::Done)
-    }))
+    Ok(session.each_agent(&names, |session, name| start_one(session, &store, name)))
+}
+
+pub fn start_one(session: &mut Session, store: &Store, name: &AgentName) -> Result<Status> {
+    let (previous, state) = open_gate(session, store, &store.agent(name)?)?;
+    report(session, &state, "start", previous, true, None, &[]);
+    Ok(Status::Done)
 }
 
 /// Opens the gate of an agent that is not started. Returns the status before, and the state after.
@@ -58,7 +62,7 @@ pub fn open_gate(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<
         let state = locked.commit(draft.finish()?)?;
         drop(locked);
         let occasion = Occasion::of(&state, ExecutionState::Runnable, Some("start".to_owned()));
-        if let Some(failure) = hook.run_within(session, &occasion, limit)?.failure {
+        if let Some(failure) = hook.run_within(session, &occasion, limit, &mut Nobody)?.failure {
             return Err(Error::Failed { message: failure.to_string(), hint: None });
         }
         (draft, locked) = begin(session, agent)?;
@@ -109,7 +113,7 @@ pub fn stop(session: &mut Session, args: cli::Stop) -> Result<Status> {
     let stop = Stop { grace, requeue: args.requeue, reason: args.reason };
     Ok(session.each_agent(&names, |session, name| {
         let agent = store.agent(name)?;
-        refuse_from_inside(session, &store, &agent)?;
+        refuse_from_inside(session, &store, &agent, "stop")?;
         let Stopped { state, previous, changed, aborted, tasks, cleared } =
             stop_agent(session, &store, &agent, &stop)?;
         tell_parent(session, &store, &agent);
@@ -140,14 +144,16 @@ pub struct Stopped {
 /// Closes the gate of an agent, and ends its run and its tasks, those of its children among them.
 pub fn stop_agent(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -> Result<Stopped> {
     let before = agent.peek()?;
+    let recovers = before.execution.state == ExecutionState::Recovering;
     if before.status != AgentStatus::Stopped
-        && before.current_run.is_some()
+        && (before.current_run.is_some() || recovers)
         && let Some(hook) = hooks::find(store, agent, hooks::ON_SHUTDOWN)
     {
         let occasion = Occasion::of(&before, ExecutionState::ShuttingDown, how.reason.clone());
         hooks::recorded(session, hook.run(session, &occasion));
     }
     let (mut draft, locked) = begin(session, agent)?;
+    let now = draft.now();
     let previous = draft.records.state.status;
     let grace = how.grace.unwrap_or(draft.records.policy.timeouts.shutdown);
     let changed = lifecycle::stop(&mut draft, grace, how.requeue, how.reason.clone())?;
@@ -156,12 +162,18 @@ pub fn stop_agent(session: &Session, store: &Store, agent: &Agent<'_>, how: &Sto
     // A stop that was itself interrupted has left its run: any later one finishes it.
     let (state, aborted) = match state.current_run.clone() {
         Some(run) => {
-            let state = end_run(session, agent, &run, grace)?;
+            let left = run.stopping.as_ref().map_or(Span::ZERO, |stopping| stopping.kill_at.since(now));
+            let state = end_run(session, store, agent, &run, left.min(grace).as_std())?;
             // On another machine the turn goes on: then nothing has ended.
             let ended = state.current_run.is_none().then_some(run.run_id);
             (state, ended)
         }
-        None => (state, None),
+        None => {
+            if recovers && changed {
+                wait_until(KILL_GRACE + TICK_GRACE, || Ok(!agent.is_leased()?))?;
+            }
+            (state, None)
+        }
     };
     // Not before: that would be on the grace of the turn.
     hooks::tell(session, store, agent);
@@ -172,8 +184,8 @@ pub fn stop_agent(session: &Session, store: &Store, agent: &Agent<'_>, how: &Sto
 }
 
 /// Nobody stops an agent from inside its own work, or that of a child: the stop would wait for the
-/// turn or task that it is called from, and that for the stop.
-fn refuse_from_inside(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<()> {
+/// turn or task that it is called from, and that for the stop. `verb`: what is refused.
+fn refuse_from_inside(session: &Session, store: &Store, agent: &Agent<'_>, verb: &str) -> Result<()> {
     // One whose own work is over may stop whom it likes.
     let Ok(Some(caller)) = session.caller(store) else { return Ok(()) };
     let (kind, what) = match caller.by {
@@ -193,33 +205,87 @@ fn refuse_from_inside(session: &Session, store: &Store, agent: &Agent<'_>) -> Re
     let whose = if caller.agent == *agent.name() { "" } else { "a child of " };
     Err(Error::Refused {
         kind,
-        message: format!("this is a {what} of {whose}`{}` itself: it can't stop its own agent", agent.name()),
-        hint: Some(format!("end the {what}; whoever is outside can stop the agent then")),
+        message: format!(
+            "this is a {what} of {whose}`{}` itself: it can't {verb} its own agent",
+            agent.name()
+        ),
+        hint: Some(format!("end the {what}; whoever is outside can {verb} the agent then")),
     })
 }
 
-/// Ends the processes of a run whose gate is closed, and settles it if its own tick does not. Another
-/// stop may have begun that: whose grace is over first ends it.
-fn end_run(session: &Session, agent: &Agent<'_>, run: &CurrentRun, grace: Span) -> Result<State> {
+pub fn fail(session: &mut Session, args: cli::Fail) -> Result<Status> {
+    let store = session.store()?;
+    let agent = store.agent(&parse("AGENT", &args.agent)?)?;
+    refuse_from_inside(session, &store, &agent, "fail")?;
+    let (mut draft, locked) = begin(session, &agent)?;
+    let run_id = lifecycle::fail(&mut draft, &args.reason)?;
+    let state = if run_id.is_none() {
+        recover::ended(session, &store, &agent, locked, draft, &args.reason, false)?.state
+    } else {
+        let state = hooks::commit(session, &locked, draft)?;
+        drop(locked);
+        match state.current_run.clone() {
+            Some(run) => {
+                // A stop has had its own grace.
+                let grace = if run.stopping.is_some() { Duration::ZERO } else { KILL_GRACE };
+                end_run(session, &store, &agent, &run, grace)?
+            }
+            None => state,
+        }
+    };
+    hooks::tell(session, &store, &agent);
+    background::end_if_stopped(session, &store, &agent, &state);
+    tell_parent(session, &store, &agent);
+    let object = json!({
+        "agent": agent.name(),
+        "action": "fail",
+        "status": state.status,
+        "execution_state": state.execution.state,
+        "reason": args.reason,
+        "run_id": run_id,
+    });
+    session.out.result(&object, |_| {
+        let what = run_id.map_or("the recovery".to_owned(), |run_id| run_id.to_string());
+        format!("{}  {} ({what})", agent.name(), state.execution.state)
+    });
+    Ok(Status::Done)
+}
+
+/// Ends the processes of a run that is stopped or failed, and settles it if its own tick does not.
+/// `grace`: between SIGTERM and SIGKILL.
+fn end_run(
+    session: &Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    run: &CurrentRun,
+    grace: Duration,
+) -> Result<State> {
     let now = session.clock.now();
     if Owner::of(run, now) == Owner::Elsewhere {
-        session.out.note(&format!(
-            "{}: {} runs on {}; the gate is closed, its turn goes on there",
-            agent.name(),
-            run.run_id,
-            run.host
-        ));
+        let stopped = run.stopping.is_some();
+        let then =
+            if stopped { "the gate is closed, its turn goes on there" } else { "its tick there ends it" };
+        session.out.note(&format!("{}: {} runs on {}; {then}", agent.name(), run.run_id, run.host));
         return agent.peek();
     }
-    let left = run.stopping.as_ref().map_or(Span::ZERO, |stopping| stopping.kill_at.since(now));
-    let killed = end_processes(agent, run.run_id, left.min(grace).as_std())?;
+    let killed = end_processes(agent, run.run_id, grace)?;
     let (mut draft, locked) = begin(session, agent)?;
     let is_current =
         draft.records.state.current_run.as_ref().is_some_and(|current| current.run_id == run.run_id);
     if !is_current {
         return Ok(draft.records.state);
     }
-    finish_stop(&mut draft, killed, agent.noted_end(run.run_id)?.as_ref())?;
+    let end = agent.noted_end(run.run_id)?;
+    match end {
+        end if run.stopping.is_some() => {
+            finish_stop(&mut draft, killed, end.as_ref())?;
+        }
+        Some(end) => {
+            let around = surroundings(session, store, agent, &locked.view(), &end)?;
+            settle(&mut draft, run.run_id, end, None, &around)?;
+        }
+        None => interrupt(&mut draft, TICK_GONE)?,
+    }
     hooks::commit(session, &locked, draft)
 }
 
@@ -249,12 +315,22 @@ fn end_processes(agent: &Agent<'_>, run_id: RunId, grace: Duration) -> Result<bo
 
 /// Whether the tick of a run has settled it, or is gone. Waits a little for that.
 fn is_over(agent: &Agent<'_>, run_id: RunId) -> Result<bool> {
-    for _ in 0..LOOKS {
+    wait_until(LOOKS_AGAIN, || {
         let settled = agent.peek()?.current_run.is_none_or(|run| run.run_id != run_id);
-        if settled || !agent.is_leased()? {
+        Ok(settled || !agent.is_leased()?)
+    })
+}
+
+/// Waits for something that another process is about to do, but not for ever. Whether it has done it.
+fn wait_until(patience: Duration, is_so: impl Fn() -> Result<bool>) -> Result<bool> {
+    let start = Instant::now();
+    loop {
+        if is_so()? {
             return Ok(true);
+        }
+        if start.elapsed() >= patience {
+            return Ok(false);
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    Ok(false)
 }

@@ -149,9 +149,19 @@ pub fn look(agent: &Agent<'_>, now: Time) -> Result<Records> {
 
 /// Locks the agent and loads its records for a change.
 pub fn begin<'a>(session: &Session, agent: &'a Agent<'a>) -> Result<(Draft, Locked<'a>)> {
+    let locked = agent.lock(session.clock.now())?;
+    Ok((draft(session, agent, &locked)?, locked))
+}
+
+/// The same for whoever can't wait. `None`: somebody else has the lock.
+pub fn try_begin<'a>(session: &Session, agent: &'a Agent<'a>) -> Result<Option<(Draft, Locked<'a>)>> {
+    let Some(locked) = agent.try_lock(session.clock.now())? else { return Ok(None) };
+    Ok(Some((draft(session, agent, &locked)?, locked)))
+}
+
+fn draft(session: &Session, agent: &Agent<'_>, locked: &Locked<'_>) -> Result<Draft> {
     let now = session.clock.now();
-    let locked = agent.lock(now)?;
     let scan = locked.scan()?;
     let records = records(agent, &locked.view(), &scan, locked.state()?, Lease::Free, now, Purpose::Change)?;
-    Ok((Draft::new(records, session.clock.stamp()?), locked))
+    Ok(Draft::new(records, session.clock.stamp()?))
 }

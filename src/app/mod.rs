@@ -10,6 +10,7 @@ mod drops;
 mod evidence;
 mod generated;
 mod hooks;
+mod inside;
 mod inspect;
 mod lifecycle;
 mod load;
@@ -17,7 +18,9 @@ mod log;
 mod lookup;
 mod many;
 mod next_wake;
+mod oversee;
 mod planes;
+mod preempt;
 mod queue;
 mod recover;
 mod resources;
@@ -68,7 +71,7 @@ pub fn refuse_usage(error: &clap::Error) -> Status {
         let object = serde_json::json!({ "error": {
             "kind": "usage",
             "message": message.trim_start_matches("error: "),
-            "exit_status": Status::Usage as u8,
+            "exit_status": Status::Usage.code(),
         } });
         let _ = writeln!(std::io::stdout(), "{object}");
     }
@@ -82,7 +85,13 @@ fn name(command: &Command) -> &'static str {
     match command {
         Command::Init(_) => "init",
         Command::Create(_) => "create",
-        Command::Start(_) | Command::Resume(_) => "start",
+        Command::Start(_) => "start",
+        Command::Resume(_) => "resume",
+        Command::Preempt(_) => "preempt",
+        Command::Fail(_) => "fail",
+        Command::SafePoint(_) => "safe-point",
+        Command::Yield(_) => "yield",
+        Command::NonPreemptible(_) => "non-preemptible",
         Command::Stop(_) | Command::Pause(_) => "stop",
         Command::Enqueue(_) => "enqueue",
         Command::Wake(_) => "wake",
@@ -120,10 +129,12 @@ fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
             session.out.note("`pause` is deprecated: there is no pause, this is `stop`");
             lifecycle::stop(session, args)
         }
-        Command::Resume(args) => {
-            session.out.note("`resume` of a stopped agent is deprecated: this is `start`");
-            lifecycle::start(session, args)
-        }
+        Command::Preempt(args) => preempt::preempt(session, args),
+        Command::Resume(args) => preempt::resume(session, args),
+        Command::Fail(args) => lifecycle::fail(session, args),
+        Command::SafePoint(args) => inside::safe_point(session, args),
+        Command::Yield(args) => inside::give_way(session, args),
+        Command::NonPreemptible(args) => inside::non_preemptible(session, args),
         Command::Enqueue(args) => admit::enqueue(session, args),
         Command::Wake(args) => admit::wake(session, args),
         Command::Tick(args) => tick::tick(session, args),

@@ -12,6 +12,7 @@ use crate::model::records::{Lease, Records};
 use crate::model::state::{CurrentRun, State};
 use crate::model::time::{Span, Time};
 use crate::process::remains::Remains;
+use crate::process::turn::Fate;
 use crate::process::{Mark, host};
 use crate::rules::execution::{deadline, is_over};
 use crate::rules::transition::draft::Draft;
@@ -22,8 +23,9 @@ use crate::store::{Agent, Locked, Store, layout, lock};
 use super::background;
 use super::hooks::{self, Failure, Occasion};
 use super::load::{self, Purpose};
+use super::oversee::Overseen;
 use super::session::Session;
-use super::turn::surroundings;
+use super::turn::{before_suspension, surroundings};
 use super::words::parse;
 
 /// Why a run counts as interrupted.
@@ -67,6 +69,7 @@ pub fn settle_abandoned(
 ) -> Result<()> {
     let leader = agent.dir().run_dir(run_id).join(layout::LEADER);
     Remains::find(&Mark::run(run_id), &leader)?.end(LAST_GRACE)?;
+    before_suspension(session, store, agent, run_id)?;
     let now = session.clock.now();
     let locked = agent.lock(now)?;
     let state = locked.state()?;
@@ -111,7 +114,11 @@ pub fn carry_out(
     drop(locked);
     hooks::tell(session, store, agent);
     let occasion = Occasion::of(&begun, ExecutionState::Runnable, Some(cause.to_owned()));
-    let failure = hook.run_within(session, &occasion, limit)?.failure;
+    // A stop, say, ends the recovery, and with it its hook.
+    let lasts = |state: &State| {
+        if state.execution == begun.execution { Fate::GoesOn { ask_again: None } } else { Fate::Ends }
+    };
+    let failure = hook.run_within(session, &occasion, limit, &mut Overseen::new(agent, lasts))?.failure;
     let (mut draft, locked) = load::begin(session, agent)?;
     if draft.records.state.execution != begun.execution {
         return Ok(draft.records);
@@ -127,7 +134,7 @@ pub fn carry_out(
 }
 
 /// Commits the end of a recovery, and tells of it.
-fn ended(
+pub fn ended(
     session: &Session,
     store: &Store,
     agent: &Agent<'_>,

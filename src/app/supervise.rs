@@ -14,7 +14,7 @@ use crate::model::task::{Task, TaskEnd, TaskJob};
 use crate::model::time::Span;
 use crate::process::Mark;
 use crate::process::supervisor::{self, Seat};
-use crate::process::turn::{Ended, Stdin, TurnSpec};
+use crate::process::turn::{Ended, Nobody, Stdin, TurnSpec};
 use crate::rules::transition::task::{self as rules, End};
 use crate::store::{Agent, Store, layout};
 
@@ -58,7 +58,7 @@ fn look_after(
         Some(task) => {
             let run = prepare(store, &agent, &task).and_then(|(spec, input)| {
                 seat.begun();
-                let ended = crate::process::turn::run(&spec);
+                let ended = crate::process::turn::run(&spec, &mut Nobody);
                 drop(input);
                 ended
             });

@@ -6,7 +6,6 @@ use crate::cli;
 use crate::error::{Result, Status};
 use crate::model::continuation::Continuation;
 use crate::model::decision::{Decision, DecisionReport, DuplicateTick};
-use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, MessageId, RunId};
 use crate::model::message::Message;
 use crate::model::records::{Lease, Records};
@@ -234,9 +233,8 @@ fn act(
             let records = draft.records.clone();
             hooks::commit(session, &locked, draft)?;
             drop(locked);
-            let is_scheduled = hooks::has_entered(session, ExecutionState::Scheduled);
             hooks::tell(session, store, agent);
-            let turn = Turn { store, agent, claimed: &claimed, records: &records, is_scheduled };
+            let turn = Turn { store, agent, claimed: &claimed, records: &records };
             run_turn(session, &turn, decision_report, hold)
         }
         Decision::Lack { message_id, continuation, shortage } => {

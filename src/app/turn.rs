@@ -20,6 +20,7 @@ use crate::model::wait::WaitKind;
 use crate::process::turn::{Ended, Stdin, TurnSpec};
 use crate::process::{Mark, host};
 use crate::report::context::{self, Past};
+use crate::rules::preemption::will_be_suspended;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::outcome::Surroundings;
 use crate::rules::transition::turn::{self as rules, Claimed, Settled};
@@ -29,12 +30,13 @@ use crate::store::{Agent, Store, evidence, files, layout, lock};
 use super::delegate;
 use super::hooks::{self, Occasion};
 use super::load::{self, Purpose};
+use super::oversee;
 use super::planes::ended_in_turn;
 use super::resources;
 use super::session::Session;
 
 /// Between SIGTERM and SIGKILL.
-const KILL_GRACE: Duration = Duration::from_secs(5);
+pub const KILL_GRACE: Duration = Duration::from_secs(5);
 
 /// The largest outcome file that is read, in bytes.
 const OUTCOME_MAX: u64 = 4 << 20;
@@ -46,8 +48,6 @@ pub struct Turn<'a> {
     pub claimed: &'a Claimed,
     /// The records as the claim left them.
     pub records: &'a Records,
-    /// Whether the claim has scheduled it: one that goes on is not scheduled anew.
-    pub is_scheduled: bool,
 }
 
 /// This process, as the one that runs a turn.
@@ -59,9 +59,9 @@ pub fn claimant() -> Claimant {
 pub fn run(session: &Session, turn: &Turn<'_>) -> Result<TurnEnd> {
     let run_id = turn.claimed.run.run_id;
     let started = std::time::Instant::now();
-    let ended = scheduled(session, turn)
+    let ended = entered(session, turn)
         .and_then(|()| prepare(session, turn))
-        .and_then(|spec| crate::process::turn::run(&spec));
+        .and_then(|spec| crate::process::turn::run(&spec, &mut oversee::of_run(session, turn.agent, run_id)));
     let end = match ended {
         Ok(ended) => end_of(session, turn, ended),
         Err(error) => TurnEnd {
@@ -81,16 +81,23 @@ pub fn run(session: &Session, turn: &Turn<'_>) -> Result<TurnEnd> {
     if let Err(error) = turn.agent.note_end(run_id, &end) {
         session.out.note(&format!("{}: {error}", turn.agent.name()));
     }
+    before_suspension(session, turn.store, turn.agent, run_id)?;
     Ok(end)
 }
 
-/// Runs the hook of a turn that was scheduled; one that fails keeps the turn from starting. So does
-/// a signal that has ended any hook of it.
-fn scheduled(session: &Session, turn: &Turn<'_>) -> Result<()> {
-    let hook = hooks::find(turn.store, turn.agent, hooks::ON_SCHEDULED).filter(|_| turn.is_scheduled);
-    if let Some(hook) = hook {
-        let mut occasion = Occasion::of(&turn.records.state, ExecutionState::Scheduled, None);
-        occasion.from = json!(ExecutionState::Runnable);
+/// Runs the hook of a turn that was scheduled or resumed; one that fails keeps the turn from
+/// starting. So does a signal that has ended any hook of it.
+fn entered(session: &Session, turn: &Turn<'_>) -> Result<()> {
+    let (name, from) = if turn.claimed.entered == Some(ExecutionState::Resumed) {
+        (hooks::ON_RESUME, ExecutionState::Suspended)
+    } else {
+        (hooks::ON_SCHEDULED, ExecutionState::Runnable)
+    };
+    if let Some(to) = turn.claimed.entered
+        && let Some(hook) = hooks::find(turn.store, turn.agent, name)
+    {
+        let mut occasion = Occasion::of(&turn.records.state, to, None);
+        occasion.from = json!(from);
         if let Some(failure) = hook.run(session, &occasion)?.failure {
             return Err(Error::Failed { message: failure.to_string(), hint: None });
         }
@@ -107,6 +114,20 @@ fn scheduled(session: &Session, turn: &Turn<'_>) -> Result<()> {
 fn is_wanted(turn: &Turn<'_>) -> Result<bool> {
     let current = turn.agent.peek()?.current_run;
     Ok(current.is_some_and(|run| run.run_id == turn.claimed.run.run_id && run.stopping.is_none()))
+}
+
+/// Runs the hook of a run that has ended and is about to be suspended. It is still the current run:
+/// the hook can save a checkpoint by `yield`.
+pub fn before_suspension(session: &Session, store: &Store, agent: &Agent<'_>, run_id: RunId) -> Result<()> {
+    let Some(hook) = hooks::find(store, agent, hooks::ON_SUSPEND) else { return Ok(()) };
+    let state = agent.peek()?;
+    let Some(run) = state.current_run.as_ref().filter(|run| run.run_id == run_id) else { return Ok(()) };
+    if will_be_suspended(run) {
+        let reason = run.preemption.as_ref().map(|request| request.reason.clone());
+        let occasion = Occasion::of(&state, ExecutionState::Suspended, reason);
+        hooks::recorded(session, hook.run(session, &occasion));
+    }
+    Ok(())
 }
 
 fn end_of(session: &Session, turn: &Turn<'_>, ended: Ended) -> TurnEnd {
@@ -256,6 +277,13 @@ fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {
     let run_id = claimed.run.run_id;
     let policy = &records.policy;
     let argv = argv(policy, agent)?;
+    // Without it the turn would begin from the start, and take that for going on.
+    if let Some(lost) = agent.checkpoint(&claimed.run).filter(|path| !path.exists()) {
+        return Err(Error::Failed {
+            message: format!("the checkpoint {} is missing", lost.display()),
+            hint: None,
+        });
+    }
     agent.make_run_dir(run_id)?;
     let dir = agent.dir().run_dir(run_id);
     let view = View::settled(agent.dir());
@@ -263,6 +291,7 @@ fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {
         briefs: evidence::recent(&view, session.clock.now(), context::BRIEFS, |_| true)?,
         reduced: reduced(session, &view, records)?,
         reduced_count: records.state.counters.reduced_since_turn,
+        interjected: interjected(session, &view, &claimed.message)?,
     };
     let workspace = resources::workspace_path(store, policy);
     let document = context::document(
@@ -296,6 +325,15 @@ fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {
         timeout: policy.turn.timeout.0.map(|limit| limit.as_std()),
         kill_grace: KILL_GRACE,
     })
+}
+
+/// What was said to earlier runs of a message while they were at it.
+fn interjected(session: &Session, view: &View<'_>, message: &Message) -> Result<Vec<Message>> {
+    if message.interjected.is_empty() {
+        return Ok(Vec::new());
+    }
+    let was_said = |other: &Message| message.interjected.contains(&other.id);
+    evidence::recent(view, session.clock.now(), context::INTERJECTED, was_said)
 }
 
 fn reduced(session: &Session, view: &View<'_>, records: &Records) -> Result<Vec<Message>> {
@@ -365,6 +403,9 @@ fn environment(
     set("DORMOUSE_MESSAGE", text(run.message_id.to_string()));
     if let Some(item) = run.work_item_id {
         set("DORMOUSE_WORK_ITEM", text(item.to_string()));
+    }
+    if let Some(checkpoint) = agent.checkpoint(run) {
+        set("DORMOUSE_CHECKPOINT", path(checkpoint));
     }
     env
 }

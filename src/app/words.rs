@@ -75,6 +75,15 @@ fn read_bounded(reader: impl Read, path: &Path, limit: Size) -> Result<Vec<u8>> 
     Ok(bytes)
 }
 
+/// A file, or `-` for stdin, as it is. At most a little more than `limit` is read.
+pub fn bytes(word: &str, limit: Size) -> Result<Vec<u8>> {
+    if word == "-" {
+        return read_bounded(std::io::stdin(), Path::new("stdin"), limit);
+    }
+    let path = Path::new(word);
+    read_bounded(File::open(path).context("read", path)?, path, limit)
+}
+
 fn utf8(name: &str, bytes: Vec<u8>) -> Result<String> {
     String::from_utf8(bytes).map_err(|_| Error::Usage {
         message: format!("{name}: not UTF-8"),

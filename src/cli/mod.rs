@@ -4,6 +4,7 @@ mod inspect;
 mod lifecycle;
 mod messages;
 mod planes;
+mod preemption;
 mod step;
 mod tasks;
 mod upkeep;
@@ -18,6 +19,7 @@ pub use inspect::*;
 pub use lifecycle::*;
 pub use messages::*;
 pub use planes::*;
+pub use preemption::*;
 pub use step::*;
 pub use tasks::*;
 pub use upkeep::*;
@@ -84,9 +86,6 @@ pub enum Command {
     /// Deprecated: use stop
     #[command(hide = true)]
     Pause(Stop),
-    /// Deprecated for stopped agents: use start
-    #[command(hide = true)]
-    Resume(Start),
     Enqueue(Enqueue),
     Wake(Wake),
     Tick(Tick),
@@ -107,6 +106,12 @@ pub enum Command {
     Briefs(Briefs),
     Events(Events),
     Recover(Recover),
+    Fail(Fail),
+    Preempt(Preempt),
+    Resume(Resume),
+    SafePoint(SafePoint),
+    Yield(Yield),
+    NonPreemptible(NonPreemptible),
     Doctor(Doctor),
     Schema(Schema),
     Completions(Completions),

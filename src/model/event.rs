@@ -30,6 +30,9 @@ names! {
         RecordRepaired = "record_repaired",
         WorkspaceReleased = "workspace_released",
         HookEnded = "hook_ended",
+        PreemptionRequested = "preemption_requested",
+        PreemptionForced = "preemption_forced",
+        RunYielded = "run_yielded",
         Advisory = "advisory",
     }
 }

@@ -227,6 +227,9 @@ pub struct Message {
     pub continuation: Option<Continuation>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
+    /// What the operator said to earlier runs of this message while they were at it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub interjected: Vec<MessageId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settlement: Option<Settlement>,
     #[serde(flatten)]

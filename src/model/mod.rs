@@ -17,6 +17,7 @@ pub mod id;
 pub mod message;
 pub mod policy;
 pub mod posture;
+pub mod preemption;
 pub mod record;
 pub mod records;
 pub mod refusal;

@@ -7,9 +7,10 @@ use super::closure::Closure;
 use super::continuation::Continuation;
 use super::decision::DecisionReport;
 use super::event::Event;
-use super::execution::Execution;
+use super::execution::{Execution, ExecutionState};
 use super::id::{AgentName, MessageId, RunId, WorkId};
 use super::message::{Message, WakeHint};
+use super::preemption::{Preemption, Section};
 use super::record::{Extra, Record};
 use super::resource::Resource;
 use super::run::Terminal;
@@ -41,6 +42,20 @@ pub struct CurrentRun {
     /// Set while `stop` ends this run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopping: Option<Stopping>,
+    /// Set from when somebody wants it to yield.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preemption: Option<Preemption>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sections: Vec<Section>,
+    /// When its turn asked to be suspended: it is, however it ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub yielded_at: Option<Time>,
+    /// The run that saved the checkpoint: an earlier one of this attempt, or this one itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<RunId>,
+    /// Why it is to fail, however its turn ends: noted before its processes are ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub condemned: Option<String>,
 }
 
 fn is_zero(count: &u32) -> bool {
@@ -89,6 +104,12 @@ pub struct Held {
     /// How often this attempt has been put off.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub deferrals: u32,
+    /// The run that saved the checkpoint from which it goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<RunId>,
+    /// The state that was entered for a turn that has not started yet: its hook is still to run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entered: Option<ExecutionState>,
 }
 
 /// The last turn that was settled.

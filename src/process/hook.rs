@@ -11,7 +11,7 @@ use rustix::process::Pid;
 
 use super::remains::Remains;
 use super::table::Process;
-use super::turn::{self, Ended, Stdin, TurnSpec};
+use super::turn::{self, Ended, Overseer, Stdin, TurnSpec};
 use super::{HOOK, Mark};
 use crate::error::{Context, Result};
 
@@ -43,10 +43,10 @@ pub fn is_there(path: &Path) -> bool {
 
 /// Runs a hook until no process of it is left. Returns how it ended and all that it said. Where
 /// somebody was killed while he ran one, what is left of that one goes first.
-pub fn run(hook: &HookSpec) -> Result<(Ended, String)> {
+pub fn run(hook: &HookSpec, overseer: &mut dyn Overseer) -> Result<(Ended, String)> {
     end_abandoned(&hook.tmp)?;
     let scratch = hook.tmp.join(scratch_name());
-    let ran = run_in(hook, &scratch);
+    let ran = run_in(hook, &scratch, overseer);
     // What is left of it is in the way of nobody.
     let _ = fs::remove_dir_all(&scratch);
     ran
@@ -82,7 +82,7 @@ fn end_abandoned(tmp: &Path) -> Result<()> {
     Ok(())
 }
 
-fn run_in(hook: &HookSpec, scratch: &Path) -> Result<(Ended, String)> {
+fn run_in(hook: &HookSpec, scratch: &Path, overseer: &mut dyn Overseer) -> Result<(Ended, String)> {
     fs::create_dir_all(scratch).context("create", scratch)?;
     let file = |name: &str| scratch.join(name);
     let mut env = hook.env.clone();
@@ -102,7 +102,7 @@ fn run_in(hook: &HookSpec, scratch: &Path) -> Result<(Ended, String)> {
         timeout: hook.timeout,
         kill_grace: KILL_GRACE,
     };
-    let ended = turn::run(&spec)?;
+    let ended = turn::run(&spec, overseer)?;
     let mut said = Vec::new();
     for path in [&spec.stdout, &spec.stderr] {
         said.extend(fs::read(path).context("read", path)?);

@@ -1,5 +1,6 @@
 //! Child processes: the only place that starts, watches and ends them.
 
+pub mod foreground;
 pub mod git;
 pub mod hook;
 pub mod host;

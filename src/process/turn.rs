@@ -1,7 +1,7 @@
 //! One turn command, from its start until no process of it is left.
 
 use std::ffi::OsString;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -52,6 +52,37 @@ pub struct TurnSpec {
     pub kill_grace: Duration,
 }
 
+/// Whoever may end a turn before its time.
+pub trait Overseer {
+    /// Readable when it has something to say. `None`: it speaks only when it is asked.
+    fn word(&self) -> Option<BorrowedFd<'_>>;
+    /// Whether the turn may go on. Asked at once, after every word, and when it said.
+    fn ask(&mut self) -> Fate;
+}
+
+/// What an overseer says of a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    GoesOn {
+        /// When to ask again at the latest.
+        ask_again: Option<Instant>,
+    },
+    Ends,
+}
+
+/// That of a turn that nobody ends.
+pub struct Nobody;
+
+impl Overseer for Nobody {
+    fn word(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn ask(&mut self) -> Fate {
+        Fate::GoesOn { ask_again: None }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub enum Stdin {
     Null,
@@ -75,7 +106,7 @@ pub struct Ended {
 /// tasks. Every other child of this process counts as one of the turn, so there can be no second
 /// turn beside it. An error is trouble of our own; the turn has been ended then, too, unless the
 /// error says that a process of it won't end.
-pub fn run(spec: &TurnSpec) -> Result<Ended> {
+pub fn run(spec: &TurnSpec, overseer: &mut dyn Overseer) -> Result<Ended> {
     let started = Instant::now();
     let signals = Signals::hold()?;
     let orphans = Adoption::begin()?;
@@ -86,8 +117,9 @@ pub fn run(spec: &TurnSpec) -> Result<Ended> {
         Spawned::No(error) => return not_started(error, started, signals),
     };
     let mut live = Live::new(child, stdout, stderr, &signals)?;
-    let timed_out = live.watch(spec.timeout.and_then(|timeout| started.checked_add(timeout)))?;
-    if timed_out || live.cancelled_by.is_some() || live.trouble.is_some() {
+    let cut = live.watch(spec.timeout.and_then(|timeout| started.checked_add(timeout)), overseer)?;
+    let timed_out = cut == Some(Cut::Late);
+    if cut.is_some() || live.cancelled_by.is_some() || live.trouble.is_some() {
         live.end(spec, spec.kill_grace)?;
     } else if !live.left()?.is_empty() {
         live.end(spec, spec.kill_grace.min(LITTER_GRACE))?;
@@ -98,6 +130,15 @@ pub fn run(spec: &TurnSpec) -> Result<Ended> {
     ended.cancelled_by = ended.cancelled_by.or(signals.release());
     ended.duration = started.elapsed();
     Ok(ended)
+}
+
+/// Why a turn is ended that runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cut {
+    /// It has had its time.
+    Late,
+    /// Its overseer says so.
+    Told,
 }
 
 fn not_started(error: String, started: Instant, signals: Signals) -> Result<Ended> {
@@ -127,6 +168,14 @@ impl Drop for Adoption {
         // It can't fail where it could be switched on.
         let _ = kernel::adopt_orphans(false);
     }
+}
+
+/// What one look has found.
+struct Happened {
+    /// There was output, or the end of it.
+    output: bool,
+    /// One of the others was ready.
+    elsewhere: bool,
 }
 
 /// A running turn. Its leader is reaped last: as long as it is a zombie neither its pid nor that of
@@ -174,15 +223,26 @@ impl<'a> Live<'a> {
         })
     }
 
-    /// Until the leader has ended, or there is a reason to end it. True if that is its time.
-    fn watch(&mut self, until: Option<Instant>) -> Result<bool> {
+    /// Until the leader has ended, or there is a reason to end it.
+    fn watch(&mut self, until: Option<Instant>, overseer: &mut dyn Overseer) -> Result<Option<Cut>> {
+        let mut ask_again = Some(Instant::now());
         loop {
-            self.pump(&[], until)?;
+            if is_past(ask_again) {
+                match overseer.ask() {
+                    Fate::GoesOn { ask_again: then } => ask_again = then,
+                    Fate::Ends => return Ok(Some(Cut::Told)),
+                }
+            }
+            let word = overseer.word();
+            let happened = self.pump(word.as_slice(), until.into_iter().chain(ask_again).min())?;
             if self.leader_ended || self.cancelled_by.is_some() || self.trouble.is_some() {
-                return Ok(false);
+                return Ok(None);
             }
             if is_past(until) {
-                return Ok(true);
+                return Ok(Some(Cut::Late));
+            }
+            if happened.elsewhere {
+                ask_again = Some(Instant::now());
             }
         }
     }
@@ -255,13 +315,13 @@ impl<'a> Live<'a> {
         rustix::process::getpgid(Some(child)) == Ok(self.group)
     }
 
-    /// Waits for anything to happen, at most until then, and takes in what has. True if there was
-    /// output, or the end of it.
-    fn pump(&mut self, others: &[OwnedFd], until: Option<Instant>) -> Result<bool> {
+    /// Waits for anything to happen, at most until then, and takes in what has.
+    fn pump<Fd: AsFd>(&mut self, others: &[Fd], until: Option<Instant>) -> Result<Happened> {
         let leader = Some(&self.leader).filter(|_| !self.leader_ended);
         let sources = [leader, self.stdout.pipe.as_ref(), self.stderr.pipe.as_ref()];
         let mut fds = vec![PollFd::new(self.signals, PollFlags::IN)];
-        fds.extend(sources.into_iter().flatten().chain(others).map(|fd| PollFd::new(fd, PollFlags::IN)));
+        fds.extend(sources.into_iter().flatten().map(|fd| PollFd::new(fd, PollFlags::IN)));
+        fds.extend(others.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
         let timeout = until.map(|until| timespec(until.saturating_duration_since(Instant::now())));
         match rustix::event::poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -270,6 +330,7 @@ impl<'a> Live<'a> {
         let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
         let signalled = ready.next().unwrap_or(false);
         let [ended, stdout, stderr] = sources.map(|source| source.is_some() && ready.next().unwrap_or(false));
+        let elsewhere = ready.any(|ready| ready);
         self.leader_ended |= ended;
         if signalled {
             self.cancelled_by = self.cancelled_by.or(self.signals.caught());
@@ -279,7 +340,7 @@ impl<'a> Live<'a> {
                 self.trouble.get_or_insert(error);
             }
         }
-        Ok(stdout || stderr)
+        Ok(Happened { output: stdout || stderr, elsewhere })
     }
 
     /// Takes in what is still in the pipes. A supervisor may hold one open and go on writing, so it
@@ -288,7 +349,7 @@ impl<'a> Live<'a> {
         let now = Some(Instant::now());
         for _ in 0..DRAIN_READS {
             let both_ended = self.stdout.pipe.is_none() && self.stderr.pipe.is_none();
-            if both_ended || !self.pump(&[], now)? {
+            if both_ended || !self.pump::<OwnedFd>(&[], now)?.output {
                 break;
             }
         }
@@ -422,7 +483,7 @@ mod tests {
     /// Runs it and sees to it that nothing is left of it.
     fn ended(spec: &TurnSpec) -> Ended {
         let _alone = alone();
-        let ended = run(spec).unwrap();
+        let ended = run(spec, &mut Nobody).unwrap();
         assert_eq!(table::children().unwrap(), Vec::<Pid>::new());
         ended
     }
@@ -522,7 +583,7 @@ mod tests {
                 2 => spec.leader = gone.clone(),
                 _ => spec.stdin = Stdin::File(gone.clone()),
             }
-            assert_eq!(run(&spec).unwrap_err().path(), Some(gone.as_path()));
+            assert_eq!(run(&spec, &mut Nobody).unwrap_err().path(), Some(gone.as_path()));
         }
     }
 
@@ -532,7 +593,7 @@ mod tests {
         let dir = tempdir();
         let mut spec = sh(&dir, "echo hello; sleep 600");
         spec.stdout = "/dev/full".into();
-        assert_eq!(run(&spec).unwrap_err().path(), Some(Path::new("/dev/full")));
+        assert_eq!(run(&spec, &mut Nobody).unwrap_err().path(), Some(Path::new("/dev/full")));
         assert_eq!(table::children().unwrap(), Vec::<Pid>::new());
     }
 
@@ -649,7 +710,7 @@ mod tests {
         let dir = tempdir();
         let script = "DORMOUSE_SUPERVISOR=1 setsid -f sh -c 'echo $$ >pid.new; mv pid.new pid; yes' ; \
                       until test -e pid; do :; done; sleep 600 & exit 0";
-        let ended = run(&sh(&dir, script)).unwrap();
+        let ended = run(&sh(&dir, script), &mut Nobody).unwrap();
         let supervisor = pid_in(&dir.path().join("pid"));
         let left = table::children().unwrap();
         rustix::process::kill_process_group(supervisor, Signal::KILL).unwrap();
@@ -706,6 +767,7 @@ mod tests {
     #[ignore = "is run by the test above, in a process of its own"]
     fn helper_runs_a_turn() {
         let Some(dir) = std::env::var_os("TURN_IN") else { return };
-        let _ = run(&spec(Path::new(&dir), &["sh", "-c", "trap '' TERM; >ready; sleep 600; sleep 600"]));
+        let spec = spec(Path::new(&dir), &["sh", "-c", "trap '' TERM; >ready; sleep 600; sleep 600"]);
+        let _ = run(&spec, &mut Nobody);
     }
 }

@@ -20,6 +20,7 @@ use crate::rules::work::{WaitsByItem, readiness, scheduling_state};
 /// How many of the last briefs and of the reduced messages a turn is told.
 pub const BRIEFS: usize = 5;
 pub const REDUCED: usize = 50;
+pub const INTERJECTED: usize = 50;
 
 /// Where the turn finds things.
 pub struct Places<'a> {
@@ -35,6 +36,8 @@ pub struct Past {
     pub reduced: Vec<Message>,
     /// How many were reduced, of which `reduced` are the newest.
     pub reduced_count: u64,
+    /// What the operator said to earlier runs of the message, newest first.
+    pub interjected: Vec<Message>,
 }
 
 /// `context.json`. What may be long in it is not copied to be written.
@@ -46,6 +49,8 @@ pub struct Document<'a> {
     message: Value,
     continuation: &'a Continuation,
     reduced: Value,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    interjected: Vec<Value>,
     work: Value,
     waits: &'a [Wait],
     tasks: &'a [Task],
@@ -74,6 +79,7 @@ pub fn document<'a>(
             "count": past.reduced_count,
             "messages": past.reduced.iter().rev().map(marked).collect::<Vec<_>>(),
         }),
+        interjected: past.interjected.iter().rev().map(marked).collect(),
         work: work(records),
         waits: &records.waits,
         tasks: &records.tasks,
@@ -155,6 +161,12 @@ pub fn prompt(claimed: &Claimed, records: &Records, past: &Past) -> String {
     if !past.reduced.is_empty() {
         text.push_str(&format!("\n## Taken note of since the last turn ({})\n\n", past.reduced_count));
         for message in past.reduced.iter().rev() {
+            text.push_str(&quoted(message));
+        }
+    }
+    if !past.interjected.is_empty() {
+        text.push_str("\n## Said while you were at it before\n\n");
+        for message in past.interjected.iter().rev() {
             text.push_str(&quoted(message));
         }
     }

@@ -38,12 +38,14 @@ pub fn wakes(records: &Records, now: Time) -> Vec<String> {
         wakes.push(format!("dormouse recover {agent}"));
     }
     if let Some(held) = &state.held {
-        let when = held.not_before.map(|at| format!(", looked at again {}", moment(at, now)));
-        wakes.push(format!(
-            "a tick that finds what is missing ({}){}",
-            held.missing,
-            when.unwrap_or_default()
-        ));
+        if state.execution.state == ExecutionState::Suspended {
+            wakes.extend(held.not_before.map(|at| format!("the end of its suspension, {}", moment(at, now))));
+            wakes.push(format!("dormouse resume {agent}"));
+        } else {
+            let when = held.not_before.map(|at| format!(", looked at again {}", moment(at, now)));
+            let when = when.unwrap_or_default();
+            wakes.push(format!("a tick that finds what is missing ({}){when}", held.missing));
+        }
     }
     let mut waits: Vec<&Wait> = records.waits.iter().filter(|wait| wait.is_active()).collect();
     // Those of the agent itself keep it all from going on; the others, an item.

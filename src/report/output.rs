@@ -166,7 +166,7 @@ impl Output {
         if let Some(agent) = error.agent().or(agent) {
             object["agent"] = json!(agent);
         }
-        object["exit_status"] = json!(error.exit_status() as u8);
+        object["exit_status"] = json!(error.exit_status().code());
         self.json_line(&json!({ "error": object }));
     }
 

@@ -113,6 +113,7 @@ pub fn admit(
         created_at: stamp.now,
         continuation: None,
         failures: Vec::new(),
+        interjected: Vec::new(),
         settlement: None,
         extra: Extra::new(),
     })

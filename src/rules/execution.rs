@@ -72,13 +72,18 @@ pub fn timeout(execution: &Execution, timeouts: &Timeouts) -> Option<(Time, &'st
     Some((execution.since.after(limit?), reason))
 }
 
-/// The same for an agent as it stands. A run that waits for its own allowance is not late: when that
-/// is back is known, and failing would not bring it sooner.
+/// The same for an agent as it stands. A run that waits for its own allowance is not late, nor is
+/// one that was suspended for a time: when they go on is known, and failing would not bring that sooner.
 pub fn deadline(state: &State, timeouts: &Timeouts) -> Option<(Time, &'static str)> {
-    let resource = state.held.as_ref().and_then(|held| held.resource);
-    let waits_for_limit =
-        state.execution.state == WaitingResources && resource.is_some_and(Resource::is_limit);
-    timeout(&state.execution, timeouts).filter(|_| !waits_for_limit)
+    let held = state.held.as_ref();
+    let resource = held.and_then(|held| held.resource);
+    let is_known = match state.execution.state {
+        WaitingResources => resource.is_some_and(Resource::is_limit),
+        Suspended => held.is_some_and(|held| held.not_before.is_some()),
+        Initializing | Runnable | Scheduled | Running | Waiting | Resumed | Completed | Failed
+        | ShuttingDown | Recovering => false,
+    };
+    timeout(&state.execution, timeouts).filter(|_| !is_known)
 }
 
 /// Exactly at the limit is not yet over; one millisecond later is.

@@ -10,6 +10,7 @@ pub mod due;
 pub mod execution;
 pub mod limits;
 pub mod posture;
+pub mod preemption;
 pub mod priority;
 pub mod projection;
 pub mod retry;

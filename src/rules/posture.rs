@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::model::agent::Status;
+use crate::model::execution::ExecutionState;
 use crate::model::id::{MessageId, RunId, TaskId, WaitId, WorkId};
 use crate::model::posture::Posture;
 use crate::model::records::Records;
@@ -115,8 +116,11 @@ fn blocked(records: &Records) -> Option<PostureReport> {
     if let Some(wait) = timer_or_system {
         return Some(PostureReport::new(Posture::Blocked, &wait.reason).about_wait(wait));
     }
-    let held = records.state.held.as_ref()?;
-    let report = PostureReport::new(Posture::Blocked, format!("missing: {}", held.missing));
+    let state = &records.state;
+    let held = state.held.as_ref()?;
+    let is_suspended = state.execution.state == ExecutionState::Suspended;
+    let why = if is_suspended { held.missing.clone() } else { format!("missing: {}", held.missing) };
+    let report = PostureReport::new(Posture::Blocked, why);
     Some(PostureReport { message_id: Some(held.message_id), ..report })
 }
 

@@ -7,25 +7,23 @@ use uuid::Uuid;
 use crate::error::{Context, Error, Result};
 use crate::model::agent::Identity;
 use crate::model::dedupe::DedupeEntry;
-use crate::model::id::{AgentName, RunId, TaskId};
+use crate::model::id::AgentName;
 use crate::model::message::{InboxKey, Message, WakeHint};
-use crate::model::policy::{Durability, Policy};
+use crate::model::policy::Policy;
 use crate::model::state::State;
-use crate::model::task::{Task, TaskEnd};
+use crate::model::task::Task;
 use crate::model::time::{Span, Time};
 use crate::model::timer::Timer;
 use crate::model::transaction::{Delete, Put, Transaction};
 use crate::model::trigger::Trigger;
-use crate::model::turn::TurnEnd;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 
 use super::batch::Batch;
 use super::files;
-use super::files::Disk;
 use super::journal::{self, Append, Journal, Write};
 use super::layout::{self, AgentDir};
-use super::record::{decode, decode_plain, encode, encode_plain_line};
+use super::record::{decode, encode, encode_plain_line};
 use super::view::View;
 use super::{Store, archive, config, dedupe, inbox, lock};
 
@@ -48,9 +46,9 @@ pub struct Open {
 /// An agent of an open store.
 #[derive(Debug)]
 pub struct Agent<'s> {
-    store: &'s Store,
+    pub(super) store: &'s Store,
     name: AgentName,
-    dir: AgentDir,
+    pub(super) dir: AgentDir,
 }
 
 impl<'s> Agent<'s> {
@@ -188,14 +186,6 @@ impl<'s> Agent<'s> {
         lock::is_held(&self.dir.join(layout::RUN_LOCK))
     }
 
-    /// Notes how a turn ended, before that is settled. Survives a kill; after a power cut the
-    /// run counts as interrupted.
-    pub fn note_end(&self, id: RunId, end: &TurnEnd) -> Result<()> {
-        let disk = Disk { durability: Durability::Process };
-        let dir = self.dir.run_dir(id);
-        disk.replace(&dir.join("end.json.new"), &dir.join(layout::END), &encode_plain_line(end))
-    }
-
     /// The message that a dedupe key stands for, if one was admitted under it within the window.
     /// Only for whoever holds the lock: the cache is made anew where it is missing.
     pub fn admitted_under(
@@ -209,72 +199,24 @@ impl<'s> Agent<'s> {
         dedupe::find(view, key, now, window, revision, self.store.disk)
     }
 
-    /// How a turn ended that was not settled, if somebody saw it.
-    pub fn noted_end(&self, id: RunId) -> Result<Option<TurnEnd>> {
-        noted(&self.dir.run_dir(id).join(layout::END))
-    }
-
-    /// Makes the directory of a task.
-    pub fn make_task_dir(&self, id: TaskId) -> Result<()> {
-        files::make_dir(&self.dir.task_dir(id))
-    }
-
-    /// The lock of a task: free, and then held by the caller, or `None`: its supervisor lives.
-    pub fn task_lock(&self, id: TaskId, now: Time) -> Result<Option<lock::Held>> {
-        files::make_dir(&self.dir.join(layout::TASKS))?;
-        lock::try_acquire(&self.dir.join(layout::task_lock(id)), Some(&self.store.holder(now)))
-    }
-
-    /// The same lock, held already by whoever started us: it came with our start.
-    pub fn inherited_task_lock(&self, id: TaskId, file: std::fs::File, now: Time) -> Result<lock::Held> {
-        lock::inherited(&self.dir.join(layout::task_lock(id)), file, &self.store.holder(now))
-    }
-
-    /// Whether somebody looks after a task, without taking its lock.
-    pub fn is_supervised(&self, id: TaskId) -> Result<bool> {
-        lock::is_held(&self.dir.join(layout::task_lock(id)))
-    }
-
-    /// Notes how a task ended, before that is committed; the same as for a turn.
-    pub fn note_task_end(&self, id: TaskId, end: &TaskEnd) -> Result<()> {
-        let disk = Disk { durability: Durability::Process };
-        let dir = self.dir.task_dir(id);
-        disk.replace(&dir.join("end.json.new"), &dir.join(layout::END), &encode_plain_line(end))
-    }
-
-    /// How a task ended that nobody has committed, if its supervisor saw it.
-    pub fn noted_task_end(&self, id: TaskId) -> Result<Option<TaskEnd>> {
-        noted(&self.dir.task_dir(id).join(layout::END))
-    }
-
-    /// Writes a file into a run's directory: material for the turn, not a record.
-    pub fn write_run_file(&self, id: RunId, name: &str, bytes: &[u8]) -> Result<std::path::PathBuf> {
-        let path = self.dir.run_dir(id).join(name);
-        Disk { durability: Durability::Process }.stage(&path, bytes)?;
-        Ok(path)
-    }
-
-    /// Makes the directory of a run.
-    pub fn make_run_dir(&self, id: RunId) -> Result<()> {
-        files::make_dir(&self.dir.run_dir(id))
-    }
-
     /// Takes the agent's lock, and finishes a transaction that was interrupted.
     pub fn lock(&self, now: Time) -> Result<Locked<'_>> {
         let path = self.dir.join(layout::LOCK);
-        let held = lock::acquire(&path, &self.store.holder(now), self.store.opener.patience)?;
+        self.locked(lock::acquire(&path, &self.store.holder(now), self.store.opener.patience)?)
+    }
+
+    /// The same for whoever can't wait. `None`: somebody else has it.
+    pub fn try_lock(&self, now: Time) -> Result<Option<Locked<'_>>> {
+        let held = lock::try_acquire(&self.dir.join(layout::LOCK), Some(&self.store.holder(now)))?;
+        held.map(|held| self.locked(held)).transpose()
+    }
+
+    fn locked(&self, held: lock::Held) -> Result<Locked<'_>> {
         let locked =
             Locked { agent: self, revision: Cell::new(None), segments: RefCell::default(), _held: held };
         locked.finish_journal()?;
         Ok(locked)
     }
-}
-
-/// It is not synced: a power cut may leave the name with nothing, zeros or a part behind it.
-fn noted<T: serde::de::DeserializeOwned>(path: &std::path::Path) -> Result<Option<T>> {
-    let Some(bytes) = files::read(path)? else { return Ok(None) };
-    let is_whole = serde_json::from_slice::<serde_json::Value>(&bytes).is_ok();
-    if is_whole { decode_plain(path, 0, &bytes).map(Some) } else { Ok(None) }
 }
 
 fn missing(path: &std::path::Path) -> Error {

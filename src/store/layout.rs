@@ -41,6 +41,7 @@ pub const END: &str = "end.json";
 pub const LEADER: &str = "leader";
 pub const STDOUT: &str = "stdout.log";
 pub const STDERR: &str = "stderr.log";
+pub const CHECKPOINT: &str = "checkpoint";
 pub const HOOK_LOG: &str = "hooks.log";
 /// In a task's directory: the pipe that an interactive one reads from.
 pub const STDIN: &str = "stdin";

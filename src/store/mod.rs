@@ -11,6 +11,7 @@ pub mod inbox;
 pub mod journal;
 pub mod layout;
 pub mod lock;
+mod notes;
 pub mod occupancy;
 pub mod record;
 pub mod view;

@@ -157,14 +157,21 @@ fn a_pattern_matches_what_it_stands_for() {
     assert!(!agree(&["…".to_owned(), "b".to_owned()], &["x", "b", "y"]));
 }
 
-/// The variants of `enum Status`, with their numbers.
-fn statuses() -> BTreeSet<u8> {
+/// What a function of `Status` gives for each variant that it names.
+fn of_statuses(function: &str) -> Vec<(String, u8)> {
     let source = read("src/error.rs");
-    let (_, rest) = source.split_once("pub enum Status {").unwrap();
-    let (body, _) = rest.split_once('}').unwrap();
-    let numbers =
-        body.lines().filter_map(|line| line.split_once(" = ")?.1.trim().trim_end_matches(',').parse().ok());
-    numbers.collect()
+    let (_, rest) = source.split_once(&format!("fn {function}(self")).unwrap();
+    let body = rest.split("\n    }\n").next().unwrap();
+    let arms = body.lines().filter_map(|line| line.trim().trim_end_matches(',').split_once(" => "));
+    let numbered = arms.filter_map(|(names, number)| Some((names, number.parse().ok()?)));
+    numbered
+        .flat_map(|(names, number)| names.split(" | ").map(move |name| (name.to_owned(), number)))
+        .collect()
+}
+
+/// The exit statuses of the program.
+fn statuses() -> BTreeSet<u8> {
+    of_statuses("code").into_iter().map(|(_, number)| number).collect()
 }
 
 /// Which statuses a manual page lists in its section EXIT STATUS.
@@ -193,22 +200,10 @@ fn exit_statuses_agree_everywhere() {
 /// The gravest-first order that a page claims is the one of `Status::graver`.
 #[test]
 fn the_order_of_gravity_is_the_one_of_the_code() {
-    let source = read("src/error.rs");
-    let numbers: BTreeMap<&str, u8> = source
-        .split_once("pub enum Status {")
-        .unwrap()
-        .1
-        .split_once('}')
-        .unwrap()
-        .0
-        .lines()
-        .filter_map(|line| line.trim().trim_end_matches(',').split_once(" = "))
-        .map(|(name, number)| (name, number.parse().unwrap()))
-        .collect();
-    let mut order: Vec<(u8, u8)> = source
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("Status::")?.trim_end_matches(',').split_once(" => "))
-        .filter_map(|(name, gravity)| Some((gravity.parse().ok()?, *numbers.get(name)?)))
+    let numbers: BTreeMap<String, u8> = of_statuses("code").into_iter().collect();
+    let mut order: Vec<(u8, u8)> = of_statuses("graver")
+        .into_iter()
+        .filter_map(|(name, gravity)| Some((gravity, *numbers.get(&name)?)))
         .collect();
     order.sort_unstable_by(|one, other| other.cmp(one));
     let words: Vec<String> = order

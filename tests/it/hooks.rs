@@ -320,13 +320,21 @@ fn a_recovery_that_was_killed_is_over_after_its_time() {
 }
 
 #[test]
-fn a_stop_meanwhile_stands_when_the_recovery_is_over() {
-    let sandbox = failed(r#"$D stop ada"#);
-    step(&sandbox);
-    assert_eq!(
-        (field(&sandbox, "status"), field(&sandbox, "execution.state")),
-        ("stopped".into(), "runnable".into())
-    );
+fn a_stop_meanwhile_ends_the_recovery_and_it_begins_anew_with_the_next_start() {
+    let sandbox = failed(r#"echo up >> "$HOME/noted"; sleep 600"#);
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for(&sandbox.home().join("noted"));
+    hook(&sandbox.agent("ada"), "on-shutdown", r#"echo down >> "$HOME/noted""#);
+    sandbox.run(["stop", "ada"]);
+    // Nothing of it is left by then.
+    assert_eq!(tick.end().code(), 0);
+    let stands = |sandbox: &Sandbox| (field(sandbox, "status"), field(sandbox, "execution.state"));
+    assert_eq!(stands(&sandbox), ("stopped".into(), "failed".into()));
+    assert_eq!(noted(&sandbox), ["up", "down"]);
+    sandbox.run(["start", "ada"]);
+    hook(&sandbox.agent("ada"), "on-recovery-start", "true");
+    assert_eq!(decision(&step(&sandbox)), "start_recovery (retry)");
+    assert_eq!(stands(&sandbox), ("awake_idle".into(), "runnable".into()));
 }
 
 #[test]

@@ -201,6 +201,14 @@ impl Checks<'_> {
             );
             self.find(path, "held_run", message, Remedy::None);
         }
+        let run = state.current_run.as_ref().and_then(|run| run.checkpoint);
+        if let Some(run) = run.or(state.held.as_ref().and_then(|held| held.checkpoint)) {
+            let path = self.agent.checkpoint_of(run);
+            if !path.exists() {
+                let message = format!("missing: the checkpoint that {run} saved, for the run that goes on");
+                self.find(path, "checkpoint", message, Remedy::None);
+            }
+        }
         Some(state)
     }
 

@@ -61,8 +61,8 @@ const SOURCES: [Source; 9] = [
     (
         "a state's timeout, which is over one millisecond after its limit",
         |records, millis| {
-            records.state.execution.state = ExecutionState::Suspended;
-            records.state.execution.since = at(millis - 3_600_000);
+            records.state.execution.state = ExecutionState::WaitingResources;
+            records.state.execution.since = at(millis - 300_000);
         },
         1,
     ),

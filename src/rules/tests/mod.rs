@@ -9,6 +9,7 @@ mod due;
 mod execution;
 mod limits;
 mod posture;
+mod preemption;
 mod priority;
 mod projection;
 mod resources;
@@ -217,6 +218,7 @@ pub fn message(number: u32, kind: MessageKind) -> Message {
         created_at: at(-1000),
         continuation: None,
         failures: Vec::new(),
+        interjected: Vec::new(),
         settlement: None,
         extra: Extra::new(),
     }
@@ -401,6 +403,11 @@ pub fn current_run(message: &Message) -> CurrentRun {
         continuation: continuation(),
         deferrals: 0,
         stopping: None,
+        preemption: None,
+        sections: Vec::new(),
+        yielded_at: None,
+        checkpoint: None,
+        condemned: None,
     }
 }
 
@@ -422,6 +429,8 @@ pub fn held(message: &Message, not_before: Option<Time>) -> Held {
         not_before,
         continuation: continuation(),
         deferrals: 1,
+        checkpoint: None,
+        entered: None,
     }
 }
 

@@ -55,6 +55,11 @@ impl Draft {
         !self.touched
     }
 
+    /// There is something to commit that no event tells of.
+    pub fn touch(&mut self) {
+        self.touched = true;
+    }
+
     pub fn put(&mut self, put: Put) {
         self.touched = true;
         self.puts.push(put);

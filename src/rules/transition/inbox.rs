@@ -300,6 +300,7 @@ fn tick_message(draft: &mut Draft, tick: &Tick, hint: Option<WakeHint>) -> Messa
         created_at: draft.now(),
         continuation: None,
         failures: Vec::new(),
+        interjected: Vec::new(),
         settlement: None,
         extra: Extra::new(),
     }

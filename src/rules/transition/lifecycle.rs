@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::model::agent::Status;
 use crate::model::event::EventKind;
 use crate::model::execution::{Execution, ExecutionState};
-use crate::model::id::AgentName;
+use crate::model::id::{AgentName, RunId};
 use crate::model::policy::Policy;
 use crate::model::record::Extra;
 use crate::model::records::{Inbox, Lease, Records};
@@ -15,8 +15,11 @@ use crate::model::state::{Counters, Spending, State, Stopping};
 use crate::model::time::Span;
 use crate::model::transaction::Transaction;
 
+use crate::rules::execution::check;
+
 use super::draft::Draft;
 use super::inbox::ignore_hints;
+use super::recovery;
 
 /// The first state of a new agent: `booting`, and nothing has happened.
 pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transaction, Refusal> {
@@ -117,11 +120,37 @@ pub fn stop(draft: &mut Draft, grace: Span, requeue: bool, reason: Option<String
         let message_id = run.message_id;
         run.stopping = Some(Stopping { requested_at: now, kill_at: now.after(grace), requeue, reason });
         draft.enter(ExecutionState::ShuttingDown, Some(message_id), "stop")?;
+    } else if draft.records.state.execution.state == ExecutionState::Recovering {
+        // It has not recovered: the next start begins with that. Nothing of it is waited for.
+        draft.enter(ExecutionState::ShuttingDown, None, "stop")?;
+        draft.enter(ExecutionState::Failed, None, "stopped while it recovered")?;
     }
     draft.set_status(Status::Stopped);
     draft.records.state.sleeping_until = None;
     ignore_hints(draft, "stopped");
     Ok(true)
+}
+
+/// Fails what runs, shuts down or recovers, for the operator's reason. Returns the run whose processes
+/// are to be ended then, and which is settled after that; a recovery has failed at once.
+pub fn fail(draft: &mut Draft, reason: &str) -> Result<Option<RunId>, Refusal> {
+    let state = &mut draft.records.state;
+    let (status, from) = (state.status, state.execution.state);
+    let run_id = state.current_run.as_mut().map(|run| {
+        run.condemned = Some(reason.to_owned());
+        run.run_id
+    });
+    if run_id.is_none() && from != ExecutionState::Recovering {
+        check(from, ExecutionState::Failed)?;
+        let message =
+            format!("`{}` is {from}: only what runs, shuts down or recovers can be failed", state.agent);
+        return Err(Refusal::new("nothing_to_fail", message));
+    }
+    control(draft, "fail", status, status, Some(reason));
+    if run_id.is_none() {
+        recovery::fail(draft, reason)?;
+    }
+    Ok(run_id)
 }
 
 /// The two events of a control action, with what it affects.

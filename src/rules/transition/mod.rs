@@ -6,6 +6,7 @@ pub mod draft;
 pub mod inbox;
 pub mod lifecycle;
 pub mod outcome;
+pub mod preemption;
 pub mod recovery;
 pub mod resources;
 pub mod rest;

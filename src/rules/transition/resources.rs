@@ -38,9 +38,18 @@ pub fn lack(
     let deferrals = again.map_or(0, |held| held.deferrals) + 1;
     let (missing, resource) = (shortage.describe(), Some(shortage.resource));
     let not_before = look_again(draft, shortage, deferrals);
-    let held = match before.clone() {
+    let mut held = match before.clone() {
         Some(held) => Held { missing, resource, not_before, deferrals, ..held },
-        None => Held { message_id: message.id, missing, resource, not_before, continuation, deferrals },
+        None => Held {
+            message_id: message.id,
+            missing,
+            resource,
+            not_before,
+            continuation,
+            deferrals,
+            checkpoint: None,
+            entered: None,
+        },
     };
     if let Some(again) = again {
         let unchanged = if shortage.resource.is_limit() {
@@ -58,7 +67,7 @@ pub fn lack(
         admitted(draft, message);
     }
     decided(draft, report);
-    to_running(draft, message.id)?;
+    held.entered = to_running(draft, message.id)?.or(held.entered);
     draft.enter(ExecutionState::WaitingResources, Some(message.id), &held.missing)?;
     draft.hold(held);
     draft.set_status(Status::AwakeIdle);

@@ -355,6 +355,7 @@ fn result(draft: &mut Draft, task: &Task, last_line: Option<&str>) -> Message {
         created_at: draft.now(),
         continuation: None,
         failures: Vec::new(),
+        interjected: Vec::new(),
         settlement: None,
         extra: Extra::new(),
     }

@@ -188,6 +188,7 @@ fn own_message(draft: &mut Draft, kind: MessageKind, priority: Priority, body: B
         created_at: draft.now(),
         continuation: None,
         failures: Vec::new(),
+        interjected: Vec::new(),
         settlement: None,
         extra: Extra::new(),
     }

@@ -22,6 +22,7 @@ use crate::model::wait::{Wait, WaitStatus};
 
 use crate::rules::closure::derive;
 use crate::rules::limits;
+use crate::rules::preemption::{is_overdue, will_be_suspended};
 use crate::rules::projection::closure_facts;
 use crate::rules::retry::delay;
 
@@ -29,6 +30,7 @@ use super::draft::Draft;
 use super::inbox::admitted;
 use super::lifecycle::stop;
 use super::outcome::{Surroundings, apply};
+use super::preemption::{FORCED, suspend};
 use super::trace::{
     brief, count_usage, note_turn, record_output, run_record, settled_event, unseen_run, verdict,
 };
@@ -43,6 +45,8 @@ const LEASE_WITHOUT_TIMEOUT: Span = Span::from_secs(24 * 3600);
 pub struct Claimed {
     pub run: CurrentRun,
     pub message: Message,
+    /// The state that was entered for this very turn: its hook runs before the turn.
+    pub entered: Option<ExecutionState>,
 }
 
 /// How a settlement found the run.
@@ -79,6 +83,11 @@ pub fn claim(
         // Those of a claim that found something missing were none of the turn's.
         deferrals: held.as_ref().filter(|held| held.resource.is_none()).map_or(0, |held| held.deferrals),
         stopping: None,
+        preemption: None,
+        sections: Vec::new(),
+        yielded_at: None,
+        checkpoint: held.as_ref().and_then(|held| held.checkpoint),
+        condemned: None,
     };
     // A message that was claimed before has been told of, and knows what it means.
     if held.is_none() && message.attempt == 1 && message.continuation.is_none() {
@@ -90,21 +99,31 @@ pub fn claim(
     end_if_due(draft, &message);
     draft.records.state.current_run = Some(run.clone());
     draft.records.state.last_continuation = Some(continuation);
-    to_running(draft, message.id)?;
+    let entered = to_running(draft, message.id)?.or(held.and_then(|held| held.entered));
     draft.set_status(Status::AwakeRunning);
-    Ok(Claimed { run, message })
+    Ok(Claimed { run, message, entered })
 }
 
-/// Every way that leads to `running`.
-pub(super) fn to_running(draft: &mut Draft, message_id: MessageId) -> Result<(), Refusal> {
+/// Every way that leads to `running`, with the state through which it leads, if it does.
+pub(super) fn to_running(
+    draft: &mut Draft,
+    message_id: MessageId,
+) -> Result<Option<ExecutionState>, Refusal> {
     let task = Some(message_id);
-    match draft.records.state.execution.state {
+    let between = match draft.records.state.execution.state {
         ExecutionState::Completed => {
             draft.enter(ExecutionState::Runnable, None, "ready for the next message")?;
             draft.enter(ExecutionState::Scheduled, task, "claimed")?;
+            Some(ExecutionState::Scheduled)
         }
-        ExecutionState::Runnable => draft.enter(ExecutionState::Scheduled, task, "claimed")?,
-        ExecutionState::Suspended => draft.enter(ExecutionState::Resumed, task, "resumed")?,
+        ExecutionState::Runnable => {
+            draft.enter(ExecutionState::Scheduled, task, "claimed")?;
+            Some(ExecutionState::Scheduled)
+        }
+        ExecutionState::Suspended => {
+            draft.enter(ExecutionState::Resumed, task, "resumed")?;
+            Some(ExecutionState::Resumed)
+        }
         ExecutionState::Initializing
         | ExecutionState::Scheduled
         | ExecutionState::Running
@@ -113,14 +132,16 @@ pub(super) fn to_running(draft: &mut Draft, message_id: MessageId) -> Result<(),
         | ExecutionState::Resumed
         | ExecutionState::Failed
         | ExecutionState::ShuttingDown
-        | ExecutionState::Recovering => {}
-    }
-    draft.enter(ExecutionState::Running, task, "turn command starts")
+        | ExecutionState::Recovering => None,
+    };
+    draft.enter(ExecutionState::Running, task, "turn command starts")?;
+    Ok(between)
 }
 
 /// Settles a run whose command has ended.
 ///
-/// A run that `stop` is ending is aborted. A run that is no longer current has been settled
+/// A run that `stop` is ending is aborted. One that is condemned has failed, and one that has
+/// yielded is suspended, whatever its exit status. A run that is no longer current has been settled
 /// already: its output is recorded, nothing else.
 pub fn settle(
     draft: &mut Draft,
@@ -135,7 +156,7 @@ pub fn settle(
         let killed = matches!(end.exit, Exit::Signal { signal: 9 });
         return finish_stop(draft, killed, Some(&end));
     }
-    let (mut terminal, mut reason) = verdict(&end);
+    let (mut terminal, mut reason) = decided_before(&run).unwrap_or_else(|| verdict(&end));
     let mut usage = end.outcome.as_ref().ok().and_then(|outcome| outcome.usage.clone());
     if let (Terminal::Completed, Ok(outcome)) = (terminal, &end.outcome)
         && let Err((path, refusal)) = apply(draft, &run, &outcome.actions, around)
@@ -156,11 +177,8 @@ pub fn settle(
     match terminal {
         Terminal::Completed => complete(draft, &run)?,
         Terminal::Deferred => defer(draft, &run)?,
-        Terminal::Failed
-        | Terminal::TimedOut
-        | Terminal::Interrupted
-        | Terminal::Aborted
-        | Terminal::Suspended => {
+        Terminal::Suspended => suspend(draft, &run)?,
+        Terminal::Failed | Terminal::TimedOut | Terminal::Interrupted | Terminal::Aborted => {
             fail(draft, &run, terminal, reason.clone().unwrap_or_default())?;
         }
     }
@@ -179,6 +197,15 @@ pub fn settle(
     Ok(Settled { terminal, reason, closure: Some(closure) })
 }
 
+/// How a run ends whose end was decided before its turn came to it.
+fn decided_before(run: &CurrentRun) -> Option<(Terminal, Option<String>)> {
+    let reason = || run.preemption.as_ref().map(|request| request.reason.clone());
+    match &run.condemned {
+        Some(reason) => Some((Terminal::Failed, Some(reason.clone()))),
+        None => will_be_suspended(run).then(|| (Terminal::Suspended, reason())),
+    }
+}
+
 /// Settles a run whose tick is gone. Its processes must be gone too: what is left of them would
 /// otherwise run beside the next attempt.
 pub fn interrupt(draft: &mut Draft, why: &str) -> Result<(), Refusal> {
@@ -193,12 +220,19 @@ pub fn interrupt(draft: &mut Draft, why: &str) -> Result<(), Refusal> {
         return Ok(());
     }
     let now = draft.now();
-    let terminal = Terminal::Interrupted;
-    note_turn(draft, &run, terminal, Some(why.to_owned()), None, now);
-    fail(draft, &run, terminal, why.to_owned())?;
+    // Nobody was there to end it in time, so it ends now, and for that.
+    let forced = is_overdue(&run, now).then(|| (Terminal::Failed, Some(FORCED.to_owned())));
+    let interrupted = || (Terminal::Interrupted, Some(why.to_owned()));
+    let (terminal, reason) = decided_before(&run).or(forced).unwrap_or_else(interrupted);
+    note_turn(draft, &run, terminal, reason.clone(), None, now);
+    if terminal == Terminal::Suspended {
+        suspend(draft, &run)?;
+    } else {
+        fail(draft, &run, terminal, reason.clone().unwrap_or_default())?;
+    }
     let closure = close(draft, terminal)?;
     let mut record = unseen_run(draft, &run, terminal, now);
-    record.reason = Some(why.to_owned());
+    record.reason = reason;
     record.closure = Some(closure);
     draft.put(Put::Run(Box::new(record)));
     Ok(())
@@ -239,7 +273,9 @@ pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Re
         json!({ "message_id": run.message_id, "killed": killed, "requeued": requeue }),
     );
     if draft.records.state.execution.state == ExecutionState::ShuttingDown {
-        if killed {
+        if let Some(reason) = &run.condemned {
+            draft.enter(ExecutionState::Failed, None, reason)?;
+        } else if killed {
             draft.enter(ExecutionState::Failed, None, "shutdown_timeout")?;
         } else {
             draft.enter(ExecutionState::Completed, None, "ended within the grace")?;
@@ -302,6 +338,8 @@ fn defer(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal> {
         not_before: Some(draft.now().after(pause)),
         continuation: run.continuation.clone(),
         deferrals,
+        checkpoint: run.checkpoint,
+        entered: None,
     });
     draft.records.state.current_run = None;
     Ok(())

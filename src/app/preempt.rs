@@ -1,0 +1,95 @@
+//! `preempt` and `resume`: a run makes way, and goes on later (contract, execution §6).
+
+use serde_json::json;
+
+use crate::cli;
+use crate::error::{Result, Status};
+use crate::model::agent::Status as AgentStatus;
+use crate::model::execution::ExecutionState;
+use crate::model::id::AgentName;
+use crate::model::state::State;
+use crate::model::time::{Span, Time};
+use crate::report::text::relative;
+use crate::rules::transition::preemption as rules;
+use crate::store::{Agent, Store};
+
+use super::hooks::{self, Occasion};
+use super::lifecycle::start_one;
+use super::load::begin;
+use super::recover::Owner;
+use super::session::{Session, named_agents};
+use super::words::{parse, parse_optional};
+
+pub fn preempt(session: &mut Session, args: cli::Preempt) -> Result<Status> {
+    let grace: Span = parse("--grace", &args.grace)?;
+    let resume_after: Option<Span> = parse_optional("--for", args.resume_after.as_deref())?;
+    let store = session.store()?;
+    let agent = store.agent(&parse("AGENT", &args.agent)?)?;
+    let (mut draft, locked) = begin(session, &agent)?;
+    let now = draft.now();
+    if !is_live(&agent, &draft.records.state, now)? {
+        return Err(rules::no_live_turn(agent.name()).into());
+    }
+    rules::request(&mut draft, args.reason, grace, resume_after)?;
+    let state = locked.commit(draft.finish()?)?;
+    drop(locked);
+    let Some((run, request)) =
+        state.current_run.as_ref().and_then(|run| Some((run, run.preemption.clone()?)))
+    else {
+        return Ok(Status::Done);
+    };
+    if let Some(hook) = hooks::find(&store, &agent, hooks::ON_PREEMPT_REQUEST) {
+        let occasion = Occasion::of(&state, ExecutionState::Suspended, Some(request.reason.clone()));
+        hooks::recorded(session, hook.run(session, &occasion));
+    }
+    let object = json!({
+        "agent": agent.name(),
+        "run_id": run.run_id,
+        "reason": request.reason,
+        "requested_at": request.requested_at,
+        "force_at": request.force_at,
+        "resume_after": request.resume_after,
+    });
+    session.out.result(&object, |_| {
+        let until = relative(request.force_at, now);
+        format!("{}  {} is asked to yield, at the latest {until}", agent.name(), run.run_id)
+    });
+    Ok(Status::Done)
+}
+
+/// Whether somebody runs a turn: here, or on another machine for all we know.
+fn is_live(agent: &Agent<'_>, state: &State, now: Time) -> Result<bool> {
+    let Some(run) = &state.current_run else { return Ok(false) };
+    Ok(Owner::of(run, now) == Owner::Elsewhere || agent.is_leased()?)
+}
+
+pub fn resume(session: &mut Session, args: cli::Resume) -> Result<Status> {
+    let store = session.store()?;
+    let names = named_agents(&store, &args.agents)?;
+    Ok(session.each_agent(&names, |session, name| resume_one(session, &store, name)))
+}
+
+fn resume_one(session: &mut Session, store: &Store, name: &AgentName) -> Result<Status> {
+    let agent = store.agent(name)?;
+    if agent.peek()?.status == AgentStatus::Stopped {
+        session.out.note("`resume` of a stopped agent is deprecated: this is `start`");
+        return start_one(session, store, name);
+    }
+    let (mut draft, locked) = begin(session, &agent)?;
+    rules::resume(&mut draft)?;
+    let state = locked.commit(draft.finish()?)?;
+    drop(locked);
+    let message_id = state.held.as_ref().map(|held| held.message_id);
+    let object = json!({
+        "agent": name,
+        "action": "resume",
+        "status": state.status,
+        "execution_state": state.execution.state,
+        "message_id": message_id,
+    });
+    session.out.result(&object, |_| match message_id {
+        Some(id) => format!("{name}  goes on with {id} at the next tick"),
+        None => format!("{name}  goes on at the next tick"),
+    });
+    Ok(Status::Done)
+}

@@ -1,0 +1,40 @@
+//! When a run should yield, and when it has to (contract, execution §6).
+
+use crate::model::message::{Message, OriginKind, Priority};
+use crate::model::state::CurrentRun;
+use crate::model::time::Time;
+
+use super::execution::is_over;
+
+/// Why the turn should yield, as it is told at a safe point. `None`: it may go on; in a section with
+/// time left it always may.
+pub fn asks_to_yield(run: &CurrentRun, now: Time) -> Option<&str> {
+    if let Some(reason) = &run.condemned {
+        return Some(reason);
+    }
+    let request = run.preemption.as_ref()?;
+    let is_protected = run.sections.iter().any(|section| !is_over(section.until, now));
+    (!is_protected).then_some(&request.reason)
+}
+
+/// When a run that was asked to yield is ended if it still runs: after the grace, and after the
+/// last of its open sections has no time left. Exactly then is not yet over.
+pub fn force_at(run: &CurrentRun) -> Option<Time> {
+    let request = run.preemption.as_ref()?;
+    run.sections.iter().map(|section| section.until).chain([request.force_at]).max()
+}
+
+/// Whether that is past.
+pub fn is_overdue(run: &CurrentRun, now: Time) -> bool {
+    force_at(run).is_some_and(|limit| is_over(limit, now))
+}
+
+/// Whether a run is suspended when its turn has ended, however that ended.
+pub fn will_be_suspended(run: &CurrentRun) -> bool {
+    run.yielded_at.is_some() && run.condemned.is_none() && run.stopping.is_none()
+}
+
+/// Whether a queued message is handed over to the turn that runs.
+pub fn is_interjection(message: &Message) -> bool {
+    message.priority == Priority::Interject && message.origin.kind == OriginKind::Operator
+}

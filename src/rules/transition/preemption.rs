@@ -1,0 +1,205 @@
+//! A run is asked to yield, yields, is suspended and goes on; or it is forced (contract, execution §6).
+
+use serde_json::json;
+
+use crate::model::agent::Status;
+use crate::model::event::EventKind;
+use crate::model::execution::ExecutionState;
+use crate::model::id::RunId;
+use crate::model::message::{Message, MessageStatus, Settlement};
+use crate::model::preemption::{Preemption, Section};
+use crate::model::refusal::Refusal;
+use crate::model::state::{CurrentRun, Held};
+use crate::model::time::{Span, Time};
+use crate::model::transaction::Put;
+
+use crate::rules::execution::check;
+use crate::rules::preemption::{force_at, is_overdue};
+
+use super::draft::Draft;
+use super::inbox::admitted;
+
+/// Why a run has failed that did not yield in time.
+pub const FORCED: &str = "forced_preemption";
+const YIELDED: &str = "its turn yielded";
+
+/// Asks the live run to yield. Of several requests the latest says why and for how long, and the
+/// earliest says until when.
+pub fn request(
+    draft: &mut Draft,
+    reason: String,
+    grace: Span,
+    resume_after: Option<Span>,
+) -> Result<(), Refusal> {
+    let now = draft.now();
+    let agent = draft.records.state.agent.clone();
+    let Some(run) = &mut draft.records.state.current_run else { return Err(no_live_turn(&agent)) };
+    if run.stopping.is_some() || run.condemned.is_some() {
+        return Err(Refusal::new("already_ending", format!("{} is being ended already", run.run_id)));
+    }
+    let force_at = now.after(grace);
+    let pending = run.preemption.take();
+    let request = Preemption {
+        requested_at: pending.as_ref().map_or(now, |pending| pending.requested_at),
+        force_at: pending.map_or(force_at, |pending| pending.force_at.min(force_at)),
+        reason,
+        resume_after,
+    };
+    let data = json!({
+        "reason": request.reason,
+        "force_at": request.force_at,
+        "resume_after": request.resume_after,
+    });
+    run.preemption = Some(request);
+    let run_id = run.run_id;
+    draft.event(EventKind::PreemptionRequested, Some(run_id), data);
+    Ok(())
+}
+
+/// What `preempt` says where nothing runs.
+pub fn no_live_turn(agent: &impl std::fmt::Display) -> Refusal {
+    Refusal::new("no_live_turn", format!("no turn of `{agent}` runs: there is nothing to preempt"))
+}
+
+/// Opens a critical section of the run.
+pub fn open_section(draft: &mut Draft, run_id: RunId, time: Span) -> Result<Section, Refusal> {
+    let now = draft.now();
+    let run = current(draft, run_id)?;
+    // A turn that opens section after section would never be preempted.
+    if run.condemned.is_some() || (run.sections.is_empty() && is_overdue(run, now)) {
+        return Err(Refusal::new("preemption_overdue", format!("{run_id} had to yield before now")).hint(
+            "begin nothing new: run `dormouse yield` and exit; `dormouse safe-point` says in time when to",
+        ));
+    }
+    let number = run.sections.last().map_or(1, |innermost| innermost.number.saturating_add(1));
+    let section = Section { number, until: now.after(time) };
+    run.sections.push(section);
+    draft.touch();
+    Ok(section)
+}
+
+/// Closes a section: the one of that number, else the innermost.
+pub fn close_section(draft: &mut Draft, run_id: RunId, number: Option<u32>) -> Result<Section, Refusal> {
+    let run = current(draft, run_id)?;
+    let at = match number {
+        Some(number) => run.sections.iter().position(|section| section.number == number),
+        None => run.sections.len().checked_sub(1),
+    };
+    let Some(at) = at else {
+        return Err(Refusal::new("no_section", format!("{run_id} has no such section open"))
+            .hint("`non-preemptible begin` opens one"));
+    };
+    let section = run.sections.remove(at);
+    draft.touch();
+    Ok(section)
+}
+
+/// The turn asks to be suspended as soon as it has ended. `saved`: a checkpoint lies in the run's
+/// directory; without one the last one of this attempt still counts.
+pub fn give_way(draft: &mut Draft, run_id: RunId, saved: bool) -> Result<(), Refusal> {
+    let now = draft.now();
+    let run = current(draft, run_id)?;
+    if run.condemned.is_some() || run.stopping.is_some() {
+        return Err(Refusal::new(
+            "already_ending",
+            format!("{run_id} is being ended: it is too late to yield"),
+        ));
+    }
+    run.yielded_at.get_or_insert(now);
+    if saved {
+        run.checkpoint = Some(run_id);
+    }
+    draft.event(EventKind::RunYielded, Some(run_id), json!({ "checkpoint": saved }));
+    Ok(())
+}
+
+/// The time of a run that should have yielded is over, by the clock of whoever watches it: that of
+/// the records may have been set. True: its processes are to be ended now. False: it has another time.
+pub fn force(draft: &mut Draft, run_id: RunId, over: Time) -> bool {
+    let Ok(run) = current(draft, run_id) else { return false };
+    if force_at(run) != Some(over) {
+        return false;
+    }
+    // One that has yielded is only late to end: it is suspended all the same.
+    if run.yielded_at.is_none() && run.condemned.is_none() {
+        let reason = run.preemption.as_ref().map(|request| request.reason.clone());
+        run.condemned = Some(FORCED.to_owned());
+        draft.event(EventKind::PreemptionForced, Some(run_id), json!({ "reason": reason }));
+    }
+    true
+}
+
+/// Hands messages over to the turn that runs. They never run by themselves any more.
+pub fn interject(draft: &mut Draft, run_id: RunId, messages: &[Message]) -> Result<(), Refusal> {
+    current(draft, run_id)?;
+    let at = draft.now();
+    for message in messages {
+        let settlement = Settlement {
+            status: MessageStatus::Interjected,
+            at,
+            reason: None,
+            run_id: Some(run_id),
+            dead_letter: false,
+        };
+        admitted(draft, message);
+        draft.settle_message(message.clone(), settlement);
+    }
+    // Whoever works on that message next is told of it: this turn may be killed before it was read.
+    if let Some(claimed) = &mut draft.records.inbox.claimed {
+        claimed.interjected.extend(messages.iter().map(|message| message.id));
+        let claimed = Box::new(claimed.clone());
+        draft.put(Put::Message(claimed));
+    }
+    Ok(())
+}
+
+/// Suspends a run that has yielded; its message stays claimed and its attempt does not count.
+pub(super) fn suspend(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal> {
+    let request = run.preemption.as_ref();
+    let reason = request.map_or(YIELDED, |request| request.reason.as_str()).to_owned();
+    let not_before = request.and_then(|request| request.resume_after).map(|pause| draft.now().after(pause));
+    draft.enter(ExecutionState::Suspended, Some(run.message_id), &reason)?;
+    draft.records.state.held = Some(Held {
+        message_id: run.message_id,
+        missing: format!("suspended: {reason}"),
+        resource: None,
+        not_before,
+        continuation: run.continuation.clone(),
+        deferrals: run.deferrals,
+        checkpoint: run.checkpoint,
+        entered: None,
+    });
+    draft.records.state.current_run = None;
+    Ok(())
+}
+
+/// Lets a suspended run go on: the next step runs it.
+pub fn resume(draft: &mut Draft) -> Result<(), Refusal> {
+    let now = draft.now();
+    let state = &mut draft.records.state;
+    check(state.execution.state, ExecutionState::Resumed)?;
+    let Some(held) = &mut state.held else {
+        return Err(Refusal::new("no_held_run", format!("`{}` holds no run that could go on", state.agent))
+            .hint("run `dormouse doctor`"));
+    };
+    held.not_before = Some(held.not_before.map_or(now, |at| at.min(now)));
+    let message_id = held.message_id;
+    draft.event(
+        EventKind::ControlApplied,
+        None,
+        json!({ "action": "resume", "message_id": message_id, "boundary": "control" }),
+    );
+    if draft.records.state.status == Status::Asleep {
+        draft.set_status(Status::AwakeIdle);
+    }
+    Ok(())
+}
+
+/// The run that a turn speaks of must still be the current one.
+fn current(draft: &mut Draft, run_id: RunId) -> Result<&mut CurrentRun, Refusal> {
+    let state = &mut draft.records.state;
+    let agent = state.agent.clone();
+    state.current_run.as_mut().filter(|run| run.run_id == run_id).ok_or_else(|| {
+        Refusal::new("run_not_current", format!("{run_id} is no longer the current run of `{agent}`"))
+    })
+}

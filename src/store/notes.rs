@@ -1,0 +1,99 @@
+//! What lies beside the records: directories of runs and tasks, how they ended, and checkpoints.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::Result;
+use crate::model::id::{RunId, TaskId};
+use crate::model::policy::Durability;
+use crate::model::state::CurrentRun;
+use crate::model::task::TaskEnd;
+use crate::model::time::Time;
+use crate::model::turn::TurnEnd;
+
+use super::files::{self, Disk};
+use super::record::{decode_plain, encode_plain_line};
+use super::{Agent, layout, lock};
+
+impl Agent<'_> {
+    /// Notes how a turn ended, before that is settled. Survives a kill; after a power cut the
+    /// run counts as interrupted.
+    pub fn note_end(&self, id: RunId, end: &TurnEnd) -> Result<()> {
+        let disk = Disk { durability: Durability::Process };
+        let dir = self.dir.run_dir(id);
+        disk.replace(&dir.join("end.json.new"), &dir.join(layout::END), &encode_plain_line(end))
+    }
+
+    /// How a turn ended that was not settled, if somebody saw it.
+    pub fn noted_end(&self, id: RunId) -> Result<Option<TurnEnd>> {
+        noted(&self.dir.run_dir(id).join(layout::END))
+    }
+
+    /// Makes the directory of a task.
+    pub fn make_task_dir(&self, id: TaskId) -> Result<()> {
+        files::make_dir(&self.dir.task_dir(id))
+    }
+
+    /// The lock of a task: free, and then held by the caller, or `None`: its supervisor lives.
+    pub fn task_lock(&self, id: TaskId, now: Time) -> Result<Option<lock::Held>> {
+        files::make_dir(&self.dir.join(layout::TASKS))?;
+        lock::try_acquire(&self.dir.join(layout::task_lock(id)), Some(&self.store.holder(now)))
+    }
+
+    /// The same lock, held already by whoever started us: it came with our start.
+    pub fn inherited_task_lock(&self, id: TaskId, file: std::fs::File, now: Time) -> Result<lock::Held> {
+        lock::inherited(&self.dir.join(layout::task_lock(id)), file, &self.store.holder(now))
+    }
+
+    /// Whether somebody looks after a task, without taking its lock.
+    pub fn is_supervised(&self, id: TaskId) -> Result<bool> {
+        lock::is_held(&self.dir.join(layout::task_lock(id)))
+    }
+
+    /// Notes how a task ended, before that is committed; the same as for a turn.
+    pub fn note_task_end(&self, id: TaskId, end: &TaskEnd) -> Result<()> {
+        let disk = Disk { durability: Durability::Process };
+        let dir = self.dir.task_dir(id);
+        disk.replace(&dir.join("end.json.new"), &dir.join(layout::END), &encode_plain_line(end))
+    }
+
+    /// How a task ended that nobody has committed, if its supervisor saw it.
+    pub fn noted_task_end(&self, id: TaskId) -> Result<Option<TaskEnd>> {
+        noted(&self.dir.task_dir(id).join(layout::END))
+    }
+
+    /// Writes a file into a run's directory: material for the turn, not a record.
+    pub fn write_run_file(&self, id: RunId, name: &str, bytes: &[u8]) -> Result<std::path::PathBuf> {
+        let path = self.dir.run_dir(id).join(name);
+        Disk { durability: Durability::Process }.stage(&path, bytes)?;
+        Ok(path)
+    }
+
+    /// Makes the directory of a run.
+    pub fn make_run_dir(&self, id: RunId) -> Result<()> {
+        files::make_dir(&self.dir.run_dir(id))
+    }
+
+    /// Saves the checkpoint of a run, whole, in place of an earlier one of that run. It counts from
+    /// when the run's record says so.
+    pub fn save_checkpoint(&self, id: RunId, bytes: &[u8]) -> Result<()> {
+        let temporary = self.dir.join(layout::TMP).join(format!("{id}.{}", layout::CHECKPOINT));
+        self.store.disk.replace(&temporary, &self.checkpoint_of(id), bytes)
+    }
+
+    /// The checkpoint that a run goes on from, or has saved itself.
+    pub fn checkpoint(&self, run: &CurrentRun) -> Option<PathBuf> {
+        run.checkpoint.map(|id| self.checkpoint_of(id))
+    }
+
+    /// Where the checkpoint of a run is, if it has saved one.
+    pub fn checkpoint_of(&self, id: RunId) -> PathBuf {
+        self.dir.run_dir(id).join(layout::CHECKPOINT)
+    }
+}
+
+/// It is not synced: a power cut may leave the name with nothing, zeros or a part behind it.
+fn noted<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>> {
+    let Some(bytes) = files::read(path)? else { return Ok(None) };
+    let is_whole = serde_json::from_slice::<serde_json::Value>(&bytes).is_ok();
+    if is_whole { decode_plain(path, 0, &bytes).map(Some) } else { Ok(None) }
+}
