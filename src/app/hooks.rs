@@ -225,7 +225,7 @@ impl Hook<'_> {
             workdir: workspace_path(store, policy),
             env,
             document: document(self.name, occasion),
-            scratch: agent.dir().join(layout::TMP).join(format!("hook-{}", std::process::id())),
+            tmp: agent.dir().join(layout::TMP),
             log,
             timeout: timeout.map(Span::as_std),
         })

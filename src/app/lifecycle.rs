@@ -35,6 +35,9 @@ const DESCENDANTS: usize = 1000;
 /// How long `stop` waits for the tick of an ended run to see that it ended.
 const TICK_GRACE: Duration = Duration::from_secs(2);
 
+/// How long `stop` waits for that before it looks for processes of the run again.
+const LOOKS_AGAIN: Duration = Duration::from_millis(100);
+
 pub fn start(session: &mut Session, args: cli::Start) -> Result<Status> {
     let store = session.store()?;
     let names = named_agents(&store, &args.agents)?;
@@ -123,11 +126,11 @@ pub fn stop(session: &mut Session, args: cli::Stop) -> Result<Status> {
     Ok(session.each_agent(&names, |session, name| {
         let agent = store.agent(name)?;
         refuse_from_inside(session, &store, &agent, "stop")?;
-        let Stopped { state, previous, changed, aborted, tasks, released } =
+        let Stopped { state, previous, changed, aborted, tasks, cleared } =
             stop_agent(session, &store, &agent, &stop)?;
         tell_parent(session, &store, &agent);
         report(session, &state, "stop", previous, changed, aborted, &tasks);
-        released.map(|()| Status::Done)
+        cleared.map(|()| Status::Done)
     }))
 }
 
@@ -146,8 +149,8 @@ pub struct Stopped {
     changed: bool,
     aborted: Option<RunId>,
     tasks: Vec<TaskId>,
-    /// Whether the workspace of the ended run is free: the agent is stopped all the same.
-    pub released: Result<()>,
+    /// Whether its tasks are over and its workspace is free: the agent is stopped all the same.
+    pub cleared: Result<()>,
 }
 
 /// Closes the gate of an agent, and ends its run and its tasks, those of its children among them.
@@ -172,7 +175,7 @@ pub fn stop_agent(session: &Session, store: &Store, agent: &Agent<'_>, how: &Sto
     let (state, aborted) = match state.current_run.clone() {
         Some(run) => {
             let left = run.stopping.as_ref().map_or(Span::ZERO, |stopping| stopping.kill_at.since(now));
-            let state = end_run(session, store, agent, &run, left.as_std())?;
+            let state = end_run(session, store, agent, &run, left.min(grace).as_std())?;
             // On another machine the turn goes on: then nothing has ended.
             let ended = state.current_run.is_none().then_some(run.run_id);
             (state, ended)
@@ -186,10 +189,10 @@ pub fn stop_agent(session: &Session, store: &Store, agent: &Agent<'_>, how: &Sto
     };
     // Not before: that would be on the grace of the turn.
     hooks::tell(session, store, agent);
-    let tasks = background::stop_all(session, store, agent, grace)?;
+    let (tasks, ended) = background::stop_all(session, store, agent, grace)?;
     let state = if tasks.is_empty() { state } else { agent.peek()? };
     let released = aborted.map_or(Ok(()), |run_id| resources::release(session, store, agent, run_id));
-    Ok(Stopped { state, previous, changed, aborted, tasks, released })
+    Ok(Stopped { state, previous, changed, aborted, tasks, cleared: ended.and(released) })
 }
 
 /// Nobody stops an agent from inside its own work, or that of a child: the stop would wait for the
@@ -277,19 +280,13 @@ fn end_run(
         session.out.note(&format!("{}: {} runs on {}; {then}", agent.name(), run.run_id, run.host));
         return agent.peek();
     }
-    let leader = agent.dir().run_dir(run.run_id).join(layout::LEADER);
-    let ended = Remains::find(&Mark::run(run.run_id), &leader)?.end(grace)?;
-    wait_for_tick(agent, run.run_id)?;
+    let killed = end_processes(agent, run.run_id, grace)?;
     let (mut draft, locked) = begin(session, agent)?;
     let is_current =
         draft.records.state.current_run.as_ref().is_some_and(|current| current.run_id == run.run_id);
     if !is_current {
         return Ok(draft.records.state);
     }
-    let killed = match ended {
-        EndedBy::Kill => true,
-        EndedBy::Nothing | EndedBy::Term => false,
-    };
     let end = agent.noted_end(run.run_id)?;
     match end {
         end if run.stopping.is_some() => {
@@ -304,20 +301,48 @@ fn end_run(
     hooks::commit(session, &locked, draft)
 }
 
-/// The tick that ran the turn settles it, now that its processes are gone; where that takes too
-/// long (it was stopped itself, say) we do.
-fn wait_for_tick(agent: &Agent<'_>, run_id: RunId) -> Result<()> {
-    wait_until(TICK_GRACE, || {
+/// Ends the processes of a run, until its tick has settled it or is gone. Returns whether any of them
+/// had to be killed. A tick that has just claimed the run may have been about to begin it: so it is
+/// looked for processes again. Where none come and it doesn't settle (it was stopped itself, say) we do.
+fn end_processes(agent: &Agent<'_>, run_id: RunId, grace: Duration) -> Result<bool> {
+    let leader = agent.dir().run_dir(run_id).join(layout::LEADER);
+    let kill_at = Instant::now().checked_add(grace);
+    let mut killed = false;
+    let mut quiet_since = Instant::now();
+    loop {
+        let left = kill_at.map_or(grace, |kill_at| kill_at.saturating_duration_since(Instant::now()));
+        match Remains::find(&Mark::run(run_id), &leader)?.end(left)? {
+            EndedBy::Nothing => {}
+            EndedBy::Term => quiet_since = Instant::now(),
+            EndedBy::Kill => {
+                killed = true;
+                quiet_since = Instant::now();
+            }
+        }
+        if is_over(agent, run_id)? || quiet_since.elapsed() >= TICK_GRACE {
+            return Ok(killed);
+        }
+    }
+}
+
+/// Whether the tick of a run has settled it, or is gone. Waits a little for that.
+fn is_over(agent: &Agent<'_>, run_id: RunId) -> Result<bool> {
+    wait_until(LOOKS_AGAIN, || {
         let settled = agent.peek()?.current_run.is_none_or(|run| run.run_id != run_id);
         Ok(settled || !agent.is_leased()?)
     })
 }
 
-/// Waits for something that another process is about to do, but not for ever.
-fn wait_until(patience: Duration, is_so: impl Fn() -> Result<bool>) -> Result<()> {
+/// Waits for something that another process is about to do, but not for ever. Whether it has done it.
+fn wait_until(patience: Duration, is_so: impl Fn() -> Result<bool>) -> Result<bool> {
     let start = Instant::now();
-    while start.elapsed() < patience && !is_so()? {
+    loop {
+        if is_so()? {
+            return Ok(true);
+        }
+        if start.elapsed() >= patience {
+            return Ok(false);
+        }
         std::thread::sleep(Duration::from_millis(5));
     }
-    Ok(())
 }

@@ -25,6 +25,9 @@ pub fn one_by_one(
     moved: &mut bool,
 ) -> Status {
     session.each_agent(names, |session, name| {
+        if session.cancelled_by.get().is_some() {
+            return Ok(Status::Done);
+        }
         let (status, did) = steps(session, store, name, args)?;
         *moved |= did;
         Ok(status)

@@ -102,10 +102,18 @@ fn entered(session: &Session, turn: &Turn<'_>) -> Result<()> {
             return Err(Error::Failed { message: failure.to_string(), hint: None });
         }
     }
-    match session.cancelled_by.get() {
-        Some(signal) => Err(Error::Failed { message: format!("ended by signal {signal}"), hint: None }),
-        None => Ok(()),
-    }
+    let why_not = match session.cancelled_by.get() {
+        Some(signal) => format!("ended by signal {signal}"),
+        None if is_wanted(turn)? => return Ok(()),
+        None => "it was stopped before it began".to_owned(),
+    };
+    Err(Error::Failed { message: why_not, hint: None })
+}
+
+/// Whether nobody has stopped the run since its claim. A stop that comes later finds its processes.
+fn is_wanted(turn: &Turn<'_>) -> Result<bool> {
+    let current = turn.agent.peek()?.current_run;
+    Ok(current.is_some_and(|run| run.run_id == turn.claimed.run.run_id && run.stopping.is_none()))
 }
 
 /// Runs the hook of a run that has ended and is about to be suspended. It is still the current run:

@@ -35,6 +35,10 @@ mod resources;
 mod scenarios;
 mod setup;
 #[cfg(target_os = "linux")]
+mod signals;
+#[cfg(target_os = "linux")]
+mod stop;
+#[cfg(target_os = "linux")]
 mod strace;
 #[cfg(target_os = "linux")]
 mod tasks;
