@@ -15,9 +15,10 @@ use crate::model::time::Span;
 use crate::process::Mark;
 use crate::process::remains::{EndedBy, Remains};
 use crate::process::turn::Nobody;
+use crate::rules::transition::draft::Draft;
 use crate::rules::transition::lifecycle;
 use crate::rules::transition::turn::{finish_stop, interrupt, settle};
-use crate::store::{Agent, Store, layout};
+use crate::store::{Agent, Locked, Store, layout};
 
 use super::background;
 use super::delegate::tell_parent;
@@ -155,22 +156,27 @@ pub struct Stopped {
 
 /// Closes the gate of an agent, and ends its run and its tasks, those of its children among them.
 pub fn stop_agent(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -> Result<Stopped> {
-    let before = agent.peek()?;
-    let recovers = before.execution.state == ExecutionState::Recovering;
-    if before.status != AgentStatus::Stopped
-        && (before.current_run.is_some() || recovers)
-        && let Some(hook) = hooks::find(store, agent, hooks::ON_SHUTDOWN)
-    {
-        let occasion = Occasion::of(&before, ExecutionState::ShuttingDown, how.reason.clone());
-        hooks::recorded(session, hook.run(session, &occasion));
-    }
     let (mut draft, locked) = begin(session, agent)?;
     let now = draft.now();
     let previous = draft.records.state.status;
+    let run_before = draft.records.state.current_run.as_ref().map(|run| run.run_id);
+    let recovered = draft.records.state.execution.state != ExecutionState::Recovering;
     let grace = how.grace.unwrap_or(draft.records.policy.timeouts.shutdown);
     let changed = lifecycle::stop(&mut draft, grace, how.requeue, how.reason.clone())?;
-    let state = if changed { hooks::commit(session, &locked, draft)? } else { draft.records.state };
-    drop(locked);
+    let hook = hooks::find(store, agent, hooks::ON_SHUTDOWN)
+        .filter(|_| lifecycle::is_to_be_shut_down(&draft.records.state));
+    let state = match hook {
+        None => shut_down(session, locked, draft, grace)?,
+        Some(hook) => {
+            let closed =
+                if draft.is_empty() { draft.records.state } else { hooks::commit(session, &locked, draft)? };
+            drop(locked);
+            let occasion = Occasion::of(&closed, ExecutionState::ShuttingDown, how.reason.clone());
+            hooks::recorded(session, hook.run(session, &occasion));
+            let (draft, locked) = begin(session, agent)?;
+            shut_down(session, locked, draft, grace)?
+        }
+    };
     // A stop that was itself interrupted has left its run: any later one finishes it.
     let (state, aborted) = match state.current_run.clone() {
         Some(run) => {
@@ -181,10 +187,11 @@ pub fn stop_agent(session: &Session, store: &Store, agent: &Agent<'_>, how: &Sto
             (state, ended)
         }
         None => {
-            if recovers && changed {
+            if !recovered {
                 wait_until(KILL_GRACE + TICK_GRACE, || Ok(!agent.is_leased()?))?;
             }
-            (state, None)
+            // The turn may have come to its end while the hook ran.
+            (state, run_before)
         }
     };
     // Not before: that would be on the grace of the turn.
@@ -193,6 +200,12 @@ pub fn stop_agent(session: &Session, store: &Store, agent: &Agent<'_>, how: &Sto
     let state = if tasks.is_empty() { state } else { agent.peek()? };
     let released = aborted.map_or(Ok(()), |run_id| resources::release(session, store, agent, run_id));
     Ok(Stopped { state, previous, changed, aborted, tasks, cleared: ended.and(released) })
+}
+
+/// Commits that the shutdown begins. The lock is free when it has begun: ending processes takes time.
+fn shut_down(session: &Session, locked: Locked<'_>, mut draft: Draft, grace: Span) -> Result<State> {
+    lifecycle::shut_down(&mut draft, grace)?;
+    if draft.is_empty() { Ok(draft.records.state) } else { hooks::commit(session, &locked, draft) }
 }
 
 /// Nobody stops an agent from inside its own work, or that of a child: the stop would wait for the

@@ -113,7 +113,9 @@ fn entered(session: &Session, turn: &Turn<'_>) -> Result<()> {
 /// Whether nobody has stopped the run since its claim. A stop that comes later finds its processes.
 fn is_wanted(turn: &Turn<'_>) -> Result<bool> {
     let current = turn.agent.peek()?.current_run;
-    Ok(current.is_some_and(|run| run.run_id == turn.claimed.run.run_id && run.stopping.is_none()))
+    Ok(current.is_some_and(|run| {
+        run.run_id == turn.claimed.run.run_id && run.stopping.is_none() && run.condemned.is_none()
+    }))
 }
 
 /// Runs the hook of a run that has ended and is about to be suspended. It is still the current run:

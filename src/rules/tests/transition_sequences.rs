@@ -28,7 +28,7 @@ use crate::rules::preemption::{force_at, is_interjection};
 use crate::rules::projection::project;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox::{emit_tick, reduce, requeue, staleness, take_in};
-use crate::rules::transition::lifecycle::{fail, start, stop};
+use crate::rules::transition::lifecycle::{fail, is_to_be_shut_down, shut_down, start, stop};
 use crate::rules::transition::preemption::{
     close_section, force, give_way, interject, open_section, request, resume,
 };
@@ -102,6 +102,7 @@ enum Act {
     Stop {
         requeue: bool,
     },
+    ShutDown,
     FinishStop {
         killed: bool,
     },
@@ -152,6 +153,7 @@ fn acts() -> impl Strategy<Value = Act> {
         10 => proptest::sample::select(&ENDS[..]).prop_map(Act::EndTurn),
         2 => Just(Act::LoseTick),
         2 => any::<bool>().prop_map(|requeue| Act::Stop { requeue }),
+        2 => Just(Act::ShutDown),
         2 => any::<bool>().prop_map(|killed| Act::FinishStop { killed }),
         3 => Just(Act::Start),
         1 => Just(Act::Recover),
@@ -439,6 +441,11 @@ impl World {
                     self.commit(draft);
                 }
                 assert_eq!(self.records.state.status, Status::Stopped);
+            }
+            Act::ShutDown => {
+                let asked = is_to_be_shut_down(&self.records.state);
+                self.control(asked, |draft| shut_down(draft, secs(30)));
+                assert!(!is_to_be_shut_down(&self.records.state));
             }
             Act::FinishStop { killed } => {
                 let run = self.records.state.current_run.clone();

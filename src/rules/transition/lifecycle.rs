@@ -131,7 +131,8 @@ fn may_start(state: &State) -> Result<(), Refusal> {
 
 /// Closes the gate: from here nothing is claimed. Returns whether anything changed.
 ///
-/// A live run is marked as stopping; it ends by `turn::finish_stop` once its processes are gone.
+/// A live run is marked as stopping; `shut_down` comes next, and `turn::finish_stop` once its processes
+/// are gone.
 pub fn stop(draft: &mut Draft, grace: Span, requeue: bool, reason: Option<String>) -> Result<bool, Refusal> {
     let previous = draft.records.state.status;
     if previous == Status::Stopped {
@@ -140,18 +141,39 @@ pub fn stop(draft: &mut Draft, grace: Span, requeue: bool, reason: Option<String
     control(draft, "stop", previous, Status::Stopped, reason.as_deref());
     let now = draft.now();
     if let Some(run) = &mut draft.records.state.current_run {
-        let message_id = run.message_id;
         run.stopping = Some(Stopping { requested_at: now, kill_at: now.after(grace), requeue, reason });
-        draft.enter(ExecutionState::ShuttingDown, Some(message_id), "stop")?;
-    } else if draft.records.state.execution.state == ExecutionState::Recovering {
-        // It has not recovered: the next start begins with that. Nothing of it is waited for.
-        draft.enter(ExecutionState::ShuttingDown, None, "stop")?;
-        draft.enter(ExecutionState::Failed, None, "stopped while it recovered")?;
     }
     draft.set_status(Status::Stopped);
     draft.records.state.sleeping_until = None;
     ignore_hints(draft, "stopped");
     Ok(true)
+}
+
+/// Whether a stopped agent still has something to shut down.
+pub fn is_to_be_shut_down(state: &State) -> bool {
+    let is_stopping = state.current_run.as_ref().is_some_and(|run| run.stopping.is_some());
+    let execution = state.execution.state;
+    state.status == Status::Stopped
+        && ((is_stopping && execution == ExecutionState::Running) || execution == ExecutionState::Recovering)
+}
+
+/// Begins to end what a stopped agent is at; `grace` counts from here.
+pub fn shut_down(draft: &mut Draft, grace: Span) -> Result<(), Refusal> {
+    if !is_to_be_shut_down(&draft.records.state) {
+        return Ok(());
+    }
+    let kill_at = draft.now().after(grace);
+    let run = draft.records.state.current_run.as_mut();
+    let message_id = run.map(|run| {
+        run.stopping.iter_mut().for_each(|stopping| stopping.kill_at = kill_at);
+        run.message_id
+    });
+    draft.enter(ExecutionState::ShuttingDown, message_id, "stop")?;
+    if message_id.is_none() {
+        // It has not recovered: the next start begins with that. Nothing of it is waited for.
+        draft.enter(ExecutionState::Failed, None, "stopped while it recovered")?;
+    }
+    Ok(())
 }
 
 /// Fails what runs, shuts down or recovers, for the operator's reason. Returns the run whose processes

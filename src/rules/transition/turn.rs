@@ -28,7 +28,7 @@ use crate::rules::retry::delay;
 
 use super::draft::Draft;
 use super::inbox::admitted;
-use super::lifecycle::stop;
+use super::lifecycle::{shut_down, stop};
 use super::outcome::{Surroundings, apply};
 use super::preemption::{FORCED, suspend};
 use super::trace::{
@@ -272,6 +272,8 @@ pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Re
         Some(run.run_id),
         json!({ "message_id": run.message_id, "killed": killed, "requeued": requeue }),
     );
+    // It may have ended before anybody had begun to shut it down.
+    shut_down(draft, Span::ZERO)?;
     if draft.records.state.execution.state == ExecutionState::ShuttingDown {
         if let Some(reason) = &run.condemned {
             draft.enter(ExecutionState::Failed, None, reason)?;
