@@ -280,7 +280,8 @@ fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {
     let policy = &records.policy;
     let argv = argv(policy, agent)?;
     // Without it the turn would begin from the start, and take that for going on.
-    if let Some(lost) = agent.checkpoint(&claimed.run).filter(|path| !path.exists()) {
+    let checkpoint = claimed.run.checkpoint.map(|checkpoint| agent.checkpoint(checkpoint));
+    if let Some(lost) = checkpoint.filter(|path| !path.exists()) {
         return Err(Error::Failed {
             message: format!("the checkpoint {} is missing", lost.display()),
             hint: None,
@@ -406,8 +407,8 @@ fn environment(
     if let Some(item) = run.work_item_id {
         set("DORMOUSE_WORK_ITEM", text(item.to_string()));
     }
-    if let Some(checkpoint) = agent.checkpoint(run) {
-        set("DORMOUSE_CHECKPOINT", path(checkpoint));
+    if let Some(checkpoint) = run.checkpoint {
+        set("DORMOUSE_CHECKPOINT", path(agent.checkpoint(checkpoint)));
     }
     env
 }

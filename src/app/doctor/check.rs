@@ -201,11 +201,11 @@ impl Checks<'_> {
             );
             self.find(path, "held_run", message, Remedy::None);
         }
-        let run = state.current_run.as_ref().and_then(|run| run.checkpoint);
-        if let Some(run) = run.or(state.held.as_ref().and_then(|held| held.checkpoint)) {
-            let path = self.agent.checkpoint_of(run);
+        let of_run = state.current_run.as_ref().and_then(|run| run.checkpoint);
+        if let Some(checkpoint) = of_run.or(state.held.as_ref().and_then(|held| held.checkpoint)) {
+            let path = self.agent.checkpoint(checkpoint);
             if !path.exists() {
-                let message = format!("missing: the checkpoint that {run} saved, for the run that goes on");
+                let message = "missing: the checkpoint from which a run goes on".to_owned();
                 self.find(path, "checkpoint", message, Remedy::None);
             }
         }

@@ -4,7 +4,7 @@ use crate::model::agent::Status;
 use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
 use crate::model::message::{Message, MessageStatus, Origin, OriginKind, Priority};
-use crate::model::preemption::{Preemption, Section};
+use crate::model::preemption::{Checkpoint, Preemption, Section};
 use crate::model::records::Records;
 use crate::model::resource::Resource;
 use crate::model::run::{Exit, Terminal, Usage};
@@ -35,6 +35,11 @@ fn asked(reason: &str, force_at: i64) -> Preemption {
     Preemption { reason: reason.to_owned(), requested_at: at(-1), force_at: at(force_at), resume_after: None }
 }
 
+/// The first checkpoint that this run has saved.
+fn saved(run: u32) -> Checkpoint {
+    Checkpoint { run_id: run_id(run), number: 1 }
+}
+
 /// A run with these sections open, of which a request may be pending whose grace ends then.
 fn run_with(grace: Option<i64>, sections: &[i64]) -> CurrentRun {
     let open = |(index, until): (usize, &i64)| Section { number: index as u32 + 1, until: at(*until) };
@@ -59,7 +64,7 @@ fn settled(run: CurrentRun, end: TurnEnd) -> Transaction {
 }
 
 fn yielded() -> CurrentRun {
-    CurrentRun { yielded_at: Some(at(-5)), checkpoint: Some(run_id(1)), ..run_with(Some(1000), &[]) }
+    CurrentRun { yielded_at: Some(at(-5)), checkpoint: Some(saved(1)), ..run_with(Some(1000), &[]) }
 }
 
 #[test]
@@ -171,7 +176,7 @@ fn what_a_turn_says_of_a_run_that_is_not_current_is_refused() {
     let mut draft = draft(live(current_run(&prompt(1))));
     assert_eq!(refused(open_section(&mut draft, run_id(2), secs(1)).map(|_| ())), "run_not_current");
     assert_eq!(refused(close_section(&mut draft, run_id(2), None).map(|_| ())), "run_not_current");
-    assert_eq!(refused(give_way(&mut draft, run_id(2), true)), "run_not_current");
+    assert_eq!(refused(give_way(&mut draft, run_id(2), true).map(|_| ())), "run_not_current");
     assert_eq!(refused(interject(&mut draft, run_id(2), &[prompt(2)])), "run_not_current");
     assert!(!force(&mut draft, run_id(2), at(0)));
     assert!(draft.is_empty());
@@ -210,7 +215,7 @@ fn whatever_ends_a_yielded_turn_it_is_suspended() {
         let expected = Held {
             missing: "suspended: make room".to_owned(),
             deferrals: 0,
-            checkpoint: Some(run_id(1)),
+            checkpoint: Some(saved(1)),
             ..held(&prompt(1), None)
         };
         assert_eq!(state.held, Some(expected));
@@ -228,7 +233,7 @@ fn a_yielded_turn_whose_tick_is_gone_is_suspended() {
     interrupt(&mut draft, "its tick is gone").expect("settled");
     let transaction = finish(draft);
     assert_eq!(path(&transaction.events), ["running -> suspended"]);
-    assert_eq!(transaction.state.held.and_then(|held| held.checkpoint), Some(run_id(1)));
+    assert_eq!(transaction.state.held.and_then(|held| held.checkpoint), Some(saved(1)));
 }
 
 #[test]
@@ -298,7 +303,7 @@ fn a_run_suspended_for_a_time_goes_on_then_and_has_no_timeout() {
 /// An agent whose run on message 1 was suspended and has saved a checkpoint.
 fn suspended() -> Records {
     let mut records = records_in(Status::AwakeIdle, ExecutionState::Suspended);
-    records.state.held = Some(Held { checkpoint: Some(run_id(1)), ..held(&prompt(1), None) });
+    records.state.held = Some(Held { checkpoint: Some(saved(1)), ..held(&prompt(1), None) });
     records.inbox.claimed = Some(prompt(1));
     records
 }
@@ -346,7 +351,7 @@ fn the_run_that_goes_on_has_the_checkpoint_the_same_attempt_and_no_request() {
     let claimed = claim(&mut draft, prompt(1), continuation(), claimant()).expect("claimed");
     assert_eq!(claimed.entered, Some(ExecutionState::Resumed));
     let run = claimed.run;
-    assert_eq!((run.checkpoint, run.attempt, run.yielded_at), (Some(run_id(1)), 1, None));
+    assert_eq!((run.checkpoint, run.attempt, run.yielded_at), (Some(saved(1)), 1, None));
     assert_eq!((run.preemption, run.sections.len(), run.condemned), (None, 0, None));
     assert_eq!(path(&finish(draft).events), ["suspended -> resumed", "resumed -> running"]);
 }
@@ -359,29 +364,33 @@ fn a_resumed_run_that_lacks_something_keeps_its_checkpoint_and_its_hook() {
     let report = decide(&project(&draft.records, at(0))).report();
     lack(&mut draft, &prompt(1), continuation(), &shortage(), &report).expect("put off");
     let held = draft.records.state.held.clone().expect("held");
-    assert_eq!((held.checkpoint, held.entered), (Some(run_id(1)), Some(ExecutionState::Resumed)));
+    assert_eq!((held.checkpoint, held.entered), (Some(saved(1)), Some(ExecutionState::Resumed)));
     assert_eq!(draft.records.state.execution.state, ExecutionState::WaitingResources);
     draft.records.shortage = None;
     let claimed = claim(&mut draft, prompt(1), continuation(), claimant()).expect("claimed");
-    assert_eq!((claimed.entered, claimed.run.checkpoint), (Some(ExecutionState::Resumed), Some(run_id(1))));
+    assert_eq!((claimed.entered, claimed.run.checkpoint), (Some(ExecutionState::Resumed), Some(saved(1))));
     // A turn that itself asks to come back has had its hook, and keeps its checkpoint.
     let transaction =
-        settled(CurrentRun { checkpoint: Some(run_id(3)), ..current_run(&prompt(1)) }, exited(75));
+        settled(CurrentRun { checkpoint: Some(saved(3)), ..current_run(&prompt(1)) }, exited(75));
     let held = transaction.state.held.expect("held");
-    assert_eq!((held.checkpoint, held.entered), (Some(run_id(3)), None));
+    assert_eq!((held.checkpoint, held.entered), (Some(saved(3)), None));
     assert_eq!(held.resource, None::<Resource>);
 }
 
 #[test]
 fn a_checkpoint_is_the_last_one_that_was_saved_for_the_attempt() {
-    for (before, saved, after) in [
+    let second = Checkpoint { number: 2, ..saved(1) };
+    for (before, saves, after) in [
         (None, false, None),
-        (None, true, Some(run_id(1))),
-        (Some(run_id(7)), false, Some(run_id(7))),
-        (Some(run_id(7)), true, Some(run_id(1))),
+        (None, true, Some(saved(1))),
+        (Some(saved(7)), false, Some(saved(7))),
+        (Some(saved(7)), true, Some(saved(1))),
+        (Some(saved(1)), false, Some(saved(1))),
+        // The one that counts is not touched before the other one does.
+        (Some(saved(1)), true, Some(second)),
     ] {
         let mut draft = draft(live(CurrentRun { checkpoint: before, ..current_run(&prompt(1)) }));
-        give_way(&mut draft, run_id(1), saved).expect("yields");
+        assert_eq!(give_way(&mut draft, run_id(1), saves), Ok(after));
         let run = draft.records.state.current_run.clone().expect("a run");
         assert_eq!((run.checkpoint, run.yielded_at), (after, Some(now())));
         assert!(will_be_suspended(&run));

@@ -490,7 +490,7 @@ impl World {
                 let said: Vec<Message> = queued.filter(|message| is_interjection(message)).cloned().collect();
                 self.inside(|draft, run| interject(draft, run, &said));
             }
-            Act::Yield { saved } => self.inside(|draft, run| give_way(draft, run, *saved)),
+            Act::Yield { saved } => self.inside(|draft, run| give_way(draft, run, *saved).map(drop)),
             Act::Force => {
                 let run = self.records.state.current_run.as_ref();
                 if let Some(over) = run.and_then(force_at).filter(|over| *over < self.now) {

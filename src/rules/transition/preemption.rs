@@ -7,7 +7,7 @@ use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
 use crate::model::id::RunId;
 use crate::model::message::{Message, MessageStatus, Settlement};
-use crate::model::preemption::{Preemption, Section};
+use crate::model::preemption::{Checkpoint, Preemption, Section};
 use crate::model::refusal::Refusal;
 use crate::model::state::{CurrentRun, Held};
 use crate::model::time::{Span, Time};
@@ -93,9 +93,10 @@ pub fn close_section(draft: &mut Draft, run_id: RunId, number: Option<u32>) -> R
     Ok(section)
 }
 
-/// The turn asks to be suspended as soon as it has ended. `saved`: a checkpoint lies in the run's
-/// directory; without one the last one of this attempt still counts.
-pub fn give_way(draft: &mut Draft, run_id: RunId, saved: bool) -> Result<(), Refusal> {
+/// The turn asks to be suspended as soon as it has ended. Returns the checkpoint that it then goes on
+/// from: with `saved` a new one, which has to be there before this is committed; else the last one of
+/// this attempt.
+pub fn give_way(draft: &mut Draft, run_id: RunId, saved: bool) -> Result<Option<Checkpoint>, Refusal> {
     let now = draft.now();
     let run = current(draft, run_id)?;
     if run.condemned.is_some() || run.stopping.is_some() {
@@ -106,10 +107,13 @@ pub fn give_way(draft: &mut Draft, run_id: RunId, saved: bool) -> Result<(), Ref
     }
     run.yielded_at.get_or_insert(now);
     if saved {
-        run.checkpoint = Some(run_id);
+        let last = run.checkpoint.filter(|last| last.run_id == run_id);
+        let number = last.map_or(1, |last| last.number.saturating_add(1));
+        run.checkpoint = Some(Checkpoint { run_id, number });
     }
+    let checkpoint = run.checkpoint;
     draft.event(EventKind::RunYielded, Some(run_id), json!({ "checkpoint": saved }));
-    Ok(())
+    Ok(checkpoint)
 }
 
 /// The time of a run that should have yielded is over, by the clock of whoever watches it: that of
