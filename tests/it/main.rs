@@ -29,6 +29,7 @@ mod output;
 mod planes;
 #[cfg(target_os = "linux")]
 mod power;
+mod preemption;
 #[cfg(target_os = "linux")]
 mod resources;
 #[cfg(target_os = "linux")]
