@@ -21,6 +21,9 @@ use super::text::{one_line, relative};
 /// How many of a kind are listed; of a thousand timers the first ones tell.
 const LISTED: usize = 10;
 
+/// How long a line of evidence may be, in characters: paths are shown whole.
+const EVIDENCE: usize = 1000;
+
 /// What would bring the agent to another decision, most direct first.
 pub fn wakes(records: &Records, now: Time) -> Vec<String> {
     let state = &records.state;
@@ -188,10 +191,10 @@ pub fn text(records: &Records, decision: &Decision, now: Time, out: &Output) -> 
         "{} would {}: {}\n",
         out.paint(Tone::Strong, records.state.agent.as_str()),
         out.paint(Tone::Good, report.decision.name()),
-        out.safe(&report.reason),
+        out.safe(&one_line(&report.reason, 200)),
     );
     for line in &report.evidence {
-        text.push_str(&format!("  {}\n", out.safe(line)));
+        text.push_str(&format!("  {}\n", out.safe(&one_line(line, EVIDENCE))));
     }
     text.push('\n');
     for rung in LADDER {
@@ -211,7 +214,7 @@ pub fn text(records: &Records, decision: &Decision, now: Time, out: &Output) -> 
     }
     text.push_str("\nwhat would change that:\n");
     for wake in wakes(records, now) {
-        text.push_str(&format!("  {}\n", out.safe(&wake)));
+        text.push_str(&format!("  {}\n", out.safe(&one_line(&wake, EVIDENCE))));
     }
     for advisory in advisories(records, now) {
         text.push_str(&format!(

@@ -361,3 +361,23 @@ fn a_closed_pipe_is_no_failure() {
     assert_eq!(stepped["terminal"], "suspended");
     assert_eq!(noted(&sandbox), ["0"; 9]);
 }
+
+#[test]
+fn a_reason_cannot_forge_a_line() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    let reason = "urgent\nada  all is well";
+    fs::write(sandbox.home().join("reason"), reason).unwrap();
+    turn(&sandbox, r#"outside preempt ada --reason "$(cat "$HOME/reason")" >/dev/null; $D yield >/dev/null"#);
+    assert_eq!(record(&sandbox, "state.json")["execution"]["reason"], reason);
+    for args in [
+        &["get", "ada"][..],
+        &["state", "ada"],
+        &["explain", "ada"],
+        &["tick", "ada"],
+        &["run", "list", "-a", "ada"],
+    ] {
+        let said = sandbox.run(args.to_vec());
+        assert!(!said.contains("\nada  all is well"), "{args:?}: {said:?}");
+    }
+}
