@@ -179,6 +179,9 @@ pub fn shut_down(draft: &mut Draft, grace: Span) -> Result<(), Refusal> {
 /// Fails what runs, shuts down or recovers, for the operator's reason. Returns the run whose processes
 /// are to be ended then, and which is settled after that; a recovery has failed at once.
 pub fn fail(draft: &mut Draft, reason: &str) -> Result<Option<RunId>, Refusal> {
+    if reason.trim().is_empty() {
+        return Err(Refusal::new("empty_reason", "the next attempt is told why: a failure needs a reason"));
+    }
     let state = &mut draft.records.state;
     let (status, from) = (state.status, state.execution.state);
     let run_id = state.current_run.as_mut().map(|run| {

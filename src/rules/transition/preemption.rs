@@ -36,6 +36,12 @@ pub fn request(
     if run.stopping.is_some() || run.condemned.is_some() {
         return Err(Refusal::new("already_ending", format!("{} is being ended already", run.run_id)));
     }
+    if reason.trim().is_empty() {
+        return Err(Refusal::new(
+            "empty_reason",
+            "whoever is to yield is told why: a request needs a reason",
+        ));
+    }
     let force_at = now.after(grace);
     let pending = run.preemption.take();
     let request = Preemption {

@@ -266,6 +266,22 @@ fn a_bad_word_names_its_flag() {
     }
 }
 
+/// The turn, its hooks and the next attempt are told why: there must be something to tell.
+#[test]
+fn a_reason_says_something() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    let tick = running(&sandbox, "up; come go");
+    hook(&sandbox, "on-preempt-request", r#"note "asked""#);
+    for verb in ["preempt", "fail"] {
+        for reason in ["", " \n\t"] {
+            changes_nothing(&sandbox, &[verb, "ada", "--reason", reason], "empty_reason");
+        }
+    }
+    go(&sandbox, "go");
+    assert_eq!(ended(tick)["terminal"], "completed");
+}
+
 #[test]
 fn what_is_not_there_is_not_found() {
     let sandbox = agent();
