@@ -185,6 +185,19 @@ fn delegating_pair() {
     shows(&output, "nothing wrong");
 }
 
+#[test]
+fn long_turn() {
+    let output = run(&examples().join("long-turn/run.sh"), &[]);
+    shows(&output, "poster  wait_for_resources (workspace): ");
+    shows(&output, "press is held by book");
+    shows(&output, "(operator_prompt) → suspended: a poster, now\n");
+    shows(&output, "book is suspended (6) since ");
+    shows(&output, "book would wait_for_resources: suspended: a poster, now\n");
+    shows(&output, "(resources_available) → completed: printed from page 1 to page 1\n");
+    shows(&output, "(resume_suspended) → completed: printed from page 4 to page 6\n");
+    shows(&output, "nothing wrong");
+}
+
 /// Every shell script of the examples can be read by a POSIX shell.
 #[test]
 fn scripts_are_plain_shell() {
