@@ -12,7 +12,7 @@ use crate::model::time::Time;
 use crate::model::wait::{Wait, WaitKind};
 use crate::rules::advisory::advisories;
 use crate::rules::decide::LADDER;
-use crate::rules::execution::next;
+use crate::rules::execution::{deadline, next};
 use crate::rules::projection::{Projection, project};
 
 use super::output::{Output, Tone};
@@ -49,6 +49,8 @@ pub fn wakes(records: &Records, now: Time) -> Vec<String> {
             let when = when.unwrap_or_default();
             wakes.push(format!("a tick that finds what is missing ({}){when}", held.missing));
         }
+        let timeout = deadline(state, &records.policy.timeouts);
+        wakes.extend(timeout.map(|(limit, reason)| format!("its {reason}, after {}", moment(limit, now))));
     }
     let mut waits: Vec<&Wait> = records.waits.iter().filter(|wait| wait.is_active()).collect();
     // Those of the agent itself keep it all from going on; the others, an item.
@@ -76,8 +78,11 @@ pub fn wakes(records: &Records, now: Time) -> Vec<String> {
         "rechecks",
         rechecks.iter().map(|(at, id)| format!("a look at {id}, {}", moment(*at, now))),
     );
-    wakes.push(format!("a message: dormouse enqueue {agent} TEXT"));
-    wakes.push(format!("a hint: dormouse wake {agent}"));
+    // Behind what is held everything else waits.
+    if state.held.is_none() {
+        wakes.push(format!("a message: dormouse enqueue {agent} TEXT"));
+        wakes.push(format!("a hint: dormouse wake {agent}"));
+    }
     wakes
 }
 

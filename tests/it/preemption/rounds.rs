@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::setup::{Beside, add, decision, extend_policy, field, record, say, step, wait_for};
+use crate::setup::{Beside, add, decision, extend_policy, field, objects, record, say, step, wait_for};
 
 use super::{
     agent, checkpoint_of, current_run, ended, events, go, noted, running, signal, step_at, suspended, turn,
@@ -385,4 +385,29 @@ fn a_signal_to_the_tick_of_a_turn_that_was_asked_interrupts_it() {
     let stepped = turn(&sandbox, "$D safe-point; note $?");
     assert_eq!((&stepped["terminal"], &stepped["attempt"]), (&json!("completed"), &json!(2)));
     assert_eq!(noted(&sandbox), ["0"]);
+}
+
+/// Behind it everything else waits: no message and no hint would change a thing.
+#[test]
+fn what_would_let_a_suspended_run_go_on_is_said() {
+    let wakes = |pause: &str| {
+        let sandbox = agent();
+        say(&sandbox, "hello");
+        turns(
+            &sandbox,
+            &format!("outside preempt ada --reason urgent {pause} >/dev/null; $D yield >/dev/null"),
+        );
+        step_at(&sandbox, "2026-01-02T04:00:00Z");
+        let explained =
+            sandbox.cmd(["--json", "explain", "ada"]).env("DORMOUSE_NOW", "2026-01-02T04:00:00Z").output();
+        objects(&explained.stdout)[0]["wakes"].clone()
+    };
+    assert_eq!(
+        wakes(""),
+        json!(["dormouse resume ada", "its suspend_timeout, after 2026-01-02T05:00:00.000Z (in 1h00m)"])
+    );
+    assert_eq!(
+        wakes("--for 2h"),
+        json!(["the end of its suspension, 2026-01-02T06:00:00.000Z (in 2h00m)", "dormouse resume ada"])
+    );
 }
