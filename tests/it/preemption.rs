@@ -1,5 +1,7 @@
 //! Preemption: a turn is asked to yield, saves what it needs, is suspended, and goes on; or it is forced.
 
+#[cfg(target_os = "linux")]
+mod crash;
 mod forced;
 mod hooks;
 mod interjections;
