@@ -105,7 +105,7 @@ fn a_turn_may_yield_without_a_checkpoint_and_unasked() {
     say(&sandbox, "hello");
     let stepped = turn(&sandbox, "$D yield --json");
     assert_eq!(decision(&stepped), "start_model_turn (operator_prompt) suspended");
-    assert_eq!(stepped["terminal_reason"], Value::Null);
+    assert_eq!(stepped["terminal_reason"], "its turn yielded");
     let run = stepped["run_id"].as_str().unwrap();
     let answer = fs::read(sandbox.agent("ada").join("runs").join(run).join("stdout.log")).unwrap();
     let answer: Value = serde_json::from_slice(&answer).unwrap();
