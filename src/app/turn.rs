@@ -98,19 +98,21 @@ fn entered(session: &Session, turn: &Turn<'_>) -> Result<()> {
     {
         let mut occasion = Occasion::of(&turn.records.state, to, None);
         occasion.from = json!(from);
-        if let Some(failure) = hook.run(session, &occasion)?.failure {
+        let mut overseer = oversee::of_run(session, turn.agent, turn.claimed.run.run_id);
+        if let Some(failure) = hook.run_within(session, &occasion, None, &mut overseer)?.failure {
             return Err(Error::Failed { message: failure.to_string(), hint: None });
         }
     }
     let why_not = match session.cancelled_by.get() {
         Some(signal) => format!("ended by signal {signal}"),
         None if is_wanted(turn)? => return Ok(()),
-        None => "it was stopped before it began".to_owned(),
+        None => "it was ended before it began".to_owned(),
     };
     Err(Error::Failed { message: why_not, hint: None })
 }
 
-/// Whether nobody has stopped the run since its claim. A stop that comes later finds its processes.
+/// Whether nobody has ended the run since its claim; a hook that is told to end may end well. Who
+/// ends it later finds its processes.
 fn is_wanted(turn: &Turn<'_>) -> Result<bool> {
     let current = turn.agent.peek()?.current_run;
     Ok(current.is_some_and(|run| {

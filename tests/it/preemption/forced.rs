@@ -334,3 +334,36 @@ fn a_stop_of_a_suspended_agent_ends_no_run() {
     assert_eq!(stopped["aborted_run_id"], Value::Null);
     assert_eq!(decision(&step(&sandbox)), "stop (stopped)");
 }
+
+/// The turn has not started: its hook is ended, and however that takes it, the turn does not start.
+#[test]
+fn a_run_that_is_given_up_in_its_hook_starts_no_turn() {
+    let (fail, stop) = (&["fail", "ada", "--reason", "enough"][..], &["stop", "ada"][..]);
+    let preempt = &["preempt", "ada", "--reason", "urgent", "--grace", "0s"][..];
+    for (name, ends, terminal) in [
+        ("on-scheduled", fail, "failed"),
+        ("on-resume", fail, "failed"),
+        ("on-scheduled", preempt, "failed"),
+        ("on-resume", preempt, "failed"),
+        ("on-scheduled", stop, "aborted"),
+        ("on-resume", stop, "aborted"),
+    ] {
+        for takes_it in ["", "trap 'exit 0' TERM; "] {
+            let sandbox = if name == "on-resume" { suspended("here") } else { agent() }.with_real_clock();
+            extend_policy(&sandbox, "ada", "\n[timeouts]\nhook = \"never\"\n");
+            hook(&sandbox, name, &format!("{takes_it}up; come never"));
+            if name == "on-resume" {
+                sandbox.run(["resume", "ada"]);
+            } else {
+                say(&sandbox, "hello");
+            }
+            let tick = running(&sandbox, "note turn");
+            sandbox.run(ends.to_vec());
+            tick.end();
+            let case = format!("{name} {ends:?} {takes_it}");
+            assert_eq!(noted(&sandbox), Vec::<String>::new(), "{case}");
+            let runs = sandbox.json_lines(["run", "list", "-a", "ada"]);
+            assert_eq!(runs[0]["terminal"], terminal, "{case}");
+        }
+    }
+}
