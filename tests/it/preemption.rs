@@ -17,7 +17,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::harness::{Ran, Sandbox, dormouse};
-use crate::setup::{Beside, objects, record, say, started, step, wait_for};
+use crate::setup::{Beside, names, objects, record, say, started, step, wait_for};
 
 /// What every turn here begins with. `$D` is the program under test; `note` tells the test something,
 /// `come` waits for a file that it makes, and `outside` speaks as somebody who is in no turn.
@@ -108,9 +108,11 @@ fn current_run(sandbox: &Sandbox) -> String {
     record(sandbox, "state.json")["current_run"]["run_id"].as_str().unwrap().to_owned()
 }
 
-/// What the checkpoint of a run holds.
-fn checkpoint_of(sandbox: &Sandbox, run: &str) -> PathBuf {
-    sandbox.agent("ada").join("runs").join(run).join("checkpoint")
+/// The files in which a run has saved a checkpoint.
+fn checkpoints_of(sandbox: &Sandbox, run: &str) -> Vec<PathBuf> {
+    let dir = sandbox.agent("ada").join("runs").join(run);
+    let saved = names(&dir).into_iter().filter(|name| name.starts_with("checkpoint"));
+    saved.map(|name| dir.join(name)).collect()
 }
 
 /// The events of one kind.

@@ -4,10 +4,10 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::setup::{Beside, add, decision, extend_policy, field, objects, record, say, step, wait_for};
+use crate::setup::{Beside, add, decision, extend_policy, field, objects, say, step, wait_for};
 
 use super::{
-    agent, checkpoint_of, current_run, ended, events, go, noted, running, signal, step_at, suspended, turn,
+    agent, checkpoints_of, current_run, ended, events, go, noted, running, signal, step_at, suspended, turn,
     turns,
 };
 
@@ -334,12 +334,15 @@ fn a_suspended_agent_can_be_stopped_and_goes_on_when_it_is_started() {
     assert_eq!(noted(&sandbox), ["from here"]);
 }
 
+/// A later one takes the place of the one before it.
 #[test]
-fn the_whole_checkpoint_is_in_the_directory_of_the_run_that_saved_it() {
-    let sandbox = suspended("here");
-    let run = sandbox.json(["run", "list", "-a", "ada"])["id"].as_str().unwrap().to_owned();
-    assert_eq!(fs::read(checkpoint_of(&sandbox, &run)).unwrap(), b"here");
-    assert_eq!(record(&sandbox, "state.json")["held"]["checkpoint"], json!(run));
+fn the_checkpoint_that_counts_is_the_only_one_in_the_directory_of_its_run() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    let save = |text: &str| format!("printf {text} | $D yield --checkpoint - >/dev/null; ");
+    let stepped = turn(&sandbox, &(save("one") + &save("two") + "$D yield >/dev/null"));
+    let [saved] = &checkpoints_of(&sandbox, stepped["run_id"].as_str().unwrap())[..] else { panic!("one") };
+    assert_eq!(fs::read(saved).unwrap(), b"two");
 }
 
 /// A tick that is told to end while its turn has yielded already suspends the run.
