@@ -163,8 +163,9 @@ pub fn give_way(session: &mut Session, args: cli::Yield) -> Result<Status> {
 fn read_checkpoint(word: &str) -> Result<Vec<u8>> {
     let checkpoint = bytes(word, CHECKPOINT_MAX)?;
     if checkpoint.len() as u64 > CHECKPOINT_MAX.0 {
+        let name = if word == "-" { "stdin" } else { word };
         return Err(Error::Usage {
-            message: format!("--checkpoint: {word} has more than {CHECKPOINT_MAX}"),
+            message: format!("--checkpoint: {name} has more than {CHECKPOINT_MAX}"),
             hint: Some("keep what is large in a file of its own, and save where that is".to_owned()),
         });
     }
