@@ -101,8 +101,10 @@ fn see_to(session: &Session, store: &Store, agent: &Agent<'_>, task: &Task, due:
         Due::HandOver => delegate::hand_over(session, store, agent, task),
         Due::End(end) => finish(session, agent, task.id, End::Child(end.clone())).map(drop),
         Due::StopChild(end) => {
-            delegate::stop_child(session, store, task, Span::from_secs(KILL_GRACE.as_secs()))?;
-            finish(session, agent, task.id, End::Child(end.clone())).map(drop)
+            let grace = Span::from_secs(KILL_GRACE.as_secs());
+            let released = delegate::stop_child(session, store, task, grace)?;
+            finish(session, agent, task.id, End::Child(end.clone()))?;
+            released
         }
     }
 }
@@ -214,17 +216,22 @@ fn cancel(session: &Session, agent: &Agent<'_>, ids: &[TaskId]) -> Result<()> {
     Ok(())
 }
 
-/// Ends every task of a stopped agent, and returns which. Their results are kept. A child that is
-/// at work for it is stopped.
-pub fn stop_all(session: &Session, store: &Store, agent: &Agent<'_>, grace: Span) -> Result<Vec<TaskId>> {
+/// Ends every task of a stopped agent. Returns which, and what went wrong on the way. Their results
+/// are kept. A child that is at work for it is stopped.
+pub fn stop_all(
+    session: &Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    grace: Span,
+) -> Result<(Vec<TaskId>, Result<()>)> {
     let open = agent.consistently(|view, _| view.records::<Task>(layout::TASKS))?;
     let (ours, elsewhere): (Vec<Task>, Vec<Task>) =
         open.into_iter().partition(|task| task.child().is_some() || is_here(task));
     for task in &elsewhere {
         session.out.note(&format!("{}: {} goes on: it runs on {}", agent.name(), task.id, task.host));
     }
-    stop(session, store, agent, &ours, grace)?;
-    Ok(ours.iter().map(|task| task.id).collect())
+    let ended = stop(session, store, agent, &ours, grace);
+    Ok((ours.iter().map(|task| task.id).collect(), ended))
 }
 
 /// Ends what goes on in the background of an agent that its own failure has stopped. Where `stop` has
@@ -234,13 +241,17 @@ pub fn end_if_stopped(session: &Session, store: &Store, agent: &Agent<'_>, state
     if state.status != Status::Stopped || state.open_tasks == 0 || was_aborted {
         return;
     }
-    let ended = agent.policy().and_then(|policy| stop_all(session, store, agent, policy.timeouts.shutdown));
+    let ended = agent
+        .policy()
+        .and_then(|policy| stop_all(session, store, agent, policy.timeouts.shutdown))
+        .and_then(|(_, ended)| ended);
     if let Err(error) = ended {
         session.out.note(&format!("{}: its tasks have not all ended: {error}", agent.name()));
     }
 }
 
-/// Ends open tasks. Commands are ended all at once, and then child by child.
+/// Ends open tasks. Commands are ended all at once, and then child by child. Fails after all were
+/// tried.
 pub fn stop(session: &Session, store: &Store, agent: &Agent<'_>, tasks: &[Task], grace: Span) -> Result<()> {
     if tasks.is_empty() {
         return Ok(());
@@ -250,13 +261,15 @@ pub fn stop(session: &Session, store: &Store, agent: &Agent<'_>, tasks: &[Task],
     let (children, commands): (Vec<&Task>, Vec<&Task>) =
         tasks.iter().partition(|task| task.child().is_some());
     let commands: Vec<TaskId> = commands.iter().map(|task| task.id).collect();
-    end(session, agent, &commands, grace.as_std())?;
-    for task in children {
-        delegate::stop_child(session, store, task, grace)?;
-        let end = ChildEnd::without_brief(TaskStatus::Cancelled, None);
-        finish(session, agent, task.id, End::Child(end))?;
-    }
-    Ok(())
+    let ended = end(session, agent, &commands, grace.as_std());
+    children.into_iter().fold(ended, |before, task| {
+        let stopped = delegate::stop_child(session, store, task, grace).and_then(|released| {
+            let end = ChildEnd::without_brief(TaskStatus::Cancelled, None);
+            finish(session, agent, task.id, End::Child(end))?;
+            released
+        });
+        before.and(stopped)
+    })
 }
 
 /// Ends the processes of tasks that are marked, all at once, and sees to it that each is settled:

@@ -134,19 +134,20 @@ fn has_got(agent: &Agent<'_>, id: MessageId) -> Result<bool> {
     Ok(!matches!(whereabouts(agent, id)?, Whereabouts::Unknown))
 }
 
-/// Stops the child of a delegation. One that was never given anything, or is gone, is left alone.
-pub fn stop_child(session: &Session, store: &Store, task: &Task, grace: Span) -> Result<()> {
-    let TaskJob::ChildAgent { child, message_id, .. } = &task.job else { return Ok(()) };
+/// Stops the child of a delegation. One that was never given anything, or is gone, is left alone. The
+/// inner error is what went wrong though the child is stopped.
+pub fn stop_child(session: &Session, store: &Store, task: &Task, grace: Span) -> Result<Result<()>> {
+    let TaskJob::ChildAgent { child, message_id, .. } = &task.job else { return Ok(Ok(())) };
     let agent = match store.agent(child) {
         Ok(agent) => agent,
-        Err(Error::NoAgent { .. }) => return Ok(()),
+        Err(Error::NoAgent { .. }) => return Ok(Ok(())),
         Err(error) => return Err(error),
     };
     if !has_got(&agent, *message_id)? {
-        return Ok(());
+        return Ok(Ok(()));
     }
     let reason = Some(format!("its parent has stopped {}", task.id));
-    stop_agent(session, store, &agent, &Stop { grace: Some(grace), requeue: false, reason })?.released
+    Ok(stop_agent(session, store, &agent, &Stop { grace: Some(grace), requeue: false, reason })?.cleared)
 }
 
 /// Settles the parent's task if this child has come to an end, so that the parent hears of it at

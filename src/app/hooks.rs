@@ -208,8 +208,8 @@ impl Hook<'_> {
             set(&mut env, process::RUN, run.run_id.to_string().into());
             set(&mut env, "DORMOUSE_ATTEMPT", run.attempt.to_string().into());
             set(&mut env, "DORMOUSE_MESSAGE", run.message_id.to_string().into());
-            if let Some(path) = agent.checkpoint(&run) {
-                set(&mut env, "DORMOUSE_CHECKPOINT", path.into_os_string());
+            if let Some(checkpoint) = run.checkpoint {
+                set(&mut env, "DORMOUSE_CHECKPOINT", agent.checkpoint(checkpoint).into_os_string());
             }
         }
         let log = match occasion.run_id {
@@ -225,7 +225,7 @@ impl Hook<'_> {
             workdir: workspace_path(store, policy),
             env,
             document: document(self.name, occasion),
-            scratch: agent.dir().join(layout::TMP).join(format!("hook-{}", std::process::id())),
+            tmp: agent.dir().join(layout::TMP),
             log,
             timeout: timeout.map(Span::as_std),
         })

@@ -138,17 +138,22 @@ pub fn give_way(session: &mut Session, args: cli::Yield) -> Result<Status> {
     let checkpoint = args.checkpoint.as_deref().map(read_checkpoint).transpose()?;
     let agent = store.agent(&name)?;
     let (mut draft, locked) = begin(session, &agent)?;
-    rules::give_way(&mut draft, run_id, checkpoint.is_some())?;
+    let before = draft.records.state.current_run.as_ref().and_then(|run| run.checkpoint);
+    let saved = rules::give_way(&mut draft, run_id, checkpoint.is_some())?;
     // It counts only once that is committed, so a refused or failed one leaves nothing that does.
-    if let Some(checkpoint) = &checkpoint {
-        agent.save_checkpoint(run_id, checkpoint)?;
+    if let (Some(place), Some(bytes)) = (saved, &checkpoint) {
+        agent.save_checkpoint(place, bytes)?;
     }
-    let state = locked.commit(draft.finish()?)?;
-    let saved = current(&state, run_id)?.checkpoint;
+    locked.commit(draft.finish()?)?;
+    // One that an earlier run has saved stays beside that run's record. What can't be removed is in
+    // the way of nobody.
+    if let Some(before) = before.filter(|before| before.run_id == run_id && saved != Some(*before)) {
+        let _ = agent.remove_checkpoint(before);
+    }
     let object = json!({
         "agent": name,
         "run_id": run_id,
-        "checkpoint": saved.map(|id| agent.checkpoint_of(id)),
+        "checkpoint": saved.map(|saved| agent.checkpoint(saved)),
         "bytes": checkpoint.as_ref().map(Vec::len),
     });
     session.out.result(&object, |_| format!("{run_id}  is suspended when this turn exits"));
@@ -158,8 +163,9 @@ pub fn give_way(session: &mut Session, args: cli::Yield) -> Result<Status> {
 fn read_checkpoint(word: &str) -> Result<Vec<u8>> {
     let checkpoint = bytes(word, CHECKPOINT_MAX)?;
     if checkpoint.len() as u64 > CHECKPOINT_MAX.0 {
+        let name = if word == "-" { "stdin" } else { word };
         return Err(Error::Usage {
-            message: format!("--checkpoint: {word} has more than {CHECKPOINT_MAX}"),
+            message: format!("--checkpoint: {name} has more than {CHECKPOINT_MAX}"),
             hint: Some("keep what is large in a file of its own, and save where that is".to_owned()),
         });
     }

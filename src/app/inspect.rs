@@ -15,7 +15,7 @@ use crate::model::time::Time;
 use crate::report::explain;
 use crate::report::output::{Output, Tone};
 use crate::report::summary::{self, ActiveChild, Facts, Field, Line, field, raw, shown};
-use crate::report::text::{relative, table};
+use crate::report::text::{one_line, relative, table};
 use crate::rules::execution::{can, next};
 use crate::store::{Agent, Store, evidence, inbox};
 
@@ -198,12 +198,13 @@ fn machine_text(state: &State, history: &[Event], now: Time, out: &Output) -> St
         relative(execution.since, now),
     );
     if let Some(reason) = &execution.reason {
-        text.push_str(&format!("because: {}\n", out.safe(reason)));
+        text.push_str(&format!("because: {}\n", out.safe(&one_line(reason, 200))));
     }
     text.push_str(&format!("next: {}\n", names.join(", ")));
     let row = |event: &Event| {
         let word = |name: &str| event.data[name].as_str().unwrap_or_default().to_owned();
-        vec![event.at.to_string(), format!("{} → {}", word("from"), word("to")), out.safe(&word("cause"))]
+        let cause = out.safe(&one_line(&word("cause"), 200));
+        vec![event.at.to_string(), format!("{} → {}", word("from"), word("to")), cause]
     };
     text.push_str(&table(&history.iter().map(row).collect::<Vec<_>>()));
     text

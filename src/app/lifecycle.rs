@@ -15,9 +15,10 @@ use crate::model::time::Span;
 use crate::process::Mark;
 use crate::process::remains::{EndedBy, Remains};
 use crate::process::turn::Nobody;
+use crate::rules::transition::draft::Draft;
 use crate::rules::transition::lifecycle;
 use crate::rules::transition::turn::{finish_stop, interrupt, settle};
-use crate::store::{Agent, Store, layout};
+use crate::store::{Agent, Locked, Store, layout};
 
 use super::background;
 use super::delegate::tell_parent;
@@ -35,6 +36,9 @@ const DESCENDANTS: usize = 1000;
 /// How long `stop` waits for the tick of an ended run to see that it ended.
 const TICK_GRACE: Duration = Duration::from_secs(2);
 
+/// How long `stop` waits for that before it looks for processes of the run again.
+const LOOKS_AGAIN: Duration = Duration::from_millis(100);
+
 pub fn start(session: &mut Session, args: cli::Start) -> Result<Status> {
     let store = session.store()?;
     let names = named_agents(&store, &args.agents)?;
@@ -51,15 +55,16 @@ pub fn start_one(session: &mut Session, store: &Store, name: &AgentName) -> Resu
 pub fn open_gate(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<(AgentStatus, State)> {
     let (mut draft, mut locked) = begin(session, agent)?;
     let previous = draft.records.state.status;
-    if draft.records.state.execution.state == ExecutionState::Initializing
+    if lifecycle::is_uninitialized(&draft.records.state)
         && let Some(hook) = hooks::find(store, agent, hooks::ON_STARTUP)
     {
         lifecycle::begin_start(&mut draft)?;
         let limit = draft.records.policy.timeouts.init.0;
-        let state = locked.commit(draft.finish()?)?;
+        let state = if draft.is_empty() { draft.records.state } else { locked.commit(draft.finish()?)? };
         drop(locked);
         let occasion = Occasion::of(&state, ExecutionState::Runnable, Some("start".to_owned()));
         if let Some(failure) = hook.run_within(session, &occasion, limit, &mut Nobody)?.failure {
+            give_up_late_start(session, store, agent)?;
             return Err(Error::Failed { message: failure.to_string(), hint: None });
         }
         (draft, locked) = begin(session, agent)?;
@@ -69,6 +74,17 @@ pub fn open_gate(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<
     drop(locked);
     hooks::tell(session, store, agent);
     Ok((previous, state))
+}
+
+fn give_up_late_start(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<()> {
+    let (mut draft, locked) = begin(session, agent)?;
+    lifecycle::end_late_start(&mut draft)?;
+    if !draft.is_empty() {
+        hooks::commit(session, &locked, draft)?;
+        drop(locked);
+        hooks::tell(session, store, agent);
+    }
+    Ok(())
 }
 
 fn report(
@@ -111,11 +127,11 @@ pub fn stop(session: &mut Session, args: cli::Stop) -> Result<Status> {
     Ok(session.each_agent(&names, |session, name| {
         let agent = store.agent(name)?;
         refuse_from_inside(session, &store, &agent, "stop")?;
-        let Stopped { state, previous, changed, aborted, tasks, released } =
+        let Stopped { state, previous, changed, aborted, tasks, cleared } =
             stop_agent(session, &store, &agent, &stop)?;
         tell_parent(session, &store, &agent);
         report(session, &state, "stop", previous, changed, aborted, &tasks);
-        released.map(|()| Status::Done)
+        cleared.map(|()| Status::Done)
     }))
 }
 
@@ -134,50 +150,62 @@ pub struct Stopped {
     changed: bool,
     aborted: Option<RunId>,
     tasks: Vec<TaskId>,
-    /// Whether the workspace of the ended run is free: the agent is stopped all the same.
-    pub released: Result<()>,
+    /// Whether its tasks are over and its workspace is free: the agent is stopped all the same.
+    pub cleared: Result<()>,
 }
 
 /// Closes the gate of an agent, and ends its run and its tasks, those of its children among them.
 pub fn stop_agent(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -> Result<Stopped> {
-    let before = agent.peek()?;
-    let recovers = before.execution.state == ExecutionState::Recovering;
-    if before.status != AgentStatus::Stopped
-        && (before.current_run.is_some() || recovers)
-        && let Some(hook) = hooks::find(store, agent, hooks::ON_SHUTDOWN)
-    {
-        let occasion = Occasion::of(&before, ExecutionState::ShuttingDown, how.reason.clone());
-        hooks::recorded(session, hook.run(session, &occasion));
-    }
     let (mut draft, locked) = begin(session, agent)?;
     let now = draft.now();
     let previous = draft.records.state.status;
+    let run_before = draft.records.state.current_run.as_ref().map(|run| run.run_id);
+    let recovered = draft.records.state.execution.state != ExecutionState::Recovering;
     let grace = how.grace.unwrap_or(draft.records.policy.timeouts.shutdown);
     let changed = lifecycle::stop(&mut draft, grace, how.requeue, how.reason.clone())?;
-    let state = if changed { hooks::commit(session, &locked, draft)? } else { draft.records.state };
-    drop(locked);
+    let hook = hooks::find(store, agent, hooks::ON_SHUTDOWN)
+        .filter(|_| lifecycle::is_to_be_shut_down(&draft.records.state));
+    let state = match hook {
+        None => shut_down(session, locked, draft, grace)?,
+        Some(hook) => {
+            let closed =
+                if draft.is_empty() { draft.records.state } else { hooks::commit(session, &locked, draft)? };
+            drop(locked);
+            let occasion = Occasion::of(&closed, ExecutionState::ShuttingDown, how.reason.clone());
+            hooks::recorded(session, hook.run(session, &occasion));
+            let (draft, locked) = begin(session, agent)?;
+            shut_down(session, locked, draft, grace)?
+        }
+    };
     // A stop that was itself interrupted has left its run: any later one finishes it.
     let (state, aborted) = match state.current_run.clone() {
         Some(run) => {
             let left = run.stopping.as_ref().map_or(Span::ZERO, |stopping| stopping.kill_at.since(now));
-            let state = end_run(session, store, agent, &run, left.as_std())?;
+            let state = end_run(session, store, agent, &run, left.min(grace).as_std())?;
             // On another machine the turn goes on: then nothing has ended.
             let ended = state.current_run.is_none().then_some(run.run_id);
             (state, ended)
         }
         None => {
-            if recovers && changed {
+            if !recovered {
                 wait_until(KILL_GRACE + TICK_GRACE, || Ok(!agent.is_leased()?))?;
             }
-            (state, None)
+            // The turn may have come to its end while the hook ran.
+            (state, run_before)
         }
     };
     // Not before: that would be on the grace of the turn.
     hooks::tell(session, store, agent);
-    let tasks = background::stop_all(session, store, agent, grace)?;
+    let (tasks, ended) = background::stop_all(session, store, agent, grace)?;
     let state = if tasks.is_empty() { state } else { agent.peek()? };
     let released = aborted.map_or(Ok(()), |run_id| resources::release(session, store, agent, run_id));
-    Ok(Stopped { state, previous, changed, aborted, tasks, released })
+    Ok(Stopped { state, previous, changed, aborted, tasks, cleared: ended.and(released) })
+}
+
+/// Commits that the shutdown begins. The lock is free when it has begun: ending processes takes time.
+fn shut_down(session: &Session, locked: Locked<'_>, mut draft: Draft, grace: Span) -> Result<State> {
+    lifecycle::shut_down(&mut draft, grace)?;
+    if draft.is_empty() { Ok(draft.records.state) } else { hooks::commit(session, &locked, draft) }
 }
 
 /// Nobody stops an agent from inside its own work, or that of a child: the stop would wait for the
@@ -265,19 +293,13 @@ fn end_run(
         session.out.note(&format!("{}: {} runs on {}; {then}", agent.name(), run.run_id, run.host));
         return agent.peek();
     }
-    let leader = agent.dir().run_dir(run.run_id).join(layout::LEADER);
-    let ended = Remains::find(&Mark::run(run.run_id), &leader)?.end(grace)?;
-    wait_for_tick(agent, run.run_id)?;
+    let killed = end_processes(agent, run.run_id, grace)?;
     let (mut draft, locked) = begin(session, agent)?;
     let is_current =
         draft.records.state.current_run.as_ref().is_some_and(|current| current.run_id == run.run_id);
     if !is_current {
         return Ok(draft.records.state);
     }
-    let killed = match ended {
-        EndedBy::Kill => true,
-        EndedBy::Nothing | EndedBy::Term => false,
-    };
     let end = agent.noted_end(run.run_id)?;
     match end {
         end if run.stopping.is_some() => {
@@ -292,20 +314,48 @@ fn end_run(
     hooks::commit(session, &locked, draft)
 }
 
-/// The tick that ran the turn settles it, now that its processes are gone; where that takes too
-/// long (it was stopped itself, say) we do.
-fn wait_for_tick(agent: &Agent<'_>, run_id: RunId) -> Result<()> {
-    wait_until(TICK_GRACE, || {
+/// Ends the processes of a run, until its tick has settled it or is gone. Returns whether any of them
+/// had to be killed. A tick that has just claimed the run may have been about to begin it: so it is
+/// looked for processes again. Where none come and it doesn't settle (it was stopped itself, say) we do.
+fn end_processes(agent: &Agent<'_>, run_id: RunId, grace: Duration) -> Result<bool> {
+    let leader = agent.dir().run_dir(run_id).join(layout::LEADER);
+    let kill_at = Instant::now().checked_add(grace);
+    let mut killed = false;
+    let mut quiet_since = Instant::now();
+    loop {
+        let left = kill_at.map_or(grace, |kill_at| kill_at.saturating_duration_since(Instant::now()));
+        match Remains::find(&Mark::run(run_id), &leader)?.end(left)? {
+            EndedBy::Nothing => {}
+            EndedBy::Term => quiet_since = Instant::now(),
+            EndedBy::Kill => {
+                killed = true;
+                quiet_since = Instant::now();
+            }
+        }
+        if is_over(agent, run_id)? || quiet_since.elapsed() >= TICK_GRACE {
+            return Ok(killed);
+        }
+    }
+}
+
+/// Whether the tick of a run has settled it, or is gone. Waits a little for that.
+fn is_over(agent: &Agent<'_>, run_id: RunId) -> Result<bool> {
+    wait_until(LOOKS_AGAIN, || {
         let settled = agent.peek()?.current_run.is_none_or(|run| run.run_id != run_id);
         Ok(settled || !agent.is_leased()?)
     })
 }
 
-/// Waits for something that another process is about to do, but not for ever.
-fn wait_until(patience: Duration, is_so: impl Fn() -> Result<bool>) -> Result<()> {
+/// Waits for something that another process is about to do, but not for ever. Whether it has done it.
+fn wait_until(patience: Duration, is_so: impl Fn() -> Result<bool>) -> Result<bool> {
     let start = Instant::now();
-    while start.elapsed() < patience && !is_so()? {
+    loop {
+        if is_so()? {
+            return Ok(true);
+        }
+        if start.elapsed() >= patience {
+            return Ok(false);
+        }
         std::thread::sleep(Duration::from_millis(5));
     }
-    Ok(())
 }

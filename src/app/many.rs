@@ -25,7 +25,6 @@ pub fn one_by_one(
     moved: &mut bool,
 ) -> Status {
     session.each_agent(names, |session, name| {
-        // Whoever ends a tick wants no other turn from it.
         if session.cancelled_by.get().is_some() {
             return Ok(Status::Done);
         }

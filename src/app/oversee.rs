@@ -53,15 +53,13 @@ impl<L: FnMut(&State) -> Fate> Overseer for Overseen<'_, L> {
     }
 }
 
-/// Ends a run that `fail` has condemned, or that was to yield and has not (contract, execution §6).
+/// Ends a run that is settled or condemned already, or that was to yield and has not (contract, execution §6).
 pub fn of_run<'a>(session: &'a Session, agent: &'a Agent<'a>, run_id: RunId) -> impl Overseer + 'a {
     let mut grace = Grace::default();
     Overseen::new(agent, move |state: &State| {
         let run = state.current_run.as_ref().filter(|run| run.run_id == run_id);
-        let Some(run) = run else { return Fate::GoesOn { ask_again: None } };
-        if run.condemned.is_some() {
-            return Fate::Ends;
-        }
+        // Somebody has settled it, and thought that it would not begin any more.
+        let Some(run) = run.filter(|run| run.condemned.is_none()) else { return Fate::Ends };
         let Some(over) = force_at(run) else { return Fate::GoesOn { ask_again: None } };
         let end = grace.end(over, session.clock.now());
         if end.is_none_or(|end| Instant::now() < end) {

@@ -130,7 +130,7 @@ pub fn carry_out(
         None => recovery::complete(&mut draft)?,
         Some(reason) => recovery::fail(&mut draft, reason)?,
     }
-    ended(session, store, agent, locked, draft, cause, reason.is_none())
+    ended(session, store, agent, locked, draft, reason.unwrap_or(cause), reason.is_none())
 }
 
 /// Commits the end of a recovery, and tells of it.

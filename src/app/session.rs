@@ -24,7 +24,7 @@ pub struct Session {
     pub out: Output,
     /// Transitions that were committed and not told to any hook yet.
     pub moves: RefCell<Vec<Occasion>>,
-    /// The signal that this process got while a hook ran.
+    /// The signal that this process got while a turn or a hook ran: it begins nothing more.
     pub cancelled_by: Cell<Option<i32>>,
     command: &'static str,
     dir: Option<PathBuf>,

@@ -315,7 +315,7 @@ fn run_turn(
     let run_id = claimed.run.run_id;
     let attempt = claimed.run.attempt;
     let end = turn::run(session, turn)?;
-    let signal = end.cancelled_by;
+    let cancelled_by = end.cancelled_by;
     let (settled, after) = turn::settle(session, store, agent, run_id, end, hold.lease)?;
     drop(hold.grant);
     if !after.state.outbox.is_empty() {
@@ -323,9 +323,9 @@ fn run_turn(
     }
     background::begin_queued(session, store, agent, &after.tasks);
     background::end_if_stopped(session, store, agent, &after.state);
-    // What became of the turn is told before: a tick that got a signal does nothing new.
+    // Who is told to end runs no hook any more: this is told of first.
     hooks::tell(session, store, agent);
-    session.cancelled_by.set(session.cancelled_by.get().or(signal));
+    session.cancelled_by.set(session.cancelled_by.get().or(cancelled_by));
     let brief = after
         .state
         .last_turn

@@ -20,7 +20,7 @@ use crate::model::wait::WaitKind;
 use crate::process::turn::{Ended, Stdin, TurnSpec};
 use crate::process::{Mark, host};
 use crate::report::context::{self, Past};
-use crate::rules::preemption::will_be_suspended;
+use crate::rules::preemption::{why_suspended, will_be_suspended};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::outcome::Surroundings;
 use crate::rules::transition::turn::{self as rules, Claimed, Settled};
@@ -88,22 +88,36 @@ pub fn run(session: &Session, turn: &Turn<'_>) -> Result<TurnEnd> {
 /// Runs the hook of a turn that was scheduled or resumed; one that fails keeps the turn from
 /// starting. So does a signal that has ended any hook of it.
 fn entered(session: &Session, turn: &Turn<'_>) -> Result<()> {
-    let (name, from) = match turn.claimed.entered {
-        Some(ExecutionState::Resumed) => (hooks::ON_RESUME, ExecutionState::Suspended),
-        _ => (hooks::ON_SCHEDULED, ExecutionState::Runnable),
+    let (name, from) = if turn.claimed.entered == Some(ExecutionState::Resumed) {
+        (hooks::ON_RESUME, ExecutionState::Suspended)
+    } else {
+        (hooks::ON_SCHEDULED, ExecutionState::Runnable)
     };
-    let hook = hooks::find(turn.store, turn.agent, name);
-    if let (Some(hook), Some(to)) = (hook, turn.claimed.entered) {
+    if let Some(to) = turn.claimed.entered
+        && let Some(hook) = hooks::find(turn.store, turn.agent, name)
+    {
         let mut occasion = Occasion::of(&turn.records.state, to, None);
         occasion.from = json!(from);
-        if let Some(failure) = hook.run(session, &occasion)?.failure {
+        let mut overseer = oversee::of_run(session, turn.agent, turn.claimed.run.run_id);
+        if let Some(failure) = hook.run_within(session, &occasion, None, &mut overseer)?.failure {
             return Err(Error::Failed { message: failure.to_string(), hint: None });
         }
     }
-    match session.cancelled_by.get() {
-        Some(signal) => Err(Error::Failed { message: format!("ended by signal {signal}"), hint: None }),
-        None => Ok(()),
-    }
+    let why_not = match session.cancelled_by.get() {
+        Some(signal) => format!("ended by signal {signal}"),
+        None if is_wanted(turn)? => return Ok(()),
+        None => "it was ended before it began".to_owned(),
+    };
+    Err(Error::Failed { message: why_not, hint: None })
+}
+
+/// Whether nobody has ended the run since its claim; a hook that is told to end may end well. Who
+/// ends it later finds its processes.
+fn is_wanted(turn: &Turn<'_>) -> Result<bool> {
+    let current = turn.agent.peek()?.current_run;
+    Ok(current.is_some_and(|run| {
+        run.run_id == turn.claimed.run.run_id && run.stopping.is_none() && run.condemned.is_none()
+    }))
 }
 
 /// Runs the hook of a run that has ended and is about to be suspended. It is still the current run:
@@ -113,8 +127,8 @@ pub fn before_suspension(session: &Session, store: &Store, agent: &Agent<'_>, ru
     let state = agent.peek()?;
     let Some(run) = state.current_run.as_ref().filter(|run| run.run_id == run_id) else { return Ok(()) };
     if will_be_suspended(run) {
-        let reason = run.preemption.as_ref().map(|request| request.reason.clone());
-        let occasion = Occasion::of(&state, ExecutionState::Suspended, reason);
+        let reason = why_suspended(run).to_owned();
+        let occasion = Occasion::of(&state, ExecutionState::Suspended, Some(reason));
         hooks::recorded(session, hook.run(session, &occasion));
     }
     Ok(())
@@ -267,6 +281,14 @@ fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {
     let run_id = claimed.run.run_id;
     let policy = &records.policy;
     let argv = argv(policy, agent)?;
+    // Without it the turn would begin from the start, and take that for going on.
+    let checkpoint = claimed.run.checkpoint.map(|checkpoint| agent.checkpoint(checkpoint));
+    if let Some(lost) = checkpoint.filter(|path| !path.exists()) {
+        return Err(Error::Failed {
+            message: format!("the checkpoint {} is missing", lost.display()),
+            hint: None,
+        });
+    }
     agent.make_run_dir(run_id)?;
     let dir = agent.dir().run_dir(run_id);
     let view = View::settled(agent.dir());
@@ -387,8 +409,8 @@ fn environment(
     if let Some(item) = run.work_item_id {
         set("DORMOUSE_WORK_ITEM", text(item.to_string()));
     }
-    if let Some(checkpoint) = agent.checkpoint(run) {
-        set("DORMOUSE_CHECKPOINT", path(checkpoint));
+    if let Some(checkpoint) = run.checkpoint {
+        set("DORMOUSE_CHECKPOINT", path(agent.checkpoint(checkpoint)));
     }
     env
 }

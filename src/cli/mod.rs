@@ -131,6 +131,7 @@ impl Cli {
             "list" => alone(argv, "list", Command::List),
             "next-wake" => alone(argv, "next-wake", Command::NextWake),
             "queue" => alone(argv, "queue", Command::Queue),
+            "safe-point" => alone(argv, "safe-point", Command::SafePoint),
             "task" => alone(argv, "task", Command::Task),
             "tick" => alone(argv, "tick", Command::Tick),
             "timer" => alone(argv, "timer", Command::Timer),
@@ -206,6 +207,9 @@ mod tests {
             "get a -q -v",
             "enqueue",
             "run list -a tick --limit x",
+            "safe-point",
+            "safe-point -a tick --json",
+            "safe-point more",
             "",
         ] {
             let argv: Vec<OsString> =

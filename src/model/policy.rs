@@ -207,8 +207,15 @@ pub struct Timeouts {
     pub suspend: Limit,
     pub recovery: Limit,
     /// Can't be switched off.
+    #[serde(deserialize_with = "shutdown")]
     pub shutdown: Span,
     pub hook: Limit,
+}
+
+/// A stop that waits for ever would be none.
+fn shutdown<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Span, D::Error> {
+    let limit = Limit::deserialize(deserializer)?;
+    limit.0.ok_or_else(|| de::Error::custom("timeouts.shutdown can't be switched off"))
 }
 
 impl Default for Timeouts {
@@ -429,9 +436,6 @@ impl Policy {
         }
         if self.limits.cost_per_day.is_some_and(|limit| !limit.is_finite() || limit < 0.0) {
             return Err("limits.cost_per_day can't be negative or infinite".to_owned());
-        }
-        if self.timeouts.shutdown == Span::ZERO {
-            return Err("timeouts.shutdown can't be switched off".to_owned());
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::id::RunId;
 use super::time::{Span, Time};
 
 /// The one pending request of a run.
@@ -26,4 +27,14 @@ pub struct Section {
     /// Its number among those that are open; the innermost has the highest.
     pub number: u32,
     pub until: Time,
+}
+
+/// Which checkpoint of which run. One that is saved later has another file, so that the earlier one is
+/// whole until it counts no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Checkpoint {
+    pub run_id: RunId,
+    /// From 1, in the order in which the run has saved them.
+    pub number: u32,
 }

@@ -10,7 +10,7 @@ use super::event::Event;
 use super::execution::{Execution, ExecutionState};
 use super::id::{AgentName, MessageId, RunId, WorkId};
 use super::message::{Message, WakeHint};
-use super::preemption::{Preemption, Section};
+use super::preemption::{Checkpoint, Preemption, Section};
 use super::record::{Extra, Record};
 use super::resource::Resource;
 use super::run::Terminal;
@@ -50,9 +50,9 @@ pub struct CurrentRun {
     /// When its turn asked to be suspended: it is, however it ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub yielded_at: Option<Time>,
-    /// The run that saved the checkpoint: an earlier one of this attempt, or this one itself.
+    /// The last one that was saved in this attempt: by an earlier run of it, or by this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub checkpoint: Option<RunId>,
+    pub checkpoint: Option<Checkpoint>,
     /// Why it is to fail, however its turn ends: noted before its processes are ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub condemned: Option<String>,
@@ -104,9 +104,9 @@ pub struct Held {
     /// How often this attempt has been put off.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub deferrals: u32,
-    /// The run that saved the checkpoint from which it goes on.
+    /// From which it goes on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub checkpoint: Option<RunId>,
+    pub checkpoint: Option<Checkpoint>,
     /// The state that was entered for a turn that has not started yet: its hook is still to run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entered: Option<ExecutionState>,

@@ -2,19 +2,24 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::Mark;
+use rustix::process::Pid;
+
+use super::remains::Remains;
+use super::table::Process;
 use super::turn::{self, Ended, Overseer, Stdin, TurnSpec};
+use super::{HOOK, Mark};
 use crate::error::{Context, Result};
 
 /// Of each stream, in bytes.
 const MAX_OUTPUT: u64 = 64 << 10;
 /// Between SIGTERM and SIGKILL.
 const KILL_GRACE: Duration = Duration::from_secs(5);
+const LEADER: &str = "leader";
 
 /// A hook to be run.
 pub struct HookSpec {
@@ -24,8 +29,8 @@ pub struct HookSpec {
     /// The whole environment, but for the name of the hook.
     pub env: Vec<(OsString, OsString)>,
     pub document: Vec<u8>,
-    /// A directory that is made for its files and removed again.
-    pub scratch: PathBuf,
+    /// Where a directory is made for its files, and removed again.
+    pub tmp: PathBuf,
     /// Where what it says is appended.
     pub log: Option<PathBuf>,
     pub timeout: Option<Duration>,
@@ -36,28 +41,63 @@ pub fn is_there(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// Runs a hook until no process of it is left. Returns how it ended and all that it said.
+/// Runs a hook until no process of it is left. Returns how it ended and all that it said. Where
+/// somebody was killed while he ran one, what is left of that one goes first.
 pub fn run(hook: &HookSpec, overseer: &mut dyn Overseer) -> Result<(Ended, String)> {
-    let ran = run_in(hook, overseer);
+    end_abandoned(&hook.tmp)?;
+    let scratch = hook.tmp.join(scratch_name());
+    let ran = run_in(hook, &scratch, overseer);
     // What is left of it is in the way of nobody.
-    let _ = fs::remove_dir_all(&hook.scratch);
+    let _ = fs::remove_dir_all(&scratch);
     ran
 }
 
-fn run_in(hook: &HookSpec, overseer: &mut dyn Overseer) -> Result<(Ended, String)> {
-    fs::create_dir_all(&hook.scratch).context("create", &hook.scratch)?;
-    let file = |name: &str| hook.scratch.join(name);
+/// Names this process for good, so that others can tell whether it is still there.
+fn scratch_name() -> String {
+    let this = rustix::process::getpid();
+    format!("hook-{this}-{}", Process::read(this).map_or(0, |process| process.start))
+}
+
+/// Whether whoever made a scratch directory is gone; nothing for what is none.
+fn is_abandoned(name: &str) -> Option<bool> {
+    let (pid, start) = name.strip_prefix("hook-")?.split_once('-')?;
+    let (pid, start): (Pid, u64) = (Pid::from_raw(pid.parse().ok()?)?, start.parse().ok()?);
+    Some(Process::read(pid).is_none_or(|process| process.start != start || process.zombie))
+}
+
+fn end_abandoned(tmp: &Path) -> Result<()> {
+    let entries = match fs::read_dir(tmp) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.context("list", tmp)?,
+    };
+    for entry in entries {
+        let scratch = entry.context("list", tmp)?.path();
+        let name = scratch.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if is_abandoned(name) == Some(true) {
+            Remains::find(&Mark::hook(&scratch), &scratch.join(LEADER))?.end(KILL_GRACE)?;
+            // Somebody else may be at it as well.
+            let _ = fs::remove_dir_all(&scratch);
+        }
+    }
+    Ok(())
+}
+
+fn run_in(hook: &HookSpec, scratch: &Path, overseer: &mut dyn Overseer) -> Result<(Ended, String)> {
+    fs::create_dir_all(scratch).context("create", scratch)?;
+    let file = |name: &str| scratch.join(name);
+    let mut env = hook.env.clone();
+    env.push((HOOK.into(), hook.name.into()));
     let document = file("document.json");
     fs::write(&document, &hook.document).context("write", &document)?;
     let spec = TurnSpec {
         argv: vec![hook.program.clone().into()],
         workdir: hook.workdir.clone(),
-        env: hook.env.clone(),
-        mark: Mark::hook(hook.name),
+        env,
+        mark: Mark::hook(scratch),
         stdin: Stdin::File(document),
         stdout: file("stdout"),
         stderr: file("stderr"),
-        leader: file("leader"),
+        leader: file(LEADER),
         max_output: MAX_OUTPUT,
         timeout: hook.timeout,
         kill_grace: KILL_GRACE,
@@ -73,7 +113,7 @@ fn run_in(hook: &HookSpec, overseer: &mut dyn Overseer) -> Result<(Ended, String
     Ok((ended, String::from_utf8_lossy(&said).into_owned()))
 }
 
-fn append(log: &Path, said: &[u8]) -> std::io::Result<()> {
+fn append(log: &Path, said: &[u8]) -> io::Result<()> {
     let mut file: File = File::options().append(true).create(true).mode(0o600).open(log)?;
     file.write_all(said)
 }

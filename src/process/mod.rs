@@ -26,8 +26,10 @@ pub const RUN: &str = "DORMOUSE_RUN";
 pub const TASK: &str = "DORMOUSE_TASK";
 /// In the environment of everything that a hook starts, with its name.
 pub const HOOK: &str = "DORMOUSE_HOOK";
+/// In the same, with what no other hook has: the path of its scratch directory.
+const HOOK_SCRATCH: &str = "DORMOUSE_HOOK_SCRATCH";
 
-/// What the processes of one run or task carry in their environment, wherever they go.
+/// What the processes of one run, task or hook carry in their environment, wherever they go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {
     name: &'static str,
@@ -43,8 +45,8 @@ impl Mark {
         Mark { name: TASK, id: id.to_string() }
     }
 
-    pub fn hook(name: &str) -> Mark {
-        Mark { name: HOOK, id: name.to_owned() }
+    pub fn hook(scratch: &std::path::Path) -> Mark {
+        Mark { name: HOOK_SCRATCH, id: scratch.to_string_lossy().into_owned() }
     }
 }
 

@@ -767,7 +767,7 @@ mod tests {
     #[ignore = "is run by the test above, in a process of its own"]
     fn helper_runs_a_turn() {
         let Some(dir) = std::env::var_os("TURN_IN") else { return };
-        let spec = spec(Path::new(&dir), &["sh", "-c", "trap '' TERM; >ready; sleep 600; sleep 600"]);
+        let spec = spec(Path::new(&dir), &["sh", "-c", "trap '' TERM; (>ready; sleep 600); sleep 600"]);
         let _ = run(&spec, &mut Nobody);
     }
 }

@@ -12,7 +12,7 @@ use crate::model::time::Time;
 use crate::model::wait::{Wait, WaitKind};
 use crate::rules::advisory::advisories;
 use crate::rules::decide::LADDER;
-use crate::rules::execution::next;
+use crate::rules::execution::{deadline, next};
 use crate::rules::projection::{Projection, project};
 
 use super::output::{Output, Tone};
@@ -20,6 +20,9 @@ use super::text::{one_line, relative};
 
 /// How many of a kind are listed; of a thousand timers the first ones tell.
 const LISTED: usize = 10;
+
+/// How long a line of evidence may be, in characters: paths are shown whole.
+const EVIDENCE: usize = 1000;
 
 /// What would bring the agent to another decision, most direct first.
 pub fn wakes(records: &Records, now: Time) -> Vec<String> {
@@ -46,6 +49,8 @@ pub fn wakes(records: &Records, now: Time) -> Vec<String> {
             let when = when.unwrap_or_default();
             wakes.push(format!("a tick that finds what is missing ({}){when}", held.missing));
         }
+        let timeout = deadline(state, &records.policy.timeouts);
+        wakes.extend(timeout.map(|(limit, reason)| format!("its {reason}, after {}", moment(limit, now))));
     }
     let mut waits: Vec<&Wait> = records.waits.iter().filter(|wait| wait.is_active()).collect();
     // Those of the agent itself keep it all from going on; the others, an item.
@@ -73,8 +78,11 @@ pub fn wakes(records: &Records, now: Time) -> Vec<String> {
         "rechecks",
         rechecks.iter().map(|(at, id)| format!("a look at {id}, {}", moment(*at, now))),
     );
-    wakes.push(format!("a message: dormouse enqueue {agent} TEXT"));
-    wakes.push(format!("a hint: dormouse wake {agent}"));
+    // Behind what is held everything else waits.
+    if state.held.is_none() {
+        wakes.push(format!("a message: dormouse enqueue {agent} TEXT"));
+        wakes.push(format!("a hint: dormouse wake {agent}"));
+    }
     wakes
 }
 
@@ -188,10 +196,10 @@ pub fn text(records: &Records, decision: &Decision, now: Time, out: &Output) -> 
         "{} would {}: {}\n",
         out.paint(Tone::Strong, records.state.agent.as_str()),
         out.paint(Tone::Good, report.decision.name()),
-        out.safe(&report.reason),
+        out.safe(&one_line(&report.reason, 200)),
     );
     for line in &report.evidence {
-        text.push_str(&format!("  {}\n", out.safe(line)));
+        text.push_str(&format!("  {}\n", out.safe(&one_line(line, EVIDENCE))));
     }
     text.push('\n');
     for rung in LADDER {
@@ -211,7 +219,7 @@ pub fn text(records: &Records, decision: &Decision, now: Time, out: &Output) -> 
     }
     text.push_str("\nwhat would change that:\n");
     for wake in wakes(records, now) {
-        text.push_str(&format!("  {}\n", out.safe(&wake)));
+        text.push_str(&format!("  {}\n", out.safe(&one_line(&wake, EVIDENCE))));
     }
     for advisory in advisories(records, now) {
         text.push_str(&format!(

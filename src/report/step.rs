@@ -75,7 +75,8 @@ impl StepReport {
 
 pub fn text(step: &StepReport, out: &Output) -> String {
     let agent = out.paint(Tone::Strong, step.agent.as_str());
-    let mut line = format!("{agent}  {} ({})", step.decision.decision, step.decision.reason);
+    let mut line =
+        format!("{agent}  {} ({})", step.decision.decision, out.safe(&one_line(&step.decision.reason, 200)));
     if let Some(terminal) = step.terminal {
         let tone = if step.turn_failed() { Tone::Bad } else { Tone::Good };
         line.push_str(&format!(" → {}", out.paint(tone, terminal.name())));

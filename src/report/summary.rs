@@ -48,14 +48,14 @@ pub struct Facts<'a> {
 pub fn summary(facts: &Facts<'_>) -> Value {
     let records = facts.records;
     let state = &records.state;
-    let limit = deadline(state, &records.policy.timeouts).filter(|_| state.status != Status::Booting);
+    let limit = deadline(state, &records.policy.timeouts).map(|(at, _)| at).or(turn_limit(records));
     let execution = json!({
         "state": state.execution.state,
         "code": state.execution.state.code(),
         "since": state.execution.since,
         "task_id": state.execution.task_id,
         "reason": state.execution.reason,
-        "timeout_at": limit.map(|(at, _)| at),
+        "timeout_at": limit,
     });
     let summary = json!({
         "id": state.agent,
@@ -87,6 +87,13 @@ pub fn summary(facts: &Facts<'_>) -> Value {
         "advisories": advisories(records, facts.now),
     });
     summary
+}
+
+/// When the turn that runs has had its time.
+fn turn_limit(records: &Records) -> Option<Time> {
+    let runs = records.state.execution.state == ExecutionState::Running;
+    let run = records.state.current_run.as_ref().filter(|_| runs)?;
+    Some(run.claimed_at.after(records.policy.turn.timeout.0?))
 }
 
 /// How the agent stands between turns: the closure of its records as they are.

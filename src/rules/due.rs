@@ -10,8 +10,13 @@ use super::execution::deadline;
 /// The earliest moment at which a step would find something due. `None`: only an arrival can wake the agent.
 pub fn next_due(records: &Records) -> Option<Time> {
     let state = &records.state;
-    if matches!(state.status, Status::Stopped | Status::Booting) {
-        return None;
+    // What has a limit is over one millisecond after it.
+    let past = |limit: Time| limit.after(Span::from_millis(1));
+    let over = deadline(state, &records.policy.timeouts).map(|(limit, _)| past(limit));
+    match state.status {
+        Status::Stopped => return None,
+        Status::Booting => return over,
+        Status::AwakeIdle | Status::AwakeRunning | Status::AwaitingTask | Status::Asleep => {}
     }
     let waits = records.waits.iter().filter(|wait| wait.is_active());
     let rechecks = records.works.iter().filter(|item| item.recheck_consumed_at.is_none());
@@ -21,10 +26,11 @@ pub fn next_due(records: &Records) -> Option<Time> {
     // Nobody but the parent's own step watches over the time of a child.
     let children = records.tasks.iter().filter(|task| task.child().is_some());
     let overdue = children.filter_map(|task| task.timeout.map(|limit| task.created_at.after(limit)));
-    // A timeout is over one millisecond after its limit.
-    let over = deadline(state, &records.policy.timeouts).map(|(limit, _)| limit.after(Span::from_millis(1)));
     waits
-        .flat_map(|wait| [wait.wake_at.filter(|_| wait.woken_at.is_none()), wait.recheck_at, wait.expires_at])
+        .flat_map(|wait| {
+            let wake_at = wait.wake_at.filter(|_| wait.woken_at.is_none());
+            [wake_at, wait.recheck_at, wait.expires_at.map(past)]
+        })
         .chain(rechecks.map(|item| item.recheck_at))
         .chain(records.timers.iter().map(|timer| Some(timer.next_at)))
         .chain(overdue.map(Some))

@@ -13,6 +13,9 @@ use ExecutionState::{
     Suspended, Waiting, WaitingResources,
 };
 
+/// Why an agent has failed whose start was not over in time.
+pub const INIT_TIMEOUT: &str = "init_timeout";
+
 /// The states that may follow one (contract, execution §1).
 pub const fn next(state: ExecutionState) -> &'static [ExecutionState] {
     match state {
@@ -62,7 +65,7 @@ pub fn agrees(state: ExecutionState, status: Status) -> bool {
 /// `None`: the state has no timeout, or it is switched off.
 pub fn timeout(execution: &Execution, timeouts: &Timeouts) -> Option<(Time, &'static str)> {
     let (limit, reason) = match execution.state {
-        Initializing => (timeouts.init.0, "init_timeout"),
+        Initializing => (timeouts.init.0, INIT_TIMEOUT),
         WaitingResources => (timeouts.resources.0, "resource_timeout"),
         Suspended => (timeouts.suspend.0, "suspend_timeout"),
         Recovering => (timeouts.recovery.0, "recovery_timeout"),
@@ -72,18 +75,22 @@ pub fn timeout(execution: &Execution, timeouts: &Timeouts) -> Option<(Time, &'st
     Some((execution.since.after(limit?), reason))
 }
 
-/// The same for an agent as it stands. A run that waits for its own allowance is not late, nor is
-/// one that was suspended for a time: when they go on is known, and failing would not bring that sooner.
+/// The same for an agent as it stands. One that nobody has begun to start is not late. A stop has said
+/// itself how long the turn may take. A run that waits for its own allowance is not late, nor is one that was suspended for a time: when they go on
+/// is known, and failing would not bring that sooner.
 pub fn deadline(state: &State, timeouts: &Timeouts) -> Option<(Time, &'static str)> {
     let held = state.held.as_ref();
     let resource = held.and_then(|held| held.resource);
-    let is_known = match state.execution.state {
+    let is_not_late = match state.execution.state {
         WaitingResources => resource.is_some_and(Resource::is_limit),
         Suspended => held.is_some_and(|held| held.not_before.is_some()),
-        Initializing | Runnable | Scheduled | Running | Waiting | Resumed | Completed | Failed
-        | ShuttingDown | Recovering => false,
+        Initializing => state.execution.reason.is_none(),
+        Runnable | Scheduled | Running | Waiting | Resumed | Completed | Failed | ShuttingDown
+        | Recovering => false,
     };
-    timeout(&state.execution, timeouts).filter(|_| !is_known)
+    let (limit, reason) = timeout(&state.execution, timeouts).filter(|_| !is_not_late)?;
+    let stopping = state.current_run.as_ref().and_then(|run| run.stopping.as_ref());
+    Some((stopping.map_or(limit, |stopping| stopping.kill_at), reason))
 }
 
 /// Exactly at the limit is not yet over; one millisecond later is.

@@ -34,6 +34,11 @@ pub fn will_be_suspended(run: &CurrentRun) -> bool {
     run.yielded_at.is_some() && run.condemned.is_none() && run.stopping.is_none()
 }
 
+/// Why a run that yielded is suspended.
+pub fn why_suspended(run: &CurrentRun) -> &str {
+    run.preemption.as_ref().map_or("its turn yielded", |request| &request.reason)
+}
+
 /// Whether a queued message is handed over to the turn that runs.
 pub fn is_interjection(message: &Message) -> bool {
     message.priority == Priority::Interject && message.origin.kind == OriginKind::Operator

@@ -41,7 +41,6 @@ pub const END: &str = "end.json";
 pub const LEADER: &str = "leader";
 pub const STDOUT: &str = "stdout.log";
 pub const STDERR: &str = "stderr.log";
-pub const CHECKPOINT: &str = "checkpoint";
 pub const HOOK_LOG: &str = "hooks.log";
 /// In a task's directory: the pipe that an interactive one reads from.
 pub const STDIN: &str = "stdin";
@@ -118,6 +117,11 @@ pub fn task_lock(id: TaskId) -> String {
 
 pub fn run(id: RunId) -> String {
     format!("{RUNS}/{id}/run.json")
+}
+
+/// In a run's directory.
+pub fn checkpoint(number: u32) -> String {
+    format!("checkpoint-{number}")
 }
 
 pub fn ledger(at: Time) -> String {

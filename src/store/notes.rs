@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::error::Result;
 use crate::model::id::{RunId, TaskId};
 use crate::model::policy::Durability;
-use crate::model::state::CurrentRun;
+use crate::model::preemption::Checkpoint;
 use crate::model::task::TaskEnd;
 use crate::model::time::Time;
 use crate::model::turn::TurnEnd;
@@ -73,21 +73,20 @@ impl Agent<'_> {
         files::make_dir(&self.dir.run_dir(id))
     }
 
-    /// Saves the checkpoint of a run, whole, in place of an earlier one of that run. It counts from
-    /// when the run's record says so.
-    pub fn save_checkpoint(&self, id: RunId, bytes: &[u8]) -> Result<()> {
-        let temporary = self.dir.run_dir(id).join(format!("{}.new", layout::CHECKPOINT));
-        self.store.disk.replace(&temporary, &self.checkpoint_of(id), bytes)
+    /// Saves a checkpoint, whole. It counts from when a record names it.
+    pub fn save_checkpoint(&self, checkpoint: Checkpoint, bytes: &[u8]) -> Result<()> {
+        let temporary = self.dir.join(layout::TMP).join(format!("{}.checkpoint", checkpoint.run_id));
+        self.store.disk.replace(&temporary, &self.checkpoint(checkpoint), bytes)
     }
 
-    /// The checkpoint that a run goes on from, or has saved itself.
-    pub fn checkpoint(&self, run: &CurrentRun) -> Option<PathBuf> {
-        run.checkpoint.map(|id| self.checkpoint_of(id))
+    /// Removes a checkpoint that no record names any more.
+    pub fn remove_checkpoint(&self, checkpoint: Checkpoint) -> Result<()> {
+        files::remove(&self.checkpoint(checkpoint))
     }
 
-    /// Where the checkpoint of a run is, if it has saved one.
-    pub fn checkpoint_of(&self, id: RunId) -> PathBuf {
-        self.dir.run_dir(id).join(layout::CHECKPOINT)
+    /// Where a checkpoint is.
+    pub fn checkpoint(&self, checkpoint: Checkpoint) -> PathBuf {
+        self.dir.run_dir(checkpoint.run_id).join(layout::checkpoint(checkpoint.number))
     }
 }
 

@@ -1,12 +1,9 @@
 //! Waiting for a change of files instead of looking again and again.
 
-use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 /// How long a watch is relied on: on a network file system what others write there raises no event.
@@ -15,55 +12,36 @@ const WATCHED: Duration = Duration::from_secs(5);
 /// How often one looks where nothing can be watched.
 const UNWATCHED: Duration = Duration::from_millis(250);
 
-/// A watch over some directories, not over those below them. What changes after it is made is
-/// never missed: look at the files after that. Its descriptor is readable after a change.
+/// A watch over some directories, not over those below them: files that appear there, are replaced
+/// or go. What changes after it is made is never missed: look at the files after that.
 pub struct Watch {
-    changes: Option<UnixStream>,
-    watcher: Option<RecommendedWatcher>,
+    changes: Option<OwnedFd>,
 }
 
 impl Watch {
     pub fn new() -> Watch {
-        Watch::told().unwrap_or(Watch { changes: None, watcher: None })
-    }
-
-    fn told() -> io::Result<Watch> {
-        let (changes, tell) = UnixStream::pair()?;
-        changes.set_nonblocking(true)?;
-        tell.set_nonblocking(true)?;
-        let handler = move |event: notify::Result<Event>| {
-            // Our own reading raises events too.
-            if event.map_or(true, |event| !event.kind.is_access()) {
-                // Where it is full, there is enough to be read already.
-                let _ = (&tell).write(&[0]);
-            }
-        };
-        Ok(Watch { changes: Some(changes), watcher: notify::recommended_watcher(handler).ok() })
+        Watch { changes: kernel::watch().ok() }
     }
 
     /// Watches one more directory. Where that can't be done, because the system has no more watches
     /// to give, `wait` returns often instead.
     pub fn add(&mut self, dir: &Path) {
-        let watched =
-            self.watcher.as_mut().is_some_and(|it| it.watch(dir, RecursiveMode::NonRecursive).is_ok());
-        if !watched {
-            self.watcher = None;
-        }
+        self.changes = self.changes.take().filter(|changes| kernel::add(changes, dir).is_ok());
     }
 
     /// How long to wait for a change at most before looking anyway.
     pub fn patience(&self) -> Duration {
-        if self.watcher.is_some() { WATCHED } else { UNWATCHED }
+        if self.changes.is_some() { WATCHED } else { UNWATCHED }
     }
 
     /// Returns after a change, or after a while; at the latest when `left` is over.
     pub fn wait(&self, left: Option<Duration>) {
         let wait = left.map_or(self.patience(), |left| left.min(self.patience()));
-        match self.changes() {
+        match &self.changes {
             Some(changes) => {
                 let timeout = Timespec::try_from(wait).ok();
                 // Whoever is woken for nothing looks once more.
-                let _ = rustix::event::poll(&mut [PollFd::new(&changes, PollFlags::IN)], timeout.as_ref());
+                let _ = rustix::event::poll(&mut [PollFd::new(changes, PollFlags::IN)], timeout.as_ref());
                 self.calm();
             }
             None => std::thread::sleep(wait),
@@ -72,15 +50,50 @@ impl Watch {
 
     /// Readable after a change, until `calm`. `None`: nothing can be watched here.
     pub fn changes(&self) -> Option<BorrowedFd<'_>> {
-        self.changes.as_ref().filter(|_| self.watcher.is_some()).map(AsFd::as_fd)
+        self.changes.as_ref().map(AsFd::as_fd)
     }
 
     /// Takes in all that was told of so far. To be called before looking, not after.
     pub fn calm(&self) {
-        let mut told = [0; 512];
-        if let Some(mut changes) = self.changes.as_ref() {
-            while matches!(changes.read(&mut told), Ok(length) if length == told.len()) {}
+        let mut told = [0; 4096];
+        if let Some(changes) = &self.changes {
+            // What has changed is of no interest: whoever was told looks at what it needs.
+            while rustix::io::read(changes, &mut told[..]).is_ok_and(|length| length > 0) {}
         }
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod kernel {
+    use std::os::fd::OwnedFd;
+    use std::path::Path;
+
+    use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
+    use rustix::io::Result;
+
+    pub fn watch() -> Result<OwnedFd> {
+        init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
+    }
+
+    pub fn add(watch: &OwnedFd, dir: &Path) -> Result<()> {
+        let changes = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO;
+        add_watch(watch, dir, changes).map(drop)
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod kernel {
+    use std::os::fd::OwnedFd;
+    use std::path::Path;
+
+    use rustix::io::{Errno, Result};
+
+    pub fn watch() -> Result<OwnedFd> {
+        Err(Errno::NOSYS)
+    }
+
+    pub fn add(_: &OwnedFd, _: &Path) -> Result<()> {
+        Err(Errno::NOSYS)
     }
 }
 

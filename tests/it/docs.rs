@@ -76,7 +76,8 @@ fn blocks(text: &str) -> Vec<Block> {
 }
 
 /// Every console session of a document, in one directory, from top to bottom. Time stands still
-/// between two commands but for `sleep`; `…` stands for whatever is different every time.
+/// between two commands but for `sleep`; `…` stands for whatever is different every time. A command
+/// goes on in lines that begin with `> `.
 #[test]
 fn console_sessions_happen_as_shown() {
     let mut ran = 0;
@@ -95,6 +96,10 @@ fn run_session(sandbox: &Sandbox, document: &str, block: &Block) {
     while let Some(line) = lines.next() {
         let place = format!("{document}, block at line {}", block.line);
         let command = line.strip_prefix("$ ").unwrap_or_else(|| panic!("{place}: `{line}` is no command"));
+        let mut command = command.to_owned();
+        while let Some(more) = lines.next_if(|line| line.starts_with("> ")) {
+            command.push_str(&more.replacen("> ", "\n", 1));
+        }
         let mut expected = Vec::new();
         while let Some(line) = lines.next_if(|line| !line.starts_with("$ ")) {
             expected.push(line.clone());
@@ -108,7 +113,7 @@ fn run_session(sandbox: &Sandbox, document: &str, block: &Block) {
             dormouse().parent().unwrap().display(),
             std::env::var("PATH").unwrap_or_default()
         );
-        let ran = sandbox.program("sh", vec!["-c".into(), command.into()]).env("PATH", path).output();
+        let ran = sandbox.program("sh", vec!["-c".into(), (&command).into()]).env("PATH", path).output();
         sandbox.pass(-1);
         assert_eq!(ran.code(), 0, "{place}: {command}\n{ran}");
         assert_eq!(ran.stderr, "", "{place}: {command}");
@@ -157,14 +162,21 @@ fn a_pattern_matches_what_it_stands_for() {
     assert!(!agree(&["…".to_owned(), "b".to_owned()], &["x", "b", "y"]));
 }
 
-/// The variants of `enum Status`, with their numbers.
-fn statuses() -> BTreeSet<u8> {
+/// What a function of `Status` gives for each variant that it names.
+fn of_statuses(function: &str) -> Vec<(String, u8)> {
     let source = read("src/error.rs");
-    let (_, rest) = source.split_once("pub enum Status {").unwrap();
-    let (body, _) = rest.split_once('}').unwrap();
-    let numbers =
-        body.lines().filter_map(|line| line.split_once(" = ")?.1.trim().trim_end_matches(',').parse().ok());
-    numbers.collect()
+    let (_, rest) = source.split_once(&format!("fn {function}(self")).unwrap();
+    let body = rest.split("\n    }\n").next().unwrap();
+    let arms = body.lines().filter_map(|line| line.trim().trim_end_matches(',').split_once(" => "));
+    let numbered = arms.filter_map(|(names, number)| Some((names, number.parse().ok()?)));
+    numbered
+        .flat_map(|(names, number)| names.split(" | ").map(move |name| (name.to_owned(), number)))
+        .collect()
+}
+
+/// The exit statuses of the program.
+fn statuses() -> BTreeSet<u8> {
+    of_statuses("code").into_iter().map(|(_, number)| number).collect()
 }
 
 /// Which statuses a manual page lists in its section EXIT STATUS.
@@ -193,22 +205,10 @@ fn exit_statuses_agree_everywhere() {
 /// The gravest-first order that a page claims is the one of `Status::graver`.
 #[test]
 fn the_order_of_gravity_is_the_one_of_the_code() {
-    let source = read("src/error.rs");
-    let numbers: BTreeMap<&str, u8> = source
-        .split_once("pub enum Status {")
-        .unwrap()
-        .1
-        .split_once('}')
-        .unwrap()
-        .0
-        .lines()
-        .filter_map(|line| line.trim().trim_end_matches(',').split_once(" = "))
-        .map(|(name, number)| (name, number.parse().unwrap()))
-        .collect();
-    let mut order: Vec<(u8, u8)> = source
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("Status::")?.trim_end_matches(',').split_once(" => "))
-        .filter_map(|(name, gravity)| Some((gravity.parse().ok()?, *numbers.get(name)?)))
+    let numbers: BTreeMap<String, u8> = of_statuses("code").into_iter().collect();
+    let mut order: Vec<(u8, u8)> = of_statuses("graver")
+        .into_iter()
+        .filter_map(|(name, gravity)| Some((gravity, *numbers.get(&name)?)))
         .collect();
     order.sort_unstable_by(|one, other| other.cmp(one));
     let words: Vec<String> = order

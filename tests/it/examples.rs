@@ -77,6 +77,24 @@ fn budget() {
     shows(&output, "nothing wrong");
 }
 
+#[test]
+fn flaky_service() {
+    let output = run(&examples().join("flaky-service/run.sh"), &[]);
+    let down = "exit status 1: 503 Service Unavailable";
+    shows(
+        &output,
+        &format!("$ dormouse tick courier\ncourier  start_model_turn (operator_prompt) → failed: {down}"),
+    );
+    for least in [10, 20, 40] {
+        shows(&output, &format!(" s: {least} s, and a part of a tenth of it\n"));
+    }
+    shows(&output, "→ completed, attempt 4: 200 OK, on attempt 4\n");
+    shows(&output, "aborted, attempt 4  operator_prompt from operator  the order that has bad luck\n");
+    shows(&output, &format!("attempt 4 failed: {down}\naborted: gave up after 4 attempts: {down}\n"));
+    shows(&output, "\nrequeued msg_");
+    shows(&output, "nothing wrong");
+}
+
 fn has(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }
@@ -164,6 +182,19 @@ fn delegating_pair() {
     shows(&output, "editor  awaiting_task  has_queued_input\n");
     shows(&output, "(task_result) → completed: printed: a word on mice, in three sentences");
     shows(&output, "  cancelled  a longer word on mice\n");
+    shows(&output, "nothing wrong");
+}
+
+#[test]
+fn long_turn() {
+    let output = run(&examples().join("long-turn/run.sh"), &[]);
+    shows(&output, "poster  wait_for_resources (workspace): ");
+    shows(&output, "press is held by book");
+    shows(&output, "(operator_prompt) → suspended: a poster, now\n");
+    shows(&output, "book is suspended (6) since ");
+    shows(&output, "book would wait_for_resources: suspended: a poster, now\n");
+    shows(&output, "(resources_available) → completed: printed from page 1 to page 1\n");
+    shows(&output, "(resume_suspended) → completed: printed from page 4 to page 6\n");
     shows(&output, "nothing wrong");
 }
 

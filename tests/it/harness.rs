@@ -7,7 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
 use serde_json::Value;
@@ -36,6 +36,8 @@ pub struct Sandbox {
     history: Mutex<Vec<String>>,
     /// Whether it was copied: then the copies are what is of interest.
     is_template: AtomicBool,
+    /// More of the environment of every command, as a turn has it.
+    env: Mutex<Vec<(String, String)>>,
 }
 
 impl Sandbox {
@@ -62,7 +64,21 @@ impl Sandbox {
             ids: Mutex::default(),
             history: Mutex::default(),
             is_template: AtomicBool::new(false),
+            env: Mutex::default(),
         }
+    }
+
+    /// The same for commands that are called from inside the current run of an agent.
+    pub fn inside(self, agent: &str) -> Sandbox {
+        let run = self.json(["get", agent])["current_run"]["run_id"].as_str().unwrap().to_owned();
+        *self.env.lock().unwrap() =
+            vec![("DORMOUSE_AGENT".to_owned(), agent.to_owned()), ("DORMOUSE_RUN".to_owned(), run)];
+        self
+    }
+
+    /// From here on commands are called from outside again.
+    pub fn leave(&self) {
+        self.env.lock().unwrap().clear();
     }
 
     /// A project with an initialised state directory.
@@ -87,7 +103,27 @@ impl Sandbox {
         copy_tree(self.root(), copy.root());
         copy.clock = self.clock.as_ref().map(|clock| AtomicI64::new(clock.load(Ordering::Relaxed)));
         *copy.history.lock().unwrap() = self.history.lock().unwrap().clone();
+        let env = self.env.lock().unwrap().clone();
+        if let [(_, agent), (_, run)] = env.as_slice() {
+            copy.call_run_anew(agent, run);
+        }
         copy
+    }
+
+    /// Commands from inside one run are ended by whoever recovers it, wherever they are: each copy has
+    /// a run of its own.
+    fn call_run_anew(&self, agent: &str, run: &str) {
+        static COPIES: AtomicU64 = AtomicU64::new(0);
+        let number = (u64::from(std::process::id()) << 24) + COPIES.fetch_add(1, Ordering::Relaxed);
+        let fresh = format!("{}{:012x}", &run[..run.len() - 12], number & 0xffff_ffff_ffff);
+        let state = self.agent(agent).join("state.json");
+        fs::write(&state, fs::read_to_string(&state).unwrap().replace(run, &fresh)).unwrap();
+        let dir = self.agent(agent).join("runs");
+        if dir.join(run).exists() {
+            fs::rename(dir.join(run), dir.join(&fresh)).unwrap();
+        }
+        *self.env.lock().unwrap() =
+            vec![("DORMOUSE_AGENT".to_owned(), agent.to_owned()), ("DORMOUSE_RUN".to_owned(), fresh)];
     }
 
     pub fn root(&self) -> &Path {
@@ -132,6 +168,10 @@ impl Sandbox {
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.env("HOME", self.home()).env("TZ", "UTC");
         let mut line = String::new();
+        for (name, value) in self.env.lock().unwrap().iter() {
+            command.env(name, value);
+            line.push_str(&format!("{name}={value} "));
+        }
         if let Some(clock) = &self.clock {
             let now = clock.fetch_add(1, Ordering::Relaxed);
             let now = chrono::DateTime::from_timestamp(now, 0).unwrap().format("%Y-%m-%dT%H:%M:%SZ");

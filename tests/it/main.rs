@@ -13,6 +13,7 @@ mod delegation;
 mod docs;
 mod doctor;
 mod drops;
+mod edges;
 mod examples;
 #[cfg(target_os = "linux")]
 mod faults;
@@ -28,15 +29,21 @@ mod output;
 mod planes;
 #[cfg(target_os = "linux")]
 mod power;
+mod preemption;
 #[cfg(target_os = "linux")]
 mod resources;
 #[cfg(target_os = "linux")]
 mod scenarios;
 mod setup;
 #[cfg(target_os = "linux")]
+mod signals;
+#[cfg(target_os = "linux")]
+mod stop;
+#[cfg(target_os = "linux")]
 mod strace;
 #[cfg(target_os = "linux")]
 mod tasks;
 mod tick;
 mod tidy;
+mod timeouts;
 mod turns;

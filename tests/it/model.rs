@@ -346,7 +346,7 @@ fn making_way() -> impl Strategy<Value = Vec<Act>> {
 }
 
 /// In each of the two tests.
-const CASES: u32 = 1000;
+const CASES: u32 = 800;
 
 /// Runs as many cases as the environment asks for.
 fn run(cases: u32, on_exhausted: &'static str) {

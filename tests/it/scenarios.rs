@@ -6,7 +6,7 @@ use std::fs;
 use serde_json::Value;
 
 use crate::checker::{self, Found};
-use crate::harness::{Ran, Sandbox};
+use crate::harness::{Ran, Sandbox, dormouse};
 use crate::strace::{self, Call, Harm};
 
 /// Notes that it ran, outside the store, and ends well: the note is its last act.
@@ -252,7 +252,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "tick: recovery, the turn never began",
-        prepare: || killed_at(queued(), |call| call.name == "mkdir" && call.rest.contains("/runs/")),
+        prepare: || killed_before_it_began(queued()),
         args: |_| words("tick ada"),
         stdin: "",
         again: &[0],
@@ -535,7 +535,117 @@ pub const SCENARIOS: &[Scenario] = &[
         every: 1,
         is_durable: true,
     },
+    Scenario {
+        name: "tick: a turn that yields",
+        prepare: yielding,
+        args: |_| words("tick ada"),
+        stdin: "",
+        again: &[0, 7],
+        every: 1,
+        // What the turn itself calls is another process, of whose operations the disk model knows nothing.
+        is_durable: false,
+    },
+    Scenario {
+        name: "yield, with a checkpoint",
+        prepare: || killed_before_it_began(queued()).inside(AGENT),
+        args: |_| words("yield --checkpoint -"),
+        stdin: "halfway\n",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "yield, with another checkpoint",
+        prepare: || {
+            let sandbox = killed_before_it_began(queued()).inside(AGENT);
+            let first = sandbox.cmd(words("yield --checkpoint -")).stdin("not yet\n").output();
+            assert_eq!(first.code(), 0, "{first}");
+            sandbox
+        },
+        args: |_| words("yield --checkpoint -"),
+        stdin: "halfway\n",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "safe-point, with something to hand over",
+        prepare: || {
+            let sandbox = killed_before_it_began(queued());
+            sandbox.run(words("enqueue ada hurry --priority interject"));
+            sandbox.run(words("enqueue ada more --priority interject --dedupe-key k"));
+            sandbox.inside(AGENT)
+        },
+        args: |_| words("safe-point"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "non-preemptible begin",
+        prepare: || killed_before_it_began(queued()).inside(AGENT),
+        args: |_| words("non-preemptible begin --deadline 5s"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "resume",
+        prepare: suspended,
+        args: |_| words("resume ada"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "tick: a suspended run goes on",
+        prepare: || {
+            let sandbox = suspended();
+            sandbox.run(words("resume ada"));
+            sandbox
+        },
+        args: |_| words("tick ada"),
+        stdin: "",
+        again: &[0, 7],
+        every: 1,
+        is_durable: true,
+    },
+    Scenario {
+        name: "fail, an abandoned run",
+        prepare: || killed_before_the_note(queued()),
+        args: |_| words("fail ada --reason enough"),
+        stdin: "",
+        // The first one may have come far enough.
+        again: &[0, 4],
+        every: 1,
+        is_durable: true,
+    },
 ];
+
+/// With a message whose turn yields the first time, and has a whole checkpoint when it goes on.
+fn yielding() -> Sandbox {
+    let turn = format!(
+        r#"if [ ! -e "$HOME/yielded" ]; then
+            touch "$HOME/yielded"; echo halfway | {} yield --checkpoint -; exit 1
+        fi
+        [ -z "$DORMOUSE_CHECKPOINT" ] || [ "$(cat "$DORMOUSE_CHECKPOINT")" = halfway ] || exit 9
+        echo "$DORMOUSE_MESSAGE $DORMOUSE_ATTEMPT" >> "$HOME/turns""#,
+        dormouse().display()
+    );
+    let sandbox = created(&turn, "");
+    sandbox.run(words("start ada"));
+    sandbox.run(words("enqueue ada hello"));
+    sandbox
+}
+
+fn suspended() -> Sandbox {
+    let sandbox = yielding();
+    sandbox.run(words("tick ada"));
+    sandbox
+}
 
 pub fn words(line: &str) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
@@ -633,6 +743,11 @@ fn dead() -> Sandbox {
     sandbox
 }
 
+/// After a tick that was killed before its turn began.
+fn killed_before_it_began(sandbox: Sandbox) -> Sandbox {
+    killed_at(sandbox, |call| call.name == "mkdir" && call.rest.contains("/runs/"))
+}
+
 /// After a tick that was killed before it noted the end of its turn.
 fn killed_before_the_note(sandbox: Sandbox) -> Sandbox {
     killed_at(sandbox, |call| call.rest.contains("/end.json.new\", O_WRONLY"))
@@ -717,6 +832,8 @@ pub fn turns(sandbox: &Sandbox) -> BTreeMap<String, Vec<u32>> {
 
 /// Ticks, with an hour between two, until there is nothing more to do. A backlog is not worked off.
 pub fn settle(case: &Case<'_>, sandbox: &Sandbox) {
+    // Whoever comes later is no part of the turn: what is left of one is ended.
+    sandbox.leave();
     let mut quiet = 0;
     for _ in 0..30 {
         sandbox.pass(3600);

@@ -117,8 +117,15 @@ fn traced(sandbox: &Sandbox, args: &[&str], stdin: &str, options: &[&str]) -> (R
 
 /// Runs a command and records its calls. Times are those of the call's beginning.
 pub fn record(sandbox: &Sandbox, args: &[&str], stdin: &str) -> Recording {
+    record_inside(sandbox, &[], args, stdin)
+}
+
+/// The same with these variables (`NAME=VALUE`) set, as inside a turn.
+pub fn record_inside(sandbox: &Sandbox, variables: &[String], args: &[&str], stdin: &str) -> Recording {
     let trace = format!("trace={TRACED}");
-    let (_, text) = traced(sandbox, args, stdin, &["-ttt", "-y", "-s", "300", "-e", &trace]);
+    let mut options = vec!["-ttt", "-y", "-s", "300", "-e", &trace];
+    options.extend(variables.iter().flat_map(|variable| ["-E", variable.as_str()]));
+    let (_, text) = traced(sandbox, args, stdin, &options);
     let mut calls: Vec<Call> = Vec::new();
     for line in text.lines() {
         let Some((at, line)) = line.split_once(' ') else { continue };
@@ -195,8 +202,22 @@ fn of_one_process(text: &str) -> String {
 
 /// Runs a command and harms it at one call.
 pub fn harm(sandbox: &Sandbox, args: &[&str], stdin: &str, call: &Call, harm: Harm) -> Harmed {
+    harm_inside(sandbox, &[], args, stdin, call, harm)
+}
+
+/// The same with these variables (`NAME=VALUE`) set, as inside a turn.
+pub fn harm_inside(
+    sandbox: &Sandbox,
+    variables: &[String],
+    args: &[&str],
+    stdin: &str,
+    call: &Call,
+    harm: Harm,
+) -> Harmed {
     let (trace, option) = (format!("trace={}", call.name), harm.option(call));
-    let (ran, text) = traced(sandbox, args, stdin, &["-y", "-s", "300", "-e", &trace, "-e", &option]);
+    let mut options = vec!["-y", "-s", "300", "-e", &trace, "-e", &option];
+    options.extend(variables.iter().flat_map(|variable| ["-E", variable.as_str()]));
+    let (ran, text) = traced(sandbox, args, stdin, &options);
     let hit = match harm {
         Harm::Kill if ran.code() == 137 => {
             text.lines().rfind(|line| line.ends_with("= ?")).map(str::to_owned).into_iter().collect()

@@ -201,6 +201,14 @@ impl Checks<'_> {
             );
             self.find(path, "held_run", message, Remedy::None);
         }
+        let of_run = state.current_run.as_ref().and_then(|run| run.checkpoint);
+        if let Some(checkpoint) = of_run.or(state.held.as_ref().and_then(|held| held.checkpoint)) {
+            let path = self.agent.checkpoint(checkpoint);
+            if !path.exists() {
+                let message = "missing: the checkpoint from which a run goes on".to_owned();
+                self.find(path, "checkpoint", message, Remedy::None);
+            }
+        }
         Some(state)
     }
 

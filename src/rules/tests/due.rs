@@ -8,7 +8,7 @@ use crate::model::wait::{Wait, WaitKind, WaitStatus};
 use crate::model::work::WorkItem;
 use crate::rules::due::next_due;
 
-use super::{at, current_run, held, prompt, records, retry, timer, wait, work};
+use super::{at, current_run, held, prompt, records, records_in, retry, timer, wait, work};
 
 type Source = (&'static str, fn(&mut Records, i64), i64);
 
@@ -33,7 +33,7 @@ const SOURCES: [Source; 9] = [
         |records, millis| {
             records.waits.push(Wait { expires_at: Some(at(millis)), ..wait(3, WaitKind::Operator) });
         },
-        0,
+        1,
     ),
     (
         "a work item's recheck_at",
@@ -110,12 +110,25 @@ fn of_any_two_sources_the_earlier_one_is_due() {
 }
 
 #[test]
+fn a_start_that_was_begun_is_due_when_its_time_is_over() {
+    for (reason, due) in [(None, None), (Some("start".to_owned()), Some(at(60_001)))] {
+        let mut records = records_in(Status::Booting, ExecutionState::Initializing);
+        records.state.execution.since = at(0);
+        records.state.execution.reason = reason;
+        assert_eq!(next_due(&records), due);
+    }
+}
+
+#[test]
 fn nothing_is_due_while_the_gate_is_closed() {
     for (name, put, _) in SOURCES {
         for status in Status::ALL {
             let mut records = records();
             put(&mut records, 1000);
             records.state.status = *status;
+            if *status == Status::Booting {
+                records.state.execution.state = ExecutionState::Initializing;
+            }
             let closed = matches!(status, Status::Stopped | Status::Booting);
             assert_eq!(next_due(&records).is_none(), closed, "{name}, {status}");
         }

@@ -9,6 +9,7 @@ mod due;
 mod execution;
 mod limits;
 mod posture;
+mod preemption;
 mod priority;
 mod projection;
 mod resources;

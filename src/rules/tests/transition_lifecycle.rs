@@ -9,7 +9,7 @@ use crate::model::state::Stopping;
 use crate::model::task::TaskStatus;
 use crate::model::transaction::{Delete, Put};
 use crate::model::wait::WaitKind;
-use crate::rules::transition::lifecycle::{create, start, stop};
+use crate::rules::transition::lifecycle::{create, is_to_be_shut_down, shut_down, start, stop};
 use crate::rules::transition::recovery::{self, recover};
 
 use super::{
@@ -109,10 +109,35 @@ fn stop_is_accepted_in_every_status_and_the_second_one_changes_nothing() {
         assert_eq!(changed, status != Status::Stopped, "{status} {state}");
         assert_eq!(draft.is_empty(), status == Status::Stopped, "{status} {state}");
         assert_eq!(draft.records.state.status, Status::Stopped);
-        let ended = changed && state == ExecutionState::Recovering;
-        let expected = if ended { ExecutionState::Failed } else { state };
-        let found = draft.records.state.execution.state;
-        assert_eq!(found, expected, "an agent that neither runs nor recovers stays where it is");
+        assert_eq!(draft.records.state.execution.state, state, "only the gate is closed");
+    }
+}
+
+#[test]
+fn what_a_stopped_agent_is_at_is_shut_down_once() {
+    for (status, state) in occurring() {
+        let mut records = records_in(status, state);
+        if state == ExecutionState::Running {
+            records.state.current_run = Some(current_run(&prompt(1)));
+        }
+        let mut draft = draft(records);
+        assert!(status == Status::Stopped || !is_to_be_shut_down(&draft.records.state));
+        stop(&mut draft, secs(7), false, None).expect("stopped");
+        draft.stamp.now = at(5000);
+        let run_stops = draft.records.state.current_run.as_ref().is_some_and(|run| run.stopping.is_some());
+        let expected = match state {
+            ExecutionState::Running if run_stops => ExecutionState::ShuttingDown,
+            ExecutionState::Recovering => ExecutionState::Failed,
+            other => other,
+        };
+        for _ in 0..2 {
+            shut_down(&mut draft, secs(7)).expect("an edge leads there");
+            assert_eq!(draft.records.state.execution.state, expected, "{status} {state}");
+            assert!(!is_to_be_shut_down(&draft.records.state));
+        }
+        // The grace begins with what is asked to end, not with the gate.
+        let stopping = draft.records.state.current_run.and_then(|run| run.stopping);
+        assert!(stopping.is_none_or(|stopping| stopping.kill_at == at(12_000)));
     }
 }
 
@@ -143,6 +168,7 @@ fn stop_marks_a_live_run_and_leaves_its_end_to_whoever_sees_it() {
         let mut draft = draft(running(&prompt(1)));
         let reason = Some("enough".to_owned());
         assert_eq!(stop(&mut draft, secs(7), requeue, reason.clone()), Ok(true));
+        shut_down(&mut draft, secs(7)).expect("an edge leads there");
         let transaction = finish(draft);
         assert_eq!(path(&transaction.events), ["running -> shutting_down"]);
         assert_eq!(transaction.state.execution.task_id, Some(message_id(1)));

@@ -98,18 +98,19 @@ fn deadlines_wake_and_only_the_expiry_ends() {
     for (kind, wake, recheck, expires, messages, endings) in [
         (WaitKind::External, None, Some(0), None, vec![MessageKind::SystemTick], vec![]),
         (WaitKind::External, None, Some(1), None, vec![], vec![]),
-        (WaitKind::External, None, None, Some(0), vec![MessageKind::SystemTick], vec![WaitStatus::Expired]),
+        (WaitKind::External, None, None, Some(0), vec![], vec![]),
+        (WaitKind::External, None, None, Some(-1), vec![MessageKind::SystemTick], vec![WaitStatus::Expired]),
         (
             WaitKind::External,
             None,
             Some(-9),
-            Some(0),
+            Some(-1),
             vec![MessageKind::SystemTick],
             vec![WaitStatus::Expired],
         ),
         (WaitKind::Timer, Some(0), None, None, vec![MessageKind::TimerTick], vec![]),
         (WaitKind::Timer, Some(1), None, None, vec![], vec![]),
-        (WaitKind::Timer, Some(1), None, Some(0), vec![MessageKind::SystemTick], vec![WaitStatus::Expired]),
+        (WaitKind::Timer, Some(1), None, Some(-1), vec![MessageKind::SystemTick], vec![WaitStatus::Expired]),
     ] {
         let waiting = Wait {
             wake_at: wake.map(at),

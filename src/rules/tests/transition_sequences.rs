@@ -8,9 +8,10 @@ use crate::model::agent::Status;
 use crate::model::decision::{Decision, DecisionKind};
 use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
-use crate::model::id::MessageId;
+use crate::model::id::{MessageId, RunId};
 use crate::model::message::{InboxKey, Message, MessageKind, MessageStatus, Priority, WakeHint};
 use crate::model::records::{Lease, Records};
+use crate::model::refusal::Refusal;
 use crate::model::resource::{Resource, Shortage};
 use crate::model::run::{Exit, Run};
 use crate::model::stamp::Stamp;
@@ -23,10 +24,14 @@ use crate::model::wait::Wait;
 use crate::model::wait::{WaitKind, WaitStatus};
 use crate::rules::decide::decide;
 use crate::rules::execution::{agrees, can};
+use crate::rules::preemption::{force_at, is_interjection};
 use crate::rules::projection::project;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox::{emit_tick, reduce, requeue, staleness, take_in};
-use crate::rules::transition::lifecycle::{start, stop};
+use crate::rules::transition::lifecycle::{fail, is_to_be_shut_down, shut_down, start, stop};
+use crate::rules::transition::preemption::{
+    close_section, force, give_way, interject, open_section, request, resume,
+};
 use crate::rules::transition::recovery::recover;
 use crate::rules::transition::resources::lack;
 use crate::rules::transition::rest::{decided, rest};
@@ -97,6 +102,7 @@ enum Act {
     Stop {
         requeue: bool,
     },
+    ShutDown,
     FinishStop {
         killed: bool,
     },
@@ -105,6 +111,21 @@ enum Act {
     Requeue(usize),
     /// From here on a claim lacks this, or nothing.
     Lack(Option<Resource>),
+    Preempt {
+        grace: u64,
+        pause: Option<u64>,
+    },
+    /// The turn opens a critical section for so many seconds, or closes its innermost one.
+    Section(Option<u64>),
+    /// The turn takes what the operator has interjected.
+    SafePoint,
+    Yield {
+        saved: bool,
+    },
+    /// The tick finds the time of its turn over, if it is.
+    Force,
+    Resume,
+    Fail,
 }
 
 fn acts() -> impl Strategy<Value = Act> {
@@ -132,11 +153,20 @@ fn acts() -> impl Strategy<Value = Act> {
         10 => proptest::sample::select(&ENDS[..]).prop_map(Act::EndTurn),
         2 => Just(Act::LoseTick),
         2 => any::<bool>().prop_map(|requeue| Act::Stop { requeue }),
+        2 => Just(Act::ShutDown),
         2 => any::<bool>().prop_map(|killed| Act::FinishStop { killed }),
         3 => Just(Act::Start),
         1 => Just(Act::Recover),
         1 => (0usize..3).prop_map(Act::Requeue),
         2 => proptest::option::of(proptest::sample::select(Resource::ALL)).prop_map(Act::Lack),
+        3 => (0u64..60, proptest::option::of(1u64..600))
+            .prop_map(|(grace, pause)| Act::Preempt { grace, pause }),
+        2 => proptest::option::of(1u64..120).prop_map(Act::Section),
+        2 => Just(Act::SafePoint),
+        4 => any::<bool>().prop_map(|saved| Act::Yield { saved }),
+        2 => Just(Act::Force),
+        3 => Just(Act::Resume),
+        1 => Just(Act::Fail),
     ]
 }
 
@@ -164,11 +194,11 @@ struct World {
     archive: Vec<Message>,
     /// Waits, work items, timers and tasks that have ended.
     ended: BTreeSet<String>,
-    runs: BTreeMap<crate::model::id::RunId, Run>,
+    runs: BTreeMap<RunId, Run>,
     now: Time,
     named: u32,
     /// The run whose tick lives.
-    live: Option<crate::model::id::RunId>,
+    live: Option<RunId>,
     lacking: Option<Shortage>,
 }
 
@@ -412,6 +442,11 @@ impl World {
                 }
                 assert_eq!(self.records.state.status, Status::Stopped);
             }
+            Act::ShutDown => {
+                let asked = is_to_be_shut_down(&self.records.state);
+                self.control(asked, |draft| shut_down(draft, secs(30)));
+                assert!(!is_to_be_shut_down(&self.records.state));
+            }
             Act::FinishStop { killed } => {
                 let run = self.records.state.current_run.clone();
                 if run.is_some_and(|run| run.stopping.is_some()) {
@@ -441,6 +476,39 @@ impl World {
                     back_at: Some(Time::from_millis(NOW_MS + 500_000)),
                 });
             }
+            Act::Preempt { grace, pause } => {
+                let live = self.live.is_some();
+                self.control(live, |draft| request(draft, "why".to_owned(), secs(*grace), pause.map(secs)));
+            }
+            Act::Section(Some(time)) => {
+                self.inside(|draft, run| open_section(draft, run, secs(*time)).map(drop))
+            }
+            Act::Section(None) => self.inside(|draft, run| close_section(draft, run, None).map(drop)),
+            Act::SafePoint => {
+                let claimed = self.load().inbox.claimed.map(|message| message.id);
+                let queued = self.queue.values().filter(|message| Some(message.id) != claimed);
+                let said: Vec<Message> = queued.filter(|message| is_interjection(message)).cloned().collect();
+                self.inside(|draft, run| interject(draft, run, &said));
+            }
+            Act::Yield { saved } => self.inside(|draft, run| give_way(draft, run, *saved).map(drop)),
+            Act::Force => {
+                let run = self.records.state.current_run.as_ref();
+                if let Some(over) = run.and_then(force_at).filter(|over| *over < self.now) {
+                    self.inside(|draft, run| {
+                        assert!(force(draft, run, over));
+                        Ok(())
+                    });
+                }
+            }
+            Act::Resume => self.control(true, resume),
+            Act::Fail => {
+                self.control(true, |draft| fail(draft, "by hand").map(drop));
+                // Whoever fails a run ends it before anything else happens.
+                let ends = self.records.state.current_run.as_ref().is_some_and(|run| run.condemned.is_some());
+                if ends && self.live.is_some() {
+                    self.end_turn(End::Killed);
+                }
+            }
             Act::Requeue(place) => {
                 let ended = self.archive.get(*place).cloned();
                 let newest = |message: &Message| {
@@ -454,6 +522,25 @@ impl World {
                     }
                 }
             }
+        }
+    }
+
+    /// A command that is carried out, or refused without a trace.
+    fn control(&mut self, asked: bool, change: impl FnOnce(&mut Draft) -> Result<(), Refusal>) {
+        let mut draft = self.draft();
+        match change(&mut draft) {
+            _ if !asked => {}
+            // What was noted already is not committed again.
+            Ok(()) if draft.is_empty() => {}
+            Ok(()) => self.commit(draft),
+            Err(refusal) => assert!(draft.is_empty(), "{refusal:?} left a trace"),
+        }
+    }
+
+    /// The same from inside the turn that runs, if one does.
+    fn inside(&mut self, change: impl FnOnce(&mut Draft, RunId) -> Result<(), Refusal>) {
+        if let Some(run) = self.live {
+            self.control(true, |draft| change(draft, run));
         }
     }
 
@@ -576,6 +663,14 @@ impl World {
         settle(&mut draft, run_id, seen, previous, &Default::default()).expect("settled");
         self.commit(draft);
         assert!(self.runs.contains_key(&run_id), "a settled run has a record");
+        let run = state.current_run.as_ref().filter(|run| run.run_id == run_id && run.stopping.is_none());
+        if let Some(run) = run.filter(|run| run.yielded_at.is_some() || run.condemned.is_some()) {
+            let suspended = run.condemned.is_none();
+            let expected = if suspended { ExecutionState::Suspended } else { ExecutionState::Failed };
+            assert_eq!(self.records.state.execution.state, expected);
+            let held = self.records.state.held.as_ref();
+            assert_eq!(held.map(|held| held.checkpoint), suspended.then_some(run.checkpoint));
+        }
         if !is_current {
             assert_eq!(self.records.state.execution, state.execution);
             assert_eq!(self.records.state.status, state.status);
@@ -611,6 +706,9 @@ fn check(before: &State, transaction: &Transaction) {
     if to == Status::Stopped {
         assert_eq!((&after.pending_wake_hint, after.sleeping_until), (&None, None));
     }
+    let is_held = matches!(state, ExecutionState::Suspended | ExecutionState::WaitingResources);
+    assert_eq!(after.held.is_some(), is_held, "{state}");
+    assert!(!is_held || after.current_run.is_none(), "what waits to go on does not run");
     let settled: Vec<MessageId> = transaction
         .archived
         .iter()
@@ -668,6 +766,7 @@ proptest! {
         for _ in 0..bound {
             // Every backoff and every deferral is over by now.
             world.act(&Act::Pass(3_600_000));
+            world.act(&Act::Resume);
             let (decision, changed) = world.step();
             world.end_turn(End::Well);
             last = Some((decision, changed));

@@ -112,10 +112,12 @@ impl Draft {
         Ok(())
     }
 
-    /// The state that it is in begins anew.
-    pub fn begin_again(&mut self) {
+    /// The state that it is in begins anew, for a reason.
+    pub fn begin_again(&mut self, reason: &str) {
         self.touched = true;
-        self.records.state.execution.since = self.stamp.now;
+        let execution = &mut self.records.state.execution;
+        execution.since = self.stamp.now;
+        execution.reason = Some(reason.to_owned());
     }
 
     /// Puts a run off; its message stays claimed.

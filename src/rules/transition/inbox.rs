@@ -26,6 +26,7 @@ use crate::rules::execution::{deadline, is_over};
 use crate::rules::retry::delay;
 
 use super::draft::Draft;
+use super::lifecycle::end_late_start;
 use super::recovery;
 use super::timer::{self, NewTimer, take_in_due};
 use super::wait::end_if_due;
@@ -47,7 +48,7 @@ pub fn staleness(message: &Message, first: Option<MessageId>, now: Time) -> Opti
 /// While the agent is stopped messages are kept as they are, and hints are ignored.
 pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
     match draft.records.state.status {
-        Status::Booting => return Ok(()),
+        Status::Booting => return end_late_start(draft),
         Status::Stopped => {
             ignore_hints(draft, "stopped");
             return Ok(());

@@ -15,7 +15,7 @@ use crate::model::state::{Counters, Spending, State, Stopping};
 use crate::model::time::Span;
 use crate::model::transaction::Transaction;
 
-use crate::rules::execution::check;
+use crate::rules::execution::{INIT_TIMEOUT, check, deadline, is_over};
 
 use super::draft::Draft;
 use super::inbox::ignore_hints;
@@ -72,8 +72,31 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
 /// The start of an agent that has something to do before: from here its `timeouts.init` counts.
 pub fn begin_start(draft: &mut Draft) -> Result<(), Refusal> {
     may_start(&draft.records.state)?;
-    draft.begin_again();
+    if draft.records.state.execution.state == ExecutionState::Initializing {
+        draft.begin_again("start");
+    }
     Ok(())
+}
+
+/// Gives up a start that has lasted too long: the agent has failed, and its gate stays closed.
+pub fn end_late_start(draft: &mut Draft) -> Result<(), Refusal> {
+    let state = &draft.records.state;
+    let overdue = deadline(state, &draft.records.policy.timeouts)
+        .filter(|(limit, _)| state.status == Status::Booting && is_over(*limit, draft.now()));
+    if let Some((_, reason)) = overdue {
+        draft.enter(ExecutionState::Failed, None, reason)?;
+        draft.set_status(Status::Stopped);
+    }
+    Ok(())
+}
+
+/// Whether it was never started, or its only start was given up: what has to be done before the first
+/// one is still to be done.
+pub fn is_uninitialized(state: &State) -> bool {
+    let execution = &state.execution;
+    let given_up =
+        execution.state == ExecutionState::Failed && execution.reason.as_deref() == Some(INIT_TIMEOUT);
+    execution.state == ExecutionState::Initializing || given_up
 }
 
 /// Opens the gate. Creates no message, runs no turn: the next step decides.
@@ -108,7 +131,8 @@ fn may_start(state: &State) -> Result<(), Refusal> {
 
 /// Closes the gate: from here nothing is claimed. Returns whether anything changed.
 ///
-/// A live run is marked as stopping; it ends by `turn::finish_stop` once its processes are gone.
+/// A live run is marked as stopping; `shut_down` comes next, and `turn::finish_stop` once its processes
+/// are gone.
 pub fn stop(draft: &mut Draft, grace: Span, requeue: bool, reason: Option<String>) -> Result<bool, Refusal> {
     let previous = draft.records.state.status;
     if previous == Status::Stopped {
@@ -117,13 +141,7 @@ pub fn stop(draft: &mut Draft, grace: Span, requeue: bool, reason: Option<String
     control(draft, "stop", previous, Status::Stopped, reason.as_deref());
     let now = draft.now();
     if let Some(run) = &mut draft.records.state.current_run {
-        let message_id = run.message_id;
         run.stopping = Some(Stopping { requested_at: now, kill_at: now.after(grace), requeue, reason });
-        draft.enter(ExecutionState::ShuttingDown, Some(message_id), "stop")?;
-    } else if draft.records.state.execution.state == ExecutionState::Recovering {
-        // It has not recovered: the next start begins with that. Nothing of it is waited for.
-        draft.enter(ExecutionState::ShuttingDown, None, "stop")?;
-        draft.enter(ExecutionState::Failed, None, "stopped while it recovered")?;
     }
     draft.set_status(Status::Stopped);
     draft.records.state.sleeping_until = None;
@@ -131,9 +149,39 @@ pub fn stop(draft: &mut Draft, grace: Span, requeue: bool, reason: Option<String
     Ok(true)
 }
 
+/// Whether a stopped agent still has something to shut down.
+pub fn is_to_be_shut_down(state: &State) -> bool {
+    let is_stopping = state.current_run.as_ref().is_some_and(|run| run.stopping.is_some());
+    let execution = state.execution.state;
+    state.status == Status::Stopped
+        && ((is_stopping && execution == ExecutionState::Running) || execution == ExecutionState::Recovering)
+}
+
+/// Begins to end what a stopped agent is at; `grace` counts from here.
+pub fn shut_down(draft: &mut Draft, grace: Span) -> Result<(), Refusal> {
+    if !is_to_be_shut_down(&draft.records.state) {
+        return Ok(());
+    }
+    let kill_at = draft.now().after(grace);
+    let run = draft.records.state.current_run.as_mut();
+    let message_id = run.map(|run| {
+        run.stopping.iter_mut().for_each(|stopping| stopping.kill_at = kill_at);
+        run.message_id
+    });
+    draft.enter(ExecutionState::ShuttingDown, message_id, "stop")?;
+    if message_id.is_none() {
+        // It has not recovered: the next start begins with that. Nothing of it is waited for.
+        draft.enter(ExecutionState::Failed, None, "stopped while it recovered")?;
+    }
+    Ok(())
+}
+
 /// Fails what runs, shuts down or recovers, for the operator's reason. Returns the run whose processes
 /// are to be ended then, and which is settled after that; a recovery has failed at once.
 pub fn fail(draft: &mut Draft, reason: &str) -> Result<Option<RunId>, Refusal> {
+    if reason.trim().is_empty() {
+        return Err(Refusal::new("empty_reason", "the next attempt is told why: a failure needs a reason"));
+    }
     let state = &mut draft.records.state;
     let (status, from) = (state.status, state.execution.state);
     let run_id = state.current_run.as_mut().map(|run| {

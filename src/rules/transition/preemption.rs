@@ -7,21 +7,20 @@ use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
 use crate::model::id::RunId;
 use crate::model::message::{Message, MessageStatus, Settlement};
-use crate::model::preemption::{Preemption, Section};
+use crate::model::preemption::{Checkpoint, Preemption, Section};
 use crate::model::refusal::Refusal;
 use crate::model::state::{CurrentRun, Held};
 use crate::model::time::{Span, Time};
 use crate::model::transaction::Put;
 
 use crate::rules::execution::check;
-use crate::rules::preemption::{force_at, is_overdue};
+use crate::rules::preemption::{force_at, is_overdue, why_suspended};
 
 use super::draft::Draft;
 use super::inbox::admitted;
 
 /// Why a run has failed that did not yield in time.
 pub const FORCED: &str = "forced_preemption";
-const YIELDED: &str = "its turn yielded";
 
 /// Asks the live run to yield. Of several requests the latest says why and for how long, and the
 /// earliest says until when.
@@ -36,6 +35,12 @@ pub fn request(
     let Some(run) = &mut draft.records.state.current_run else { return Err(no_live_turn(&agent)) };
     if run.stopping.is_some() || run.condemned.is_some() {
         return Err(Refusal::new("already_ending", format!("{} is being ended already", run.run_id)));
+    }
+    if reason.trim().is_empty() {
+        return Err(Refusal::new(
+            "empty_reason",
+            "whoever is to yield is told why: a request needs a reason",
+        ));
     }
     let force_at = now.after(grace);
     let pending = run.preemption.take();
@@ -94,9 +99,10 @@ pub fn close_section(draft: &mut Draft, run_id: RunId, number: Option<u32>) -> R
     Ok(section)
 }
 
-/// The turn asks to be suspended as soon as it has ended. `saved`: a checkpoint lies in the run's
-/// directory; without one the last one of this attempt still counts.
-pub fn give_way(draft: &mut Draft, run_id: RunId, saved: bool) -> Result<(), Refusal> {
+/// The turn asks to be suspended as soon as it has ended. Returns the checkpoint that it then goes on
+/// from: with `saved` a new one, which has to be there before this is committed; else the last one of
+/// this attempt.
+pub fn give_way(draft: &mut Draft, run_id: RunId, saved: bool) -> Result<Option<Checkpoint>, Refusal> {
     let now = draft.now();
     let run = current(draft, run_id)?;
     if run.condemned.is_some() || run.stopping.is_some() {
@@ -107,10 +113,13 @@ pub fn give_way(draft: &mut Draft, run_id: RunId, saved: bool) -> Result<(), Ref
     }
     run.yielded_at.get_or_insert(now);
     if saved {
-        run.checkpoint = Some(run_id);
+        let last = run.checkpoint.filter(|last| last.run_id == run_id);
+        let number = last.map_or(1, |last| last.number.saturating_add(1));
+        run.checkpoint = Some(Checkpoint { run_id, number });
     }
+    let checkpoint = run.checkpoint;
     draft.event(EventKind::RunYielded, Some(run_id), json!({ "checkpoint": saved }));
-    Ok(())
+    Ok(checkpoint)
 }
 
 /// The time of a run that should have yielded is over, by the clock of whoever watches it: that of
@@ -155,10 +164,13 @@ pub fn interject(draft: &mut Draft, run_id: RunId, messages: &[Message]) -> Resu
 
 /// Suspends a run that has yielded; its message stays claimed and its attempt does not count.
 pub(super) fn suspend(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal> {
-    let request = run.preemption.as_ref();
-    let reason = request.map_or(YIELDED, |request| request.reason.as_str()).to_owned();
-    let not_before = request.and_then(|request| request.resume_after).map(|pause| draft.now().after(pause));
-    draft.enter(ExecutionState::Suspended, Some(run.message_id), &reason)?;
+    let reason = why_suspended(run);
+    let not_before = run
+        .preemption
+        .as_ref()
+        .and_then(|request| request.resume_after)
+        .map(|pause| draft.now().after(pause));
+    draft.enter(ExecutionState::Suspended, Some(run.message_id), reason)?;
     draft.records.state.held = Some(Held {
         message_id: run.message_id,
         missing: format!("suspended: {reason}"),

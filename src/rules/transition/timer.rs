@@ -18,6 +18,7 @@ use crate::model::wait::{Wait, WaitKind, WaitStatus};
 use crate::model::work::WorkItem;
 
 use crate::rules::admission::authority;
+use crate::rules::execution::is_over;
 use crate::rules::schedule::{check, due, next_after};
 
 use super::draft::Draft;
@@ -208,7 +209,7 @@ pub fn admit(draft: &mut Draft, message: Message) {
 fn meet_deadlines(draft: &mut Draft, mut wait: Wait) {
     let now = draft.now();
     let is_due = |at: Option<Time>| at.is_some_and(|at| at <= now);
-    if is_due(wait.expires_at) {
+    if wait.expires_at.is_some_and(|limit| is_over(limit, now)) {
         let message = wait_message(draft, &wait, MessageKind::SystemTick, "expired");
         end_wait(draft, wait.id, WaitStatus::Expired, "expires_at");
         admit(draft, message);

@@ -22,13 +22,13 @@ use crate::model::wait::{Wait, WaitStatus};
 
 use crate::rules::closure::derive;
 use crate::rules::limits;
-use crate::rules::preemption::{is_overdue, will_be_suspended};
+use crate::rules::preemption::{is_overdue, why_suspended, will_be_suspended};
 use crate::rules::projection::closure_facts;
 use crate::rules::retry::delay;
 
 use super::draft::Draft;
 use super::inbox::admitted;
-use super::lifecycle::stop;
+use super::lifecycle::{shut_down, stop};
 use super::outcome::{Surroundings, apply};
 use super::preemption::{FORCED, suspend};
 use super::trace::{
@@ -199,7 +199,7 @@ pub fn settle(
 
 /// How a run ends whose end was decided before its turn came to it.
 fn decided_before(run: &CurrentRun) -> Option<(Terminal, Option<String>)> {
-    let reason = || run.preemption.as_ref().map(|request| request.reason.clone());
+    let reason = || Some(why_suspended(run).to_owned());
     match &run.condemned {
         Some(reason) => Some((Terminal::Failed, Some(reason.clone()))),
         None => will_be_suspended(run).then(|| (Terminal::Suspended, reason())),
@@ -272,6 +272,8 @@ pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Re
         Some(run.run_id),
         json!({ "message_id": run.message_id, "killed": killed, "requeued": requeue }),
     );
+    // It may have ended before anybody had begun to shut it down.
+    shut_down(draft, Span::ZERO)?;
     if draft.records.state.execution.state == ExecutionState::ShuttingDown {
         if let Some(reason) = &run.condemned {
             draft.enter(ExecutionState::Failed, None, reason)?;

@@ -734,7 +734,9 @@ impl Model {
             return None;
         }
         let waits = self.waits.iter().filter(|wait| wait.status == "active").flat_map(|wait| {
-            [wait.wake.filter(|_| !wait.woken), wait.recheck, wait.expires].into_iter().flatten()
+            [wait.wake.filter(|_| !wait.woken), wait.recheck, wait.expires.map(|limit| limit + 1)]
+                .into_iter()
+                .flatten()
         });
         let rechecks = self.works.iter().filter(|item| !item.done).filter_map(|item| item.recheck);
         let timers = self.timers.iter().filter(|timer| timer.status == "active").map(|timer| timer.next);
@@ -836,7 +838,7 @@ impl Model {
             self.waits.iter().filter(|wait| wait.status == "active").cloned().collect();
         active.sort_by_key(|wait| wait.born);
         for wait in active {
-            if due(wait.expires) {
+            if wait.expires.is_some_and(|limit| now > limit) {
                 self.say_of_wait(&wait, "system_tick", &format!("expired: {}", wait.tag));
                 self.end_wait(&wait.tag, "expired");
                 continue;

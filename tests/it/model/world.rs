@@ -769,6 +769,7 @@ impl World {
             "outcome": summary["closure"]["outcome"],
             "waiting_reason": summary["closure"]["waiting_reason"],
             "next_due_at": summary["next_due_at"],
+            "last_turn": summary["last_turn"]["terminal"],
             "dead": summary["queue"]["dead"],
             "work": each(&works, &["objective", "scheduling_state", "revision", "current"]),
             "waits": each(&list("active_waits"), &["reason", "kind"]),
@@ -932,6 +933,7 @@ fn shown(model: &Model, now: Millis) -> Value {
         "outcome": closure.outcome,
         "waiting_reason": closure.reason,
         "next_due_at": model.next_due().map(moment),
+        "last_turn": model.last_terminal,
         "dead": model.dead,
         "work": model.open().iter().map(|item| {
             json!([item.tag, model.scheduling(item), item.revision, model.focus.as_ref() == Some(&item.tag)])

@@ -1,0 +1,512 @@
+//! When a turn should yield and when it has to, what its end comes to, and how it goes on.
+
+use crate::model::agent::Status;
+use crate::model::event::EventKind;
+use crate::model::execution::ExecutionState;
+use crate::model::message::{Message, MessageStatus, Origin, OriginKind, Priority};
+use crate::model::preemption::{Checkpoint, Preemption, Section};
+use crate::model::records::Records;
+use crate::model::resource::Resource;
+use crate::model::run::{Exit, Terminal, Usage};
+use crate::model::state::{CurrentRun, Held, Stopping};
+use crate::model::time::Time;
+use crate::model::transaction::{Put, Transaction};
+use crate::model::turn::{Outcome, TurnEnd};
+use crate::rules::decide::decide;
+use crate::rules::execution::deadline;
+use crate::rules::preemption::{asks_to_yield, force_at, is_interjection, is_overdue, will_be_suspended};
+use crate::rules::projection::project;
+use crate::rules::transition::draft::Draft;
+use crate::rules::transition::inbox::take_in;
+use crate::rules::transition::lifecycle;
+use crate::rules::transition::outcome::Surroundings;
+use crate::rules::transition::preemption::{
+    close_section, force, give_way, interject, open_section, request, resume,
+};
+use crate::rules::transition::resources::lack;
+use crate::rules::transition::turn::{claim, interrupt, settle};
+
+use super::{
+    at, claimant, continuation, current_run, draft, exited, finish, held, kinds, message_id, now, path,
+    prompt, records_in, run_id, running, secs, shortage, stamp_at, subsets, word,
+};
+
+fn asked(reason: &str, force_at: i64) -> Preemption {
+    Preemption { reason: reason.to_owned(), requested_at: at(-1), force_at: at(force_at), resume_after: None }
+}
+
+/// The first checkpoint that this run has saved.
+fn saved(run: u32) -> Checkpoint {
+    Checkpoint { run_id: run_id(run), number: 1 }
+}
+
+/// A run with these sections open, of which a request may be pending whose grace ends then.
+fn run_with(grace: Option<i64>, sections: &[i64]) -> CurrentRun {
+    let open = |(index, until): (usize, &i64)| Section { number: index as u32 + 1, until: at(*until) };
+    CurrentRun {
+        preemption: grace.map(|end| asked("make room", end)),
+        sections: sections.iter().enumerate().map(open).collect(),
+        ..current_run(&prompt(1))
+    }
+}
+
+fn live(run: CurrentRun) -> Records {
+    let mut records = running(&prompt(1));
+    records.inbox.head = None;
+    records.state.current_run = Some(run);
+    records
+}
+
+fn settled(run: CurrentRun, end: TurnEnd) -> Transaction {
+    let mut draft = draft(live(run));
+    settle(&mut draft, run_id(1), end, None, &Surroundings::default()).expect("settled");
+    finish(draft)
+}
+
+fn yielded() -> CurrentRun {
+    CurrentRun { yielded_at: Some(at(-5)), checkpoint: Some(saved(1)), ..run_with(Some(1000), &[]) }
+}
+
+#[test]
+fn a_request_is_answered_outside_of_sections_that_have_time_left() {
+    for (grace, sections, yields, forced) in [
+        (None, &[][..], false, None),
+        (None, &[10], false, None),
+        (Some(30), &[], true, Some(30)),
+        (Some(-30), &[], true, Some(-30)),
+        (Some(30), &[10], false, Some(30)),
+        (Some(30), &[40], false, Some(40)),
+        // Exactly at its end a section still counts.
+        (Some(30), &[0], false, Some(30)),
+        (Some(30), &[-1], true, Some(30)),
+        (Some(30), &[-1, 10], false, Some(30)),
+        (Some(30), &[50, 40], false, Some(50)),
+        (Some(30), &[40, -1], false, Some(40)),
+    ] {
+        let run = run_with(grace, sections);
+        assert_eq!(asks_to_yield(&run, now()).is_some(), yields, "{grace:?} {sections:?}");
+        assert_eq!(force_at(&run), forced.map(at), "{grace:?} {sections:?}");
+        let condemned = CurrentRun { condemned: Some("enough".to_owned()), ..run };
+        assert_eq!(asks_to_yield(&condemned, now()), Some("enough"));
+    }
+    for (millis, overdue) in [(29, false), (30, false), (31, true)] {
+        assert_eq!(is_overdue(&run_with(Some(30), &[]), at(millis)), overdue, "{millis}");
+    }
+}
+
+#[test]
+fn of_several_requests_the_latest_says_why_and_the_earliest_until_when() {
+    let mut draft = draft(live(current_run(&prompt(1))));
+    for (reason, grace, pause, until) in
+        [("one", 30, Some(secs(60)), 30_000), ("two", 60, None, 30_000), ("three", 5, Some(secs(1)), 5000)]
+    {
+        request(&mut draft, reason.to_owned(), secs(grace), pause).expect("asked for");
+        let pending = draft.records.state.current_run.as_ref().and_then(|run| run.preemption.clone());
+        let expected = Preemption {
+            reason: reason.to_owned(),
+            requested_at: now(),
+            force_at: at(until),
+            resume_after: pause,
+        };
+        assert_eq!(pending, Some(expected));
+    }
+    let events = finish(draft).events;
+    assert_eq!(kinds(&events), [EventKind::PreemptionRequested; 3]);
+    assert_eq!((word(&events[1].data, "reason"), events[1].run_id), ("two", Some(run_id(1))));
+}
+
+#[test]
+fn nobody_asks_a_run_that_is_being_ended_or_is_none() {
+    let stopping = Stopping { requested_at: now(), kill_at: at(1000), requeue: false, reason: None };
+    for (records, kind) in [
+        (super::records(), "no_live_turn"),
+        (live(CurrentRun { stopping: Some(stopping), ..current_run(&prompt(1)) }), "already_ending"),
+        (live(CurrentRun { condemned: Some("x".to_owned()), ..current_run(&prompt(1)) }), "already_ending"),
+    ] {
+        let mut draft = draft(records);
+        let refused = request(&mut draft, "why".to_owned(), secs(1), None).expect_err("refused");
+        assert_eq!((refused.kind, draft.is_empty()), (kind, true));
+    }
+}
+
+#[test]
+fn sections_nest_and_close_by_number_or_from_the_inside() {
+    let mut draft = draft(live(current_run(&prompt(1))));
+    let numbers = |draft: &Draft| -> Vec<u32> {
+        let run = draft.records.state.current_run.as_ref();
+        run.map(|run| run.sections.iter().map(|section| section.number).collect()).unwrap_or_default()
+    };
+    for number in [1, 2, 3] {
+        let section = open_section(&mut draft, run_id(1), secs(5)).expect("open");
+        assert_eq!(section, Section { number, until: at(5000) });
+    }
+    assert_eq!(close_section(&mut draft, run_id(1), Some(2)).map(|section| section.number), Ok(2));
+    assert_eq!(
+        close_section(&mut draft, run_id(1), Some(2)).map_err(|refused| refused.kind),
+        Err("no_section")
+    );
+    assert_eq!(numbers(&draft), [1, 3]);
+    // A number is not used again while a later one is open.
+    assert_eq!(open_section(&mut draft, run_id(1), secs(1)).map(|section| section.number), Ok(4));
+    for left in [&[1, 3][..], &[1], &[]] {
+        close_section(&mut draft, run_id(1), None).expect("closed");
+        assert_eq!(numbers(&draft), left);
+    }
+    assert!(close_section(&mut draft, run_id(1), None).is_err());
+}
+
+#[test]
+fn no_section_begins_once_the_run_had_to_yield() {
+    for (run, opens) in [
+        (run_with(Some(0), &[]), true),
+        (run_with(Some(-1), &[]), false),
+        // What has begun is not cut by its own parts.
+        (run_with(Some(-1), &[10]), true),
+        (CurrentRun { condemned: Some("x".to_owned()), ..run_with(None, &[10]) }, false),
+    ] {
+        let mut draft = draft(live(run.clone()));
+        let opened = open_section(&mut draft, run_id(1), secs(1));
+        assert_eq!((opened.is_ok(), draft.is_empty()), (opens, !opens), "{run:?}");
+    }
+}
+
+#[test]
+fn what_a_turn_says_of_a_run_that_is_not_current_is_refused() {
+    let refused = |result: Result<(), crate::model::refusal::Refusal>| result.expect_err("refused").kind;
+    let mut draft = draft(live(current_run(&prompt(1))));
+    assert_eq!(refused(open_section(&mut draft, run_id(2), secs(1)).map(|_| ())), "run_not_current");
+    assert_eq!(refused(close_section(&mut draft, run_id(2), None).map(|_| ())), "run_not_current");
+    assert_eq!(refused(give_way(&mut draft, run_id(2), true).map(|_| ())), "run_not_current");
+    assert_eq!(refused(interject(&mut draft, run_id(2), &[prompt(2)])), "run_not_current");
+    assert!(!force(&mut draft, run_id(2), at(0)));
+    assert!(draft.is_empty());
+}
+
+#[test]
+fn a_run_is_forced_at_the_time_that_was_over_and_at_no_other() {
+    for (run, over, forced) in [
+        (run_with(Some(-5), &[]), -5, true),
+        // By the clock of the records it is not over; that of the watcher can't be set.
+        (run_with(Some(5), &[]), 5, true),
+        (run_with(Some(-5), &[7]), -5, false),
+        (run_with(None, &[]), -5, false),
+    ] {
+        let mut draft = draft(live(run));
+        assert_eq!(force(&mut draft, run_id(1), at(over)), forced);
+        let condemned = draft.records.state.current_run.as_ref().and_then(|run| run.condemned.as_deref());
+        assert_eq!(condemned, forced.then_some("forced_preemption"));
+        assert_eq!(draft.is_empty(), !forced);
+    }
+    let mut late = draft(live(yielded()));
+    assert!(force(&mut late, run_id(1), at(1000)), "its processes are to be ended");
+    assert!(late.is_empty(), "but it is suspended all the same");
+}
+
+#[test]
+fn whatever_ends_a_yielded_turn_it_is_suspended() {
+    let signal = TurnEnd { exit: Exit::Signal { signal: 9 }, ..exited(0) };
+    let late = TurnEnd { timed_out: true, ..exited(1) };
+    let cancelled = TurnEnd { cancelled_by: Some(15), ..exited(1) };
+    for end in [exited(0), exited(1), exited(75), signal, late, cancelled] {
+        let transaction = settled(yielded(), end);
+        assert_eq!(path(&transaction.events), ["running -> suspended"]);
+        let state = &transaction.state;
+        assert_eq!((state.status, &state.current_run, &state.retry), (Status::AwakeIdle, &None, &None));
+        let expected = Held {
+            missing: "suspended: make room".to_owned(),
+            deferrals: 0,
+            checkpoint: Some(saved(1)),
+            ..held(&prompt(1), None)
+        };
+        assert_eq!(state.held, Some(expected));
+        assert_eq!(state.execution.reason.as_deref(), Some("make room"));
+        assert_eq!(state.last_turn.as_ref().map(|turn| turn.terminal), Some(Terminal::Suspended));
+        assert_eq!((state.counters.turns, state.counters.turns_failed), (1, 0));
+        assert_eq!(state.spending.day, None, "its attempt does not count");
+        assert!(transaction.deletes.is_empty(), "its message stays claimed");
+    }
+}
+
+#[test]
+fn a_yielded_turn_whose_tick_is_gone_is_suspended() {
+    let mut draft = draft(live(yielded()));
+    interrupt(&mut draft, "its tick is gone").expect("settled");
+    let transaction = finish(draft);
+    assert_eq!(path(&transaction.events), ["running -> suspended"]);
+    assert_eq!(transaction.state.held.and_then(|held| held.checkpoint), Some(saved(1)));
+}
+
+#[test]
+fn a_run_whose_tick_is_gone_has_failed_for_what_it_was_ended_for() {
+    let condemned = CurrentRun { condemned: Some("wrong branch".to_owned()), ..yielded() };
+    for (run, terminal, reason) in [
+        (condemned, Terminal::Failed, "wrong branch"),
+        (run_with(Some(-1), &[]), Terminal::Failed, "forced_preemption"),
+        (run_with(Some(0), &[]), Terminal::Interrupted, "its tick is gone"),
+        (run_with(Some(-1), &[1]), Terminal::Interrupted, "its tick is gone"),
+        (run_with(None, &[-1]), Terminal::Interrupted, "its tick is gone"),
+    ] {
+        let mut draft = draft(live(run));
+        interrupt(&mut draft, "its tick is gone").expect("settled");
+        let state = finish(draft).state;
+        let last = state.last_turn.expect("one");
+        assert_eq!((last.terminal, last.reason.as_deref()), (terminal, Some(reason)));
+        assert_eq!(state.execution.state, ExecutionState::Failed);
+        assert_eq!(state.retry.and_then(|retry| retry.attempt), Some(2));
+    }
+}
+
+#[test]
+fn a_condemned_run_has_failed_however_its_turn_ended() {
+    for end in [exited(0), exited(75), TurnEnd { timed_out: true, ..exited(0) }] {
+        let run = CurrentRun { condemned: Some("forced_preemption".to_owned()), ..yielded() };
+        assert!(!will_be_suspended(&run));
+        let transaction = settled(run, end);
+        assert_eq!(path(&transaction.events), ["running -> failed"]);
+        let retry = transaction.state.retry.expect("a retry");
+        assert_eq!((retry.attempt, retry.reason.as_str()), (Some(2), "forced_preemption"));
+        assert_eq!(transaction.state.held, None, "the next attempt begins anew");
+    }
+}
+
+#[test]
+fn of_a_yielded_turn_the_actions_are_not_taken_and_the_usage_is_spent() {
+    let usage = Usage { input_tokens: Some(7), ..Usage::default() };
+    let outcome: Outcome =
+        serde_json::from_str(r#"{"brief": "so far", "actions": [{"do": "timer.add", "in": "1h"}]}"#)
+            .expect("an outcome");
+    let end = TurnEnd { outcome: Ok(Outcome { usage: Some(usage), ..outcome }), ..exited(0) };
+    let transaction = settled(yielded(), end);
+    assert_eq!(transaction.state.counters.input_tokens, 7);
+    assert!(!transaction.puts.iter().any(|put| matches!(put, Put::Timer(_))));
+    assert!(transaction.archived.is_empty(), "no brief");
+}
+
+#[test]
+fn a_run_suspended_for_a_time_goes_on_then_and_has_no_timeout() {
+    let run = CurrentRun {
+        preemption: Some(Preemption { resume_after: Some(secs(7200)), ..asked("make room", 1000) }),
+        ..yielded()
+    };
+    let transaction = settled(run, exited(0));
+    let back = at(7_200_000);
+    assert_eq!(transaction.state.held.as_ref().and_then(|held| held.not_before), Some(back));
+    assert_eq!(transaction.state.next_due_at, Some(back));
+    let mut records = live(current_run(&prompt(1)));
+    records.state = transaction.state;
+    assert_eq!(deadline(&records.state, &records.policy.timeouts), None);
+    let reason = |moment: Time| decide(&project(&records, moment)).reason();
+    assert_eq!(reason(at(7_199_999)), "suspended: make room");
+    assert_eq!(reason(back), "resume_suspended");
+}
+
+/// An agent whose run on message 1 was suspended and has saved a checkpoint.
+fn suspended() -> Records {
+    let mut records = records_in(Status::AwakeIdle, ExecutionState::Suspended);
+    records.state.held = Some(Held { checkpoint: Some(saved(1)), ..held(&prompt(1), None) });
+    records.inbox.claimed = Some(prompt(1));
+    records
+}
+
+#[test]
+fn a_suspended_run_fails_one_millisecond_after_its_timeout_and_keeps_its_attempt() {
+    for (millis, state) in [(0, ExecutionState::Suspended), (1, ExecutionState::Failed)] {
+        let mut records = suspended();
+        records.state.execution.since = at(millis - 3_600_000 - millis * 2);
+        let mut draft = Draft::new(records, stamp_at(at(0)));
+        take_in(&mut draft).expect("taken in");
+        assert_eq!(draft.records.state.execution.state, state, "{millis}");
+        let failed = state == ExecutionState::Failed;
+        let reason = draft.records.state.execution.reason.as_deref();
+        assert_eq!(reason, failed.then_some("suspend_timeout"));
+        assert_eq!(draft.records.state.retry.as_ref().map(|retry| retry.attempt), failed.then_some(Some(1)));
+    }
+}
+
+#[test]
+fn resume_lets_the_next_step_run_it_and_nothing_else() {
+    for (before, after) in [(None, 0), (Some(500), 0), (Some(-500), -500)] {
+        let mut records = suspended();
+        if let Some(held) = &mut records.state.held {
+            held.not_before = before.map(at);
+        }
+        let mut draft = draft(records);
+        resume(&mut draft).expect("resumed");
+        let held = draft.records.state.held.clone().expect("held");
+        assert_eq!(held.not_before, Some(at(after)));
+        assert_eq!(decide(&project(&draft.records, now())).reason(), "resume_suspended");
+        assert_eq!(finish(draft).state.execution.state, ExecutionState::Suspended);
+    }
+    for state in ExecutionState::ALL.iter().filter(|state| **state != ExecutionState::Suspended) {
+        let mut draft = draft(records_in(Status::Stopped, *state));
+        let refused = resume(&mut draft).expect_err("refused");
+        assert_eq!(refused.message, format!("invalid state transition: {state} -> resumed"));
+        assert!(draft.is_empty());
+    }
+}
+
+#[test]
+fn the_run_that_goes_on_has_the_checkpoint_the_same_attempt_and_no_request() {
+    let mut draft = draft(suspended());
+    let claimed = claim(&mut draft, prompt(1), continuation(), claimant()).expect("claimed");
+    assert_eq!(claimed.entered, Some(ExecutionState::Resumed));
+    let run = claimed.run;
+    assert_eq!((run.checkpoint, run.attempt, run.yielded_at), (Some(saved(1)), 1, None));
+    assert_eq!((run.preemption, run.sections.len(), run.condemned), (None, 0, None));
+    assert_eq!(path(&finish(draft).events), ["suspended -> resumed", "resumed -> running"]);
+}
+
+#[test]
+fn a_resumed_run_that_lacks_something_keeps_its_checkpoint_and_its_hook() {
+    let mut records = suspended();
+    records.shortage = Some(shortage());
+    let mut draft = draft(records);
+    let report = decide(&project(&draft.records, at(0))).report();
+    lack(&mut draft, &prompt(1), continuation(), &shortage(), &report).expect("put off");
+    let held = draft.records.state.held.clone().expect("held");
+    assert_eq!((held.checkpoint, held.entered), (Some(saved(1)), Some(ExecutionState::Resumed)));
+    assert_eq!(draft.records.state.execution.state, ExecutionState::WaitingResources);
+    draft.records.shortage = None;
+    let claimed = claim(&mut draft, prompt(1), continuation(), claimant()).expect("claimed");
+    assert_eq!((claimed.entered, claimed.run.checkpoint), (Some(ExecutionState::Resumed), Some(saved(1))));
+    // A turn that itself asks to come back has had its hook, and keeps its checkpoint.
+    let transaction =
+        settled(CurrentRun { checkpoint: Some(saved(3)), ..current_run(&prompt(1)) }, exited(75));
+    let held = transaction.state.held.expect("held");
+    assert_eq!((held.checkpoint, held.entered), (Some(saved(3)), None));
+    assert_eq!(held.resource, None::<Resource>);
+}
+
+#[test]
+fn a_checkpoint_is_the_last_one_that_was_saved_for_the_attempt() {
+    let second = Checkpoint { number: 2, ..saved(1) };
+    for (before, saves, after) in [
+        (None, false, None),
+        (None, true, Some(saved(1))),
+        (Some(saved(7)), false, Some(saved(7))),
+        (Some(saved(7)), true, Some(saved(1))),
+        (Some(saved(1)), false, Some(saved(1))),
+        // The one that counts is not touched before the other one does.
+        (Some(saved(1)), true, Some(second)),
+    ] {
+        let mut draft = draft(live(CurrentRun { checkpoint: before, ..current_run(&prompt(1)) }));
+        assert_eq!(give_way(&mut draft, run_id(1), saves), Ok(after));
+        let run = draft.records.state.current_run.clone().expect("a run");
+        assert_eq!((run.checkpoint, run.yielded_at), (after, Some(now())));
+        assert!(will_be_suspended(&run));
+    }
+}
+
+#[test]
+fn what_is_handed_over_is_settled_and_remembered_by_the_message_that_is_worked_on() {
+    let said = |number| Message { priority: Priority::Interject, ..prompt(number) };
+    let mut draft = draft(live(current_run(&prompt(1))));
+    interject(&mut draft, run_id(1), &[said(2), said(3)]).expect("handed over");
+    let transaction = finish(draft);
+    let archived = transaction.archived.len();
+    assert_eq!((archived, transaction.deletes.len()), (2, 2));
+    for event in transaction.events.iter().filter(|event| event.kind == EventKind::MessageSettled) {
+        assert_eq!(
+            (word(&event.data, "status"), event.run_id),
+            (MessageStatus::Interjected.name(), Some(run_id(1)))
+        );
+    }
+    let remembered = transaction.puts.iter().find_map(|put| match put {
+        Put::Message(message) => Some(message.interjected.clone()),
+        _ => None,
+    });
+    assert_eq!(remembered, Some(vec![message_id(2), message_id(3)]));
+}
+
+#[test]
+fn only_what_the_operator_interjects_is_handed_over() {
+    for priority in Priority::ALL {
+        for kind in OriginKind::ALL {
+            let origin = Origin { kind: *kind, id: None };
+            let message = Message { priority: *priority, origin, ..prompt(2) };
+            let expected = *priority == Priority::Interject && *kind == OriginKind::Operator;
+            assert_eq!(is_interjection(&message), expected, "{priority} {kind}");
+        }
+    }
+}
+
+#[test]
+fn fail_condemns_what_runs_fails_a_recovery_and_is_refused_elsewhere() {
+    for state in [ExecutionState::Running, ExecutionState::ShuttingDown] {
+        let mut records = live(current_run(&prompt(1)));
+        records.state.execution.state = state;
+        let mut draft = draft(records);
+        assert_eq!(lifecycle::fail(&mut draft, "enough"), Ok(Some(run_id(1))));
+        let run = draft.records.state.current_run.clone().expect("still to be ended");
+        assert_eq!(run.condemned.as_deref(), Some("enough"));
+        assert_eq!(draft.records.state.execution.state, state);
+    }
+    let mut recovering = draft(records_in(Status::AwakeIdle, ExecutionState::Recovering));
+    assert_eq!(lifecycle::fail(&mut recovering, "enough"), Ok(None));
+    assert_eq!(path(&finish(recovering).events), ["recovering -> failed"]);
+    let refusing = [
+        ExecutionState::Initializing,
+        ExecutionState::Runnable,
+        ExecutionState::Scheduled,
+        ExecutionState::Waiting,
+        ExecutionState::WaitingResources,
+        ExecutionState::Suspended,
+        ExecutionState::Resumed,
+        ExecutionState::Completed,
+        ExecutionState::Failed,
+    ];
+    for state in refusing {
+        let mut draft = draft(records_in(Status::AwakeIdle, state));
+        let refused = lifecycle::fail(&mut draft, "enough").expect_err("refused");
+        assert!(refused.message.contains(state.name()), "{}", refused.message);
+        assert!(draft.is_empty());
+    }
+}
+
+#[test]
+fn a_stop_that_is_failed_ends_as_the_operator_said() {
+    let stopping = Stopping { requested_at: now(), kill_at: at(1000), requeue: true, reason: None };
+    for killed in [false, true] {
+        let run = CurrentRun {
+            stopping: Some(stopping.clone()),
+            condemned: Some("enough".to_owned()),
+            ..current_run(&prompt(1))
+        };
+        let mut records = live(run);
+        records.state.status = Status::Stopped;
+        records.state.execution.state = ExecutionState::ShuttingDown;
+        let mut draft = draft(records);
+        crate::rules::transition::turn::finish_stop(&mut draft, killed, None).expect("ended");
+        let transaction = finish(draft);
+        assert_eq!(path(&transaction.events), ["shutting_down -> failed"]);
+        assert_eq!(transaction.state.execution.reason.as_deref(), Some("enough"));
+    }
+}
+
+/// However requests, sections, yielding and time come together, a run with a section that has time
+/// left is neither asked nor forced, and one that has yielded and is not condemned is suspended.
+#[test]
+fn sections_protect_and_yielding_suspends_in_every_combination() {
+    for grace in [None, Some(-10), Some(0), Some(10)] {
+        for sections in subsets(&[-20_i64, 0, 20]) {
+            for (yields, condemned) in [(false, false), (false, true), (true, false), (true, true)] {
+                let run = CurrentRun {
+                    yielded_at: yields.then(now),
+                    condemned: condemned.then(|| "x".to_owned()),
+                    ..run_with(grace, &sections)
+                };
+                let protected = sections.iter().any(|until| *until >= 0);
+                let what = format!("{grace:?} {sections:?} {yields} {condemned}");
+                let should = condemned || (grace.is_some() && !protected);
+                assert_eq!(asks_to_yield(&run, now()).is_some(), should, "{what}");
+                let over = grace.is_some_and(|end| end < 0) && !protected;
+                assert_eq!(is_overdue(&run, now()), over, "{what}");
+                let ended = settled(run.clone(), exited(3)).state.execution.state;
+                let suspended = yields && !condemned;
+                assert_eq!(will_be_suspended(&run), suspended, "{what}");
+                let expected = if suspended { ExecutionState::Suspended } else { ExecutionState::Failed };
+                assert_eq!(ended, expected, "{what}");
+            }
+        }
+    }
+}

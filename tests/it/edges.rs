@@ -1,0 +1,855 @@
+//! The machine of twelve states through the binary: every edge by the commands that take it, with
+//! what the hooks hear of it, and every pair that is no edge.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::harness::{Sandbox, dormouse, each_in_parallel};
+use crate::setup::{
+    Beside, changes, edit_state, eventually, extend_policy, failure, field, say, step, tree, wait_for,
+};
+
+/// What a turn of `ada` does is told by a file, so that one agent can be led anywhere.
+const TURN: &str = r#"
+echo turn >> "$HOME/noted"
+case "$(cat "$HOME/how")" in
+    completes) ;;
+    fails) echo "no luck" >&2; exit 1 ;;
+    waits) "$D" wait --on operator --reason "an answer" >/dev/null ;;
+    defers) exit 75 ;;
+    yields) "$D" yield >/dev/null ;;
+    listens)
+        echo up > "$HOME/up"
+        while [ ! -e "$HOME/go" ]; do sleep 0.02; done
+        "$D" safe-point >/dev/null && exit 98
+        "$D" yield >/dev/null
+        ;;
+    runs) echo up > "$HOME/up"; exec sleep 600 ;;
+    stays) trap "" TERM; echo up > "$HOME/up"; exec sleep 600 ;;
+    *) exit 99 ;;
+esac
+"#;
+
+/// Every hook is this one: it notes what it is told, what it has in its environment, and how the
+/// agent stands when it runs.
+const RECORDER: &str = r#"
+read -r told
+printf '{"told":%s,"seen":"%s","hook":"%s","agent":"%s","run":"%s","message":"%s"}\n' \
+    "$told" "$("$D" get ada execution.state)" "$DORMOUSE_HOOK" "$DORMOUSE_AGENT" \
+    "${DORMOUSE_RUN-}" "${DORMOUSE_MESSAGE-}" >> "$HOME/noted"
+if [ -e "$HOME/$DORMOUSE_HOOK.fails" ]; then echo "still broken" >&2; exit 1; fi
+"#;
+
+const HOOKS: [&str; 9] = [
+    "on-startup",
+    "on-scheduled",
+    "on-preempt-request",
+    "on-suspend",
+    "on-resume",
+    "on-shutdown",
+    "on-recovery-start",
+    "on-recovery-complete",
+    "on-state-change",
+];
+
+/// The states, by number.
+const STATES: [&str; 12] = [
+    "initializing",
+    "runnable",
+    "scheduled",
+    "running",
+    "waiting",
+    "waiting_resources",
+    "suspended",
+    "resumed",
+    "completed",
+    "failed",
+    "shutting_down",
+    "recovering",
+];
+
+/// The edges of the contract, from its own table.
+fn edges() -> BTreeSet<(String, String)> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/CONTRACT.md");
+    let text = fs::read_to_string(path).unwrap();
+    let (_, table) = text.split_once("| # | State | May be followed by |\n").unwrap();
+    let mut edges = BTreeSet::new();
+    for row in table.lines().skip(1).take_while(|line| line.starts_with('|')) {
+        let mut names = row.split('`').skip(1).step_by(2).map(str::to_owned);
+        let from = names.next().unwrap();
+        edges.extend(names.map(|to| (from.clone(), to)));
+    }
+    edges
+}
+
+/// What the next turn does.
+fn how(sandbox: &Sandbox, word: &str) {
+    fs::write(sandbox.home().join("how"), word).unwrap();
+}
+
+fn hook(dir: &Path, name: &str, script: &str) {
+    let path = dir.join("hooks").join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, format!("#!/bin/sh\nD='{}'\n{script}", dormouse().display())).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// From here on hooks note what they hear; what was noted before is forgotten.
+fn listen(sandbox: &Sandbox) {
+    for name in HOOKS {
+        hook(&sandbox.store(), name, RECORDER);
+    }
+    let _ = fs::remove_file(sandbox.home().join("noted"));
+}
+
+/// What hooks and turns have noted, a line each.
+fn noted(sandbox: &Sandbox) -> Vec<String> {
+    let text = fs::read_to_string(sandbox.home().join("noted")).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// A turn that runs while the test goes on, until the process that is returned ends.
+fn running(sandbox: &Sandbox, word: &str) -> Beside {
+    sandbox.run(["start", "ada"]);
+    how(sandbox, word);
+    say(sandbox, "hello");
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for(&sandbox.home().join("up"));
+    tick
+}
+
+/// A turn that has ended.
+fn turned(sandbox: &Sandbox, word: &str) {
+    sandbox.run(["start", "ada"]);
+    how(sandbox, word);
+    say(sandbox, "hello");
+    step(sandbox);
+}
+
+/// An agent that is in this state, by the commands that bring one there, and the processes that
+/// keep it there. A state that no command leaves behind is written by hand.
+fn bring(state: &str) -> (Sandbox, Vec<Beside>) {
+    let sandbox = Sandbox::new();
+    sandbox.run(["create", "ada", "--shell", &format!("D='{}'\n{TURN}", dormouse().display())]);
+    extend_policy(&sandbox, "ada", "[recovery]\nbase = \"10s\"\n");
+    let mut beside = Vec::new();
+    match state {
+        "initializing" => {}
+        "runnable" => drop(sandbox.run(["start", "ada"])),
+        "running" => beside.push(running(&sandbox, "runs")),
+        "waiting" => turned(&sandbox, "waits"),
+        "waiting_resources" => turned(&sandbox, "defers"),
+        "suspended" => turned(&sandbox, "yields"),
+        "completed" => turned(&sandbox, "completes"),
+        "failed" => turned(&sandbox, "fails"),
+        "shutting_down" => {
+            beside.push(running(&sandbox, "stays"));
+            beside.push(Beside::start(sandbox.cmd(["stop", "ada", "--grace", "1h"])));
+            // Committed, and with nothing left to write.
+            let journal = sandbox.agent("ada").join("journal.json");
+            let is_there = || field(&sandbox, "execution.state") == state && !journal.exists();
+            eventually("shutting_down", || is_there().then_some(()));
+        }
+        "recovering" => {
+            turned(&sandbox, "fails");
+            hook(&sandbox.agent("ada"), "on-recovery-start", "echo > \"$HOME/begun\"; exec sleep 600");
+            sandbox.pass(60);
+            let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+            wait_for(&sandbox.home().join("begun"));
+            drop(tick);
+            fs::remove_dir_all(sandbox.agent("ada").join("hooks")).unwrap();
+        }
+        "scheduled" | "resumed" => {
+            sandbox.run(["start", "ada"]);
+            edit_state(&sandbox, |agent| {
+                agent["execution"]["state"] = json!(state);
+                agent["status"] = json!("awake_running");
+            });
+        }
+        other => panic!("there is no way to `{other}`"),
+    }
+    assert_eq!(field(&sandbox, "execution.state"), state);
+    (sandbox, beside)
+}
+
+/// How an agent is taken along edges: from a state, by commands. What is noted names every edge
+/// with its cause, every hook beside it, and (after `@`) the state that the hook found.
+struct Walk {
+    name: &'static str,
+    from: &'static str,
+    act: fn(&Sandbox, Vec<Beside>),
+    noted: &'static [&'static str],
+    /// Whether one process alone runs the hooks: several have no order among each other.
+    in_order: bool,
+}
+
+impl Walk {
+    /// The edges that its hooks are told of: from, to, cause.
+    fn edges(&self) -> Vec<[String; 3]> {
+        let told = self.noted.iter().filter_map(|line| line.strip_prefix("on-state-change "));
+        told.map(|line| {
+            let (edge, rest) = line.split_once(": ").unwrap();
+            let (from, to) = edge.split_once(" → ").unwrap();
+            let (cause, _) = rest.rsplit_once(" @").unwrap();
+            [from, to, cause].map(str::to_owned)
+        })
+        .collect()
+    }
+}
+
+/// One step in which the turn does this with a message of its own.
+fn tick_once(sandbox: &Sandbox, word: &str) {
+    how(sandbox, word);
+    say(sandbox, "hello");
+    step(sandbox);
+}
+
+/// The next step, when everything that was put off is due.
+fn tick_later(sandbox: &Sandbox, word: &str) {
+    how(sandbox, word);
+    sandbox.pass(60);
+    step(sandbox);
+}
+
+fn stop(sandbox: &Sandbox, grace: &str, mut beside: Vec<Beside>) {
+    let ran = sandbox.cmd(["stop", "ada", "--grace", grace]).output();
+    assert_eq!(ran.code(), 0, "{ran}");
+    beside.remove(0).end();
+}
+
+fn fail(sandbox: &Sandbox, beside: Vec<Beside>) {
+    sandbox.run(["fail", "ada", "--reason", "the wrong door"]);
+    beside.into_iter().for_each(|process| drop(process.end()));
+}
+
+/// A turn that has begun to listen to whether it should yield. What led there is forgotten.
+fn listening(sandbox: &Sandbox) -> Beside {
+    how(sandbox, "listens");
+    say(sandbox, "hello");
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for(&sandbox.home().join("up"));
+    fs::remove_file(sandbox.home().join("noted")).unwrap();
+    tick
+}
+
+const WALKS: &[Walk] = &[
+    Walk {
+        name: "start",
+        from: "initializing",
+        act: |sandbox, _| drop(sandbox.run(["start", "ada"])),
+        noted: &[
+            "on-startup initializing → runnable: start @initializing",
+            "on-state-change initializing → runnable: start @runnable",
+        ],
+        in_order: true,
+    },
+    Walk {
+        name: "a start that was killed and never made again",
+        from: "initializing",
+        act: |sandbox, _| {
+            hook(&sandbox.agent("ada"), "on-startup", "echo > \"$HOME/begun\"; exec sleep 600");
+            let start = Beside::start(sandbox.cmd(["start", "ada"]));
+            wait_for(&sandbox.home().join("begun"));
+            drop(start);
+            sandbox.pass(61);
+            step(sandbox);
+        },
+        noted: &["on-state-change initializing → failed: init_timeout @failed"],
+        in_order: true,
+    },
+    Walk {
+        name: "the first turn",
+        from: "runnable",
+        act: |sandbox, _| tick_once(sandbox, "completes"),
+        noted: &[
+            "on-state-change runnable → scheduled: claimed @running",
+            "on-state-change scheduled → running: turn command starts @running",
+            "on-scheduled runnable → scheduled: - @running",
+            "turn",
+            "on-state-change running → completed: completed @completed",
+        ],
+        in_order: true,
+    },
+    Walk {
+        name: "the next turn",
+        from: "completed",
+        act: |sandbox, _| tick_once(sandbox, "completes"),
+        noted: &[
+            "on-state-change completed → runnable: ready for the next message @running",
+            "on-state-change runnable → scheduled: claimed @running",
+            "on-state-change scheduled → running: turn command starts @running",
+            "on-scheduled runnable → scheduled: - @running",
+            "turn",
+            "on-state-change running → completed: completed @completed",
+        ],
+        in_order: true,
+    },
+    Walk {
+        name: "a turn that waits",
+        from: "runnable",
+        act: |sandbox, _| tick_once(sandbox, "waits"),
+        noted: &[
+            "on-state-change runnable → scheduled: claimed @running",
+            "on-state-change scheduled → running: turn command starts @running",
+            "on-scheduled runnable → scheduled: - @running",
+            "turn",
+            "on-state-change running → waiting: awaiting_operator_input @waiting",
+        ],
+        in_order: true,
+    },
+    Walk {
+        name: "what it waited for",
+        from: "waiting",
+        act: |sandbox, _| tick_once(sandbox, "completes"),
+        noted: &[
+            "on-state-change waiting → running: turn command starts @running",
+            "turn",
+            "on-state-change running → completed: completed @completed",
+        ],
+        in_order: true,
+    },
+    Walk {
+        name: "not now",
+        from: "runnable",
+        act: |sandbox, _| tick_once(sandbox, "defers"),
+        noted: &[
+            "on-state-change runnable → scheduled: claimed @running",
+            "on-state-change scheduled → running: turn command starts @running",
+            "on-scheduled runnable → scheduled: - @running",
+            "turn",
+            "on-state-change running → waiting_resources: exit status 75 @waiting_resources",
+        ],
+        in_order: true,
+    },
+    Walk {
+        name: "a claim that lacks something",
+        from: "runnable",
+        act: |sandbox, _| {
+            extend_policy(sandbox, "ada", "[limits]\nturns_per_day = 0\n");
+            tick_once(sandbox, "completes");
+        },
+        noted: &[
+            "on-state-change runnable → scheduled: claimed @waiting_resources",
+            "on-state-change scheduled → running: turn command starts @waiting_resources",
+            "on-state-change running → waiting_resources: turns_per_day: 0 of 0 since \
+             2026-01-02T00:00:00.000Z @waiting_resources",
+        ],
+        in_order: true,
+    },
+    Walk {
+        name: "now",
+        from: "waiting_resources",
+        act: |sandbox, _| tick_later(sandbox, "completes"),
+        noted: &[
+            "on-state-change waiting_resources → running: turn command starts @running",
+            "turn",
+            "on-state-change running → completed: completed @completed",
+        ],
+        in_order: true,
+    },
+    Walk {
+        name: "never",
+        from: "waiting_resources",
+        act: |sandbox, _| {
+            sandbox.pass(400);
+            tick_later(sandbox, "completes");
+        },
+        noted: &["on-state-change waiting_resources → failed: resource_timeout @failed"],
+        in_order: true,
+    },
+    Walk {
+        name: "a turn that fails",
+        from: "runnable",
+        act: |sandbox, _| tick_once(sandbox, "fails"),
+        noted: &[
+            "on-state-change runnable → scheduled: claimed @running",
+            "on-state-change scheduled → running: turn command starts @running",
+            "on-scheduled runnable → scheduled: - @running",
+            "turn",
+            "on-state-change running → failed: exit status 1: no luck @failed",
+        ],
+        in_order: true,
+    },
+    Walk {
+        name: "a turn that takes too long",
+        from: "completed",
+        act: |sandbox, _| {
+            let path = sandbox.agent("ada").join("agent.toml");
+            let text = fs::read_to_string(&path).unwrap();
+            fs::write(&path, text.replace("timeout = \"30m\"", "timeout = \"100ms\"")).unwrap();
+            tick_once(sandbox, "runs");
+        },
+        noted: &[
+            "on-state-change completed → runnable: ready for the next message @running",
+            "on-state-change runnable → scheduled: claimed @running",
+            "on-state-change scheduled → running: turn command starts @running",
+            "on-scheduled runnable → scheduled: - @running",
+            "turn",
+            "on-state-change running → failed: turn.timeout was reached @failed",
+        ],
+        in_order: true,
+    },
+    Walk {
+        name: "a turn whose tick was killed",
+        from: "running",
+        act: |sandbox, tick| {
+            drop(tick);
+            step(sandbox);
+        },
+        noted: &["on-state-change running → failed: its tick is gone @failed"],
+        in_order: true,
+    },
+    Walk {
+        name: "a retry",
+        from: "failed",
+        act: |sandbox, _| tick_later(sandbox, "completes"),
+        noted: &[
+            "on-state-change failed → recovering: retry @recovering",
+            "on-recovery-start recovering → runnable: retry @recovering",
+            "on-state-change recovering → runnable: recovered @runnable",
+            "on-recovery-complete recovering → runnable: retry @runnable",
+        ],
+        in_order: true,
+    },
+    Walk {
+        name: "recover",
+        from: "failed",
+        act: |sandbox, _| drop(sandbox.run(["recover", "ada"])),
+        noted: &[
+            "on-state-change failed → recovering: asked for by the operator @recovering",
+            "on-recovery-start recovering → runnable: asked for by the operator @recovering",
+            "on-state-change recovering → runnable: recovered @runnable",
+            "on-recovery-complete recovering → runnable: asked for by the operator @runnable",
+        ],
+        in_order: true,
+    },
+    Walk {
+        name: "a recovery that fails",
+        from: "failed",
+        act: |sandbox, _| {
+            fs::write(sandbox.home().join("on-recovery-start.fails"), "").unwrap();
+            tick_later(sandbox, "completes");
+        },
+        noted: &[
+            "on-state-change failed → recovering: retry @recovering",
+            "on-recovery-start recovering → runnable: retry @recovering",
+            "on-state-change recovering → failed: still broken @failed",
+            "on-recovery-complete recovering → failed: still broken @failed",
+        ],
+        in_order: true,
+    },
+    Walk {
+        name: "a recovery that was killed goes on",
+        from: "recovering",
+        act: |sandbox, _| {
+            step(sandbox);
+        },
+        noted: &[
+            "on-recovery-start recovering → runnable: retry @recovering",
+            "on-state-change recovering → runnable: recovered @runnable",
+            "on-recovery-complete recovering → runnable: retry @runnable",
+        ],
+        in_order: true,
+    },
+    Walk {
+        name: "a recovery that takes too long",
+        from: "recovering",
+        act: |sandbox, _| {
+            sandbox.pass(200);
+            step(sandbox);
+        },
+        noted: &["on-state-change recovering → failed: recovery_timeout @failed"],
+        in_order: true,
+    },
+    Walk {
+        name: "a stop that is heard",
+        from: "running",
+        act: |sandbox, tick| stop(sandbox, "1h", tick),
+        noted: &[
+            "on-shutdown running → shutting_down: - @running",
+            "on-state-change running → shutting_down: stop @completed",
+            "on-state-change shutting_down → completed: ended within the grace @completed",
+        ],
+        in_order: false,
+    },
+    Walk {
+        name: "a stop that is not heard",
+        from: "runnable",
+        act: |sandbox, _| {
+            sandbox.run(["stop", "ada"]);
+            let tick = running(sandbox, "stays");
+            // What led there is what other walks are about.
+            fs::remove_file(sandbox.home().join("noted")).unwrap();
+            stop(sandbox, "100ms", vec![tick]);
+        },
+        noted: &[
+            "on-shutdown running → shutting_down: - @running",
+            "on-state-change running → shutting_down: stop @failed",
+            "on-state-change shutting_down → failed: shutdown_timeout @failed",
+        ],
+        in_order: false,
+    },
+    Walk {
+        name: "a stop of a recovery",
+        from: "recovering",
+        act: |sandbox, _| drop(sandbox.run(["stop", "ada", "--reason", "it rains"])),
+        noted: &[
+            "on-shutdown recovering → shutting_down: it rains @recovering",
+            "on-state-change recovering → shutting_down: stop @failed",
+            "on-state-change shutting_down → failed: stopped while it recovered @failed",
+        ],
+        in_order: true,
+    },
+    Walk {
+        name: "a turn that yields unasked",
+        from: "runnable",
+        act: |sandbox, _| tick_once(sandbox, "yields"),
+        noted: &[
+            "on-state-change runnable → scheduled: claimed @running",
+            "on-state-change scheduled → running: turn command starts @running",
+            "on-scheduled runnable → scheduled: - @running",
+            "turn",
+            "on-suspend running → suspended: its turn yielded @running",
+            "on-state-change running → suspended: its turn yielded @suspended",
+        ],
+        in_order: true,
+    },
+    Walk {
+        name: "a turn that is asked to yield",
+        from: "runnable",
+        act: |sandbox, _| {
+            let tick = listening(sandbox);
+            sandbox.run(["preempt", "ada", "--reason", "a hurry"]);
+            fs::write(sandbox.home().join("go"), "").unwrap();
+            tick.end();
+        },
+        noted: &[
+            "on-preempt-request running → suspended: a hurry @running",
+            "on-suspend running → suspended: a hurry @running",
+            "on-state-change running → suspended: a hurry @suspended",
+        ],
+        in_order: true,
+    },
+    Walk {
+        name: "a turn that does not yield",
+        from: "running",
+        act: |sandbox, mut tick| {
+            // It would run beside the end of the turn.
+            fs::remove_file(sandbox.store().join("hooks/on-preempt-request")).unwrap();
+            sandbox.run(["preempt", "ada", "--reason", "a hurry", "--grace", "0"]);
+            tick.remove(0).end();
+        },
+        noted: &["on-state-change running → failed: forced_preemption @failed"],
+        in_order: true,
+    },
+    Walk {
+        name: "resume",
+        from: "suspended",
+        act: |sandbox, _| {
+            sandbox.run(["resume", "ada"]);
+            how(sandbox, "completes");
+            step(sandbox);
+        },
+        noted: &[
+            "on-state-change suspended → resumed: resumed @running",
+            "on-state-change resumed → running: turn command starts @running",
+            "on-resume suspended → resumed: - @running",
+            "turn",
+            "on-state-change running → completed: completed @completed",
+        ],
+        in_order: true,
+    },
+    Walk {
+        name: "a run that stays suspended",
+        from: "suspended",
+        act: |sandbox, _| {
+            sandbox.pass(3600);
+            tick_later(sandbox, "completes");
+        },
+        noted: &["on-state-change suspended → failed: suspend_timeout @failed"],
+        in_order: true,
+    },
+    Walk {
+        name: "a turn that is given up",
+        from: "running",
+        act: |sandbox, tick| fail(sandbox, tick),
+        noted: &["on-state-change running → failed: the wrong door @failed"],
+        in_order: true,
+    },
+    Walk {
+        name: "a stop that is given up",
+        from: "shutting_down",
+        act: |sandbox, beside| fail(sandbox, beside),
+        noted: &[
+            "on-state-change running → shutting_down: stop @failed",
+            "on-state-change shutting_down → failed: the wrong door @failed",
+        ],
+        in_order: false,
+    },
+    Walk {
+        name: "a recovery that is given up",
+        from: "recovering",
+        act: |sandbox, beside| fail(sandbox, beside),
+        noted: &[
+            "on-state-change recovering → failed: the wrong door @failed",
+            "on-recovery-complete recovering → failed: the wrong door @failed",
+        ],
+        in_order: true,
+    },
+];
+
+#[test]
+fn every_edge_is_walked() {
+    let all = edges();
+    assert_eq!(all.len(), 23);
+    let walked: BTreeSet<(String, String)> =
+        WALKS.iter().flat_map(Walk::edges).map(|[from, to, _]| (from, to)).collect();
+    assert_eq!(walked, all);
+}
+
+#[test]
+fn every_edge_is_recorded_and_told_as_the_contract_has_it() {
+    each_in_parallel(WALKS, walk);
+}
+
+fn walk(walk: &Walk) {
+    let name = walk.name;
+    let (sandbox, beside) = bring(walk.from);
+    listen(&sandbox);
+    (walk.act)(&sandbox, beside);
+
+    let lines = noted(&sandbox);
+    let mut found: Vec<String> = lines.iter().map(|line| shown(line)).collect();
+    let mut expected = walk.noted.to_vec();
+    if !walk.in_order {
+        found.sort();
+        expected.sort_unstable();
+    }
+    assert_eq!(found, expected, "{name}\n{}", sandbox.reproduction());
+
+    // The ledger has the same edges, in the order in which they were taken.
+    let events = sandbox.json_lines(["events", "ada", "--kind", "state_transition"]);
+    let taken = walk.edges();
+    let last = &events[events.len() - taken.len()..];
+    let recorded: Vec<[String; 3]> =
+        last.iter().map(|event| ["from", "to", "cause"].map(|field| text(&event["data"][field]))).collect();
+    assert_eq!(recorded, taken, "{name}");
+    for pair in last.windows(2) {
+        assert_eq!(pair[0]["data"]["to"], pair[1]["data"]["from"], "{name}: no gap");
+    }
+    // So has the state that is shown, newest first.
+    let state = sandbox.json(["state", "ada"]);
+    for (shown, event) in state["history"].as_array().unwrap().iter().zip(last.iter().rev()) {
+        assert_eq!(["at", "run_id"].map(|field| &shown[field]), ["at", "run_id"].map(|field| &event[field]));
+        assert_eq!(["from", "to", "cause"].map(|field| text(&shown[field])), {
+            ["from", "to", "cause"].map(|field| text(&event["data"][field]))
+        });
+    }
+    assert_eq!(text(&state["state"]), taken.last().unwrap()[1], "{name}");
+    heard(&sandbox, name, &lines, last);
+}
+
+/// What each hook was told agrees with its environment and with the ledger.
+fn heard(sandbox: &Sandbox, name: &str, lines: &[String], events: &[Value]) {
+    let runs: BTreeMap<String, String> = sandbox
+        .json_lines(["run", "list", "-a", "ada"])
+        .iter()
+        .map(|run| (text(&run["id"]), text(&run["message_id"])))
+        .collect();
+    for line in lines.iter().filter(|line| *line != "turn") {
+        let heard: Value = serde_json::from_str(line).unwrap();
+        let told = &heard["told"];
+        assert_eq!((&heard["agent"], &heard["hook"]), (&json!("ada"), &told["hook"]), "{name}: {line}");
+        assert_eq!(told["agent"], "ada", "{name}: {line}");
+        let fields: BTreeSet<&str> = told.as_object().unwrap().keys().map(String::as_str).collect();
+        let always = ["agent", "from", "hook", "reason", "run_id", "task_id", "to"];
+        let ends_recovery = told["hook"] == "on-recovery-complete";
+        let all: BTreeSet<&str> = always.into_iter().chain(ends_recovery.then_some("success")).collect();
+        assert_eq!(fields, all, "{name}: {line}");
+        if ends_recovery {
+            assert_eq!(told["success"], json!(told["to"] == "runnable"), "{name}: {line}");
+        }
+        // Whoever speaks for a run is told of the same one.
+        if heard["run"] != "" {
+            assert_eq!((&heard["run"], &heard["message"]), (&told["run_id"], &told["task_id"]), "{line}");
+        }
+        if let Some(run) = told["run_id"].as_str() {
+            assert_eq!(runs.get(run), Some(&text(&told["task_id"])), "{name}: {line}");
+        }
+        let same = |event: &&Value| ["from", "to"].iter().all(|field| event["data"][field] == told[field]);
+        let event = events.iter().find(same);
+        if told["hook"] == "on-state-change" {
+            let about = &event.unwrap_or_else(|| panic!("{name}: no event for {line}"))["run_id"];
+            assert!(about.is_null() || *about == told["run_id"], "{name}: {line}: {about}");
+        }
+    }
+}
+
+/// A line as it is compared.
+fn shown(line: &str) -> String {
+    let Ok(heard) = serde_json::from_str::<Value>(line) else { return line.to_owned() };
+    let told = &heard["told"];
+    let reason = told["reason"].as_str().unwrap_or("-");
+    let [hook, from, to] = ["hook", "from", "to"].map(|field| text(&told[field]));
+    format!("{hook} {from} → {to}: {reason} @{}", text(&heard["seen"]))
+}
+
+#[track_caller]
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_else(|| panic!("{value} is no text")).to_owned()
+}
+
+/// What has changed in the agent's directory, but for its locks: they say who held them last.
+fn changed(before: &BTreeMap<PathBuf, (u32, Vec<u8>, i64)>, sandbox: &Sandbox) -> Vec<PathBuf> {
+    let agent = sandbox.agent("ada");
+    let locks = ["lock", "run.lock"].map(|name| agent.join(name));
+    changes(before, &tree(&agent)).into_iter().filter(|path| !locks.contains(path)).collect()
+}
+
+#[test]
+fn of_all_144_pairs_the_23_edges_can_be_taken_and_121_are_refused() {
+    let edges = edges();
+    each_in_parallel(&STATES, |from| {
+        let (sandbox, _beside) = bring(from);
+        listen(&sandbox);
+        let before = tree(&sandbox.agent("ada"));
+        let next: BTreeSet<String> =
+            sandbox.json(["state", "ada"])["next"].as_array().unwrap().iter().map(text).collect();
+        let legal = edges.iter().filter(|(other, _)| other == from).map(|(_, to)| to.clone());
+        assert_eq!(next, legal.collect(), "{from}");
+        for to in STATES {
+            let can = edges.contains(&((*from).to_owned(), to.to_owned()));
+            let (status, answer) = if can { (0, "yes\n") } else { (4, "no\n") };
+            sandbox.cmd(["state", "ada", "--can", to]).status(status).stdout(answer).check();
+        }
+        assert_eq!(changed(&before, &sandbox), Vec::<PathBuf>::new(), "{from}");
+        assert_eq!(noted(&sandbox), Vec::<String>::new(), "{from}");
+    });
+    assert_eq!(144 - edges.len(), 121);
+}
+
+const NO_EDGE: &str = "invalid_state_transition";
+
+/// What a command answers in a state in which it is refused: the kind of its failure, and its
+/// message, in which `FROM` stands for the state.
+struct Refused {
+    command: &'static [&'static str],
+    /// The states in which it is not refused.
+    own: &'static [&'static str],
+    kind: &'static str,
+    message: &'static str,
+    /// States that have another answer.
+    other: &'static [(&'static str, &'static str, &'static str)],
+}
+
+const STARTED_RUNNING: &str = "`ada` is awake_running: it is started";
+const BEING_STOPPED: &str = "`ada` is still being stopped";
+const NOTHING_TO_RECOVER: &str = "run_… is running: there is nothing to recover";
+
+const NOTHING_TO_FAIL: &str = "`ada` is FROM: only what runs, shuts down or recovers can be failed";
+
+const REFUSED: &[Refused] = &[
+    Refused {
+        command: &["start", "ada"],
+        own: &["initializing"],
+        kind: "already_started",
+        message: "`ada` is awake_idle: it is started",
+        other: &[
+            ("scheduled", "already_started", STARTED_RUNNING),
+            ("running", "already_started", STARTED_RUNNING),
+            ("resumed", "already_started", STARTED_RUNNING),
+            ("waiting", "already_started", "`ada` is asleep: it is started"),
+            ("shutting_down", "still_stopping", BEING_STOPPED),
+        ],
+    },
+    Refused {
+        command: &["recover", "ada"],
+        own: &["failed", "recovering"],
+        kind: NO_EDGE,
+        message: "invalid state transition: FROM -> recovering",
+        other: &[
+            ("running", "turn_in_progress", NOTHING_TO_RECOVER),
+            ("shutting_down", "turn_in_progress", NOTHING_TO_RECOVER),
+        ],
+    },
+    Refused {
+        command: &["resume", "ada"],
+        own: &["suspended"],
+        kind: NO_EDGE,
+        message: "invalid state transition: FROM -> resumed",
+        // Of a stopped agent it is `start`.
+        other: &[("shutting_down", "still_stopping", BEING_STOPPED)],
+    },
+    Refused {
+        command: &["preempt", "ada", "--reason", "a hurry"],
+        own: &["running"],
+        kind: "no_live_turn",
+        message: "no turn of `ada` runs: there is nothing to preempt",
+        other: &[("shutting_down", "already_ending", "run_… is being ended already")],
+    },
+    Refused {
+        command: &["fail", "ada", "--reason", "a hurry"],
+        own: &["running", "shutting_down", "recovering"],
+        kind: NO_EDGE,
+        message: "invalid state transition: FROM -> failed",
+        // These have that edge, for their timeouts.
+        other: &[
+            ("initializing", "nothing_to_fail", NOTHING_TO_FAIL),
+            ("waiting_resources", "nothing_to_fail", NOTHING_TO_FAIL),
+            ("suspended", "nothing_to_fail", NOTHING_TO_FAIL),
+        ],
+    },
+];
+
+#[test]
+fn a_command_that_is_refused_changes_nothing_and_runs_no_hook() {
+    each_in_parallel(&STATES, |state| {
+        let (sandbox, _beside) = bring(state);
+        listen(&sandbox);
+        let before = tree(&sandbox.agent("ada"));
+        for refused in REFUSED.iter().filter(|refused| !refused.own.contains(state)) {
+            let command = refused.command;
+            let ran = sandbox.cmd([&["--json"], command].concat()).output();
+            assert_eq!(ran.code(), 4, "{state}: {command:?}: {ran}");
+            let other = refused.other.iter().find(|(from, ..)| from == state);
+            let (kind, message) =
+                other.map_or((refused.kind, refused.message), |(_, kind, message)| (kind, message));
+            let error = failure(&ran);
+            let run = field(&sandbox, "current_run.run_id");
+            let said = text(&error["message"]).replace(if run.is_empty() { "run_…" } else { &run }, "run_…");
+            assert_eq!(text(&error["kind"]), kind, "{state}: {command:?}");
+            assert_eq!(said, message.replace("FROM", state), "{state}: {command:?}");
+            assert_eq!(changed(&before, &sandbox), Vec::<PathBuf>::new(), "{state}: {command:?}");
+        }
+        assert_eq!(noted(&sandbox), Vec::<String>::new(), "{state}");
+    });
+}
+
+/// The gate closes beside a state that no turn is in, and leaves it; a second time nothing happens.
+#[test]
+fn a_stop_without_a_turn_leaves_the_state_and_a_stop_of_a_stopped_agent_leaves_everything() {
+    let at_rest =
+        ["initializing", "runnable", "waiting", "waiting_resources", "suspended", "completed", "failed"];
+    each_in_parallel(&at_rest, |state| {
+        let (sandbox, _) = bring(state);
+        listen(&sandbox);
+        let execution = field(&sandbox, "execution");
+        let stopped = sandbox.json(["stop", "ada"]);
+        assert_eq!((&stopped["status"], &stopped["changed"]), (&json!("stopped"), &json!(true)), "{state}");
+        let after: Value = serde_json::from_str(&field(&sandbox, "execution")).unwrap();
+        let before: Value = serde_json::from_str(&execution).unwrap();
+        for part in ["state", "since", "task_id", "reason"] {
+            assert_eq!(after[part], before[part], "{state}: {part}");
+        }
+        let tree_before = tree(&sandbox.agent("ada"));
+        let again = sandbox.json(["stop", "ada"]);
+        assert_eq!((&again["status"], &again["changed"]), (&json!("stopped"), &json!(false)), "{state}");
+        let changed = changed(&tree_before, &sandbox);
+        assert_eq!(changed, Vec::<PathBuf>::new(), "{state}");
+        assert_eq!(noted(&sandbox), Vec::<String>::new(), "{state}");
+    });
+}

@@ -1,0 +1,144 @@
+//! What a turn says can be cut at every call that changes something: it was said whole, or not at all.
+
+use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::checker;
+use crate::harness::{Sandbox, each_in_parallel};
+use crate::setup::{Beside, field, say};
+use crate::strace::{self, Harm, Harmed};
+
+use super::{agent, current_run, ended, go, running, suspended, turn};
+
+/// A copy of a sandbox in which a turn runs that does this when the test says `go`. What it is told
+/// meanwhile is waiting.
+fn live(template: &Sandbox, script: &str, told: &[&str]) -> (Sandbox, Beside) {
+    let sandbox = template.copy();
+    let tick = running(&sandbox, &format!("up; come go; {script}"));
+    for text in told {
+        sandbox.run(["enqueue", "ada", text, "--priority", "interject"]);
+    }
+    (sandbox, tick)
+}
+
+/// The turn that is live, as its own commands know it.
+fn inside(sandbox: &Sandbox) -> [String; 2] {
+    ["DORMOUSE_AGENT=ada".to_owned(), format!("DORMOUSE_RUN={}", current_run(sandbox))]
+}
+
+/// A command of a turn that is to be cut.
+struct Cut<'a> {
+    template: &'a Sandbox,
+    /// What the turn does after it.
+    script: &'a str,
+    told: &'a [&'a str],
+    args: &'a [&'a str],
+    stdin: &'a str,
+}
+
+impl Cut<'_> {
+    /// Kills it at each call that matters, and hands each case on.
+    fn everywhere(&self, hold: impl Fn(&Sandbox, Beside, &Harmed) + Sync) {
+        let Cut { template, script, told, args, stdin } = *self;
+        let (sandbox, tick) = live(template, script, told);
+        let points = strace::record_inside(&sandbox, &inside(&sandbox), args, stdin).points();
+        go(&sandbox, "go");
+        ended(tick);
+        let hit = AtomicUsize::new(0);
+        each_in_parallel(&points, |call| {
+            let (sandbox, tick) = live(template, script, told);
+            let harmed = strace::harm_inside(&sandbox, &inside(&sandbox), args, stdin, call, Harm::Kill);
+            hit.fetch_add(harmed.hit.len(), Ordering::Relaxed);
+            go(&sandbox, "go");
+            hold(&sandbox, tick, &harmed);
+            let found = checker::look(&sandbox.agent("ada"));
+            assert!(found.complaints.is_empty() && !found.has_journal, "{call}: {:#?}", found.complaints);
+            let findings = sandbox.cmd(["doctor"]).output();
+            assert_eq!(findings.code(), 0, "{call}: {findings}");
+        });
+        let hit = hit.into_inner();
+        println!("{args:?}: cut at {hit} of {} points", points.len());
+        assert!(hit * 10 >= points.len() * 9, "{hit} of {} cuts were hit", points.len());
+    }
+}
+
+/// Either it is suspended with the whole new checkpoint, or it has not yielded and the old one counts.
+#[test]
+fn a_yield_that_is_killed_has_saved_all_of_its_checkpoint_or_not_happened() {
+    let template = suspended("old");
+    template.run(["resume", "ada"]);
+    let new = "new, and quite a bit longer ".repeat(1000);
+    let (suspensions, deferrals) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    // Its own end tells which: put off, if it has not yielded.
+    let args = &["yield", "--checkpoint", "-"];
+    let cut = Cut { template: &template, script: "exit 75", told: &[], args, stdin: &new };
+    cut.everywhere(|sandbox, tick, harmed| {
+        let stepped = ended(tick);
+        let expected = match stepped["terminal"].as_str().unwrap() {
+            "suspended" => {
+                suspensions.fetch_add(1, Ordering::Relaxed);
+                sandbox.run(["resume", "ada"]);
+                &new
+            }
+            "deferred" => {
+                deferrals.fetch_add(1, Ordering::Relaxed);
+                sandbox.pass(60);
+                "old"
+            }
+            other => panic!("{other}: {:?}", harmed.hit),
+        };
+        // Whoever was told that it is done can rely on it.
+        assert!(harmed.ran.stdout.is_empty() || expected == new, "{:?}", harmed.hit);
+        let stepped = turn(sandbox, r#"cp "$DORMOUSE_CHECKPOINT" "$HOME/given""#);
+        assert_eq!((&stepped["terminal"], &stepped["attempt"]), (&json!("completed"), &json!(1)));
+        let given = fs::read_to_string(sandbox.home().join("given")).unwrap();
+        assert!(given == expected, "{} bytes: {:?}", given.len(), harmed.hit);
+    });
+    let (suspensions, deferrals) = (suspensions.into_inner(), deferrals.into_inner());
+    assert!(suspensions > 0 && deferrals > 0, "{suspensions} suspensions, {deferrals} deferrals");
+}
+
+/// Each message is handed over now or at the next safe point, or it was marked and the next attempt
+/// is told of it: none is lost, and none comes twice.
+#[test]
+fn a_safe_point_that_is_killed_loses_no_message() {
+    let template = agent();
+    say(&template, "a long job");
+    let script = r#"$D safe-point --json > "$HOME/again"; exit 1"#;
+    let (early, late) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let cut = Cut {
+        template: &template,
+        script,
+        told: &["one", "two"],
+        args: &["safe-point", "--json"],
+        stdin: "",
+    };
+    cut.everywhere(|sandbox, tick, harmed| {
+        assert_eq!(ended(tick)["terminal"], "failed");
+        let again = texts(&read(sandbox, "again")["interjections"]);
+        // All of them or none, at either.
+        let counter = if again.is_empty() { &early } else { &late };
+        counter.fetch_add(1, Ordering::Relaxed);
+        assert!(again.is_empty() || again == ["one", "two"], "{again:?}: {:?}", harmed.hit);
+        assert!(again.is_empty() || harmed.ran.stdout.is_empty(), "twice: {:?}", harmed.hit);
+        sandbox.run(["recover", "ada"]);
+        let stepped = turn(sandbox, r#"cp "$DORMOUSE_CONTEXT" "$HOME/context"; $D safe-point >&2"#);
+        assert_eq!((&stepped["terminal"], &stepped["attempt"]), (&json!("completed"), &json!(2)));
+        assert_eq!(texts(&read(sandbox, "context")["interjected"]), ["one", "two"], "{:?}", harmed.hit);
+        assert_eq!(field(sandbox, "queue.pending"), "0");
+    });
+    let (early, late) = (early.into_inner(), late.into_inner());
+    assert!(early > 0 && late > 0, "{early} before the cut, {late} after it");
+}
+
+/// A document at home.
+fn read(sandbox: &Sandbox, name: &str) -> Value {
+    serde_json::from_slice(&fs::read(sandbox.home().join(name)).unwrap()).unwrap()
+}
+
+fn texts(messages: &Value) -> Vec<String> {
+    let messages = messages.as_array().cloned().unwrap_or_default();
+    messages.iter().map(|message| message["body"]["text"].as_str().unwrap().to_owned()).collect()
+}

@@ -1,0 +1,416 @@
+//! A request, a yield, and how the run goes on.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::setup::{Beside, add, decision, extend_policy, field, objects, say, step, wait_for};
+
+use super::{
+    agent, checkpoints_of, current_run, ended, events, go, noted, running, signal, step_at, suspended, turn,
+    turns,
+};
+
+/// What a run is asked, says and leaves behind from one end to the other.
+#[test]
+fn a_turn_is_asked_saves_what_it_needs_and_goes_on() {
+    let sandbox = agent();
+    let message = say(&sandbox, "a long job");
+    let tick = running(
+        &sandbox,
+        r#"note "$DORMOUSE_RUN $DORMOUSE_ATTEMPT ${DORMOUSE_CHECKPOINT-none}"
+        $D safe-point; note "before: $?"
+        up; come asked
+        $D safe-point; note "after: $?"
+        printf 'page 3\0\377\n\n' > "$HOME/saved"
+        $D yield --checkpoint "$HOME/saved"; note "yield: $?"
+        rm "$HOME/saved""#,
+    );
+    let first = current_run(&sandbox);
+    let asked = sandbox.json(["preempt", "ada", "--reason", "urgent", "--grace", "10m"]);
+    assert_eq!(
+        (&asked["agent"], &asked["run_id"], &asked["reason"], &asked["resume_after"]),
+        (&json!("ada"), &json!(first), &json!("urgent"), &Value::Null)
+    );
+    go(&sandbox, "asked");
+    let stepped = ended(tick);
+    assert_eq!(decision(&stepped), "start_model_turn (operator_prompt) suspended");
+    assert_eq!((&stepped["terminal_reason"], &stepped["attempt"]), (&json!("urgent"), &json!(1)));
+    assert_eq!(
+        noted(&sandbox),
+        [&format!("{first} 1 none"), "before: 0", "after: 10", "yield: 0"].map(String::from)
+    );
+    assert_eq!(
+        ["execution.state", "execution.reason", "execution.task_id", "status", "queue.pending"]
+            .map(|path| field(&sandbox, path)),
+        ["suspended", "urgent", &message, "awake_idle", "1"].map(str::to_owned)
+    );
+    assert_eq!(sandbox.json(["run", "show", &first])["terminal"], "suspended");
+    assert_eq!(field(&sandbox, "counters.turns_failed"), "0");
+
+    // Whatever else comes waits behind it.
+    let other = sandbox.run(["enqueue", "ada", "more", "--priority", "next"]).trim_end().to_owned();
+    turns(&sandbox, r#"note "another ran""#);
+    let waits = step(&sandbox);
+    assert_eq!(decision(&waits), "wait_for_resources (suspended: urgent)");
+    assert_eq!(sandbox.json(["explain", "ada"])["decision"]["decision"], "wait_for_resources");
+    assert_eq!(noted(&sandbox), Vec::<String>::new());
+
+    let resumed = sandbox.json(["resume", "ada"]);
+    assert_eq!(
+        resumed,
+        json!({ "agent": "ada", "action": "resume", "status": "awake_idle", "execution_state": "suspended", "message_id": message })
+    );
+    let stepped = turn(
+        &sandbox,
+        r#"note "$DORMOUSE_RUN $DORMOUSE_ATTEMPT $DORMOUSE_MESSAGE"
+        cp "$DORMOUSE_CHECKPOINT" "$HOME/given"
+        cp "$DORMOUSE_DIR/agents/ada/state.json" "$HOME/state"
+        $D safe-point; note "again: $?""#,
+    );
+    assert_eq!(decision(&stepped), "start_model_turn (resume_suspended) completed");
+    let second = stepped["run_id"].as_str().unwrap();
+    assert_ne!(second, first);
+    assert_eq!(noted(&sandbox), [format!("{second} 1 {message}"), "again: 0".to_owned()]);
+    assert_eq!(fs::read(sandbox.home().join("given")).unwrap(), b"page 3\0\xff\n\n");
+    // It starts with no request.
+    let state: Value = serde_json::from_slice(&fs::read(sandbox.home().join("state")).unwrap()).unwrap();
+    assert_eq!(state["current_run"]["preemption"], Value::Null);
+    assert_eq!(
+        (field(&sandbox, "execution.state"), field(&sandbox, "queue.pending")),
+        ("completed".into(), "1".into())
+    );
+    assert_eq!(step(&sandbox)["message_id"], other);
+}
+
+#[test]
+fn a_checkpoint_can_come_from_stdin() {
+    let sandbox = suspended("a\\000b");
+    sandbox.run(["resume", "ada"]);
+    turn(&sandbox, r#"cp "$DORMOUSE_CHECKPOINT" "$HOME/given""#);
+    assert_eq!(fs::read(sandbox.home().join("given")).unwrap(), b"a\0b");
+}
+
+#[test]
+fn an_empty_checkpoint_is_one() {
+    let sandbox = suspended("");
+    sandbox.run(["resume", "ada"]);
+    turn(&sandbox, r#"test -f "$DORMOUSE_CHECKPOINT" && note "$(wc -c < "$DORMOUSE_CHECKPOINT")""#);
+    assert_eq!(noted(&sandbox), ["0"]);
+}
+
+#[test]
+fn a_turn_may_yield_without_a_checkpoint_and_unasked() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    let stepped = turn(&sandbox, "$D yield --json");
+    assert_eq!(decision(&stepped), "start_model_turn (operator_prompt) suspended");
+    assert_eq!(stepped["terminal_reason"], "its turn yielded");
+    let run = stepped["run_id"].as_str().unwrap();
+    let answer = fs::read(sandbox.agent("ada").join("runs").join(run).join("stdout.log")).unwrap();
+    let answer: Value = serde_json::from_slice(&answer).unwrap();
+    assert_eq!(answer, json!({ "agent": "ada", "run_id": run, "checkpoint": null, "bytes": null }));
+    assert_eq!(field(&sandbox, "execution.reason"), "its turn yielded");
+    assert_eq!(events(&sandbox, "run_yielded").len(), 1);
+    sandbox.run(["resume", "ada"]);
+    assert_eq!(turn(&sandbox, "told")["terminal"], "completed");
+    assert_eq!(noted(&sandbox), ["from nothing"]);
+}
+
+#[test]
+fn of_several_yields_of_an_attempt_the_last_checkpoint_counts() {
+    let sandbox = suspended("one");
+    sandbox.run(["resume", "ada"]);
+    // Without one it keeps the last, however often.
+    turn(&sandbox, "told; $D yield >/dev/null");
+    sandbox.run(["resume", "ada"]);
+    turn(&sandbox, "told; $D yield >/dev/null");
+    sandbox.run(["resume", "ada"]);
+    let both = "told; printf two | $D yield --checkpoint - >/dev/null; printf three | $D yield --checkpoint - >/dev/null";
+    turn(&sandbox, &format!("{both}; $D yield >/dev/null"));
+    sandbox.run(["resume", "ada"]);
+    let stepped = turn(&sandbox, "told");
+    assert_eq!(noted(&sandbox), ["from one", "from one", "from one", "from three"]);
+    assert_eq!((&stepped["terminal"], &stepped["attempt"]), (&json!("completed"), &json!(1)));
+    // The next message has nothing of that.
+    say(&sandbox, "another");
+    turn(&sandbox, "told");
+    assert_eq!(noted(&sandbox), ["from nothing"]);
+}
+
+#[test]
+fn a_checkpoint_outlives_a_turn_that_is_put_off() {
+    let sandbox = suspended("here");
+    sandbox.run(["resume", "ada"]);
+    assert_eq!(turn(&sandbox, "told; exit 75")["terminal"], "deferred");
+    sandbox.pass(60);
+    let stepped = turn(&sandbox, "told");
+    assert_eq!(decision(&stepped), "start_model_turn (resources_available) completed");
+    assert_eq!(stepped["attempt"], 1);
+    assert_eq!(noted(&sandbox), ["from here", "from here"]);
+}
+
+#[test]
+fn a_checkpoint_outlives_a_resource_that_is_missing() {
+    let sandbox = suspended("here");
+    add(&sandbox, "bob", r#": > "$HOME/bob"; until test -e "$HOME/bob may go"; do sleep 0.01; done"#);
+    let workspace = "\n[workspace]\npath = \".\"\nmode = \"exclusive\"\n";
+    extend_policy(&sandbox, "ada", workspace);
+    extend_policy(&sandbox, "bob", workspace);
+    sandbox.run(["enqueue", "bob", "hold it"]);
+    let bob = Beside::start(sandbox.cmd(["tick", "bob"]));
+    wait_for(&sandbox.home().join("bob"));
+    sandbox.run(["resume", "ada"]);
+    turns(&sandbox, "told");
+    assert_eq!(decision(&step(&sandbox)), "wait_for_resources (workspace)");
+    assert_eq!(field(&sandbox, "execution.state"), "waiting_resources");
+    go(&sandbox, "bob may go");
+    assert_eq!(bob.end().code(), 0);
+    let stepped = step(&sandbox);
+    assert_eq!(decision(&stepped), "start_model_turn (resources_available) completed");
+    assert_eq!(stepped["attempt"], 1);
+    assert_eq!(noted(&sandbox), ["from here"]);
+}
+
+#[test]
+fn an_attempt_that_failed_takes_its_checkpoint_with_it() {
+    let sandbox = suspended("here");
+    sandbox.run(["resume", "ada"]);
+    assert_eq!(turn(&sandbox, "told; exit 1")["terminal"], "failed");
+    sandbox.run(["recover", "ada"]);
+    let stepped = turn(&sandbox, "told");
+    assert_eq!((&stepped["terminal"], &stepped["attempt"]), (&json!("completed"), &json!(2)));
+    assert_eq!(noted(&sandbox), ["from here", "from nothing"]);
+}
+
+/// What the turn says in its outcome is not taken, whether it is valid or not; what it used counts.
+#[test]
+fn a_turn_that_has_yielded_is_suspended_however_it_exits() {
+    let outcome =
+        r#"{"brief":"all done","actions":[{"do":"enqueue","text":"x"}],"usage":{"input_tokens":5}}"#;
+    let ends =
+        [("exit 0", "code"), ("exit 1", "code"), ("exit 75", "code"), ("kill -KILL $$; sleep 600", "signal")];
+    for (end, how) in ends {
+        let sandbox = agent();
+        let message = say(&sandbox, "hello");
+        turns(
+            &sandbox,
+            &format!("$D yield >/dev/null; printf '%s' '{outcome}' > \"$DORMOUSE_OUTCOME\"; {end}"),
+        );
+        let tick = sandbox.cmd(["tick", "ada", "--json"]).output();
+        assert_eq!(tick.code(), 0, "{end}: {tick}");
+        let run = sandbox.json(["run", "list", "-a", "ada"]);
+        assert_eq!((&run["terminal"], &run["exit"]["how"]), (&json!("suspended"), &json!(how)), "{end}");
+        assert_eq!(
+            ["execution.state", "queue.pending", "counters.input_tokens"].map(|path| field(&sandbox, path)),
+            ["suspended", "1", "5"].map(str::to_owned),
+            "{end}"
+        );
+        assert_eq!(sandbox.json(["queue", "show", &message])["attempt"], 1, "{end}");
+    }
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    let stepped = turn(&sandbox, r#"$D yield >/dev/null; echo '{' > "$DORMOUSE_OUTCOME""#);
+    assert_eq!(stepped["terminal"], "suspended");
+}
+
+#[test]
+fn a_run_suspended_for_a_time_goes_on_by_itself_exactly_then() {
+    let sandbox = agent();
+    // Its timeout does not count: when it goes on is known.
+    extend_policy(&sandbox, "ada", "\n[timeouts]\nsuspend = \"1m\"\n");
+    say(&sandbox, "hello");
+    turns(
+        &sandbox,
+        "outside preempt ada --reason lunch --for 10m >/dev/null; $D safe-point || $D yield >/dev/null",
+    );
+    assert_eq!(step_at(&sandbox, "2026-01-02T04:00:00.250Z")["terminal"], "suspended");
+    assert_eq!(sandbox.run(["next-wake", "ada"]), "2026-01-02T04:10:00.250Z\n");
+    turns(&sandbox, "told");
+    for before in ["2026-01-02T04:05:00Z", "2026-01-02T04:10:00.249Z"] {
+        assert_eq!(decision(&step_at(&sandbox, before)), "wait_for_resources (suspended: lunch)");
+        assert_eq!(sandbox.run(["next-wake", "ada"]), "2026-01-02T04:10:00.250Z\n");
+    }
+    let stepped = step_at(&sandbox, "2026-01-02T04:10:00.250Z");
+    assert_eq!(decision(&stepped), "start_model_turn (resume_suspended) completed");
+    assert_eq!(stepped["attempt"], 1);
+}
+
+#[test]
+fn a_run_suspended_for_a_time_can_be_resumed_before() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    turn(&sandbox, "outside preempt ada --reason lunch --for 10d >/dev/null; $D yield >/dev/null");
+    sandbox.run(["resume", "ada"]);
+    assert_eq!(decision(&turn(&sandbox, "told")), "start_model_turn (resume_suspended) completed");
+}
+
+#[test]
+fn a_run_that_nobody_resumes_has_failed_after_its_time() {
+    let sandbox = agent();
+    extend_policy(&sandbox, "ada", "\n[timeouts]\nsuspend = \"1m\"\n");
+    let message = say(&sandbox, "hello");
+    turns(&sandbox, "printf here | $D yield --checkpoint - >/dev/null");
+    assert_eq!(step_at(&sandbox, "2026-01-02T04:00:00.250Z")["terminal"], "suspended");
+    assert_eq!(sandbox.run(["next-wake", "ada"]), "2026-01-02T04:01:00.251Z\n");
+    assert_eq!(
+        decision(&step_at(&sandbox, "2026-01-02T04:01:00.250Z")),
+        "wait_for_resources (suspended: its turn yielded)"
+    );
+    assert_eq!(field(&sandbox, "execution.state"), "suspended");
+    step_at(&sandbox, "2026-01-02T04:01:00.251Z");
+    assert_eq!(
+        (field(&sandbox, "execution.state"), field(&sandbox, "execution.reason")),
+        ("failed".into(), "suspend_timeout".into())
+    );
+    // Its message is not lost.
+    turns(&sandbox, "told");
+    assert_eq!(decision(&step_at(&sandbox, "2026-01-02T05:00:00Z")), "start_recovery (retry)");
+    let stepped = step_at(&sandbox, "2026-01-02T05:00:01Z");
+    assert_eq!((&stepped["terminal"], &stepped["message_id"]), (&json!("completed"), &json!(message)));
+}
+
+#[test]
+fn of_two_requests_the_latest_says_why_and_the_earliest_until_when() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    let ask = |words: &str| {
+        format!(
+            "outside preempt ada {words} >/dev/null; cp \"$DORMOUSE_DIR/agents/ada/state.json\" \"$HOME/state\"\n"
+        )
+    };
+    let cases = [
+        ("--reason one --grace 10m --for 1h", "one", "2026-01-02T04:10:00.000Z", json!("1h")),
+        ("--reason two --grace 1h", "two", "2026-01-02T04:10:00.000Z", Value::Null),
+        ("--reason three --grace 5m --for 2h", "three", "2026-01-02T04:05:00.000Z", json!("2h")),
+    ];
+    let mut script = String::new();
+    for (words, reason, force_at, resume_after) in cases {
+        script.push_str(&ask(words));
+        turns(&sandbox, &format!("{script}$D safe-point --json > \"$HOME/answer\"; $D yield >/dev/null"));
+        assert_eq!(step_at(&sandbox, "2026-01-02T04:00:00Z")["terminal"], "suspended");
+        let state: Value = serde_json::from_slice(&fs::read(sandbox.home().join("state")).unwrap()).unwrap();
+        let request = &state["current_run"]["preemption"];
+        assert_eq!(
+            (&request["reason"], &request["force_at"], &request["resume_after"]),
+            (&json!(reason), &json!(force_at), &resume_after)
+        );
+        let answer: Value =
+            serde_json::from_slice(&fs::read(sandbox.home().join("answer")).unwrap()).unwrap();
+        assert_eq!((&answer["yield"], &answer["reason"]), (&json!(true), &json!(reason)));
+        assert_eq!(field(&sandbox, "execution.reason"), reason);
+        let resumed = sandbox.cmd(["resume", "ada"]).env("DORMOUSE_NOW", "2026-01-02T04:00:00Z").output();
+        assert_eq!(resumed.code(), 0, "{resumed}");
+    }
+    assert_eq!(events(&sandbox, "preemption_requested").len(), 1 + 2 + 3);
+}
+
+#[test]
+fn a_request_ends_with_its_run() {
+    let sandbox = agent();
+    say(&sandbox, "one");
+    let ask = "outside preempt ada --reason urgent --grace 1d >/dev/null";
+    assert_eq!(turn(&sandbox, ask)["terminal"], "completed");
+    say(&sandbox, "two");
+    assert_eq!(turn(&sandbox, &format!("$D safe-point; note $?; {ask}; exit 3"))["terminal"], "failed");
+    sandbox.run(["recover", "ada"]);
+    turn(&sandbox, "$D safe-point; note $?");
+    assert_eq!(noted(&sandbox), ["0", "0"]);
+}
+
+#[test]
+fn a_suspended_agent_can_be_stopped_and_goes_on_when_it_is_started() {
+    let sandbox = suspended("here");
+    sandbox.run(["stop", "ada"]);
+    turns(&sandbox, "told");
+    assert_eq!(decision(&step(&sandbox)), "stop (stopped)");
+    assert_eq!(field(&sandbox, "execution.state"), "suspended");
+    // `resume` of a stopped agent is another word for `start`.
+    let ran = sandbox.cmd(["resume", "ada"]).output();
+    assert_eq!((ran.code(), field(&sandbox, "status")), (0, "awake_idle".into()), "{ran}");
+    assert!(ran.stderr.contains("deprecated"), "{ran}");
+    sandbox.run(["resume", "ada"]);
+    assert_eq!(turn(&sandbox, "told")["terminal"], "completed");
+    assert_eq!(noted(&sandbox), ["from here"]);
+}
+
+/// A later one takes the place of the one before it.
+#[test]
+fn the_checkpoint_that_counts_is_the_only_one_in_the_directory_of_its_run() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    let save = |text: &str| format!("printf {text} | $D yield --checkpoint - >/dev/null; ");
+    let stepped = turn(&sandbox, &(save("one") + &save("two") + "$D yield >/dev/null"));
+    let [saved] = &checkpoints_of(&sandbox, stepped["run_id"].as_str().unwrap())[..] else { panic!("one") };
+    assert_eq!(fs::read(saved).unwrap(), b"two");
+}
+
+/// A tick that is told to end while its turn has yielded already suspends the run.
+#[test]
+fn a_signal_to_the_tick_of_a_turn_that_has_yielded_suspends_it() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    let tick = running(&sandbox, "printf here | $D yield --checkpoint - >/dev/null; up; come never");
+    signal("TERM", tick.0.id());
+    assert_eq!(ended(tick)["terminal"], "suspended");
+    sandbox.run(["resume", "ada"]);
+    assert_eq!(turn(&sandbox, "told")["terminal"], "completed");
+    assert_eq!(noted(&sandbox), ["from here"]);
+}
+
+/// The same where the tick was killed: the next one finds it so.
+#[test]
+fn a_run_that_has_yielded_is_suspended_when_its_tick_is_gone() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    let tick = running(&sandbox, "printf here | $D yield --checkpoint - >/dev/null; up; come never");
+    signal("KILL", tick.0.id());
+    tick.end();
+    turns(&sandbox, "told");
+    assert_eq!(decision(&step(&sandbox)), "wait_for_resources (suspended: its turn yielded)");
+    sandbox.run(["resume", "ada"]);
+    let stepped = step(&sandbox);
+    assert_eq!((&stepped["terminal"], &stepped["attempt"]), (&json!("completed"), &json!(1)));
+    assert_eq!(noted(&sandbox), ["from here"]);
+}
+
+/// With a request pending a signal to the tick is still an interruption: the turn did not yield.
+#[test]
+fn a_signal_to_the_tick_of_a_turn_that_was_asked_interrupts_it() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    let tick = running(&sandbox, "up; come never");
+    sandbox.run(["preempt", "ada", "--reason", "urgent", "--grace", "1d"]);
+    signal("TERM", tick.0.id());
+    let stepped = ended(tick);
+    assert_eq!(stepped["terminal"], "interrupted");
+    sandbox.run(["recover", "ada"]);
+    let stepped = turn(&sandbox, "$D safe-point; note $?");
+    assert_eq!((&stepped["terminal"], &stepped["attempt"]), (&json!("completed"), &json!(2)));
+    assert_eq!(noted(&sandbox), ["0"]);
+}
+
+/// Behind it everything else waits: no message and no hint would change a thing.
+#[test]
+fn what_would_let_a_suspended_run_go_on_is_said() {
+    let wakes = |pause: &str| {
+        let sandbox = agent();
+        say(&sandbox, "hello");
+        turns(
+            &sandbox,
+            &format!("outside preempt ada --reason urgent {pause} >/dev/null; $D yield >/dev/null"),
+        );
+        step_at(&sandbox, "2026-01-02T04:00:00Z");
+        let explained =
+            sandbox.cmd(["--json", "explain", "ada"]).env("DORMOUSE_NOW", "2026-01-02T04:00:00Z").output();
+        objects(&explained.stdout)[0]["wakes"].clone()
+    };
+    assert_eq!(
+        wakes(""),
+        json!(["dormouse resume ada", "its suspend_timeout, after 2026-01-02T05:00:00.000Z (in 1h00m)"])
+    );
+    assert_eq!(
+        wakes("--for 2h"),
+        json!(["the end of its suspension, 2026-01-02T06:00:00.000Z (in 2h00m)", "dormouse resume ada"])
+    );
+}

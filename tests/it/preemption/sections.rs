@@ -1,0 +1,267 @@
+//! Critical sections: what runs in one is not preempted, as long as it has time left.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::harness::Sandbox;
+use crate::setup::{eventually, objects, record, say};
+
+use super::{agent, ended, go, noted, running, turn};
+
+const ASK: &str = "outside preempt ada --reason urgent --grace 1d >/dev/null";
+
+/// The sections that are open.
+fn open(sandbox: &Sandbox) -> Vec<Value> {
+    record(sandbox, "state.json")["current_run"]["sections"].as_array().cloned().unwrap_or_default()
+}
+
+#[test]
+fn the_status_of_a_command_is_handed_on() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    fs::write(sandbox.project().join("plain"), "no program").unwrap();
+    turn(
+        &sandbox,
+        r#"within() { $D non-preemptible --deadline 5m -- "$@" 2>> "$HOME/said"; note $?; }
+        within true
+        within sh -c 'exit 3'
+        within sh -c 'exit 255'
+        within sh -c 'kill -TERM $$; sleep 600'
+        within sh -c 'kill -KILL $$; sleep 600'
+        within nonesuch-program
+        within ./plain
+        within ./missing
+        grep -c sections "$DORMOUSE_DIR/agents/ada/state.json""#,
+    );
+    assert_eq!(noted(&sandbox), ["0", "3", "255", "143", "137", "127", "126", "127"]);
+    let said = fs::read_to_string(sandbox.home().join("said")).unwrap();
+    assert_eq!(
+        said.lines().map(|line| line.split_once(" (").map_or(line, |(said, _)| said)).collect::<Vec<_>>(),
+        [
+            "dormouse: nonesuch-program: No such file or directory",
+            "dormouse: ./plain: Permission denied",
+            "dormouse: ./missing: No such file or directory"
+        ]
+    );
+}
+
+#[test]
+fn a_command_in_a_section_has_the_streams_of_whoever_calls_it() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    turn(
+        &sandbox,
+        r#"printf 'in\0\377' | $D non-preemptible --deadline 5m -- sh -c 'cat; echo err >&2; echo "$#"' a b 'c d' > "$HOME/out" 2> "$HOME/err"
+        # Nothing of it is read ahead for others.
+        printf 'one\ntwo\n' | { $D non-preemptible --deadline 5m -- head -c 4 >/dev/null; cat > "$HOME/rest"; }
+        # It is a turn's own command.
+        $D non-preemptible --deadline 5m -- sh -c 'echo "$DORMOUSE_RUN"' > "$HOME/run"; note "$DORMOUSE_RUN""#,
+    );
+    let file = |name: &str| fs::read(sandbox.home().join(name)).unwrap();
+    assert_eq!(
+        (file("out"), file("err"), file("rest")),
+        (b"in\0\xff2\n".into(), b"err\n".into(), b"two\n".into())
+    );
+    assert_eq!(String::from_utf8(file("run")).unwrap().trim(), noted(&sandbox)[0]);
+}
+
+/// Its first one after the outermost section is the one that answers.
+#[test]
+fn a_request_is_answered_after_the_outermost_section() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    let stepped = turn(
+        &sandbox,
+        &format!(
+            r#"look() {{ $D safe-point; note "$1: $?"; }}
+        $D non-preemptible begin --deadline 10m
+        {ASK}
+        look outer
+        $D non-preemptible --deadline 5m -- sh -c '$0 safe-point; echo "command: $?" >> "$HOME/noted"' $D
+        look outer
+        $D non-preemptible begin --deadline 1m
+        look inner
+        $D non-preemptible end
+        look outer
+        $D safe-point --json > "$HOME/answer"
+        $D non-preemptible end
+        look outside"#
+        ),
+    );
+    assert_eq!(stepped["terminal"], "completed");
+    assert_eq!(
+        noted(&sandbox),
+        ["outer: 0", "command: 0", "outer: 0", "inner: 0", "outer: 0", "outside: 10"]
+    );
+    let answer = objects(&fs::read_to_string(sandbox.home().join("answer")).unwrap()).remove(0);
+    assert_eq!((&answer["yield"], &answer["reason"]), (&json!(false), &Value::Null));
+}
+
+/// What the operator says is handed over in a section too: only the request waits.
+#[test]
+fn a_section_keeps_no_message_back() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    turn(
+        &sandbox,
+        r#"$D non-preemptible begin --deadline 10m
+        outside enqueue ada "look" --priority interject >/dev/null
+        $D safe-point | grep -c look >> "$HOME/noted""#,
+    );
+    assert_eq!(noted(&sandbox), ["1"]);
+}
+
+#[test]
+fn a_section_protects_until_its_deadline_and_not_beyond() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    let stepped = turn(
+        &sandbox,
+        &format!(
+            r#"at() {{ DORMOUSE_NOW=2026-01-02T04:00:$1Z; export DORMOUSE_NOW; }}
+        at 00; {ASK}
+        $D non-preemptible begin --deadline 5s
+        at 05; $D safe-point; note $?
+        at 05.001; $D safe-point; note $?
+        # One with time left is enough, whichever it is.
+        $D non-preemptible begin --deadline 1s
+        $D safe-point; note $?
+        at 10; $D safe-point; note $?
+        $D non-preemptible end; note $?
+        $D non-preemptible end; note $?"#
+        ),
+    );
+    assert_eq!(stepped["terminal"], "completed");
+    assert_eq!(noted(&sandbox), ["0", "10", "0", "10", "0", "0"]);
+}
+
+#[test]
+fn what_was_not_begun_is_not_ended() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    turn(
+        &sandbox,
+        r#"$D --json non-preemptible end > "$HOME/answer"; note $?
+        $D non-preemptible begin --deadline 5m; $D non-preemptible end; note $?
+        $D -q non-preemptible end 2>/dev/null; note $?"#,
+    );
+    assert_eq!(noted(&sandbox), ["4", "0", "4"]);
+    let answer = objects(&fs::read_to_string(sandbox.home().join("answer")).unwrap()).remove(0);
+    assert_eq!(answer["error"]["kind"], "no_section");
+    assert!(answer["error"]["hint"].as_str().unwrap().contains("begin"));
+}
+
+/// Each closes its own, in whatever order they end.
+#[test]
+fn two_commands_at_once_have_a_section_each() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    let tick = running(
+        &sandbox,
+        &format!(
+            r#"wait_in() {{ : > "$HOME/$1 begun"; come "$1"; }}
+        for name in one two; do
+            $D non-preemptible --deadline 1h -- sh -c ': > "$HOME/$0 begun"; until test -e "$HOME/$0"; do sleep 0.01; done' $name &
+            eval "$name=$!"; come "$name begun"
+        done
+        {ASK}; up
+        wait $one; $D safe-point; note "one left: $?"; : > "$HOME/looked"
+        wait $two; $D safe-point; note "none left: $?""#
+        ),
+    );
+    let numbers = |sandbox: &Sandbox| -> Vec<Value> {
+        open(sandbox).iter().map(|section| section["number"].clone()).collect()
+    };
+    assert_eq!(numbers(&sandbox), [1, 2]);
+    go(&sandbox, "one");
+    crate::setup::wait_for(&sandbox.home().join("looked"));
+    assert_eq!(numbers(&sandbox), [2], "the outer one has ended first");
+    go(&sandbox, "two");
+    assert_eq!(ended(tick)["terminal"], "completed");
+    assert_eq!(noted(&sandbox), ["one left: 0", "none left: 10"]);
+}
+
+#[test]
+fn the_section_of_a_command_that_was_killed_ends_with_its_deadline() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    turn(
+        &sandbox,
+        &format!(
+            r#"DORMOUSE_NOW=2026-01-02T04:00:00Z; export DORMOUSE_NOW; {ASK}
+        $D non-preemptible --deadline 5s -- sh -c ': > "$HOME/begun"; exec sleep 600' & come begun
+        kill -KILL $!; wait $!; note "killed: $?"
+        $D safe-point; note $?
+        DORMOUSE_NOW=2026-01-02T04:00:05.001Z; $D safe-point; note $?"#
+        ),
+    );
+    assert_eq!(noted(&sandbox), ["killed: 137", "0", "10"]);
+}
+
+/// A signal to the wrapper is meant for the command; its section is closed all the same.
+#[test]
+fn a_signal_is_passed_on_to_the_command() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    turn(
+        &sandbox,
+        &format!(
+            r#"{ASK}
+        $D non-preemptible --deadline 1h -- sh -c 'trap "exit 9" TERM; : > "$HOME/begun"; while :; do sleep 0.01; done' & come begun
+        $D safe-point; note "inside: $?"
+        kill -TERM $!; wait $!; note "ended: $?"
+        $D safe-point; note "after: $?""#
+        ),
+    );
+    assert_eq!(noted(&sandbox), ["inside: 0", "ended: 9", "after: 10"]);
+}
+
+#[test]
+fn who_had_to_yield_before_now_begins_nothing_new() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    let stepped = turn(
+        &sandbox,
+        r#"at() { DORMOUSE_NOW=2026-01-02T04:00:$1Z; export DORMOUSE_NOW; }
+        # The clock of the tick stands at an earlier time: it ends nothing here.
+        at 00; outside preempt ada --reason urgent --grace 2s >/dev/null
+        at 02; $D non-preemptible --deadline 5s -- sh -c 'exit 3'; note $?
+        at 02.001
+        $D --json non-preemptible --deadline 5s -- touch "$HOME/ran" >> "$HOME/answers"; note $?
+        $D --json non-preemptible begin --deadline 5s >> "$HOME/answers"; note $?
+        $D yield >/dev/null; note $?"#,
+    );
+    assert_eq!(stepped["terminal"], "suspended");
+    assert_eq!(noted(&sandbox), ["3", "4", "4", "0"]);
+    for answer in objects(&fs::read_to_string(sandbox.home().join("answers")).unwrap()) {
+        assert_eq!(answer["error"]["kind"], "preemption_overdue");
+        assert!(answer["error"]["hint"].as_str().unwrap().contains("dormouse yield"));
+    }
+    assert!(!sandbox.home().join("ran").exists());
+}
+
+/// A section of a run is no section of the next one.
+#[test]
+fn sections_end_with_their_run() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    turn(&sandbox, "$D non-preemptible begin --deadline 1d; $D yield >/dev/null");
+    sandbox.run(["resume", "ada"]);
+    turn(&sandbox, &format!("$D -q non-preemptible end 2>/dev/null; note $?; {ASK}; $D safe-point; note $?"));
+    assert_eq!(noted(&sandbox), ["4", "10"]);
+}
+
+/// A turn that exits leaves the command of its section behind: it is ended with the turn.
+#[test]
+fn a_section_does_not_outlive_its_turn() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    let stepped = turn(
+        &sandbox,
+        r#"$D non-preemptible --deadline 1d -- sh -c 'echo $$ > "$HOME/pid.new"; mv "$HOME/pid.new" "$HOME/pid"; exec sleep 600' & come pid"#,
+    );
+    assert_eq!(stepped["terminal"], "completed");
+    let pid = fs::read_to_string(sandbox.home().join("pid")).unwrap();
+    eventually("its end", || (!std::path::Path::new("/proc").join(pid.trim()).exists()).then_some(()));
+}

@@ -1,0 +1,582 @@
+//! Turns, tasks and hooks that don't want to end, and ticks and supervisors that end too early:
+//! nothing of them is left, nothing runs twice at once, and nobody else is hit.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use rustix::process::{Pid, Signal};
+use serde_json::{Value, json};
+
+use crate::checker;
+use crate::harness::{Sandbox, each_in_parallel};
+use crate::setup::{
+    Beside, add, decision, edit_state, eventually, extend_policy, field, objects, record, say, step, wait_for,
+};
+use crate::strace::{self, Call, Harm};
+
+/// What each run does first: it looks for what is left of those before, and all but the first end at
+/// once. Whoever keeps the descriptor keeps the lock.
+const BEGIN: &str = r#"exec 9>> "$HOME/lock"
+    flock -n 9 || echo "$DORMOUSE_RUN: the lock is held" >> "$HOME/overlaps"
+    for run in $(cat "$HOME/runs" 2>/dev/null); do
+        grep -lsz "^DORMOUSE_RUN=$run\$" /proc/[0-9]*/environ >> "$HOME/overlaps"
+    done
+    echo "$DORMOUSE_RUN" >> "$HOME/runs"
+    test "$(wc -l < "$HOME/runs")" = 1 || exit 0
+"#;
+
+/// Three processes that won't go: one in the group, one that has left it with everything that it
+/// could be known by but its environment, one that has stopped itself.
+const ZOO: &str = r#"
+    sh "$HOME/kid" deaf &
+    (setsid sh "$HOME/kid" daemon &)
+    (sh "$HOME/kid" stopped &)
+    until test -e "$HOME/up.deaf" -a -e "$HOME/up.daemon" -a -e "$HOME/up.stopped"; do sleep 0.02; done
+"#;
+
+const KID: &str = r#"trap '' TERM INT HUP
+    test "$1" = daemon && exec 0<&- 1>&- 2>&- 9>&-
+    echo $$ >> "$HOME/pids"
+    touch "$HOME/up.$1"
+    test "$1" = stopped && kill -STOP $$
+    for second in $(seq 1000); do sleep 1; done
+"#;
+
+/// The same, but that they end when they are asked to.
+const POLITE_KID: &str = r#"test "$1" = daemon && exec 0<&- 1>&- 2>&- 9>&-
+    echo $$ >> "$HOME/pids"
+    touch "$HOME/up.$1"
+    test "$1" = stopped && kill -STOP $$
+    exec sleep 1000
+"#;
+
+const LOOP: &str = r#"echo $$ >> "$HOME/pids"; touch "$HOME/up"; while :; do sleep 0.02; done"#;
+
+/// What the leader does about SIGTERM.
+const LEADERS: [(&str, &str); 3] = [
+    ("deaf", "trap '' TERM INT HUP"),
+    ("stops when it is asked", "trap 'kill -STOP $$' TERM"),
+    ("stops at once", r#"(until test -e "$HOME/up"; do sleep 0.02; done; kill -STOP $$) &"#),
+];
+
+fn agent(turn: &str, kid: &str) -> Sandbox {
+    let sandbox = Sandbox::new().with_real_clock();
+    fs::write(sandbox.home().join("kid"), kid).unwrap();
+    add(&sandbox, "ada", turn);
+    extend_policy(&sandbox, "ada", "\n[recovery]\nbase = \"1ms\"\n");
+    sandbox
+}
+
+fn set_timeout(sandbox: &Sandbox, timeout: &str) {
+    let path = sandbox.agent("ada").join("agent.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    let set = text.replace("timeout = \"30m\"", &format!("timeout = \"{timeout}\""));
+    assert_ne!(set, text);
+    fs::write(&path, set).unwrap();
+}
+
+/// The processes that carry this sandbox in their environment, as all do that are started in it.
+fn processes(sandbox: &Sandbox) -> Vec<String> {
+    let home = format!("HOME={}", sandbox.home().display()).into_bytes();
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let environ = fs::read(entry.path().join("environ")).unwrap_or_default();
+        if environ.split(|byte| *byte == 0).any(|variable| variable == home) {
+            let words = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let words = String::from_utf8_lossy(&words).replace('\0', " ");
+            found.push(format!("{} {words}", entry.file_name().to_string_lossy()));
+        }
+    }
+    found
+}
+
+fn lives(pid: &str) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X'])))
+}
+
+fn noted(sandbox: &Sandbox, name: &str) -> Vec<String> {
+    let text = fs::read_to_string(sandbox.home().join(name)).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// What holds as soon as whatever had to end it has returned, not a moment later.
+#[track_caller]
+fn nothing_is_left(sandbox: &Sandbox, what: &str) {
+    assert_eq!(processes(sandbox), Vec::<String>::new(), "{what}");
+    let alive: Vec<String> = noted(sandbox, "pids").into_iter().filter(|pid| lives(pid)).collect();
+    assert_eq!(alive, Vec::<String>::new(), "{what}");
+}
+
+/// What holds when the agent has come to rest.
+#[track_caller]
+fn all_is_well(sandbox: &Sandbox, what: &str) -> checker::Found {
+    nothing_is_left(sandbox, what);
+    assert_eq!(noted(sandbox, "overlaps"), Vec::<String>::new(), "{what}");
+    let found = checker::look(&sandbox.agent("ada"));
+    assert!(found.complaints.is_empty() && !found.has_journal, "{what}: {:#?}", found.complaints);
+    assert_eq!(found.leftovers, Vec::<String>::new(), "{what}");
+    assert!(found.state["current_run"].is_null(), "{what}: {:#}", found.state);
+    assert_ne!(found.state["status"], "awake_running", "{what}");
+    assert_eq!(found.state["open_tasks"].as_u64().unwrap_or(0), 0, "{what}");
+    sandbox.run(["doctor"]);
+    found
+}
+
+fn kill(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+/// Each of the cases on a thread of its own: they mostly wait.
+fn at_once<T: Sync>(cases: &[T], work: impl Fn(&T) + Sync) {
+    thread::scope(|scope| {
+        for case in cases {
+            scope.spawn(|| work(case));
+        }
+    });
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Timeout,
+    Stop,
+    Requeue,
+    Term,
+    Int,
+    Hup,
+    /// The tick is killed, and the next one finds what it has left.
+    Kill,
+    /// The tick is killed, and a stop finds what it has left.
+    KillThenStop,
+    /// The turn kills its tick.
+    Parricide,
+}
+
+/// Whatever a turn does against it, and whoever ends it: when that has returned it is gone, and only
+/// then its message runs again.
+#[test]
+fn a_turn_that_will_not_end_is_ended_by_whatever_ends_turns() {
+    use End::*;
+    let ends = [Timeout, Stop, Requeue, Term, Int, Hup, Kill, KillThenStop, Parricide];
+    let cases: Vec<(End, (&str, &str))> =
+        ends.iter().flat_map(|end| LEADERS.map(|leader| (*end, leader))).collect();
+    at_once(&cases, |(end, leader)| end_a_turn(*end, *leader));
+}
+
+fn end_a_turn(end: End, (name, leader): (&str, &str)) {
+    use End::*;
+    let what = format!("{end:?} of a leader that is or does this: {name}");
+    let murder = if end == Parricide { "touch \"$HOME/up\"; kill -KILL $PPID\n" } else { "" };
+    let sandbox = agent(&format!("{BEGIN}{ZOO}{murder}{leader}\n{LOOP}"), KID);
+    if end == Timeout {
+        set_timeout(&sandbox, "2s");
+    }
+    let message = say(&sandbox, "work");
+    let mut tick = Beside::start(sandbox.cmd(["tick", "ada", "--json"]));
+    if end != Timeout {
+        wait_for(&sandbox.home().join("up"));
+    }
+    let pid = tick.0.id();
+    match end {
+        Timeout | Stop | Requeue => {}
+        Term => kill(pid, Signal::TERM),
+        Int => kill(pid, Signal::INT),
+        Hup => kill(pid, Signal::HUP),
+        Kill | KillThenStop => tick.0.kill().unwrap(),
+        Parricide => drop(tick.0.wait().unwrap()),
+    }
+    let is_stop = matches!(end, Stop | Requeue | KillThenStop);
+    if is_stop {
+        let requeue = (end == Requeue).then_some("--requeue");
+        sandbox.run(["stop", "ada", "--grace", "200ms"].into_iter().chain(requeue));
+    }
+    let ticked = tick.end();
+    if matches!(end, Kill | Parricide) {
+        let step = step(&sandbox);
+        assert!(step["recovered_run_id"].is_string(), "{what}: {step}");
+    } else if end != KillThenStop {
+        assert_eq!(ticked.code(), if is_stop { 0 } else { 7 }, "{what}: {ticked}");
+    }
+    nothing_is_left(&sandbox, &what);
+    if is_stop {
+        // The leader is the turn: one that went when it was asked was not killed, whatever it left.
+        let went = end != KillThenStop && name == "stops at once";
+        assert_eq!(field(&sandbox, "execution.state"), if went { "completed" } else { "failed" }, "{what}");
+        assert_eq!(field(&sandbox, "execution.reason"), if went { "" } else { "shutdown_timeout" }, "{what}");
+        sandbox.run(["start", "ada"]);
+    }
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    let found = all_is_well(&sandbox, &what);
+    let (terminal, ended, runs) = match end {
+        Timeout => ("timed_out", "processed", 2),
+        Stop | KillThenStop => ("aborted", "aborted", 1),
+        Requeue => ("aborted", "processed", 2),
+        Term | Int | Hup | Kill | Parricide => ("interrupted", "processed", 2),
+    };
+    assert_eq!(found.ended_as(&message), Some(ended), "{what}");
+    let mut terminals: Vec<&str> = found.runs.values().map(|run| run["terminal"].as_str().unwrap()).collect();
+    terminals.sort_unstable();
+    let mut expected = if runs == 2 { vec![terminal, "completed"] } else { vec![terminal] };
+    expected.sort_unstable();
+    assert_eq!(terminals, expected, "{what}");
+    assert_eq!(noted(&sandbox, "runs").len(), runs, "{what}");
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TaskEnd {
+    Timeout,
+    TaskStop,
+    AgentStop,
+    /// The supervisor is asked to end.
+    Term,
+    /// The supervisor is killed, and the next step finds what it has left.
+    Kill,
+    KillThenStop,
+    /// The task kills its supervisor.
+    Parricide,
+}
+
+#[test]
+fn a_task_that_will_not_end_is_ended_by_whatever_ends_tasks() {
+    use TaskEnd::*;
+    let ends = [Timeout, TaskStop, AgentStop, Term, Kill, KillThenStop, Parricide];
+    let cases: Vec<(TaskEnd, (&str, &str))> =
+        ends.iter().flat_map(|end| LEADERS.map(|leader| (*end, leader))).collect();
+    at_once(&cases, |(end, leader)| end_a_task(*end, *leader));
+}
+
+fn end_a_task(end: TaskEnd, (name, leader): (&str, &str)) {
+    use TaskEnd::*;
+    let what = format!("{end:?} of a task whose leader is or does this: {name}");
+    let murder = if end == Parricide { "touch \"$HOME/up\"; kill -KILL $PPID\n" } else { "" };
+    let sandbox = agent("true", KID);
+    let script = format!("{ZOO}{murder}{leader}\n{LOOP}");
+    let timeout = if end == Timeout { "2s" } else { "1h" };
+    let line = ["task", "start", "-a", "ada", "--timeout", timeout, "--", "sh", "-c", &script];
+    let id = sandbox.run(line).trim().to_owned();
+    if end != Timeout {
+        wait_for(&sandbox.home().join("up"));
+    }
+    let task = || sandbox.json(["task", "status", &id]);
+    let supervisor = u32::try_from(task()["supervisor_pid"].as_u64().unwrap()).unwrap();
+    let is_gone =
+        || eventually("the end of the supervisor", || (!lives(&supervisor.to_string())).then_some(()));
+    match end {
+        Timeout => {}
+        TaskStop => drop(sandbox.run(["task", "stop", &id, "--grace", "200ms"])),
+        AgentStop => drop(sandbox.run(["stop", "ada", "--grace", "200ms"])),
+        Term => kill(supervisor, Signal::TERM),
+        Kill | KillThenStop => kill(supervisor, Signal::KILL),
+        Parricide => {}
+    }
+    if matches!(end, Kill | KillThenStop | Parricide) {
+        is_gone();
+        assert_eq!(task()["status"], "running", "{what}");
+    }
+    match end {
+        Kill | Parricide => drop(step(&sandbox)),
+        KillThenStop => drop(sandbox.run(["stop", "ada", "--grace", "200ms"])),
+        // It ends its task, commits that, and ends.
+        Timeout | Term => is_gone(),
+        TaskStop | AgentStop => {}
+    }
+    let ended = task();
+    let alive: Vec<String> = noted(&sandbox, "pids").into_iter().filter(|pid| lives(pid)).collect();
+    assert_eq!(alive, Vec::<String>::new(), "{what}");
+    let (status, reason) = match end {
+        Timeout => ("failed", json!("timed out after 2s")),
+        TaskStop | AgentStop => ("cancelled", Value::Null),
+        Term => ("interrupted", json!("its supervisor was ended by signal 15")),
+        Kill | KillThenStop | Parricide => ("interrupted", json!("its supervisor is gone")),
+    };
+    assert_eq!((ended["status"].as_str(), &ended["reason"]), (Some(status), &reason), "{what}: {ended}");
+    is_gone();
+    if matches!(end, AgentStop | KillThenStop) {
+        sandbox.run(["start", "ada"]);
+    }
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    let found = all_is_well(&sandbox, &what);
+    let results: Vec<&String> =
+        found.archived.keys().filter(|id| found.ended_as(id) == Some("processed")).collect();
+    assert_eq!((results.len(), found.runs.len()), (1, 1), "{what}: one result, and one turn about it");
+}
+
+/// A tick can be killed during the claim, before the command starts, while it runs, when it has
+/// ended, and before that is settled: the next one ends what is left, and the message runs again
+/// only if nobody had noted the end.
+#[test]
+fn a_tick_can_be_killed_at_any_moment_of_a_turn_that_leaves_processes() {
+    let make = || {
+        let sandbox = agent(&format!("{BEGIN}{ZOO}echo $$ >> \"$HOME/pids\""), POLITE_KID);
+        let message = say(&sandbox, "work");
+        (sandbox, message)
+    };
+    let (recorded, _) = make();
+    let points = strace::record(&recorded, &["tick", "ada"], "").points();
+    let noted_at = points.iter().position(Call::is_about_end_note).unwrap();
+    all_is_well(&recorded, "not killed");
+    // Each kind of call has its first and its last, and then some of all.
+    let mut cuts: Vec<(usize, &Call)> = Vec::new();
+    for (at, call) in points.iter().enumerate() {
+        let is_last = points[at + 1..].iter().all(|other| other.name != call.name);
+        if call.nth == 1 || is_last || at % 7 == 0 || at.abs_diff(noted_at) <= 1 {
+            cuts.push((at, call));
+        }
+    }
+    let (killed, again) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    each_in_parallel(&cuts, |(at, call)| {
+        let (sandbox, message) = make();
+        let harmed = strace::harm(&sandbox, &["tick", "ada"], "", call, Harm::Kill);
+        let what = format!("point {at} of {}, killed at {call}: {:?}", points.len(), harmed.hit);
+        killed.fetch_add(harmed.hit.len(), Ordering::Relaxed);
+        let is_noted = sandbox
+            .agent("ada")
+            .join("runs")
+            .read_dir()
+            .is_ok_and(|mut runs| runs.any(|run| run.unwrap().path().join("end.json").exists()));
+        // One step, and nobody is at work who should not be.
+        sandbox.cmd(["tick", "ada"]).output();
+        nothing_is_left(&sandbox, &what);
+        assert_ne!(field(&sandbox, "status"), "awake_running", "{what}");
+        sandbox.cmd(["tick", "ada", "--until-idle"]).output();
+        let found = all_is_well(&sandbox, &what);
+        assert_eq!(found.ended_as(&message), Some("processed"), "{what}");
+        let runs = noted(&sandbox, "runs").len();
+        assert!(runs == 1 || (runs == 2 && !is_noted), "{what}: ran {runs} times");
+        again.fetch_add(runs - 1, Ordering::Relaxed);
+    });
+    let (killed, again) = (killed.into_inner(), again.into_inner());
+    println!("killed at {killed} of {} points; the turn ran again after {again}", cuts.len());
+    // How often it polls differs from run to run.
+    assert!(killed * 4 > cuts.len() * 3 && again > 0);
+}
+
+/// A process of ours, in a group of its own, that nobody may end.
+struct Innocent(std::process::Child);
+
+impl Innocent {
+    fn new() -> Innocent {
+        Innocent(Command::new("sleep").arg("86400").env_clear().process_group(0).spawn().unwrap())
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// The record of a leader that had this pid before, so many clock ticks earlier.
+    fn forge(&self, leader: &Path, earlier: u64) {
+        let text = fs::read_to_string(leader).unwrap();
+        let boot = text.lines().next().unwrap();
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
+        let (front, fields) = stat.rsplit_once(") ").unwrap();
+        let mut fields: Vec<String> = fields.split(' ').map(str::to_owned).collect();
+        let start: u64 = fields[19].parse().unwrap();
+        fields[19] = (start - earlier).to_string();
+        fs::write(leader, format!("{boot}\n{front}) {}", fields.join(" "))).unwrap();
+    }
+
+    fn lives(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Innocent {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The pid of a leader and its group that are gone may be somebody else's by now. It is the start
+/// time that tells: with it, the record names the process.
+#[test]
+fn whoever_has_the_pid_of_a_dead_run_is_not_hit() {
+    for (earlier, is_hit) in [(1, false), (360_000, false), (0, true)] {
+        for by in [&["tick", "ada"][..], &["recover", "ada"], &["stop", "ada"]] {
+            let sandbox = agent(&format!("{BEGIN}{LOOP}"), KID);
+            say(&sandbox, "work");
+            let mut tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+            wait_for(&sandbox.home().join("up"));
+            tick.0.kill().unwrap();
+            tick.0.wait().unwrap();
+            eventually("the end of the turn", || processes(&sandbox).is_empty().then_some(()));
+            let mut innocent = Innocent::new();
+            let run = field(&sandbox, "current_run.run_id");
+            innocent.forge(&sandbox.agent("ada").join("runs").join(run).join("leader"), earlier);
+            edit_state(&sandbox, |state| state["current_run"]["pid"] = innocent.pid().into());
+            sandbox.cmd(by.to_vec()).output();
+            assert_eq!(innocent.lives(), !is_hit, "{by:?}, {earlier} ticks earlier");
+            assert_eq!(field(&sandbox, "current_run"), "");
+        }
+    }
+}
+
+#[test]
+fn whoever_has_the_pid_of_a_dead_task_or_its_supervisor_is_not_hit() {
+    for (earlier, is_hit) in [(1, false), (360_000, false), (0, true)] {
+        for by in ["tick", "task stop", "stop"] {
+            let sandbox = agent("true", KID);
+            let line = ["task", "start", "-a", "ada", "--", "sh", "-c", LOOP];
+            let id = sandbox.run(line).trim().to_owned();
+            wait_for(&sandbox.home().join("up"));
+            let supervisor = sandbox.json(["task", "status", &id])["supervisor_pid"].as_u64().unwrap();
+            kill(u32::try_from(supervisor).unwrap(), Signal::KILL);
+            eventually("the end of both", || processes(&sandbox).is_empty().then_some(()));
+            let mut innocent = Innocent::new();
+            innocent.forge(&sandbox.agent("ada").join("tasks").join(&id).join("leader"), earlier);
+            let path = sandbox.agent("ada").join(format!("tasks/{id}.json"));
+            let mut task = record(&sandbox, &path);
+            task["supervisor_pid"] = innocent.pid().into();
+            fs::write(&path, serde_json::to_string_pretty(&task).unwrap() + "\n").unwrap();
+            match by {
+                "task stop" => sandbox.run(["task", "stop", &id]),
+                by => sandbox.run([by, "ada"]),
+            };
+            assert_eq!(innocent.lives(), !is_hit, "{by}, {earlier} ticks earlier");
+            assert_eq!(sandbox.json(["task", "status", &id])["status"], "interrupted");
+        }
+    }
+}
+
+fn hook(sandbox: &Sandbox, name: &str, script: &str) {
+    let path = sandbox.agent("ada").join("hooks").join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Hooks that go with a step, and what the step comes to when theirs takes too long.
+const HOOKS: [(&str, &str); 3] = [
+    ("on-scheduled", "start_model_turn (operator_prompt) failed"),
+    ("on-state-change", "start_model_turn (operator_prompt) completed"),
+    ("on-recovery-start", "start_recovery (retry)"),
+];
+
+#[test]
+fn a_hook_that_will_not_end_is_ended_when_its_time_is_over() {
+    let cases: Vec<_> = HOOKS.iter().flat_map(|hook| LEADERS.map(|leader| (*hook, leader))).collect();
+    at_once(&cases, |((name, comes_to), (how, leader))| {
+        let what = format!("{name} that is or does this: {how}");
+        let sandbox = agent("test ! -e \"$HOME/fail\"", KID);
+        extend_policy(&sandbox, "ada", "\n[timeouts]\nhook = \"1s\"\n");
+        say(&sandbox, "work");
+        if *name == "on-recovery-start" {
+            fs::write(sandbox.home().join("fail"), "").unwrap();
+            step(&sandbox);
+        }
+        // Once: later hooks of that name end at once.
+        hook(&sandbox, name, &format!("mkdir \"$HOME/once\" 2>/dev/null || exit 0\n{ZOO}{leader}\n{LOOP}"));
+        let ran = sandbox.cmd(["tick", "ada", "--json"]).output();
+        assert_eq!(decision(&objects(&ran.stdout)[0]), *comes_to, "{what}: {ran}");
+        nothing_is_left(&sandbox, &what);
+        let events = sandbox.json_lines(["events", "ada", "--kind", "hook_ended"]);
+        assert_eq!(events[0]["data"]["reason"], "timed out after 1s", "{what}: {events:?}");
+        fs::remove_file(sandbox.agent("ada").join("hooks").join(name)).unwrap();
+        let _ = fs::remove_file(sandbox.home().join("fail"));
+        eventually("rest", || {
+            sandbox.cmd(["tick", "ada", "--until-idle"]).output();
+            (field(&sandbox, "queue.pending") == "0").then_some(())
+        });
+        all_is_well(&sandbox, &what);
+    });
+}
+
+#[test]
+fn a_hook_dies_with_its_tick_and_what_it_left_is_ended_by_the_next() {
+    at_once(&HOOKS, |(name, _)| {
+        let sandbox = agent("test ! -e \"$HOME/fail\"", KID);
+        say(&sandbox, "work");
+        if *name == "on-recovery-start" {
+            fs::write(sandbox.home().join("fail"), "").unwrap();
+            step(&sandbox);
+            fs::remove_file(sandbox.home().join("fail")).unwrap();
+        }
+        hook(&sandbox, name, &format!("mkdir \"$HOME/once\" 2>/dev/null || exit 0\n{ZOO}{LOOP}"));
+        let mut tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+        wait_for(&sandbox.home().join("up"));
+        tick.0.kill().unwrap();
+        tick.0.wait().unwrap();
+        sandbox.cmd(["tick", "ada"]).output();
+        nothing_is_left(&sandbox, name);
+        eventually("rest", || {
+            sandbox.cmd(["tick", "ada", "--until-idle"]).output();
+            (field(&sandbox, "queue.pending") == "0").then_some(())
+        });
+        all_is_well(&sandbox, name);
+    });
+}
+
+#[test]
+fn a_start_that_is_killed_in_its_hook_leaves_nothing_to_the_next() {
+    let sandbox = Sandbox::new().with_real_clock();
+    fs::write(sandbox.home().join("kid"), KID).unwrap();
+    sandbox.run(["create", "ada", "--shell", "true"]);
+    hook(&sandbox, "on-startup", &format!("mkdir \"$HOME/once\" 2>/dev/null || exit 0\n{ZOO}{LOOP}"));
+    let mut start = Beside::start(sandbox.cmd(["start", "ada"]));
+    wait_for(&sandbox.home().join("up"));
+    start.0.kill().unwrap();
+    start.0.wait().unwrap();
+    sandbox.run(["start", "ada"]);
+    all_is_well(&sandbox, "started");
+}
+
+/// A tick that is told to end ends the turn that it runs, and begins no other: neither of the same
+/// agent nor of the next.
+#[test]
+fn a_tick_that_is_told_to_end_takes_up_nothing_more() {
+    for words in [&["tick", "ada", "bob"][..], &["tick", "--all"], &["tick", "--all", "--until-idle"]] {
+        let sandbox =
+            agent(r#"echo "$DORMOUSE_AGENT" >> "$HOME/turns"; touch "$HOME/up"; exec sleep 1000"#, "");
+        add(&sandbox, "bob", r#"echo "$DORMOUSE_AGENT" >> "$HOME/turns""#);
+        let message = say(&sandbox, "work");
+        sandbox.run(["enqueue", "bob", "work"]);
+        let tick = Beside::start(sandbox.cmd(words.to_vec()));
+        wait_for(&sandbox.home().join("up"));
+        kill(tick.0.id(), Signal::TERM);
+        let ran = tick.end();
+        assert_eq!(ran.code(), 7, "{ran}");
+        assert_eq!(ran.stdout.lines().count(), 1, "{words:?}: {ran}");
+        assert_eq!(noted(&sandbox, "turns"), ["ada"], "{words:?}");
+        assert_eq!(sandbox.json(["queue", "show", &message])["attempt"], 2);
+        all_is_well(&sandbox, "told to end");
+    }
+}
+
+/// Of two who end a turn the one that is less patient has its way, and what it comes to is the stop's.
+#[test]
+fn a_tick_that_is_told_to_end_meanwhile_hurries_the_stop() {
+    let sandbox = agent(&format!("{BEGIN}{ZOO}trap '' TERM\n{LOOP}"), KID);
+    let message = say(&sandbox, "work");
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for(&sandbox.home().join("up"));
+    let stop = Beside::start(sandbox.cmd(["stop", "ada", "--grace", "60s"]));
+    eventually("the gate", || (field(&sandbox, "status") == "stopped").then_some(()));
+    kill(tick.0.id(), Signal::INT);
+    kill(tick.0.id(), Signal::TERM);
+    let (ticked, stopped) = (tick.end(), stop.end());
+    assert_eq!((ticked.code(), stopped.code()), (0, 0), "{ticked}\n{stopped}");
+    let found = all_is_well(&sandbox, "stopped");
+    assert_eq!(found.ended_as(&message), Some("aborted"));
+    assert_eq!(field(&sandbox, "execution.reason"), "shutdown_timeout");
+}
+
+#[test]
+fn a_shutdown_hook_that_will_not_end_delays_the_stop_by_its_time_and_no_more() {
+    let sandbox = agent(r#"echo $$ >> "$HOME/pids"; touch "$HOME/up"; exec sleep 1000"#, KID);
+    extend_policy(&sandbox, "ada", "\n[timeouts]\nhook = \"1s\"\n");
+    hook(&sandbox, "on-shutdown", &format!("{ZOO}trap '' TERM\n{LOOP}"));
+    let message = say(&sandbox, "work");
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for(&sandbox.home().join("up"));
+    let stopped = sandbox.cmd(["stop", "ada"]).output();
+    assert_eq!(stopped.code(), 0, "{stopped}");
+    assert_eq!(stopped.stderr, "dormouse: ada: on-shutdown failed: timed out after 1s\n");
+    assert_eq!(tick.end().code(), 0);
+    assert_eq!(all_is_well(&sandbox, "stopped").ended_as(&message), Some("aborted"));
+}

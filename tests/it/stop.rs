@@ -1,0 +1,306 @@
+//! `stop` of what does not make it easy: in which order it ends what, and what it leaves behind.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use rustix::process::{Pid, Signal};
+use serde_json::{Value, json};
+
+use crate::checker;
+use crate::harness::{Ran, Sandbox};
+use crate::setup::{
+    Beside, add, edit_state, eventually, extend_policy, failure, field, objects, record, say, started, step,
+    wait_for,
+};
+
+const POLITE: &str = "echo done; touch running; until test -e go; do sleep 0.02; done";
+const DEAF: &str = "trap '' TERM; echo heard nothing; touch running; while :; do sleep 0.02; done";
+
+/// An agent whose turn has begun, and the tick that runs it.
+fn running(turn: &str) -> (Sandbox, String, Beside) {
+    let sandbox = started(turn);
+    let message = say(&sandbox, "work");
+    let tick = Beside::start(sandbox.cmd(["tick", "ada", "--json"]));
+    wait_for(&sandbox.project().join("running"));
+    (sandbox, message, tick)
+}
+
+fn signal(process: &Beside, signal: Signal) {
+    rustix::process::kill_process(Pid::from_child(&process.0), signal).unwrap();
+}
+
+#[track_caller]
+fn ended_well(ran: Ran) -> Value {
+    assert_eq!((ran.code(), ran.stderr.as_str()), (0, ""), "{ran}");
+    objects(&ran.stdout).remove(0)
+}
+
+#[track_caller]
+fn is_sound(sandbox: &Sandbox, agent: &str) -> checker::Found {
+    let found = checker::look(&sandbox.agent(agent));
+    assert_eq!(found.complaints, Vec::<String>::new());
+    assert_eq!(found.leftovers, Vec::<String>::new());
+    sandbox.run(["doctor"]);
+    found
+}
+
+/// The gate is closed for as long as the turn takes to end: it is not claimed what has come meanwhile.
+#[test]
+fn the_gate_is_closed_before_the_turn_has_ended() {
+    let (sandbox, message, tick) = running(&format!("trap : TERM; {POLITE}"));
+    let stop = Beside::start(sandbox.cmd(["stop", "ada", "--grace", "1h", "--json"]));
+    eventually("the gate", || (field(&sandbox, "status") == "stopped").then_some(()));
+    let run = field(&sandbox, "current_run.run_id");
+    assert_eq!(field(&sandbox, "execution.state"), "shutting_down");
+    let next = say(&sandbox, "more");
+    let meanwhile = sandbox.json(["tick", "ada"]);
+    assert_eq!((&meanwhile["decision"], &meanwhile["reason"]), (&json!("noop"), &json!("turn_in_progress")));
+    let ran = sandbox.cmd(["start", "ada"]).output();
+    assert!(ran.code() == 4 && ran.stderr.contains("still being stopped"), "{ran}");
+    // It ends by itself, in time.
+    fs::write(sandbox.project().join("go"), "").unwrap();
+    assert_eq!(
+        ended_well(stop.end()),
+        json!({
+            "agent": "ada", "action": "stop", "previous_status": "awake_running", "status": "stopped",
+            "changed": true, "tasks": [], "aborted_run_id": run,
+        })
+    );
+    assert_eq!(ended_well(tick.end())["terminal"], "aborted");
+    let execution = sandbox.json(["get", "ada"])["execution"].clone();
+    assert_eq!((&execution["state"], &execution["reason"]), (&json!("completed"), &Value::Null));
+    let found = is_sound(&sandbox, "ada");
+    assert_eq!(found.ended_as(&message), Some("aborted"));
+    assert!(found.queued.contains_key(&next));
+    let kinds: Vec<String> = sandbox
+        .json_lines(["events", "ada"])
+        .iter()
+        .map(|event| event["kind"].as_str().unwrap().to_owned())
+        .filter(|kind| {
+            ["control_request_admitted", "control_applied", "current_run_aborted", "run_settled"]
+                .contains(&&**kind)
+        })
+        .collect();
+    assert_eq!(
+        kinds[kinds.len() - 4..],
+        ["control_request_admitted", "control_applied", "current_run_aborted", "run_settled"]
+    );
+}
+
+#[test]
+fn a_stop_with_a_shorter_grace_hurries_one_that_waits() {
+    let (sandbox, message, tick) = running(DEAF);
+    let patient = Beside::start(sandbox.cmd(["stop", "ada", "--grace", "60s", "--json"]));
+    eventually("the gate", || (field(&sandbox, "status") == "stopped").then_some(()));
+    let hasty = sandbox.json(["stop", "ada", "--grace", "100ms"]);
+    assert_eq!((&hasty["changed"], &hasty["previous_status"]), (&json!(false), &json!("stopped")));
+    assert_eq!(ended_well(patient.end())["aborted_run_id"], hasty["aborted_run_id"]);
+    tick.end();
+    assert_eq!(field(&sandbox, "execution.reason"), "shutdown_timeout");
+    assert_eq!(is_sound(&sandbox, "ada").ended_as(&message), Some("aborted"));
+}
+
+/// The tick was stopped itself and settles nothing in time. When it goes on, what it has to say of
+/// its run is no more than the output.
+#[test]
+fn a_tick_that_comes_too_late_records_its_output_and_nothing_else() {
+    for requeue in [None, Some("--requeue")] {
+        let (sandbox, message, tick) = running(DEAF);
+        signal(&tick, Signal::STOP);
+        let stopped = sandbox.json(["stop", "ada", "--grace", "100ms"].into_iter().chain(requeue));
+        let run = stopped["aborted_run_id"].as_str().unwrap().to_owned();
+        let settled = sandbox.json(["run", "show", &run]);
+        assert_eq!(
+            (&settled["terminal"], &settled["exit"]),
+            (&json!("aborted"), &json!({ "how": "unknown" }))
+        );
+        // As long as it is there nobody else runs a turn of this agent.
+        sandbox.run(["start", "ada"]);
+        assert_eq!(step(&sandbox)["reason"], "turn_in_progress");
+        sandbox.run(["stop", "ada"]);
+        let before = record(&sandbox, "state.json");
+        signal(&tick, Signal::CONT);
+        let ticked = ended_well(tick.end());
+        assert_eq!((&ticked["terminal"], &ticked["closure"]), (&json!("aborted"), &Value::Null));
+        let mut after = record(&sandbox, "state.json");
+        for changes in ["events", "revision", "counters"] {
+            after[changes] = before[changes].clone();
+        }
+        assert_eq!(after, before, "the agent is as the stop has left it");
+        let settlements = sandbox.json_lines(["events", "ada", "--kind", "run_settled"]);
+        let current: Vec<&Value> = settlements.iter().map(|event| &event["data"]["current"]).collect();
+        assert_eq!(current, [&Value::Null, &json!(false)]);
+        let late = sandbox.json(["run", "show", &run]);
+        assert_eq!(late["exit"], json!({ "how": "signal", "signal": 9 }));
+        assert_eq!((&late["terminal"], &late["stdout_bytes"]), (&json!("aborted"), &json!(14)));
+        assert_eq!(late["reason"], settled["reason"]);
+        let found = is_sound(&sandbox, "ada");
+        let shown = sandbox.json(["queue", "show", &message]);
+        match requeue {
+            None => assert_eq!(found.ended_as(&message), Some("aborted")),
+            Some(_) => assert_eq!((&shown["status"], &shown["attempt"]), (&json!("queued"), &json!(1))),
+        }
+    }
+}
+
+fn hook(sandbox: &Sandbox, name: &str, script: &str) {
+    let path = sandbox.agent("ada").join("hooks").join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Between the claim and its turn there are hooks: a stop ends the one that runs, and the turn never
+/// begins.
+#[test]
+fn a_run_that_is_stopped_before_its_turn_begins_has_none() {
+    // It ends well when it is asked to end, so that it is no reason for the turn not to begin.
+    let polite = r#"trap 'exit 0' TERM
+        echo up >> "$HOME/hooks"
+        case $(cat) in *'"to":"scheduled"'*) while :; do sleep 0.02; done ;; esac"#;
+    for (name, hooks) in [("on-scheduled", 1), ("on-state-change", 4)] {
+        let sandbox = started("touch begun");
+        let message = say(&sandbox, "work");
+        hook(&sandbox, name, polite);
+        let tick = Beside::start(sandbox.cmd(["tick", "ada", "--json"]));
+        wait_for(&sandbox.home().join("hooks"));
+        let stop = Beside::start(sandbox.cmd(["stop", "ada", "--grace", "60s"]));
+        let (stop, ticked) = (stop.end(), tick.end());
+        assert_eq!((stop.code(), ticked.code()), (0, 0), "{stop}\n{ticked}");
+        assert_eq!(objects(&ticked.stdout)[0]["terminal"], "aborted", "{ticked}");
+        assert!(!sandbox.project().join("begun").exists(), "{name}");
+        let ran = fs::read_to_string(sandbox.home().join("hooks")).unwrap().lines().count();
+        assert_eq!(ran, hooks, "{name}");
+        let found = is_sound(&sandbox, "ada");
+        assert_eq!(found.ended_as(&message), Some("aborted"));
+        assert_eq!(field(&sandbox, "execution.state"), "completed");
+    }
+}
+
+/// The same where the tick itself is stopped meanwhile, and goes on when all is over.
+#[test]
+fn a_tick_that_comes_too_late_begins_no_turn() {
+    let sandbox = started("touch begun");
+    let message = say(&sandbox, "work");
+    hook(&sandbox, "on-scheduled", r#"kill -STOP $PPID; touch "$HOME/up""#);
+    let tick = Beside::start(sandbox.cmd(["tick", "ada", "--json"]));
+    wait_for(&sandbox.home().join("up"));
+    let stopped = sandbox.json(["stop", "ada"]);
+    assert!(stopped["aborted_run_id"].is_string(), "{stopped}");
+    assert_eq!(field(&sandbox, "current_run"), "");
+    signal(&tick, Signal::CONT);
+    assert_eq!(ended_well(tick.end())["terminal"], "aborted");
+    assert!(!sandbox.project().join("begun").exists());
+    assert_eq!(is_sound(&sandbox, "ada").ended_as(&message), Some("aborted"));
+}
+
+/// Whom nobody can ask for the end of a task has not seen it.
+#[test]
+fn a_task_whose_supervisor_does_not_answer_is_interrupted_and_over() {
+    let sandbox = started("true");
+    let line = ["task", "start", "-a", "ada", "--", "sh", "-c", POLITE];
+    let id = sandbox.run(line).trim().to_owned();
+    wait_for(&sandbox.project().join("running"));
+    let pid = sandbox.json(["task", "status", &id])["supervisor_pid"].as_i64().unwrap();
+    let supervisor = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(supervisor, Signal::STOP).unwrap();
+    let stopped = sandbox.json(["stop", "ada", "--grace", "100ms"]);
+    assert_eq!(stopped["tasks"], json!([id]));
+    let task = sandbox.json(["task", "status", &id]);
+    assert_eq!(task["status"], "interrupted");
+    assert_eq!(task["reason"], "it was stopped, and its supervisor does not answer");
+    rustix::process::kill_process(supervisor, Signal::CONT).unwrap();
+    eventually("the end of the supervisor", || (!Path::new(&format!("/proc/{pid}")).exists()).then_some(()));
+    assert_eq!(sandbox.json(["task", "status", &id]), task, "what it saw comes too late");
+    assert_eq!(sandbox.json_lines(["queue", "list", "-a", "ada"]).len(), 1);
+    is_sound(&sandbox, "ada");
+}
+
+/// A parent whose children `kid` and `cub` are at work, `kid` in a turn that is deaf, and which has a
+/// task of its own.
+fn family(policy: &str) -> (Sandbox, [String; 3], Beside) {
+    let sandbox = Sandbox::new();
+    add(&sandbox, "ada", &format!("test \"$DORMOUSE_AGENT\" = ada || {{ {DEAF}; }}"));
+    extend_policy(&sandbox, "ada", policy);
+    let task = |words: &[&str]| {
+        let line = ["task", "start", "-a", "ada"].iter().chain(words).copied();
+        sandbox.run(line.collect::<Vec<_>>()).trim().to_owned()
+    };
+    let tasks = [
+        task(&["--", "sleep", "1000"]),
+        task(&["--delegate", "kid", "work"]),
+        task(&["--delegate", "cub", "work"]),
+    ];
+    sandbox.run(["tick", "ada"]);
+    let tick = Beside::start(sandbox.cmd(["tick", "kid", "--json"]));
+    wait_for(&sandbox.project().join("running"));
+    (sandbox, tasks, tick)
+}
+
+#[test]
+fn a_stop_ends_the_turns_and_tasks_of_the_children_as_well() {
+    let (sandbox, tasks, tick) = family("");
+    let grandchild = sandbox.run(["task", "start", "-a", "kid", "--", "sleep", "1000"]).trim().to_owned();
+    let stopped = sandbox.json(["stop", "ada", "--grace", "200ms"]);
+    assert_eq!(stopped["tasks"], json!(tasks));
+    assert_eq!(ended_well(tick.end())["terminal"], "aborted");
+    for id in tasks.iter().chain([&grandchild]) {
+        assert_eq!(sandbox.json(["task", "status", id])["status"], "cancelled");
+    }
+    for child in ["kid", "cub"] {
+        assert_eq!(sandbox.run(["get", child, "status"]).trim(), "stopped");
+        is_sound(&sandbox, child);
+    }
+    assert_eq!(sandbox.run(["get", "kid", "execution.reason"]).trim(), "shutdown_timeout");
+    let run = sandbox.json(["run", "list", "-a", "kid"]);
+    assert_eq!(run["reason"], format!("stopped: its parent has stopped {}", tasks[1]));
+    is_sound(&sandbox, "ada");
+}
+
+/// One workspace that can't be released is said, and is no reason to let anything else go on.
+#[test]
+fn a_release_that_fails_in_a_child_ends_the_others_all_the_same() {
+    let (sandbox, tasks, tick) = family("\n[workspace]\npath = \".\"\n");
+    signal(&tick, Signal::STOP);
+    let ran = sandbox.cmd(["stop", "ada", "--grace", "200ms", "--json"]).output();
+    assert_eq!(ran.code(), 1, "{ran}");
+    assert!(failure(&ran)["message"].as_str().unwrap().contains("is not released"), "{ran}");
+    let stopped = &objects(&ran.stdout)[0];
+    assert_eq!((&stopped["status"], &stopped["tasks"]), (&json!("stopped"), &json!(tasks)), "{ran}");
+    for id in &tasks {
+        assert_eq!(sandbox.json(["task", "status", id])["status"], "cancelled", "{id}");
+    }
+    for child in ["kid", "cub"] {
+        assert_eq!(sandbox.run(["get", child, "status"]).trim(), "stopped");
+    }
+    signal(&tick, Signal::CONT);
+    tick.end();
+    is_sound(&sandbox, "ada");
+    is_sound(&sandbox, "kid");
+}
+
+#[test]
+fn a_stop_clears_what_would_wake_the_agent_and_keeps_what_it_knows() {
+    let sandbox = started("true");
+    sandbox.run(["work", "add", "objective", "-a", "ada"]);
+    sandbox.run(["timer", "add", "-a", "ada", "--in", "1h", "later"]);
+    let wait = sandbox.run(["wait", "-a", "ada", "--on", "external", "--reason", "why", "--whole-agent"]);
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    sandbox.run(["wake", "ada", "a noise"]);
+    let until = "2026-01-02T09:00:00.000Z";
+    edit_state(&sandbox, |state| state["sleeping_until"] = json!(until));
+    sandbox.run(["stop", "ada"]);
+    let state = record(&sandbox, "state.json");
+    for cleared in ["sleeping_until", "pending_wake_hint", "current_run"] {
+        assert!(state[cleared].is_null(), "{cleared}: {state:#}");
+    }
+    let get = sandbox.json(["get", "ada"]);
+    assert_eq!(get["active_waits"][0]["id"], wait.trim());
+    assert_eq!(get["active_timers"].as_array().map(Vec::len), Some(1));
+    assert_eq!(
+        get["work"]["open"].as_array().map(Vec::len).or(get["work"]["open"].as_u64().map(|n| n as usize)),
+        Some(1)
+    );
+    is_sound(&sandbox, "ada");
+}
