@@ -742,16 +742,14 @@ fn a_runnable_work_item_gets_one_tick_for_each_of_its_revisions() {
 }
 
 #[test]
-fn a_tick_whose_turn_a_signal_has_ended_starts_no_other() {
-    let sandbox = started("echo $DORMOUSE_MESSAGE >> $HOME/ran; kill $PPID; while :; do :; done");
-    extend_policy(&sandbox, "ada", "\n[recovery]\nmax_attempts = 1\n");
-    add(&sandbox, "bob", "echo bob >> $HOME/ran");
-    let first = say(&sandbox, "one");
-    say(&sandbox, "two");
-    sandbox.run(["enqueue", "bob", "three"]);
-    let ran = sandbox.cmd(["tick", "ada", "bob", "--until-idle", "--json"]).output();
-    let all: Vec<String> = objects(&ran.stdout).iter().map(decision).collect();
-    assert_eq!(all, ["start_model_turn (operator_prompt) interrupted"], "{ran}");
-    assert_eq!(ran.code(), 7);
-    assert_eq!(fs::read_to_string(sandbox.home().join("ran")).unwrap(), format!("{first}\n"));
+fn an_interjection_whose_time_is_over_ends_no_backoff() {
+    let sandbox = started("exit 1");
+    extend_policy(&sandbox, "ada", "\n[recovery]\nbase = \"1h\"\n");
+    say(&sandbox, "hello");
+    assert_eq!(decision(&step(&sandbox)), "start_model_turn (operator_prompt) failed");
+    sandbox.run(["enqueue", "ada", "quick", "--priority", "interject", "--ttl", "1s"]);
+    sandbox.pass(5);
+    assert_eq!(decision(&step(&sandbox)), "wait_for_timer (recovery_backoff)");
+    sandbox.run(["enqueue", "ada", "now", "--priority", "interject"]);
+    assert_eq!(decision(&step(&sandbox)), "start_recovery (retry)");
 }
