@@ -84,7 +84,7 @@ impl Model {
             return;
         }
         let before = self.held.take();
-        let entered = self.to_running().or(before.as_ref().and_then(|held| held.entered));
+        let entered = self.enter_running().or(before.as_ref().and_then(|held| held.entered));
         self.enter("waiting_resources", None);
         self.status = "awake_idle";
         self.held = Some(Held {

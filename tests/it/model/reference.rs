@@ -1110,7 +1110,7 @@ impl Model {
             message: born,
             continuation,
             deferrals,
-            entered: self.to_running().or(before),
+            entered: self.enter_running().or(before),
             request: None,
             sections: Vec::new(),
             yielded: false,
@@ -1121,7 +1121,7 @@ impl Model {
     }
 
     /// Every way that leads to `running` (execution §1, §2). Returns what was entered for this turn.
-    pub(super) fn to_running(&mut self) -> Option<Entered> {
+    pub(super) fn enter_running(&mut self) -> Option<Entered> {
         let entered = match self.execution {
             "completed" => {
                 self.enter("runnable", None);
