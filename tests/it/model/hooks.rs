@@ -100,9 +100,9 @@ impl Model {
             None => {
                 self.enter("runnable", None);
                 self.retry = None;
+                self.end_recovery(true);
             }
         }
-        self.end_recovery(failure.is_none());
     }
 
     /// The next try comes after a pause, and no attempt is lost.
@@ -114,9 +114,10 @@ impl Model {
         if self.status != "stopped" {
             self.status = "awake_idle";
         }
+        self.end_recovery(false);
     }
 
-    pub(super) fn end_recovery(&mut self, success: bool) {
+    fn end_recovery(&mut self, success: bool) {
         self.tell("on-recovery-complete", "recovering", self.execution, None);
         if let Some(told) = self.told.last_mut().filter(|told| told.hook == "on-recovery-complete") {
             told.success = Some(success);

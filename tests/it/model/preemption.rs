@@ -193,7 +193,6 @@ impl Model {
             }
             "recovering" if !inside => {
                 self.fail_recovery(now, OPERATORS_REASON);
-                self.end_recovery(false);
             }
             _ => return Err(REFUSED),
         }
