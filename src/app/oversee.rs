@@ -1,6 +1,5 @@
-//! What runs for an agent is ended when its records say so: a tick watches them meanwhile.
+//! What runs for an agent is ended when its records say so: a tick looks at them meanwhile.
 
-use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
@@ -10,46 +9,57 @@ use crate::model::time::Time;
 use crate::process::turn::{Fate, Overseer};
 use crate::rules::preemption::force_at;
 use crate::rules::transition::preemption::force;
-use crate::store::Agent;
-use crate::store::watch::Watch;
+use crate::store::{Agent, Version};
 
 use super::load;
 use super::session::Session;
 
+/// How often somebody looks whether the record has changed. To be told of it by the kernel would cost
+/// every step more: it takes its time to take a watch away.
+const LOOKS: Duration = Duration::from_millis(200);
+
 /// How soon a run is tried to be forced again whose records somebody has locked.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
-/// Somebody who looks at an agent's record whenever it changes.
+/// Somebody who looks at an agent's record when it has changed, and when there is something due.
 pub struct Overseen<'a, L> {
     agent: &'a Agent<'a>,
-    watch: Watch,
     look: L,
+    /// What was looked at last.
+    seen: Option<Version>,
+    /// When to look although nothing has changed.
+    due: Option<Instant>,
+    next: Instant,
 }
 
 impl<'a, L: FnMut(&State) -> Fate> Overseen<'a, L> {
     pub fn new(agent: &'a Agent<'a>, look: L) -> Overseen<'a, L> {
-        let mut watch = Watch::new();
-        watch.add(agent.dir().path());
-        Overseen { agent, watch, look }
+        Overseen { agent, look, seen: None, due: None, next: Instant::now() + LOOKS }
+    }
+
+    fn look(&mut self, now: Instant) -> Fate {
+        let version = self.agent.version();
+        if version == self.seen && self.due.is_none_or(|due| now < due) {
+            return Fate::GoesOn { ask_again: self.due };
+        }
+        // A record that can't be read is no reason to end what runs: its settlement will say so.
+        let Ok(state) = self.agent.peek() else { return Fate::GoesOn { ask_again: None } };
+        self.seen = version;
+        (self.look)(&state)
     }
 }
 
 impl<L: FnMut(&State) -> Fate> Overseer for Overseen<'_, L> {
-    fn word(&self) -> Option<BorrowedFd<'_>> {
-        self.watch.changes()
-    }
-
     fn ask(&mut self) -> Fate {
-        self.watch.calm();
-        // A record that can't be read is no reason to end what runs: its settlement will say so.
-        let fate = self.agent.peek().map_or(Fate::GoesOn { ask_again: None }, |state| (self.look)(&state));
-        match fate {
-            Fate::Ends => Fate::Ends,
-            Fate::GoesOn { ask_again } => {
-                let look_anyway = Instant::now().checked_add(self.watch.patience());
-                Fate::GoesOn { ask_again: ask_again.into_iter().chain(look_anyway).min() }
+        let now = Instant::now();
+        if now >= self.next {
+            match self.look(now) {
+                Fate::Ends => return Fate::Ends,
+                Fate::GoesOn { ask_again } => self.due = ask_again,
             }
+            self.next = self.due.map_or(now + LOOKS, |due| due.min(now + LOOKS));
         }
+        Fate::GoesOn { ask_again: Some(self.next) }
     }
 }
 

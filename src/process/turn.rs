@@ -1,7 +1,7 @@
 //! One turn command, from its start until no process of it is left.
 
 use std::ffi::OsString;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -54,9 +54,7 @@ pub struct TurnSpec {
 
 /// Whoever may end a turn before its time.
 pub trait Overseer {
-    /// Readable when it has something to say. `None`: it speaks only when it is asked.
-    fn word(&self) -> Option<BorrowedFd<'_>>;
-    /// Whether the turn may go on. Asked at once, after every word, and when it said.
+    /// Whether the turn may go on. Asked at once, and when it said.
     fn ask(&mut self) -> Fate;
 }
 
@@ -74,10 +72,6 @@ pub enum Fate {
 pub struct Nobody;
 
 impl Overseer for Nobody {
-    fn word(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
     fn ask(&mut self) -> Fate {
         Fate::GoesOn { ask_again: None }
     }
@@ -170,14 +164,6 @@ impl Drop for Adoption {
     }
 }
 
-/// What one look has found.
-struct Happened {
-    /// There was output, or the end of it.
-    output: bool,
-    /// One of the others was ready.
-    elsewhere: bool,
-}
-
 /// A running turn. Its leader is reaped last: as long as it is a zombie neither its pid nor that of
 /// its group can mean anything else, so signals to the group hit nobody else.
 struct Live<'a> {
@@ -233,16 +219,12 @@ impl<'a> Live<'a> {
                     Fate::Ends => return Ok(Some(Cut::Told)),
                 }
             }
-            let word = overseer.word();
-            let happened = self.pump(word.as_slice(), until.into_iter().chain(ask_again).min())?;
+            self.pump(&[], until.into_iter().chain(ask_again).min())?;
             if self.leader_ended || self.cancelled_by.is_some() || self.trouble.is_some() {
                 return Ok(None);
             }
             if is_past(until) {
                 return Ok(Some(Cut::Late));
-            }
-            if happened.elsewhere {
-                ask_again = Some(Instant::now());
             }
         }
     }
@@ -315,13 +297,13 @@ impl<'a> Live<'a> {
         rustix::process::getpgid(Some(child)) == Ok(self.group)
     }
 
-    /// Waits for anything to happen, at most until then, and takes in what has.
-    fn pump<Fd: AsFd>(&mut self, others: &[Fd], until: Option<Instant>) -> Result<Happened> {
+    /// Waits for anything to happen, at most until then, and takes in what has. True if there was
+    /// output, or the end of it.
+    fn pump(&mut self, others: &[OwnedFd], until: Option<Instant>) -> Result<bool> {
         let leader = Some(&self.leader).filter(|_| !self.leader_ended);
         let sources = [leader, self.stdout.pipe.as_ref(), self.stderr.pipe.as_ref()];
         let mut fds = vec![PollFd::new(self.signals, PollFlags::IN)];
-        fds.extend(sources.into_iter().flatten().map(|fd| PollFd::new(fd, PollFlags::IN)));
-        fds.extend(others.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
+        fds.extend(sources.into_iter().flatten().chain(others).map(|fd| PollFd::new(fd, PollFlags::IN)));
         let timeout = until.map(|until| timespec(until.saturating_duration_since(Instant::now())));
         match rustix::event::poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -330,7 +312,6 @@ impl<'a> Live<'a> {
         let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
         let signalled = ready.next().unwrap_or(false);
         let [ended, stdout, stderr] = sources.map(|source| source.is_some() && ready.next().unwrap_or(false));
-        let elsewhere = ready.any(|ready| ready);
         self.leader_ended |= ended;
         if signalled {
             self.cancelled_by = self.cancelled_by.or(self.signals.caught());
@@ -340,7 +321,7 @@ impl<'a> Live<'a> {
                 self.trouble.get_or_insert(error);
             }
         }
-        Ok(Happened { output: stdout || stderr, elsewhere })
+        Ok(stdout || stderr)
     }
 
     /// Takes in what is still in the pipes. A supervisor may hold one open and go on writing, so it
@@ -349,7 +330,7 @@ impl<'a> Live<'a> {
         let now = Some(Instant::now());
         for _ in 0..DRAIN_READS {
             let both_ended = self.stdout.pipe.is_none() && self.stderr.pipe.is_none();
-            if both_ended || !self.pump::<OwnedFd>(&[], now)?.output {
+            if both_ended || !self.pump(&[], now)? {
                 break;
             }
         }

@@ -1,6 +1,7 @@
 //! One agent's records: read without a lock, changed under one, whole or not at all.
 
 use std::cell::{Cell, RefCell};
+use std::os::unix::fs::MetadataExt;
 
 use uuid::Uuid;
 
@@ -41,6 +42,13 @@ pub struct Open {
     pub waits: Vec<Wait>,
     pub timers: Vec<Timer>,
     pub tasks: Vec<Task>,
+}
+
+/// Tells one `state.json` from the next: each is a file of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Version {
+    inode: u64,
+    changed: (i64, i64),
 }
 
 /// An agent of an open store.
@@ -92,6 +100,12 @@ impl<'s> Agent<'s> {
         let state: State = decode(&path, &bytes)?;
         self.check_owner(&state)?;
         Ok(state)
+    }
+
+    /// Which `state.json` it is, at the cost of a look. Nothing if there is none to be seen.
+    pub fn version(&self) -> Option<Version> {
+        let found = std::fs::metadata(self.dir.join(layout::STATE)).ok()?;
+        Some(Version { inode: found.ino(), changed: (found.mtime(), found.mtime_nsec()) })
     }
 
     /// Whether nothing has arrived and no transaction was interrupted.

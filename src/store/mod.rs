@@ -28,7 +28,7 @@ use crate::model::state::State;
 use crate::model::time::Time;
 use crate::model::trigger::Trigger;
 
-pub use agent::{Agent, Locked};
+pub use agent::{Agent, Locked, Version};
 
 use files::Disk;
 use layout::AgentDir;

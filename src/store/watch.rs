@@ -1,6 +1,6 @@
 //! Waiting for a change of files instead of looking again and again.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
@@ -29,36 +29,20 @@ impl Watch {
         self.changes = self.changes.take().filter(|changes| kernel::add(changes, dir).is_ok());
     }
 
-    /// How long to wait for a change at most before looking anyway.
-    pub fn patience(&self) -> Duration {
-        if self.changes.is_some() { WATCHED } else { UNWATCHED }
-    }
-
     /// Returns after a change, or after a while; at the latest when `left` is over.
     pub fn wait(&self, left: Option<Duration>) {
-        let wait = left.map_or(self.patience(), |left| left.min(self.patience()));
+        let most = if self.changes.is_some() { WATCHED } else { UNWATCHED };
+        let wait = left.map_or(most, |left| left.min(most));
         match &self.changes {
             Some(changes) => {
                 let timeout = Timespec::try_from(wait).ok();
                 // Whoever is woken for nothing looks once more.
                 let _ = rustix::event::poll(&mut [PollFd::new(changes, PollFlags::IN)], timeout.as_ref());
-                self.calm();
+                let mut told = [0; 4096];
+                // What has changed is of no interest: whoever was told looks at what it needs.
+                while rustix::io::read(changes, &mut told[..]).is_ok_and(|length| length > 0) {}
             }
             None => std::thread::sleep(wait),
-        }
-    }
-
-    /// Readable after a change, until `calm`. `None`: nothing can be watched here.
-    pub fn changes(&self) -> Option<BorrowedFd<'_>> {
-        self.changes.as_ref().map(AsFd::as_fd)
-    }
-
-    /// Takes in all that was told of so far. To be called before looking, not after.
-    pub fn calm(&self) {
-        let mut told = [0; 4096];
-        if let Some(changes) = &self.changes {
-            // What has changed is of no interest: whoever was told looks at what it needs.
-            while rustix::io::read(changes, &mut told[..]).is_ok_and(|length| length > 0) {}
         }
     }
 }
