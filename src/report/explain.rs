@@ -29,6 +29,11 @@ pub fn wakes(records: &Records, now: Time) -> Vec<String> {
     let state = &records.state;
     let agent = &state.agent;
     match state.status {
+        Status::Stopped if state.current_run.is_some() => {
+            return vec![format!(
+                "dormouse stop {agent}, which ends its run, and then dormouse start {agent}"
+            )];
+        }
         Status::Stopped | Status::Booting => return vec![format!("dormouse start {agent}")],
         Status::AwakeIdle | Status::AwakeRunning | Status::AwaitingTask | Status::Asleep => {}
     }

@@ -181,6 +181,26 @@ fn a_start_while_the_shutdown_hook_runs_has_the_last_word() {
     assert_eq!(found.ended_as(&second), Some("processed"));
 }
 
+#[test]
+fn whoever_finishes_a_stop_may_still_say_that_the_message_goes_back() {
+    let (sandbox, message, tick) = running(POLITE);
+    hook(&sandbox, "on-shutdown", "touch hook; while :; do sleep 0.02; done");
+    let stop = Beside::start(sandbox.cmd(["stop", "ada"]));
+    wait_for(&sandbox.project().join("hook"));
+    signal(&stop, Signal::KILL);
+    stop.end();
+    assert_eq!(
+        sandbox.json(["explain", "ada"])["wakes"],
+        json!(["dormouse stop ada, which ends its run, and then dormouse start ada"])
+    );
+    hook(&sandbox, "on-shutdown", "true");
+    let finished = sandbox.json(["stop", "ada", "--requeue"]);
+    assert_eq!(finished["changed"], false);
+    assert_eq!(ended_well(tick.end())["terminal"], "aborted");
+    assert_eq!(sandbox.json(["queue", "show", &message])["status"], "queued");
+    assert!(is_sound(&sandbox, "ada").queued.contains_key(&message));
+}
+
 /// Between the claim and its turn there are hooks: a stop ends the one that runs, and the turn never
 /// begins.
 #[test]
