@@ -181,6 +181,19 @@ fn a_start_while_the_shutdown_hook_runs_has_the_last_word() {
     assert_eq!(found.ended_as(&second), Some("processed"));
 }
 
+/// Whoever stops an agent may lose patience: the gate is closed, and the tick sees to the rest.
+#[test]
+fn a_stop_that_is_killed_while_it_waits_is_finished_by_the_tick() {
+    let (sandbox, message, tick) = running(DEAF);
+    let stop = Beside::start(sandbox.cmd(["stop", "ada", "--grace", "1s"]));
+    eventually("the shutdown", || (field(&sandbox, "execution.state") == "shutting_down").then_some(()));
+    signal(&stop, Signal::KILL);
+    stop.end();
+    assert_eq!(ended_well(tick.end())["terminal"], "aborted");
+    assert_eq!(field(&sandbox, "execution.reason"), "shutdown_timeout");
+    assert_eq!(is_sound(&sandbox, "ada").ended_as(&message), Some("aborted"));
+}
+
 #[test]
 fn whoever_finishes_a_stop_may_still_say_that_the_message_goes_back() {
     let (sandbox, message, tick) = running(POLITE);
