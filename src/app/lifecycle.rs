@@ -68,6 +68,13 @@ pub fn open_gate(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<
             return Err(Error::Failed { message: failure.to_string(), hint: None });
         }
         (draft, locked) = begin(session, agent)?;
+        if state.status != AgentStatus::Stopped && draft.records.state.status == AgentStatus::Stopped {
+            return Err(Error::Refused {
+                kind: "stopped_meanwhile",
+                message: format!("`{}` was stopped while its start went on", agent.name()),
+                hint: None,
+            });
+        }
     }
     lifecycle::start(&mut draft)?;
     let state = hooks::commit(session, &locked, draft)?;

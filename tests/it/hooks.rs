@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::{Sandbox, dormouse};
 use crate::setup::{Beside, decision, extend_policy, failure, field, objects, say, step, wait_for};
@@ -395,6 +395,26 @@ fn a_signal_to_the_tick_ends_its_hook_and_starts_no_turn() {
     assert_eq!(step["terminal"], "interrupted");
     assert_eq!(noted(&sandbox), ["up"], "neither the turn nor another hook");
     assert_eq!(sandbox.json(["queue", "show", &message])["attempt"], 2);
+}
+
+#[test]
+fn a_stop_while_the_startup_hook_runs_has_the_last_word() {
+    let sandbox = created("true");
+    hook(
+        &sandbox.agent("ada"),
+        "on-startup",
+        r#"echo up >> "$HOME/noted"; until test -e "$HOME/go"; do sleep 0.02; done"#,
+    );
+    let start = Beside::start(sandbox.cmd(["start", "ada", "--json"]));
+    wait_for(&sandbox.home().join("noted"));
+    sandbox.run(["stop", "ada"]);
+    fs::write(sandbox.home().join("go"), "").unwrap();
+    let ran = start.end();
+    assert_eq!((ran.code(), &failure(&ran)["kind"]), (4, &json!("stopped_meanwhile")), "{ran}");
+    assert_eq!(field(&sandbox, "status"), "stopped");
+    sandbox.run(["start", "ada"]);
+    assert_eq!(noted(&sandbox), ["up", "up"], "what is to be done before the first start is done anew");
+    assert_eq!(field(&sandbox, "status"), "awake_idle");
 }
 
 #[test]
