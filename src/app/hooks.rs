@@ -113,7 +113,7 @@ pub fn tell(session: &Session, store: &Store, agent: &Agent<'_>) {
 pub fn recorded(session: &Session, ran: Result<Ran>) {
     match ran {
         Ok(Ran { failure: None }) => {}
-        Ok(Ran { failure: Some(failure) }) => session.out.note(&failure.to_string()),
+        Ok(Ran { failure: Some(failure) }) => session.out.note(&format!("{}: {failure}", failure.agent)),
         Err(error) => session.out.note(&error.to_string()),
     }
 }
@@ -160,7 +160,7 @@ impl Failure {
 
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {} failed: {}", self.agent, self.hook, self.how)?;
+        write!(f, "{} failed: {}", self.hook, self.how)?;
         self.said.as_ref().map_or(Ok(()), |said| write!(f, ": {said}"))
     }
 }

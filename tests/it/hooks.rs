@@ -57,7 +57,7 @@ fn a_startup_that_fails_starts_nothing() {
     let ran = sandbox.cmd(["start", "ada", "--json"]).output();
     assert_eq!(ran.code(), 1, "{ran}");
     let message = failure(&ran)["message"].as_str().unwrap().to_owned();
-    assert_eq!(message, "ada: on-startup failed: exit status 3: no disk");
+    assert_eq!(message, "on-startup failed: exit status 3: no disk");
     assert_eq!(
         (field(&sandbox, "execution.state"), field(&sandbox, "status")),
         ("initializing".into(), "booting".into())
@@ -176,7 +176,7 @@ fn a_hook_that_takes_too_long_is_ended_with_all_its_processes() {
     hook(&sandbox.agent("ada"), "on-startup", r#"sleep 600 & echo $! > "$HOME/noted"; wait"#);
     let ran = sandbox.cmd(["start", "ada", "--json"]).output();
     assert_eq!(ran.code(), 1, "{ran}");
-    assert_eq!(failure(&ran)["message"], "ada: on-startup failed: timed out after 100ms");
+    assert_eq!(failure(&ran)["message"], "on-startup failed: timed out after 100ms");
     if let Some(pid) = noted(&sandbox).first() {
         assert!(!Path::new("/proc").join(pid).exists(), "{pid} is still there");
     }
@@ -363,7 +363,7 @@ fn a_turn_whose_schedule_hook_fails_is_failed() {
     say(&sandbox, "hello");
     let step = step(&sandbox);
     assert_eq!(step["terminal"], "failed");
-    assert_eq!(step["terminal_reason"], "not started: ada: on-scheduled failed: exit status 3: no room");
+    assert_eq!(step["terminal_reason"], "not started: on-scheduled failed: exit status 3: no room");
     assert_eq!(noted(&sandbox), Vec::<String>::new());
     assert_eq!(field(&sandbox, "execution.state"), "failed");
     assert_eq!(recorded(&sandbox)[0]["data"]["last_line"], "no room");
