@@ -94,8 +94,11 @@ pub fn commit(session: &Session, locked: &Locked<'_>, draft: Draft) -> Result<St
 /// Runs `on-state-change` for every transition that was committed since the last time. To be called
 /// without the lock.
 pub fn tell(session: &Session, store: &Store, agent: &Agent<'_>) {
-    let mut moves = session.moves.take();
-    moves.retain(|occasion| occasion.agent == *agent.name());
+    // The others are not told of here: a parent begins and stops its children while its own
+    // transitions are still to be told.
+    let (moves, others): (Vec<_>, Vec<_>) =
+        session.moves.take().into_iter().partition(|occasion| occasion.agent == *agent.name());
+    session.moves.replace(others);
     if moves.is_empty() {
         return;
     }

@@ -397,6 +397,20 @@ fn a_signal_to_the_tick_ends_its_hook_and_starts_no_turn() {
     assert_eq!(sandbox.json(["queue", "show", &message])["attempt"], 2);
 }
 
+/// The child is started, and told of, before its parent is.
+#[test]
+fn the_end_of_a_turn_that_has_delegated_is_told() {
+    let action = r#"{"do":"task.start","delegate":"eve","text":"dig"}"#;
+    let sandbox = created(&format!(r#"echo '{{"actions":[{action}]}}' > "$DORMOUSE_OUTCOME""#));
+    let note = r#"sed 's/.*"to":"\([a-z]*\)".*/\1/' >> "$HOME/noted""#;
+    hook(&sandbox.agent("ada"), "on-state-change", note);
+    sandbox.run(["start", "ada"]);
+    say(&sandbox, "hello");
+    assert_eq!(step(&sandbox)["terminal"], "completed");
+    assert_eq!(sandbox.json(["get", "eve"])["status"], "awake_idle");
+    assert_eq!(noted(&sandbox), ["runnable", "scheduled", "running", "completed"]);
+}
+
 #[test]
 fn a_stop_while_the_startup_hook_runs_has_the_last_word() {
     let sandbox = created("true");
