@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::error::Result;
 use crate::model::event::EventKind;
+use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, MessageId, RunId};
 use crate::model::policy::Policy;
 use crate::model::run::Exit;
@@ -48,7 +49,7 @@ pub struct Occasion {
     reason: Option<String>,
     run_id: Option<RunId>,
     /// Of a recovery that has ended.
-    pub success: Option<bool>,
+    success: Option<bool>,
 }
 
 impl Occasion {
@@ -64,6 +65,15 @@ impl Occasion {
             run_id: run.map(|run| run.run_id),
             success: None,
         }
+    }
+
+    /// Whether it went well, if it is a recovery that has come to its end.
+    fn end_of_recovery(&self) -> Option<bool> {
+        let ends = |state: ExecutionState| self.to == json!(state);
+        let went_well = ends(ExecutionState::Runnable);
+        let has_ended =
+            self.from == json!(ExecutionState::Recovering) && (went_well || ends(ExecutionState::Failed));
+        has_ended.then_some(went_well)
     }
 }
 
@@ -91,8 +101,8 @@ pub fn commit(session: &Session, locked: &Locked<'_>, draft: Draft) -> Result<St
     Ok(state)
 }
 
-/// Runs `on-state-change` for every transition that was committed since the last time. To be called
-/// without the lock.
+/// Runs `on-state-change` for every transition that was committed since the last time, and where that
+/// was the end of a recovery `on-recovery-complete`. To be called without the lock.
 pub fn tell(session: &Session, store: &Store, agent: &Agent<'_>) {
     // The others are not told of here: a parent begins and stops its children while its own
     // transitions are still to be told.
@@ -102,13 +112,21 @@ pub fn tell(session: &Session, store: &Store, agent: &Agent<'_>) {
     if moves.is_empty() {
         return;
     }
-    let Some(hook) = find(store, agent, ON_STATE_CHANGE) else { return };
-    for occasion in &moves {
-        // Who is told to end has no time for more.
-        if session.cancelled_by.get().is_some() {
-            break;
+    let changed = find(store, agent, ON_STATE_CHANGE);
+    let recovered = find(store, agent, ON_RECOVERY_COMPLETE);
+    for occasion in moves {
+        let success = occasion.end_of_recovery();
+        let ended = Occasion { success, ..occasion.clone() };
+        let of_recovery = recovered.as_ref().filter(|_| success.is_some());
+        for (hook, occasion) in [(changed.as_ref(), occasion), (of_recovery, ended)] {
+            // Who is told to end has no time for more.
+            if session.cancelled_by.get().is_some() {
+                return;
+            }
+            if let Some(hook) = hook {
+                recorded(session, hook.run(session, &occasion));
+            }
         }
-        recorded(session, hook.run(session, occasion));
     }
 }
 

@@ -24,7 +24,7 @@ use super::background;
 use super::delegate::tell_parent;
 use super::hooks::{self, Occasion};
 use super::load::begin;
-use super::recover::{self, Owner, TICK_GONE};
+use super::recover::{Owner, TICK_GONE};
 use super::resources;
 use super::session::{Session, named_agents};
 use super::turn::{KILL_GRACE, surroundings};
@@ -265,19 +265,15 @@ pub fn fail(session: &mut Session, args: cli::Fail) -> Result<Status> {
     refuse_from_inside(session, &store, &agent, "fail")?;
     let (mut draft, locked) = begin(session, &agent)?;
     let run_id = lifecycle::fail(&mut draft, &args.reason)?;
-    let state = if run_id.is_none() {
-        recover::ended(session, &store, &agent, locked, draft, &args.reason, false)?.state
-    } else {
-        let state = hooks::commit(session, &locked, draft)?;
-        drop(locked);
-        match state.current_run.clone() {
-            Some(run) => {
-                // A stop has had its own grace.
-                let grace = if run.stopping.is_some() { Duration::ZERO } else { KILL_GRACE };
-                end_run(session, &store, &agent, &run, grace)?
-            }
-            None => state,
+    let state = hooks::commit(session, &locked, draft)?;
+    drop(locked);
+    let state = match state.current_run.clone() {
+        Some(run) => {
+            // A stop has had its own grace.
+            let grace = if run.stopping.is_some() { Duration::ZERO } else { KILL_GRACE };
+            end_run(session, &store, &agent, &run, grace)?
         }
+        None => state,
     };
     hooks::tell(session, &store, &agent);
     background::end_if_stopped(session, &store, &agent, &state);

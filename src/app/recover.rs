@@ -106,7 +106,7 @@ pub fn carry_out(
 ) -> Result<Records> {
     let Some(hook) = hooks::find(store, agent, hooks::ON_RECOVERY_START) else {
         recovery::recover(&mut draft, cause)?;
-        return ended(session, store, agent, locked, draft, cause, true);
+        return ended(session, store, agent, locked, draft);
     };
     recovery::begin(&mut draft, cause)?;
     let limit = draft.records.policy.timeouts.recovery.0;
@@ -130,30 +130,21 @@ pub fn carry_out(
         None => recovery::complete(&mut draft)?,
         Some(reason) => recovery::fail(&mut draft, reason)?,
     }
-    ended(session, store, agent, locked, draft, reason.unwrap_or(cause), reason.is_none())
+    ended(session, store, agent, locked, draft)
 }
 
 /// Commits the end of a recovery, and tells of it.
-pub fn ended(
+fn ended(
     session: &Session,
     store: &Store,
     agent: &Agent<'_>,
     locked: Locked<'_>,
     draft: Draft,
-    cause: &str,
-    success: bool,
 ) -> Result<Records> {
     let mut records = draft.records.clone();
     records.state = hooks::commit(session, &locked, draft)?;
     drop(locked);
     hooks::tell(session, store, agent);
-    if let Some(hook) = hooks::find(store, agent, hooks::ON_RECOVERY_COMPLETE) {
-        let mut occasion =
-            Occasion::of(&records.state, records.state.execution.state, Some(cause.to_owned()));
-        occasion.success = Some(success);
-        occasion.from = json!(ExecutionState::Recovering);
-        hooks::recorded(session, hook.run(session, &occasion));
-    }
     Ok(records)
 }
 

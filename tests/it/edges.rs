@@ -411,7 +411,7 @@ const WALKS: &[Walk] = &[
             "on-state-change failed → recovering: retry @recovering",
             "on-recovery-start recovering → runnable: retry @recovering",
             "on-state-change recovering → runnable: recovered @runnable",
-            "on-recovery-complete recovering → runnable: retry @runnable",
+            "on-recovery-complete recovering → runnable: recovered @runnable",
         ],
         in_order: true,
     },
@@ -423,7 +423,7 @@ const WALKS: &[Walk] = &[
             "on-state-change failed → recovering: asked for by the operator @recovering",
             "on-recovery-start recovering → runnable: asked for by the operator @recovering",
             "on-state-change recovering → runnable: recovered @runnable",
-            "on-recovery-complete recovering → runnable: asked for by the operator @runnable",
+            "on-recovery-complete recovering → runnable: recovered @runnable",
         ],
         in_order: true,
     },
@@ -451,7 +451,7 @@ const WALKS: &[Walk] = &[
         noted: &[
             "on-recovery-start recovering → runnable: retry @recovering",
             "on-state-change recovering → runnable: recovered @runnable",
-            "on-recovery-complete recovering → runnable: retry @runnable",
+            "on-recovery-complete recovering → runnable: recovered @runnable",
         ],
         in_order: true,
     },
@@ -462,7 +462,10 @@ const WALKS: &[Walk] = &[
             sandbox.pass(200);
             step(sandbox);
         },
-        noted: &["on-state-change recovering → failed: recovery_timeout @failed"],
+        noted: &[
+            "on-state-change recovering → failed: recovery_timeout @failed",
+            "on-recovery-complete recovering → failed: recovery_timeout @failed",
+        ],
         in_order: true,
     },
     Walk {

@@ -6,6 +6,9 @@
 //! next step would decide. A case that fails is made smaller, printed as a shell transcript, and
 //! kept in `model.proptest-regressions`, to be run first from then on.
 
+mod hooks;
+mod limits;
+mod preemption;
 mod reference;
 mod script;
 mod world;
@@ -16,8 +19,9 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{FileFailurePersistence, TestCaseError, TestError, TestRunner};
 
-use reference::{Command, End, Owner, Schedule};
-use world::{World, template};
+use hooks::Does;
+use reference::{Command, End, Owner, Schedule, Settings};
+use world::{Template, World};
 
 /// Something that is done to the agent.
 #[derive(Debug, Clone)]
@@ -26,6 +30,8 @@ pub enum Act {
     /// The clock is set, by so many seconds.
     Pass(i64),
     Tick(Turn),
+    /// From now on a hook does this, if there are hooks.
+    Hook(&'static str, Does),
 }
 
 /// What a turn does, if the step runs one.
@@ -35,6 +41,8 @@ pub struct Turn {
     commands: Vec<Command>,
     /// What it leaves in its outcome file.
     actions: Vec<Command>,
+    /// How much it says that it has used.
+    tokens: u64,
     end: End,
 }
 
@@ -165,15 +173,96 @@ fn from_outside() -> impl Strategy<Value = Command> {
         2 => Just(Command::Start),
         1 => any::<bool>().prop_map(|requeue| Command::Stop { requeue }),
         1 => Just(Command::Recover),
+        3 => Just(Command::Resume),
+        1 => Just(Command::Fail),
+        1 => preemption(),
     ]
 }
 
-fn turn() -> impl Strategy<Value = Turn> {
-    let inside = prop_oneof![
-        6 => own_planes(),
-        2 => enqueue(&["internal_followup"], &["normal", "next", "background", "interject"]),
-        1 => Just(Command::TaskRun { well: true, notify: true }),
-    ];
+/// How long a grace lasts, or a section: until now, until what is late, or beyond that.
+fn respite() -> impl Strategy<Value = i64> {
+    select(&[0i64, 600, 20_000][..])
+}
+
+/// What a turn says about itself; from outside all of it is refused.
+fn preemption() -> impl Strategy<Value = Command> {
+    let late = || weighted(0.4, Just(())).prop_map(|late| late.is_some());
+    prop_oneof![
+        4 => (respite(), of(span())).prop_map(|(grace, resume_after)| Command::Preempt { grace, resume_after }),
+        4 => any::<bool>().prop_map(|checkpoint| Command::Yield { checkpoint }),
+        3 => late().prop_map(|late| Command::SafePoint { late }),
+        3 => (respite(), late()).prop_map(|(deadline, late)| Command::Begin { deadline, late }),
+        2 => Just(Command::End),
+    ]
+}
+
+/// Two requests, and a turn that is late to look whether it may begin something.
+fn asked_twice() -> impl Strategy<Value = Vec<Command>> {
+    let grace = || select(&[600i64, 20_000][..]);
+    (grace(), grace(), of(span())).prop_map(|(first, second, resume_after)| {
+        vec![
+            Command::Preempt { grace: first, resume_after: None },
+            Command::Preempt { grace: second, resume_after },
+            Command::Begin { deadline: 600, late: true },
+        ]
+    })
+}
+
+/// What a turn calls. `planes`: how much of it is about anything but the turn itself.
+fn inside(planes: u32) -> impl Strategy<Value = Command> {
+    let interject = (any::<bool>(), weighted(0.2, span()))
+        .prop_map(|(blank, ttl)| Command::Interject { blank, ttl })
+        .boxed();
+    let refused = select(&[Command::Resume, Command::Fail, Command::Recover][..]);
+    let within = (respite(), vec(prop_oneof![4 => preemption(), 1 => interject.clone()], 0..4));
+    prop_oneof![
+        6 * planes => own_planes(),
+        2 * planes => enqueue(&["internal_followup"], &["normal", "next", "background", "interject"]),
+        planes => Just(Command::TaskRun { well: true, notify: true }),
+        12 => preemption(),
+        3 => interject,
+        3 => within.prop_map(|(deadline, commands)| Command::Within { deadline, commands }),
+        1 => refused,
+    ]
+}
+
+/// What a hook may do.
+fn hook() -> impl Strategy<Value = Act> {
+    let done = select(
+        &[
+            ("on-state-change", Does::Fails),
+            ("on-scheduled", Does::Fails),
+            ("on-scheduled", Does::Well),
+            ("on-preempt-request", Does::Fails),
+            ("on-suspend", Does::Fails),
+            ("on-suspend", Does::Saves),
+            ("on-suspend", Does::Well),
+            ("on-resume", Does::Fails),
+            ("on-resume", Does::Well),
+            ("on-shutdown", Does::Fails),
+            ("on-recovery-start", Does::Fails),
+            ("on-recovery-start", Does::Kills),
+            ("on-recovery-start", Does::Well),
+            ("on-recovery-complete", Does::Fails),
+        ][..],
+    );
+    done.prop_map(|(hook, does)| Act::Hook(hook, does))
+}
+
+fn settings() -> impl Strategy<Value = Settings> {
+    let hooks = weighted(0.3, Just(()));
+    let limit = |limits| weighted(0.15, select(limits));
+    (hooks, limit(&[0u64, 1, 2, 2, 3][..]), limit(&[100u64][..])).prop_map(
+        |(hooks, turns_per_hour, tokens_per_day)| Settings {
+            stop_when_exhausted: false,
+            hooks: hooks.is_some(),
+            turns_per_hour,
+            tokens_per_day,
+        },
+    )
+}
+
+fn turn(planes: u32, most: usize) -> impl Strategy<Value = Turn> {
     // Of the moment of the settlement are also the messages of what came due in the step: those are
     // of other priorities, so that there is one order.
     let action = prop_oneof![
@@ -189,10 +278,19 @@ fn turn() -> impl Strategy<Value = Turn> {
         1 => Just(End::TickKilled),
         1 => Just(End::TickEnded),
         1 => (any::<bool>(), any::<bool>()).prop_map(|(killed, requeue)| End::Stopped { killed, requeue }),
+        1 => Just(End::Failed),
+        1 => of(span()).prop_map(|resume_after| End::Preempted { resume_after }),
     ];
-    (vec(inside, 0..3), vec(action, 0..3), end).prop_map(|(commands, actions, end)| Turn {
+    let tokens = prop_oneof![3 => Just(0u64), 1 => Just(60u64)];
+    let calls = prop_oneof![
+        15 => inside(planes).prop_map(|command| vec![command]),
+        1 => asked_twice(),
+    ];
+    let commands = vec(calls, 0..most).prop_map(|calls| calls.concat());
+    (commands, vec(action, 0..3), tokens, end).prop_map(|(commands, actions, tokens, end)| Turn {
         commands,
         actions,
+        tokens,
         end,
     })
 }
@@ -212,21 +310,47 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     let back = select(&[-1i64, -60, -3600, -86_400][..]);
     let act = prop_oneof![
         10 => from_outside().prop_map(Act::Do),
-        8 => turn().prop_map(Act::Tick),
+        8 => turn(12, 3).prop_map(Act::Tick),
         3 => there.prop_map(Act::Pass),
         1 => back.prop_map(Act::Pass),
+        1 => hook(),
     ]
     .boxed();
-    // Many short ones, which meet much and shrink soon, and some long lives.
-    prop_oneof![6 => vec(act.clone(), 2..8), 1 => vec(act, 8..45)]
+    // Many short ones, which meet much and shrink soon, and some long lives; and as many in which
+    // turns make way.
+    prop_oneof![6 => vec(act.clone(), 2..8), 1 => vec(act, 8..45), 7 => making_way()]
+}
+
+/// A life of turns that are asked to yield, are suspended, and go on.
+fn making_way() -> impl Strategy<Value = Vec<Act>> {
+    let says = || enqueue(&["operator_prompt"], &["normal", "normal", "interject"]).prop_map(Act::Do);
+    let commands = prop_oneof![
+        1 => select(&[Command::Fail, Command::Start, Command::Recover, Command::Stop { requeue: true }][..]),
+        1 => from_outside(),
+    ];
+    let tick = || turn(1, 5).prop_map(Act::Tick);
+    // Several runs of one message, one after the other.
+    let goes_on = tick().prop_map(|tick| [Act::Do(Command::Resume), tick]);
+    let runs = (says(), tick(), vec(goes_on, 1..4));
+    let acts = prop_oneof![
+        3 => runs.prop_map(|(first, then, others)| [vec![first, then], others.concat()].concat()),
+        3 => (says(), tick()).prop_map(|(first, then)| vec![first, then]),
+        3 => tick().prop_map(|tick| vec![tick]),
+        3 => tick().prop_map(|tick| vec![Act::Do(Command::Resume), tick]),
+        1 => says().prop_map(|says| vec![says]),
+        3 => commands.prop_map(|command| vec![Act::Do(command)]),
+        2 => select(&[1i64, 1, 601, 3601, 86_400][..]).prop_map(|span| vec![Act::Pass(span)]),
+        2 => hook().prop_map(|hook| vec![hook]),
+    ];
+    vec(acts, 1..8).prop_map(|acts| acts.concat())
 }
 
 /// In each of the two tests.
-const CASES: u32 = 1000;
+const CASES: u32 = 800;
 
 /// Runs as many cases as the environment asks for.
-fn run(cases: u32, on_exhausted: &str) {
-    let template = template(on_exhausted);
+fn run(cases: u32, on_exhausted: &'static str) {
+    let template = Template::new(on_exhausted);
     let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/model.proptest-regressions");
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     let config = ProptestConfig {
@@ -236,8 +360,8 @@ fn run(cases: u32, on_exhausted: &str) {
         ..ProptestConfig::default()
     };
     let count = std::cell::Cell::new((0usize, 0usize));
-    let result = TestRunner::new(config).run(&acts(), |acts| {
-        let mut world = World::new(&template, on_exhausted == "stop");
+    let result = TestRunner::new(config).run(&(settings(), acts()), |(settings, acts)| {
+        let mut world = World::new(&template, settings);
         let done = std::iter::once(&Act::Do(Command::Start))
             .chain(&acts)
             .try_for_each(|act| world.act(act))

@@ -740,3 +740,16 @@ fn a_runnable_work_item_gets_one_tick_for_each_of_its_revisions() {
         format!("work_queue:continue_active:{id}:2")
     );
 }
+
+#[test]
+fn an_interjection_whose_time_is_over_ends_no_backoff() {
+    let sandbox = started("exit 1");
+    extend_policy(&sandbox, "ada", "\n[recovery]\nbase = \"1h\"\n");
+    say(&sandbox, "hello");
+    assert_eq!(decision(&step(&sandbox)), "start_model_turn (operator_prompt) failed");
+    sandbox.run(["enqueue", "ada", "quick", "--priority", "interject", "--ttl", "1s"]);
+    sandbox.pass(5);
+    assert_eq!(decision(&step(&sandbox)), "wait_for_timer (recovery_backoff)");
+    sandbox.run(["enqueue", "ada", "now", "--priority", "interject"]);
+    assert_eq!(decision(&step(&sandbox)), "start_recovery (retry)");
+}

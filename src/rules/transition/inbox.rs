@@ -61,6 +61,9 @@ pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
             Staleness::Duplicate => "duplicate",
         };
         admitted(draft, &message);
+        // What is dropped asks for nothing, an end of the backoff least of all.
+        let last_interject = &mut draft.records.inbox.last_interject;
+        *last_interject = last_interject.filter(|id| *id != message.id);
         // The key stands for the other message: this one must not take its place.
         let keyless = Message {
             dedupe_key: message.dedupe_key.clone().filter(|_| why == Staleness::Expired),

@@ -5,8 +5,14 @@
 //! Records have no ids here. They are known by what they say ("work 3", "wait 5"), and come in the
 //! order in which they were made: by the clock, and within one moment one after the other.
 
+use std::collections::BTreeMap;
+
 use chrono::{Days, TimeZone, Timelike};
 use chrono_tz::America::New_York;
+
+use super::hooks::{Does, Entered, Told};
+use super::limits::{Shortage, Spending};
+use super::preemption::{Request, Section};
 
 /// Milliseconds since 1970.
 pub type Millis = i64;
@@ -22,9 +28,25 @@ pub const MAX_ATTEMPTS: u32 = 3;
 pub const BACKOFF: Millis = 1000;
 pub const DEDUPE_WINDOW: Millis = 3_600_000;
 pub const RESOURCES_TIMEOUT: Millis = 300_000;
+pub const SUSPEND_TIMEOUT: Millis = 3_600_000;
+pub const RECOVERY_TIMEOUT: Millis = 120_000;
+
+/// What the operator says who fails something.
+pub const OPERATORS_REASON: &str = "enough of it";
+pub const FORCED: &str = "forced_preemption";
 
 pub const REFUSED: i32 = 4;
 pub const NOT_FOUND: i32 = 3;
+
+/// What differs from case to case in an agent's settings.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Settings {
+    pub stop_when_exhausted: bool,
+    /// Whether every hook is there.
+    pub hooks: bool,
+    pub turns_per_hour: Option<u64>,
+    pub tokens_per_day: Option<u64>,
+}
 
 /// What somebody can ask for. Records are meant by their number among all of their kind that there
 /// ever were; spans are in seconds.
@@ -102,7 +124,37 @@ pub enum Command {
         requeue: bool,
     },
     Recover,
+    Preempt {
+        grace: i64,
+        resume_after: Option<i64>,
+    },
+    Resume,
+    Fail,
+    /// What the operator says while a turn is at work, for it to hear.
+    Interject {
+        blank: bool,
+        ttl: Option<i64>,
+    },
+    SafePoint {
+        late: bool,
+    },
+    Yield {
+        checkpoint: bool,
+    },
+    Begin {
+        deadline: i64,
+        late: bool,
+    },
+    End,
+    /// A command in a section of its own, which does all this and exits with [`SECTION_STATUS`].
+    Within {
+        deadline: i64,
+        commands: Vec<Command>,
+    },
 }
+
+/// The exit status of what runs in a section of its own.
+pub const SECTION_STATUS: i32 = 5;
 
 #[derive(Debug, Clone, Copy)]
 pub enum Owner {
@@ -136,6 +188,14 @@ pub enum End {
         killed: bool,
         requeue: bool,
     },
+    /// `fail` ends it.
+    Failed,
+    /// `preempt` without a grace ends it.
+    Preempted {
+        resume_after: Option<i64>,
+    },
+    /// It goes on until it is ended, because a request that it has got is overdue.
+    Forced,
 }
 
 /// Who said a system tick, and whether it came of a hint (semantics §7).
@@ -163,7 +223,9 @@ pub struct Message {
     task: Option<Tag>,
     expires: Option<Millis>,
     /// What its first attempt found (execution §7).
-    continuation: Option<Continuation>,
+    pub(super) continuation: Option<Continuation>,
+    /// What was said to its runs while they were at it.
+    pub(super) interjected: Vec<Tag>,
 }
 
 #[derive(Debug, Clone)]
@@ -229,19 +291,31 @@ pub struct Task {
 #[derive(Debug, Clone)]
 pub struct Run {
     pub claimed_at: Millis,
-    message: Born,
+    pub(super) message: Born,
+    pub(super) continuation: Continuation,
+    pub(super) deferrals: u32,
+    /// The hook of the state that was entered for this turn.
+    pub(super) entered: Option<Entered>,
+    pub(super) request: Option<Request>,
+    pub(super) sections: Vec<Section>,
+    pub(super) yielded: bool,
+    pub checkpoint: Option<Tag>,
     work: Option<Tag>,
-    continuation: Continuation,
-    deferrals: u32,
 }
 
+/// A run that was suspended, or lacks a resource (execution §6, §8).
 #[derive(Debug, Clone)]
-struct Held {
-    message: Born,
-    since: Millis,
-    not_before: Millis,
-    continuation: Continuation,
-    deferrals: u32,
+pub(super) struct Held {
+    pub(super) message: Born,
+    pub(super) missing: String,
+    /// Of the agent's own limits, the one that is reached.
+    pub(super) limit: Option<Word>,
+    /// When it may go on, or whether a limit is back; where that is known.
+    pub(super) not_before: Option<Millis>,
+    pub(super) continuation: Continuation,
+    pub(super) deferrals: u32,
+    pub(super) checkpoint: Option<Tag>,
+    pub(super) entered: Option<Entered>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -271,6 +345,8 @@ pub struct Decision {
 enum About {
     Nothing,
     Message(Born),
+    /// A claim for which an own limit leaves no room, and when it is back.
+    Lack(Born, Continuation, Shortage),
     Hint,
     Work(Tag),
     /// It falls asleep, if it is awake; for a task or for something else.
@@ -283,6 +359,9 @@ enum About {
 pub struct Model {
     pub status: Word,
     pub execution: Word,
+    /// When that was entered.
+    pub(super) since: Millis,
+    pub settings: Settings,
     pub run: Option<Run>,
     pub queue: Vec<Message>,
     pub works: Vec<Work>,
@@ -298,25 +377,38 @@ pub struct Model {
     pub last_terminal: Option<Word>,
     hints: Vec<Hint>,
     pending_hint: Option<Hint>,
-    held: Option<Held>,
+    pub(super) held: Option<Held>,
     /// When the backoff is over, and which message has to wait for that.
-    retry: Option<(Millis, Born)>,
+    pub(super) retry: Option<(Millis, Born)>,
+    /// The message of the last turn.
+    pub(super) last_message: Option<Born>,
+    /// It is not a turn that has failed last.
+    pub(super) failed_to_recover: bool,
+    pub(super) spending: Spending,
+    /// What hooks do, and what they were told since somebody last looked.
+    pub(super) doing: BTreeMap<Word, Does>,
+    pub told: Vec<Told>,
+    /// A hook has killed whoever ran it.
+    pub killed: bool,
+    /// What safe points have handed over since somebody last looked.
+    pub handed: Vec<Tag>,
     keys: Vec<(usize, Millis)>,
-    stop_when_exhausted: bool,
     names: u32,
     /// The moment of the transaction that is made, and how many things it has made.
-    clock: Born,
+    pub(super) clock: Born,
 }
 
-fn ms(seconds: i64) -> Millis {
+pub(super) fn ms(seconds: i64) -> Millis {
     seconds * 1000
 }
 
 impl Model {
-    pub fn new(stop_when_exhausted: bool) -> Model {
+    pub fn new(settings: Settings) -> Model {
         Model {
             status: "booting",
             execution: "initializing",
+            since: 0,
+            settings,
             run: None,
             queue: Vec::new(),
             works: Vec::new(),
@@ -332,8 +424,14 @@ impl Model {
             pending_hint: None,
             held: None,
             retry: None,
+            last_message: None,
+            failed_to_recover: false,
+            spending: Spending::default(),
+            doing: BTreeMap::new(),
+            told: Vec::new(),
+            killed: false,
+            handed: Vec::new(),
             keys: Vec::new(),
-            stop_when_exhausted,
             names: 0,
             clock: (0, 0),
         }
@@ -344,7 +442,7 @@ impl Model {
         format!("{kind} {}", self.names + 1)
     }
 
-    fn name(&mut self, kind: &str) -> Tag {
+    pub(super) fn name(&mut self, kind: &str) -> Tag {
         self.names += 1;
         format!("{kind} {}", self.names)
     }
@@ -400,7 +498,17 @@ impl Model {
             | Command::TaskStart { .. }
             | Command::Start
             | Command::Stop { .. }
-            | Command::Recover => true,
+            | Command::Recover
+            | Command::Resume
+            | Command::Fail
+            | Command::Interject { .. }
+            | Command::SafePoint { .. }
+            | Command::Yield { .. }
+            | Command::Begin { .. }
+            | Command::End
+            | Command::Within { .. } => true,
+            // A turn is not to be ended while it is still at work.
+            Command::Preempt { grace, .. } => *grace > 0 || self.is_protected(),
         }
     }
 
@@ -576,7 +684,7 @@ impl Model {
 
     // The queue (semantics §9)
 
-    fn claimed(&self) -> Option<Born> {
+    pub(super) fn claimed(&self) -> Option<Born> {
         let running = self.run.as_ref().map(|run| run.message);
         running.or(self.held.as_ref().map(|held| held.message))
     }
@@ -592,7 +700,7 @@ impl Model {
         queue
     }
 
-    fn is_stale(message: &Message, now: Millis) -> bool {
+    pub(super) fn is_stale(message: &Message, now: Millis) -> bool {
         message.attempt == 1 && message.expires.is_some_and(|limit| now > limit)
     }
 
@@ -607,7 +715,7 @@ impl Model {
         Some(self.queue.remove(at))
     }
 
-    fn end_message(&mut self, born: Born, status: Word) {
+    pub(super) fn end_message(&mut self, born: Born, status: Word) {
         if let Some(message) = self.take(born) {
             self.ended.push((message, status));
         }
@@ -633,8 +741,25 @@ impl Model {
         let rechecks = self.works.iter().filter(|item| !item.done).filter_map(|item| item.recheck);
         let timers = self.timers.iter().filter(|timer| timer.status == "active").map(|timer| timer.next);
         let retry = self.retry.map(|(until, _)| until).filter(|_| self.execution == "failed");
-        let held = self.held.iter().flat_map(|held| [held.not_before, held.since + RESOURCES_TIMEOUT + 1]);
-        waits.chain(rechecks).chain(timers).chain(retry).chain(held).min()
+        let held = self.held.iter().filter_map(|held| held.not_before);
+        let over = self.deadline().map(|(limit, _)| limit + 1);
+        waits.chain(rechecks).chain(timers).chain(retry).chain(held).chain(over).min()
+    }
+
+    /// When the state that it is in has lasted too long, and what that is called (execution §4).
+    /// What goes on by itself at a known time is not late.
+    pub(super) fn deadline(&self) -> Option<(Millis, Word)> {
+        let held = self.held.as_ref();
+        match self.execution {
+            "recovering" => Some((self.since + RECOVERY_TIMEOUT, "recovery_timeout")),
+            "waiting_resources" if held?.limit.is_none() => {
+                Some((self.since + RESOURCES_TIMEOUT, "resource_timeout"))
+            }
+            "suspended" if held?.not_before.is_none() => {
+                Some((self.since + SUSPEND_TIMEOUT, "suspend_timeout"))
+            }
+            _ => None,
+        }
     }
 
     /// Takes in what is due before anything is decided (semantics §8, step 3).
@@ -655,19 +780,23 @@ impl Model {
         for born in stale {
             self.end_message(born, "dropped");
         }
-        if let Some(held) = self.held.clone().filter(|held| now > held.since + RESOURCES_TIMEOUT) {
-            self.execution = "failed";
-            self.status = "awake_idle";
-            self.retry = Some((now + BACKOFF, held.message));
-            self.held = None;
-            for message in self.queue.iter_mut().filter(|message| message.born == held.message) {
-                message.continuation = Some(held.continuation.clone());
-            }
-        }
+        self.end_overdue(now);
         self.fire_timers(now);
         self.meet_deadlines(now);
         self.remind(now);
         self.take_in_hints();
+    }
+
+    fn end_overdue(&mut self, now: Millis) {
+        let Some((_, why)) = self.deadline().filter(|(limit, _)| now > *limit) else { return };
+        let Some(held) = self.held.take() else { return self.fail_recovery(now, why) };
+        self.enter("failed", Some(why));
+        self.status = "awake_idle";
+        self.failed_to_recover = false;
+        self.retry = Some((now + BACKOFF, held.message));
+        for message in self.queue.iter_mut().filter(|message| message.born == held.message) {
+            message.continuation = Some(held.continuation.clone());
+        }
     }
 
     fn fire_timers(&mut self, now: Millis) {
@@ -760,6 +889,7 @@ impl Model {
             task: None,
             expires: None,
             continuation: None,
+            interjected: Vec::new(),
         }
     }
 
@@ -817,34 +947,42 @@ impl Model {
             _ => {}
         }
         let head = self.head(now);
-        if self.execution == "failed" {
-            let interjected = |failed| {
-                head.is_some_and(|message| {
-                    message.priority == 0 && message.attempt == 1 && message.born != failed
-                })
-            };
+        if matches!(self.execution, "failed" | "recovering") {
+            let begun = self.execution == "recovering";
             return match self.retry {
                 None => say("start_recovery", "after_stop", About::Nothing),
-                Some((until, failed)) if now >= until || interjected(failed) => {
+                Some((until, failed)) if begun || now >= until || self.is_interjected(head, failed) => {
                     say("start_recovery", "retry", About::Nothing)
                 }
                 Some(_) => say("wait_for_timer", "recovery_backoff", About::Nothing),
             };
         }
+        let shortage = self.shortage(now);
+        let lack = |message, continuation: &Continuation, shortage: Shortage| {
+            let reason = shortage.limit;
+            say("wait_for_resources", reason, About::Lack(message, continuation.clone(), shortage))
+        };
         if let Some(held) = &self.held {
-            if now < held.not_before {
-                let missing = "the turn asked to come back later (exit status 75)";
-                return say("wait_for_resources", missing, About::Nothing);
+            // One that lacks a limit goes on with whatever step finds room.
+            if held.limit.is_none() && held.not_before.is_none_or(|at| now < at) {
+                return say("wait_for_resources", &held.missing, About::Nothing);
             }
-            let about = About::Message(held.message);
+            if let Some(shortage) = shortage {
+                return lack(held.message, &held.continuation, shortage);
+            }
+            let reason =
+                if self.execution == "suspended" { "resume_suspended" } else { "resources_available" };
             return Decision {
                 continuation: Some(held.continuation.clone()),
-                ..say("start_model_turn", "resources_available", about)
+                ..say("start_model_turn", reason, About::Message(held.message))
             };
         }
         if let Some(message) = head {
             let found = message.continuation.clone().or_else(|| self.continuation(message));
             let runs = found.as_ref().is_some_and(|found| found.reentry);
+            if let (true, Some(found), Some(shortage)) = (runs, &found, shortage) {
+                return lack(message.born, found, shortage);
+            }
             let decision = if runs { "start_model_turn" } else { "reduce_message_only" };
             return Decision {
                 continuation: found,
@@ -904,7 +1042,8 @@ impl Model {
     pub fn step(&mut self, now: Millis) -> Decision {
         let decision = self.before_acting(now);
         match (decision.decision, &decision.about) {
-            ("start_recovery", _) => self.recover(),
+            ("start_recovery", _) => self.recover(now),
+            (_, About::Lack(born, continuation, shortage)) => self.lack(*born, continuation, shortage),
             ("start_model_turn", About::Message(born)) => self.claim(now, *born, &decision),
             ("reduce_message_only", About::Message(born)) => {
                 let message = self.queue.iter().find(|message| message.born == *born).cloned();
@@ -939,15 +1078,19 @@ impl Model {
         decision
     }
 
-    fn wake_up(&mut self) {
+    pub(super) fn wake_up(&mut self) {
         if matches!(self.status, "asleep" | "awaiting_task") {
             self.status = "awake_idle";
         }
     }
 
-    fn recover(&mut self) {
-        self.execution = "runnable";
-        self.retry = None;
+    /// Only what is new ends a backoff, and after a recovery that failed only what came since.
+    fn is_interjected(&self, head: Option<&Message>, failed: Born) -> bool {
+        let is_new = |message: &&Message| message.priority == 0 && message.born != failed;
+        let heads =
+            head.filter(is_new).is_some_and(|message| message.attempt == 1 && !self.failed_to_recover);
+        let last = self.in_order().into_iter().rev().find(|message| message.priority == 0);
+        heads || last.filter(is_new).is_some_and(|message| message.born.0 >= self.since)
     }
 
     // Turns
@@ -955,14 +1098,53 @@ impl Model {
     fn claim(&mut self, now: Millis, born: Born, decision: &Decision) {
         let Some(message) = self.queue.iter().find(|message| message.born == born).cloned() else { return };
         let Some(continuation) = decision.continuation.clone() else { return };
-        let deferrals = self.held.take().map_or(0, |held| held.deferrals);
+        let held = self.held.take();
+        let deferrals = held.as_ref().filter(|held| held.limit.is_none()).map_or(0, |held| held.deferrals);
         if let Some(wait) = &continuation.resolves {
             self.end_wait(&wait.clone(), "resolved");
         }
         self.end_if_over(message.wait);
-        self.run = Some(Run { claimed_at: now, message: born, work: message.work, continuation, deferrals });
+        let before = held.as_ref().and_then(|held| held.entered);
+        self.run = Some(Run {
+            claimed_at: now,
+            message: born,
+            continuation,
+            deferrals,
+            entered: self.enter_running().or(before),
+            request: None,
+            sections: Vec::new(),
+            yielded: false,
+            checkpoint: held.and_then(|held| held.checkpoint),
+            work: message.work,
+        });
         self.status = "awake_running";
-        self.execution = "running";
+    }
+
+    /// Every way that leads to `running` (execution §1, §2). Returns what was entered for this turn.
+    pub(super) fn enter_running(&mut self) -> Option<Entered> {
+        let entered = match self.execution {
+            "completed" => {
+                self.enter("runnable", None);
+                Some(Entered::Scheduled)
+            }
+            "runnable" => Some(Entered::Scheduled),
+            "suspended" => Some(Entered::Resumed),
+            _ => None,
+        };
+        if let Some(entered) = entered {
+            self.enter(entered.state(), None);
+        }
+        self.enter("running", None);
+        entered
+    }
+
+    /// Enters a state, along one of the edges of execution §1; why is compared where it is given.
+    pub(super) fn enter(&mut self, to: Word, why: Option<&str>) {
+        let from = self.execution;
+        assert!(may_follow(from, to), "no edge leads from {from} to {to}");
+        self.execution = to;
+        self.since = self.clock.0;
+        self.tell("on-state-change", from, to, why);
     }
 
     pub fn attempt(&self) -> u32 {
@@ -979,73 +1161,106 @@ impl Model {
     }
 
     /// The turn ends; its actions are carried out if they all can be. Says how it ended.
-    pub fn end_turn(&mut self, now: Millis, end: End, actions: &[Command]) -> Option<Word> {
+    pub fn end_turn(&mut self, now: Millis, end: End, actions: &[Command], tokens: u64) -> Option<Word> {
         // What the settlement makes comes after whatever the step has made.
         self.clock = (now, 1000);
+        if end == End::TickKilled {
+            return None;
+        }
+        self.count_tokens(now, tokens);
+        if let End::Stopped { killed, requeue } = end {
+            self.stop();
+            self.finish_stop(killed, requeue);
+            self.end_tasks();
+            return Some("aborted");
+        }
+        if let End::Preempted { resume_after } = end {
+            self.ask_to_yield(now, 0, resume_after);
+        }
+        self.settle(now, end, actions)
+    }
+
+    fn settle(&mut self, now: Millis, end: End, actions: &[Command]) -> Option<Word> {
+        let yielded = self.run.as_ref().is_some_and(|run| run.yielded);
+        if end == End::Failed {
+            return self.fail(now, "failed", Some(OPERATORS_REASON));
+        }
+        if yielded {
+            self.before_suspension();
+            return self.suspend(now);
+        }
         match end {
             End::Well => {
                 let mut after = self.clone();
                 if actions.iter().any(|action| after.carry_out(now, action, true).is_err()) {
-                    return self.fail(now, "failed");
+                    return self.fail(now, "failed", None);
                 }
                 *self = after;
-                let run = self.run.take()?;
+                let run = self.end_run("completed")?;
                 self.end_message(run.message, "processed");
                 self.retry = None;
-                self.last_terminal = Some("completed");
                 let closure = self.closure();
                 let awaited = self.waits.iter().find(|wait| Some(&wait.tag) == closure.wait.as_ref());
                 let awaited = awaited.and_then(|wait| wait.task.clone());
                 let runs =
                     self.tasks.iter().any(|task| Some(&task.tag) == awaited.as_ref() && task.is_open());
-                (self.execution, self.status) = match closure.outcome {
+                let (execution, status) = match closure.outcome {
                     "waiting" if closure.reason == Some("awaiting_task_result") && runs => {
                         ("waiting", "awaiting_task")
                     }
                     "waiting" => ("waiting", "asleep"),
                     _ => ("completed", "awake_idle"),
                 };
+                self.enter(execution, None);
+                self.status = status;
                 Some("completed")
             }
-            End::Badly => self.fail(now, "failed"),
-            End::TickEnded => self.fail(now, "interrupted"),
+            End::TickEnded => self.fail(now, "interrupted", None),
+            End::Preempted { .. } | End::Forced => self.fail(now, "failed", Some(FORCED)),
             End::NotNow => {
-                let run = self.run.take()?;
+                let run = self.end_run("deferred")?;
                 let deferrals = run.deferrals + 1;
-                self.execution = "waiting_resources";
+                self.enter("waiting_resources", None);
                 self.status = "awake_idle";
-                self.last_terminal = Some("deferred");
                 self.held = Some(Held {
                     message: run.message,
-                    since: now,
-                    not_before: now + backoff(deferrals),
+                    missing: "the turn asked to come back later (exit status 75)".to_owned(),
+                    limit: None,
+                    not_before: Some(now + backoff(deferrals)),
                     continuation: run.continuation,
                     deferrals,
+                    checkpoint: run.checkpoint,
+                    entered: None,
                 });
                 Some("deferred")
             }
-            End::TickKilled => None,
-            End::Stopped { killed, requeue } => {
-                self.stop();
-                self.finish_stop(killed, requeue);
-                self.end_tasks();
-                Some("aborted")
+            End::Badly | End::Failed | End::TickKilled | End::Stopped { .. } => {
+                self.fail(now, "failed", None)
             }
         }
     }
 
-    /// Execution §7.
-    fn fail(&mut self, now: Millis, terminal: Word) -> Option<Word> {
+    /// The turn is over, in this way; its message knows nothing of that so far.
+    pub(super) fn end_run(&mut self, terminal: Word) -> Option<Run> {
         let run = self.run.take()?;
-        self.execution = "failed";
-        self.status = "awake_idle";
         self.last_terminal = Some(terminal);
+        self.last_message = Some(run.message);
+        self.count_turn(run.claimed_at, terminal);
+        Some(run)
+    }
+
+    /// Execution §7.
+    pub(super) fn fail(&mut self, now: Millis, terminal: Word, why: Option<&str>) -> Option<Word> {
+        let run = self.end_run(terminal)?;
+        self.enter("failed", why);
+        self.failed_to_recover = false;
+        self.status = "awake_idle";
         let message = self.queue.iter_mut().find(|message| message.born == run.message)?;
         if message.attempt >= MAX_ATTEMPTS {
             self.retry = Some((now, run.message));
             self.end_message(run.message, "dead");
             self.dead += 1;
-            if self.stop_when_exhausted {
+            if self.settings.stop_when_exhausted {
                 self.stop();
                 self.end_tasks();
             }
@@ -1059,21 +1274,38 @@ impl Model {
 
     /// Execution §9: a run whose tick is gone.
     fn interrupt(&mut self, now: Millis) {
-        if self.run.is_some() {
-            self.fail(now, "interrupted");
+        let Some(run) = &self.run else { return };
+        if run.yielded {
+            self.before_suspension();
+            self.suspend(now);
+        } else if self.is_overdue(now) {
+            self.fail(now, "failed", Some(FORCED));
+        } else {
+            self.fail(now, "interrupted", None);
         }
     }
 
     /// Semantics §14, execution §10.
     fn stop(&mut self) {
+        let recovers = self.execution == "recovering";
+        if self.status != "stopped" && (self.run.is_some() || recovers) {
+            self.run_hook("on-shutdown", self.execution, "shutting_down");
+            self.enter("shutting_down", None);
+        }
+        if recovers {
+            self.enter("failed", None);
+        }
         self.status = "stopped";
         self.ignore_hints();
     }
 
     fn finish_stop(&mut self, killed: bool, requeue: bool) {
-        let Some(run) = self.run.take() else { return };
-        self.last_terminal = Some("aborted");
-        self.execution = if killed { "failed" } else { "completed" };
+        let Some(run) = self.end_run("aborted") else { return };
+        if killed {
+            self.enter("failed", Some("shutdown_timeout"));
+        } else {
+            self.enter("completed", None);
+        }
         self.retry = None;
         if requeue {
             for message in self.queue.iter_mut().filter(|message| message.born == run.message) {
@@ -1339,7 +1571,8 @@ impl Model {
                 }
                 self.status = "awake_idle";
                 if self.execution == "initializing" {
-                    self.execution = "runnable";
+                    self.run_hook("on-startup", "initializing", "runnable");
+                    self.enter("runnable", None);
                 }
             }
             Command::Stop { requeue } => {
@@ -1349,12 +1582,51 @@ impl Model {
                 self.end_tasks();
             }
             Command::Recover => {
-                self.interrupt(now);
-                if self.execution != "failed" {
+                // Inside it is the turn itself that is in the way.
+                if inside {
                     return Err(REFUSED);
                 }
-                self.recover();
+                let interrupted = self.run.is_some();
+                self.interrupt(now);
+                match self.execution {
+                    "failed" | "recovering" => self.recover(now),
+                    _ if interrupted => {}
+                    _ => return Err(REFUSED),
+                }
             }
+            Command::Interject { blank, ttl } => {
+                let message = Command::Enqueue {
+                    kind: "operator_prompt",
+                    priority: "interject",
+                    blank: *blank,
+                    resource: None,
+                    work: None,
+                    key: None,
+                    ttl: *ttl,
+                    delay: None,
+                };
+                self.carry_out(now, &message, false)?;
+            }
+            Command::Resume if self.status == "stopped" => self.carry_out(now, &Command::Start, inside)?,
+            Command::Resume => self.resume(now)?,
+            Command::Fail => self.fail_by_hand(now, inside)?,
+            Command::Preempt { .. }
+            | Command::SafePoint { .. }
+            | Command::Yield { .. }
+            | Command::Begin { .. }
+            | Command::End
+            | Command::Within { .. }
+                if !inside =>
+            {
+                return Err(REFUSED);
+            }
+            Command::Preempt { grace, resume_after } => self.ask_to_yield(now, *grace, *resume_after),
+            Command::SafePoint { .. } => self.safe_point(now),
+            Command::Yield { checkpoint } => self.give_way(*checkpoint),
+            Command::Begin { deadline, .. } => self.begin_section(now, *deadline).map(drop)?,
+            Command::End => self.end_section(None)?,
+            // What it does is carried out by whoever begins it.
+            Command::Within { deadline, .. } => self.begin_section(now, *deadline).map(drop)?,
         }
         Ok(())
     }
@@ -1469,6 +1741,24 @@ impl Schedule {
             }
         }
     }
+}
+
+/// The edges of execution §1.
+fn may_follow(from: Word, to: Word) -> bool {
+    let next: &[Word] = match from {
+        "initializing" => &["runnable", "failed"],
+        "runnable" => &["scheduled"],
+        "scheduled" | "waiting" | "resumed" => &["running"],
+        "running" => &["waiting", "waiting_resources", "suspended", "completed", "failed", "shutting_down"],
+        "waiting_resources" => &["running", "failed"],
+        "suspended" => &["resumed", "failed"],
+        "completed" => &["runnable"],
+        "failed" => &["recovering"],
+        "shutting_down" => &["completed", "failed"],
+        "recovering" => &["runnable", "failed", "shutting_down"],
+        _ => &[],
+    };
+    next.contains(&to)
 }
 
 /// Exponential: 1, 2, 4 … seconds (execution §7).

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::reference::{Command, Millis, Model, Owner, Schedule, Tag, resource_name};
+use super::reference::{Command, Millis, Model, OPERATORS_REASON, Owner, Schedule, Tag, resource_name};
 
 /// A record of which a line of shell needs the id: it stands there as a variable.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,6 +26,10 @@ pub struct Line {
     pub references: Vec<Reference>,
     /// The record that it makes and prints the id of.
     pub makes: Option<Reference>,
+    /// What it reads.
+    input: Option<String>,
+    /// Whether it is said from outside, wherever it is run.
+    outside: bool,
 }
 
 impl Line {
@@ -54,19 +58,25 @@ impl Line {
         self
     }
 
-    /// As a shell takes it.
-    pub fn shell(&self) -> String {
+    /// As a shell takes it, at a moment.
+    pub fn shell(&self, at: Millis) -> String {
         let words = self.words.iter().map(|word| match word.strip_prefix('$') {
             Some(variable) => format!("\"${variable}\""),
             None => quoted(word),
         });
-        format!("dormouse {}", words.collect::<Vec<_>>().join(" "))
+        let input = self.input.iter().map(|input| format!("echo {} | ", quoted(input)));
+        let outside = if self.outside { "env -u DORMOUSE_RUN " } else { "" };
+        let words = words.collect::<Vec<_>>().join(" ");
+        format!("{}{outside}DORMOUSE_NOW={} dormouse {words}", input.collect::<String>(), moment(at))
     }
 }
 
-fn quoted(word: &str) -> String {
+pub fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) { word.to_owned() } else { format!("'{word}'") }
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 fn seconds(span: i64) -> String {
@@ -248,6 +258,39 @@ pub fn line(model: &Model, now: Millis, command: &Command) -> Line {
             line
         }
         Command::Recover => Line::of(&["recover", "ada"]),
+        Command::Preempt { grace, resume_after } => {
+            let mut line = Line::of(&["preempt", "ada", "--reason", &model.next_tag("reason")]);
+            line.flag("--grace", seconds(*grace));
+            line.flag_if("--for", resume_after.map(seconds));
+            line
+        }
+        Command::Resume => Line::of(&["resume", "ada"]),
+        Command::Fail => Line::of(&["fail", "ada", "--reason", OPERATORS_REASON]),
+        Command::Interject { blank, ttl } => {
+            let said = model.next_tag("message");
+            let mut line = Line::of(&["enqueue", "ada", if *blank { " " } else { &said }]);
+            line.flag("--correlation-id", said.clone());
+            line.flag("--priority", "interject");
+            line.flag_if("--ttl", ttl.map(seconds));
+            line.outside = true;
+            line
+        }
+        Command::SafePoint { .. } => Line::of(&["safe-point"]),
+        Command::Yield { checkpoint } => {
+            let mut line = Line::of(&["yield"]);
+            if *checkpoint {
+                line.flag("--checkpoint", "-");
+                line.input = Some(model.next_tag("checkpoint"));
+            }
+            line
+        }
+        Command::Begin { deadline, .. } => {
+            Line::of(&["non-preemptible", "begin", "--deadline", &seconds(*deadline)])
+        }
+        Command::End => Line::of(&["non-preemptible", "end"]),
+        Command::Within { deadline, .. } => {
+            Line::of(&["non-preemptible", "--deadline", &seconds(*deadline), "--", "sh", "-c"])
+        }
     }
 }
 
@@ -350,7 +393,16 @@ pub fn action(model: &Model, now: Millis, command: &Command) -> Option<(Value, V
         | Command::Requeue(_)
         | Command::Start
         | Command::Stop { .. }
-        | Command::Recover => return None,
+        | Command::Recover
+        | Command::Preempt { .. }
+        | Command::Resume
+        | Command::Fail
+        | Command::Interject { .. }
+        | Command::SafePoint { .. }
+        | Command::Yield { .. }
+        | Command::Begin { .. }
+        | Command::End
+        | Command::Within { .. } => return None,
     };
     let fields = action.as_object()?.clone().into_iter().filter(|(_, value)| !value.is_null());
     Some((Value::Object(fields.collect()), references))

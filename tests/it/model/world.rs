@@ -3,24 +3,28 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
-use std::path::PathBuf;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
-use super::reference::{Command, Decision, End, Millis, Model, Tag};
-use super::script::{Reference, action, line, moment, pipe};
+use super::hooks::{Does, NO_LUCK, Told};
+use super::preemption::{PLEASE_YIELD, SAVED_BY_HOOK};
+use super::reference::{Command, Decision, End, Millis, Model, SECTION_STATUS, Settings, Tag};
+use super::script::{Line, Reference, action, line, moment, pipe, quoted};
 use super::{Act, Turn};
 use crate::harness::{Sandbox, dormouse};
-use crate::setup::{Beside, names, objects};
+use crate::setup::{Beside, changes, extend_policy, names, objects, tree};
 
 /// What differs, or what went wrong.
 pub type Failure = String;
 type Checked = Result<(), Failure>;
 
-/// How long a turn may take to begin. Only for a program that never begins it.
+/// How long a turn may take to begin, and to end. Only for a program that never begins or ends it.
 const PATIENCE_S: i64 = 120;
 
 /// How far the clock goes back at most, in all: what is further in the future than a day is nobody's to know.
@@ -32,6 +36,7 @@ pub const BEGINNING: &str = "2026-03-07T17:00:00Z";
 
 /// What a transcript begins with: a state directory, and how ids are found by what records say.
 const PREAMBLE: &str = r#"dormouse init; dormouse create ada --shell '. "$HOME/turn"'
+sed -i 's/"30m"/"120s"/' .dormouse/agents/ada/agent.toml
 export HOME="$PWD/home" TZ=UTC; mkdir home; mkfifo home/up
 id() { cat .dormouse/agents/ada/*/*.json .dormouse/agents/ada/archive/*/*.jsonl 2>/dev/null |
     jq -r --arg said "$2" '., (.message | objects) | select([.objective, .reason, .summary, .correlation_id, .body.text,
@@ -44,6 +49,56 @@ strategy = "exponential"
 base = "1s"
 max_attempts = 3
 on_exhausted = "#;
+
+/// What a hook does: it notes what it is told, and then whatever the file of its name says.
+const HOOK: &str = r#"#!/bin/sh
+read -r told
+printf '%s\n' "$told" >> "$HOME/told"
+if [ -e "$HOME/$DORMOUSE_HOOK" ]; then . "$HOME/$DORMOUSE_HOOK"; fi
+"#;
+
+const HOOKS: [&str; 9] = [
+    "on-startup",
+    "on-scheduled",
+    "on-preempt-request",
+    "on-suspend",
+    "on-resume",
+    "on-shutdown",
+    "on-recovery-start",
+    "on-recovery-complete",
+    "on-state-change",
+];
+
+/// How much later than the others the commands of a turn are that are late: beyond any grace.
+const LATE: Millis = 7_200_000;
+
+/// What a turn does that is to be ended.
+const FOR_EVER: &str = "while :; do :; done\n";
+
+/// What a turn notes when it begins: the checkpoint from which it goes on.
+const BEGINNING_OF_TURN: &str =
+    "seen=; read -r seen < \"${DORMOUSE_CHECKPOINT:-/dev/null}\"; echo \"$seen\" > \"$HOME/seen\"\n";
+
+/// A state directory with the agent, to be copied for every case, and the hooks of all of them.
+pub struct Template {
+    sandbox: Sandbox,
+    on_exhausted: &'static str,
+    /// Where programs can be: the copies lie where they can't.
+    programs: TempDir,
+}
+
+/// The commands of a turn, or of a section of it, as they are written.
+#[derive(Default)]
+struct Script {
+    text: String,
+    /// Their exit statuses.
+    codes: Vec<i32>,
+    /// The records whose ids are in variables.
+    known: BTreeSet<Reference>,
+    needed: BTreeSet<Reference>,
+    /// It ends with waiting for its tick to end it.
+    is_forced: bool,
+}
 
 pub struct World {
     sandbox: Sandbox,
@@ -60,29 +115,59 @@ pub struct World {
     pub commands: usize,
 }
 
-/// A state directory with the agent, to be copied for every case.
-pub fn template(on_exhausted: &str) -> Sandbox {
-    let sandbox = Sandbox::in_memory();
-    sandbox.run(["init"]);
-    sandbox.run(["create", "ada", "--shell", ". \"$HOME/turn\""]);
-    let policy = format!("{POLICY}\"{on_exhausted}\"\n\n[limits]\ndedupe_window = \"1h\"\n");
-    crate::setup::extend_policy(&sandbox, "ada", &policy);
-    sandbox
+impl Template {
+    pub fn new(on_exhausted: &'static str) -> Template {
+        let sandbox = Sandbox::in_memory();
+        sandbox.run(["init"]);
+        sandbox.run(["create", "ada", "--shell", ". \"$HOME/turn\""]);
+        let policy = sandbox.agent("ada").join("agent.toml");
+        let text = fs::read_to_string(&policy).expect("a policy");
+        fs::write(&policy, text.replace("\"30m\"", &format!("\"{PATIENCE_S}s\""))).expect("written");
+        let programs = TempDir::new().expect("a directory");
+        let hook = programs.path().join("hook");
+        fs::write(&hook, HOOK).expect("written");
+        fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).expect("a program");
+        Template { sandbox, on_exhausted, programs }
+    }
+
+    fn policy(&self, settings: &Settings) -> String {
+        let limit = |name: &str, limit: Option<u64>| {
+            limit.map(|limit| format!("{name} = {limit}\n")).unwrap_or_default()
+        };
+        format!(
+            "{POLICY}\"{}\"\n\n[limits]\ndedupe_window = \"1h\"\n{}{}",
+            self.on_exhausted,
+            limit("turns_per_hour", settings.turns_per_hour),
+            limit("tokens_per_day", settings.tokens_per_day),
+        )
+    }
 }
 
 impl World {
-    pub fn new(template: &Sandbox, stop_when_exhausted: bool) -> World {
-        let sandbox = template.copy();
+    pub fn new(template: &Template, settings: Settings) -> World {
+        let settings = Settings { stop_when_exhausted: template.on_exhausted == "stop", ..settings };
+        let sandbox = template.sandbox.copy();
         make_pipe(&sandbox.home().join("up"));
         let beginning = chrono::DateTime::parse_from_rfc3339(BEGINNING).expect("a time");
-        let on_exhausted = if stop_when_exhausted { "stop" } else { "park" };
+        let policy = template.policy(&settings);
+        extend_policy(&sandbox, "ada", &policy);
+        let mut transcript = format!("{PREAMBLE}cat >> .dormouse/agents/ada/agent.toml <<'END'{policy}END\n");
+        if settings.hooks {
+            let hooks = sandbox.store().join("hooks");
+            fs::create_dir_all(&hooks).expect("a directory");
+            let program = template.programs.path().join("hook");
+            transcript.push_str(&format!(
+                "cat > hook <<'END'\n{HOOK}END\nchmod +x hook; mkdir -p .dormouse/hooks\n"
+            ));
+            for name in HOOKS {
+                symlink(&program, hooks.join(name)).expect("a link");
+                transcript.push_str(&format!("ln -s ../../hook .dormouse/hooks/{name}\n"));
+            }
+        }
         World {
             sandbox,
-            model: Model::new(stop_when_exhausted),
-            transcript: format!(
-                "{PREAMBLE}cat >> .dormouse/agents/ada/agent.toml <<'END'{POLICY}\"{on_exhausted}\"\n\n\
-                 [limits]\ndedupe_window = \"1h\"\nEND\n"
-            ),
+            model: Model::new(settings),
+            transcript,
             seconds: beginning.timestamp(),
             latest: 0,
             moments: 0,
@@ -104,6 +189,7 @@ impl World {
                 self.seconds = (self.seconds + seconds).max(self.latest - BACK_MAX_S);
                 Ok(())
             }
+            Act::Hook(hook, does) => self.set_hook(hook, *does),
             Act::Do(command) if !self.model.has_subject(command) => Ok(()),
             Act::Do(command) => self.command(command),
             Act::Tick(turn) => self.tick(turn),
@@ -228,21 +314,51 @@ impl World {
             Command::TaskEnd { task, well } => self.tell_task(*task, *well)?,
             _ => {}
         }
-        self.transcript.push_str(&format!("DORMOUSE_NOW={} {}\n", moment(now), line.shell()));
+        self.transcript.push_str(&format!("{}\n", line.shell(now)));
+        let mut after = self.model.clone();
+        let expected = after.command(now, command, false).err().unwrap_or(0);
+        // A supervisor of a task may be at work beside it.
+        let is_alone = self.model.tasks.is_empty();
+        let agent = self.sandbox.agent("ada");
+        let before = (expected != 0 && is_alone).then(|| tree(&agent));
         let ran = self.run(now, &words)?;
+        if let Some(before) = before {
+            // A lock file says who has it, or had it last.
+            let mut changed = changes(&before, &tree(&agent));
+            changed
+                .retain(|path| !path.ends_with("lock") && path.extension().is_none_or(|end| end != "lock"));
+            same("what a refused command has changed", &json!(changed), &json!([]))?;
+        }
         if let (Command::TaskRun { .. }, Some(task), true) = (command, &line.makes, ran.status.success()) {
             self.note_ids(std::slice::from_ref(task))?;
             let id = self.id(task)?;
             self.transcript.push_str(&format!("dormouse task output --follow \"${}\"\n", task.variable()));
             self.ask(now, &["task", "output", "--follow", &id])?;
         }
-        let expected = self.model.command(now, command, false).err().unwrap_or(0);
+        self.model = after;
+        let expected = (!std::mem::take(&mut self.model.killed)).then_some(expected);
         let code = ran.status.code();
-        if code != Some(expected) {
+        if code != expected {
             let stderr = String::from_utf8_lossy(&ran.stderr);
-            return Err(format!("{}: status {code:?}, expected {expected}: {stderr}", line.shell()));
+            return Err(format!("{}: status {code:?}, expected {expected:?}: {stderr}", line.shell(now)));
         }
-        self.compare()
+        self.compare(true)
+    }
+
+    fn set_hook(&mut self, hook: &'static str, does: Does) -> Checked {
+        if !self.model.settings.hooks {
+            return Ok(());
+        }
+        self.model.set_hook(hook, does);
+        let path = self.sandbox.home().join(hook);
+        let text = match does {
+            Does::Well => String::new(),
+            Does::Fails => format!("echo {NO_LUCK} >&2; exit 3\n"),
+            Does::Kills => format!("kill -9 $PPID; {FOR_EVER}"),
+            Does::Saves => format!("echo {} | dormouse yield --checkpoint -\n", quoted(SAVED_BY_HOOK)),
+        };
+        self.transcript.push_str(&format!("cat > home/{hook} <<'END'\n{text}END\n"));
+        fs::write(path, text).map_err(|error| error.to_string())
     }
 
     /// Ids that the transcript has not named so far.
@@ -281,22 +397,39 @@ impl World {
         self.compare_decision(now)?;
         let mut after = self.model.clone();
         let decision = after.step(now);
-        let runs = decision.decision == "start_model_turn";
+        let claims = decision.decision == "start_model_turn";
         let attempt = after.attempt();
-        let mut codes = Vec::new();
+        let interjected = after.interjected();
+        let runs = claims && after.enter_turn();
+        let checkpoint = after.run.as_ref().and_then(|run| run.checkpoint.clone()).unwrap_or_default();
+        let seen = self.sandbox.home().join("seen");
+        let _ = fs::remove_file(&seen);
+        let mut script = Script::default();
+        let mut end = turn.end;
+        let mut beside = None;
         let mut terminal = None;
         if runs {
-            codes = self.write_turn(now, turn, &mut after)?;
-            let actions = self.write_end(now, turn, &after)?;
-            terminal = after.end_turn(now, turn.end, &actions);
+            script = self.write_turn(now, turn, &mut after)?;
+            if script.is_forced {
+                end = End::Forced;
+            }
+            let actions = self.write_end(now, turn, end, &after)?;
+            beside = interruption(&after, now, end);
+            let tokens = if end == End::Forced { 0 } else { turn.tokens };
+            terminal = after.end_turn(now, end, &actions, tokens);
+        } else if claims {
+            terminal = after.end_turn(now, End::Badly, &[], 0);
         }
-        let stops = runs && matches!(turn.end, End::Stopped { .. });
-        let ran = if stops { self.tick_and_stop(now, turn.end)? } else { self.plain_tick(now)? };
+        let ran = match &beside {
+            Some(line) => self.tick_beside(now, end, line)?,
+            None => self.plain_tick(now)?,
+        };
         self.model = after;
         let stdout = String::from_utf8_lossy(&ran.stdout);
         let stderr = String::from_utf8_lossy(&ran.stderr);
+        let killed = std::mem::take(&mut self.model.killed) || (runs && end == End::TickKilled);
         let expected = match terminal {
-            _ if runs && turn.end == End::TickKilled => None,
+            _ if killed => None,
             Some("failed" | "interrupted") => Some(7),
             _ => Some(0),
         };
@@ -304,12 +437,20 @@ impl World {
             return Err(format!("tick: {}, expected {expected:?}: {stdout}{stderr}", ran.status));
         }
         if runs {
-            self.compare_codes(&codes)?;
+            self.compare_codes(&script.codes)?;
+            let seen = fs::read_to_string(&seen).unwrap_or_default();
+            same("the checkpoint", &json!(seen.trim_end()), &json!(checkpoint))?;
+        } else {
+            same("whether a turn has begun", &json!(seen.exists()), &json!(false))?;
         }
-        if expected.is_some() {
-            let step = objects(&stdout).pop().ok_or("a step without an object")?;
+        let step =
+            if killed { Value::Null } else { objects(&stdout).pop().ok_or("a step without an object")? };
+        if runs {
+            self.compare_interjected(&step, interjected)?;
+        }
+        if !killed {
             same("the step", &said_of(&step), &foretold(&decision))?;
-            if runs {
+            if claims {
                 let closure = after_turn(&self.model);
                 let told = json!({
                     "terminal": step["terminal"], "attempt": step["attempt"],
@@ -321,12 +462,12 @@ impl World {
                 });
                 same("the turn", &told, &expected)?;
             }
-            if !stops {
+            if beside.is_none() {
                 let told = json!([step["status"], step["execution_state"]]);
                 same("the step's status", &told, &json!([self.model.status, self.model.execution]))?;
             }
         }
-        self.compare()
+        self.compare(beside.is_none())
     }
 
     fn plain_tick(&mut self, now: Millis) -> Result<Output, Failure> {
@@ -335,79 +476,139 @@ impl World {
         Ok(self.start(now, &words).output().expect("the program starts"))
     }
 
-    /// A tick whose turn somebody stops from outside, once it has come to its end.
-    fn tick_and_stop(&mut self, now: Millis, end: End) -> Result<Output, Failure> {
-        let End::Stopped { killed, requeue } = end else { return Err("no stop".to_owned()) };
+    /// A tick whose turn somebody ends from outside, once it has come to its end.
+    fn tick_beside(&mut self, now: Millis, end: End, line: &Line) -> Result<Output, Failure> {
         self.transcript.push_str(&format!("DORMOUSE_NOW={} dormouse tick ada &\n", moment(now)));
         let mut up = open_pipe(&self.sandbox.home().join("up"));
         let words = ["tick", "ada", "--json"].map(str::to_owned);
         let tick = Beside::spawn(self.start(now, &words));
         await_word(&mut up)?;
-        let later = self.next_moment();
+        // The tick counts what is left of a grace from its own moment.
+        let later =
+            if matches!(end, End::Preempted { .. }) { self.own_moment(now) } else { self.next_moment() };
         let live = self.ask(later, &["tick", "ada"])?;
         let told = json!([live[0]["decision"], live[0]["reason"]]);
         same("a second tick", &told, &json!(["noop", "turn_in_progress"]))?;
-        let mut words = vec!["stop", "ada", "--grace", if killed { "0s" } else { "1h" }];
-        words.extend(requeue.then_some("--requeue"));
-        self.transcript.push_str(&format!(
-            "cat home/up; DORMOUSE_NOW={} dormouse {}; wait\n",
-            moment(later),
-            words.join(" ")
-        ));
+        self.transcript.push_str(&format!("cat home/up; {}; wait\n", line.shell(later)));
+        let words: Vec<&str> = line.words.iter().map(String::as_str).collect();
         self.ask(later, &words)?;
         let ran = tick.end();
         Ok(Output { status: ran.status, stdout: ran.stdout.into_bytes(), stderr: ran.stderr.into_bytes() })
     }
 
-    /// Writes what the turn does before it ends. Returns the exit statuses of its commands.
-    fn write_turn(&mut self, now: Millis, turn: &Turn, after: &mut Model) -> Result<Vec<i32>, Failure> {
-        let mut known = BTreeSet::new();
-        let mut needed = BTreeSet::new();
-        let mut text = String::new();
-        let mut codes = Vec::new();
+    /// A moment of its own within the second of another one.
+    fn own_moment(&mut self, now: Millis) -> Millis {
+        self.moments += 1;
+        now - now.rem_euclid(1000) + self.moments.rem_euclid(1000)
+    }
+
+    /// Writes what the turn does before it ends.
+    fn write_turn(&mut self, now: Millis, turn: &Turn, after: &mut Model) -> Result<Script, Failure> {
+        let mut script = Script { text: BEGINNING_OF_TURN.to_owned(), ..Script::default() };
         for command in &turn.commands {
-            if !after.has_subject(command) {
-                continue;
-            }
-            self.moments += 1;
-            let own = now - now.rem_euclid(1000) + self.moments.rem_euclid(1000);
-            let line = line(after, own, command);
-            needed.extend(line.references.iter().filter(|found| !known.contains(*found)).cloned());
-            let shell = format!("DORMOUSE_NOW={} {}", moment(own), line.shell());
-            if matches!(command, Command::TaskStart { .. }) {
-                self.make_task_pipe(after.next_tag("task"));
-            }
-            let code = after.command(own, command, true).err().unwrap_or(0);
-            match &line.makes {
-                Some(made) => text.push_str(&format!("{}=$({shell})\n", made.variable())),
-                None => text.push_str(&format!("{shell} > \"$HOME/said\"\n")),
-            }
-            text.push_str("echo $? >> \"$HOME/codes\"\n");
-            if let Some(made) = line.makes.filter(|_| code == 0) {
-                if matches!(command, Command::TaskRun { .. }) {
-                    let follow = format!("dormouse task output --follow \"${}\"", made.variable());
-                    text.push_str(&format!("{follow} > \"$HOME/said\"\n"));
-                }
-                known.insert(made);
-            }
-            codes.push(code);
+            self.write_command(now, command, after, &mut script);
         }
-        self.note_ids(&needed.iter().cloned().collect::<Vec<_>>())?;
-        let _ = fs::remove_file(self.sandbox.home().join("codes"));
+        // A section would keep off what is to end it.
+        while matches!(turn.end, End::Preempted { .. }) && after.innermost_section().is_some() {
+            self.write_command(now, &Command::End, after, &mut script);
+            if script.is_forced {
+                break;
+            }
+        }
+        self.note_ids(&script.needed.iter().cloned().collect::<Vec<_>>())?;
+        for file in ["codes", "handed"] {
+            let _ = fs::remove_file(self.sandbox.home().join(file));
+        }
         let mut header = String::new();
         self.transcript.push_str("{ ");
-        for reference in needed {
+        for reference in &script.needed {
             let variable = reference.variable();
-            header.push_str(&format!("{variable}={}\n", self.id(&reference)?));
+            header.push_str(&format!("{variable}={}\n", self.id(reference)?));
             self.transcript.push_str(&format!("echo {variable}=\"${variable}\"; "));
         }
-        self.transcript.push_str(&format!("cat <<'END'\n{text}"));
-        fs::write(self.sandbox.home().join("turn"), format!("{header}{text}")).expect("written");
-        Ok(codes)
+        self.transcript.push_str(&format!("cat <<'END'\n{}", script.text));
+        fs::write(self.sandbox.home().join("turn"), format!("{header}{}", script.text)).expect("written");
+        Ok(script)
+    }
+
+    /// Writes one command of a turn, and does it to the model.
+    fn write_command(&mut self, now: Millis, command: &Command, after: &mut Model, script: &mut Script) {
+        if script.is_forced || !after.has_subject(command) {
+            return;
+        }
+        let is_late =
+            matches!(command, Command::Begin { late: true, .. } | Command::SafePoint { late: true });
+        let own = self.own_moment(now) + if is_late { LATE } else { 0 };
+        let line = line(after, own, command);
+        let known = &script.known;
+        script.needed.extend(line.references.iter().filter(|found| !known.contains(*found)).cloned());
+        let mut shell = line.shell(own);
+        if matches!(command, Command::TaskStart { .. }) {
+            self.make_task_pipe(after.next_tag("task"));
+        }
+        let ended = after.command(own, command, true);
+        let mut code = ended.err().unwrap_or(0);
+        match command {
+            Command::SafePoint { .. } if after.asks_to_yield(own) => code = PLEASE_YIELD,
+            Command::Within { commands, .. } => {
+                let mut within = Script::default();
+                if let Ok(number) = ended.and(after.innermost_section().ok_or(code)) {
+                    for command in commands {
+                        self.write_command(now, command, after, &mut within);
+                    }
+                    if !within.is_forced {
+                        // Something within may have ended it before.
+                        let _ = after.end_section(Some(number));
+                    }
+                    code = SECTION_STATUS;
+                }
+                within.text.push_str(&format!("exit {SECTION_STATUS}\n"));
+                shell.push_str(&format!(" {}", quoted(&within.text)));
+                script.codes.extend(within.codes);
+                script.is_forced = within.is_forced;
+            }
+            _ => {}
+        }
+        if ended.is_err() {
+            script.text.push_str("cp \"$DORMOUSE_DIR/agents/ada/state.json\" \"$HOME/before\"\n");
+        }
+        match (&line.makes, command) {
+            (Some(made), _) => script.text.push_str(&format!("{}=$({shell})\n", made.variable())),
+            (None, Command::SafePoint { .. }) => {
+                script.text.push_str(&format!("{shell} >> \"$HOME/handed\"\n"));
+            }
+            (None, _) => script.text.push_str(&format!("{shell} > \"$HOME/said\"\n")),
+        }
+        if script.is_forced || after.is_about_to_be_forced(now) {
+            // From here on it may be ended at any time.
+            script.is_forced = true;
+            script.text.push_str(FOR_EVER);
+            return;
+        }
+        script.text.push_str("echo $? >> \"$HOME/codes\"\n");
+        script.codes.push(code);
+        if ended.is_err() {
+            script.text.push_str(
+                "cmp \"$DORMOUSE_DIR/agents/ada/state.json\" \"$HOME/before\" || echo changed >> \"$HOME/codes\"\n",
+            );
+        }
+        if let Some(made) = line.makes.filter(|_| code == 0) {
+            if matches!(command, Command::TaskRun { .. }) {
+                let follow = format!("dormouse task output --follow \"${}\"", made.variable());
+                script.text.push_str(&format!("{follow} > \"$HOME/said\"\n"));
+            }
+            script.known.insert(made);
+        }
     }
 
     /// Adds the outcome and the end of the turn. Returns the actions that are in it.
-    fn write_end(&mut self, now: Millis, turn: &Turn, after: &Model) -> Result<Vec<Command>, Failure> {
+    fn write_end(
+        &mut self,
+        now: Millis,
+        turn: &Turn,
+        end: End,
+        after: &Model,
+    ) -> Result<Vec<Command>, Failure> {
         let mut trial = after.clone();
         let mut actions = Vec::new();
         let mut objects = Vec::new();
@@ -436,20 +637,24 @@ impl World {
             }
         }
         let mut text = header;
-        if !objects.is_empty() {
-            let outcome = json!({ "brief": "done", "actions": objects });
+        if !objects.is_empty() || turn.tokens > 0 {
+            let usage = json!({ "input_tokens": turn.tokens });
+            let outcome = json!({ "brief": "done", "actions": objects, "usage": usage });
             text.push_str(&format!("cat > \"$DORMOUSE_OUTCOME\" <<EOF\n{outcome}\nEOF\n"));
         }
-        text.push_str(match turn.end {
-            End::Well => "exit 0\n",
-            End::Badly => "exit 1\n",
-            End::NotNow => "exit 75\n",
-            End::TickKilled => "kill -9 $PPID\nwhile :; do :; done\n",
-            End::TickEnded => "kill $PPID\nwhile :; do :; done\n",
-            End::Stopped { killed: true, .. } => {
-                "trap '' TERM\necho up > \"$HOME/up\"\nwhile :; do :; done\n"
+        let up = "echo up > \"$HOME/up\"\n";
+        text.push_str(&match end {
+            End::Well => "exit 0\n".to_owned(),
+            End::Badly => "exit 1\n".to_owned(),
+            End::NotNow => "exit 75\n".to_owned(),
+            End::TickKilled => format!("kill -9 $PPID\n{FOR_EVER}"),
+            End::TickEnded => format!("kill $PPID\n{FOR_EVER}"),
+            End::Stopped { killed: true, .. } => format!("trap '' TERM\n{up}{FOR_EVER}"),
+            End::Stopped { killed: false, .. } | End::Failed | End::Preempted { .. } => {
+                format!("{up}{FOR_EVER}")
             }
-            End::Stopped { killed: false, .. } => "echo up > \"$HOME/up\"\nwhile :; do :; done\n",
+            // It does not come to this.
+            End::Forced => String::new(),
         });
         self.transcript.push_str(&format!("{text}END\n}} > home/turn\n"));
         let file = OpenOptions::new().append(true).open(self.sandbox.home().join("turn"));
@@ -465,6 +670,76 @@ impl World {
         same("the exit statuses inside the turn", &json!(codes), &json!(expected))
     }
 
+    /// What a safe point has handed over, and what a turn is told of what earlier ones were handed.
+    fn compare_interjected(&mut self, step: &Value, earlier: Vec<Tag>) -> Checked {
+        let handed = fs::read_to_string(self.sandbox.home().join("handed")).unwrap_or_default();
+        let handed: Vec<Value> = objects(&handed).iter().map(|said| said["correlation_id"].clone()).collect();
+        same("what is handed over", &json!(handed), &json!(std::mem::take(&mut self.model.handed)))?;
+        let agent = self.sandbox.agent("ada");
+        let run = match step["run_id"].as_str() {
+            Some(run) => run.to_owned(),
+            None => read_json(&agent.join("state.json"))["current_run"]["run_id"]
+                .as_str()
+                .unwrap_or("")
+                .to_owned(),
+        };
+        let context = read_json(&agent.join("runs").join(run).join("context.json"));
+        let told = context["interjected"].as_array().cloned().unwrap_or_default();
+        let mut told: Vec<String> = told.iter().map(known_by).collect();
+        let mut expected = earlier;
+        told.sort();
+        expected.sort();
+        same("what a turn is told of what was interjected", &json!(told), &json!(expected))
+    }
+
+    /// What hooks were told since the last look: of transitions, and of everything else, each in order.
+    /// `in_order`: by one process.
+    fn compare_hooks(&mut self, in_order: bool) -> Checked {
+        let path = self.sandbox.home().join("told");
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        let _ = fs::remove_file(&path);
+        let told = objects(&text);
+        let expected = std::mem::take(&mut self.model.told);
+        for of_transitions in [true, false] {
+            let is_meant = |hook: &str| (hook == "on-state-change") == of_transitions;
+            let shown = |told: &Value| json!([told["hook"], told["from"], told["to"], told["success"]]);
+            let expected_shown = |told: &&Told| json!([told.hook, told.from, told.to, told.success]);
+            let mut expected: Vec<&Told> = expected.iter().filter(|told| is_meant(told.hook)).collect();
+            let mut told: Vec<&Value> =
+                told.iter().filter(|told| is_meant(told["hook"].as_str().unwrap_or_default())).collect();
+            if !in_order {
+                expected.sort_by_key(|told| expected_shown(told).to_string());
+                told.sort_by_key(|told| shown(told).to_string());
+            }
+            let found: Vec<Value> = told.iter().map(|told| shown(told)).collect();
+            let foreseen: Vec<Value> = expected.iter().map(expected_shown).collect();
+            same("what hooks are told", &json!(found), &json!(foreseen))?;
+            for (found, expected) in told.iter().zip(expected) {
+                if expected.reason.is_some() {
+                    let what = format!("the reason that {} is told", expected.hook);
+                    same(&what, &found["reason"], &json!(expected.reason))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What holds at any time, whatever has been done.
+    fn compare_invariants(&self) -> Checked {
+        let agent = self.sandbox.agent("ada");
+        let state = read_json(&agent.join("state.json"));
+        let held = &state["held"]["message_id"];
+        let execution = state["execution"]["state"].as_str().unwrap_or_default();
+        let holds = matches!(execution, "suspended" | "waiting_resources");
+        same("whether a run is held", &json!(held.is_string()), &json!(holds))?;
+        if let Some(held) = held.as_str() {
+            same("a run beside a held one", &state["current_run"], &Value::Null)?;
+            let claimed = names(&agent.join("inbox")).iter().any(|name| name.contains(held));
+            same("whether the message of a held run is there", &json!(claimed), &json!(true))?;
+        }
+        Ok(())
+    }
+
     fn compare_decision(&mut self, now: Millis) -> Checked {
         let decision = self.model.foresee(now);
         let would = self.ask(now, &["tick", "ada", "--dry-run"])?;
@@ -472,7 +747,9 @@ impl World {
     }
 
     /// Everything that can be seen of the agent, and what a step would do.
-    fn compare(&mut self) -> Checked {
+    fn compare(&mut self, in_order: bool) -> Checked {
+        self.compare_hooks(in_order)?;
+        self.compare_invariants()?;
         // A moment of its own: what comes due now has no fellows in any other.
         self.moments += 1;
         let now = self.now();
@@ -492,6 +769,7 @@ impl World {
             "outcome": summary["closure"]["outcome"],
             "waiting_reason": summary["closure"]["waiting_reason"],
             "next_due_at": summary["next_due_at"],
+            "last_turn": summary["last_turn"]["terminal"],
             "dead": summary["queue"]["dead"],
             "work": each(&works, &["objective", "scheduling_state", "revision", "current"]),
             "waits": each(&list("active_waits"), &["reason", "kind"]),
@@ -524,6 +802,7 @@ impl World {
             &json!((1..=numbers.len() as u64).collect::<Vec<_>>()),
         )?;
         self.compare_messages()?;
+        compare_interjections(&events)?;
         let mut waits = self.model.waits.clone();
         waits.retain(|wait| wait.status != "active");
         let waits: BTreeMap<_, _> = waits.iter().map(|wait| (wait.tag.clone(), wait.status)).collect();
@@ -585,6 +864,48 @@ impl Drop for World {
     }
 }
 
+/// What was interjected is never the message of a run after that.
+fn compare_interjections(events: &[Value]) -> Checked {
+    let mut interjected = BTreeSet::new();
+    for event in events {
+        let message = event["data"]["message_id"].as_str().unwrap_or_default();
+        match event["kind"].as_str() {
+            Some("message_settled") if event["data"]["status"] == "interjected" => {
+                same(
+                    "an interjection once more",
+                    &json!(interjected.insert(message.to_owned())),
+                    &json!(true),
+                )?;
+            }
+            Some("run_settled" | "run_interrupted") => {
+                same("an interjection that has run", &json!(interjected.contains(message)), &json!(false))?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// What somebody does to a turn from outside, if that is how it ends.
+fn interruption(model: &Model, now: Millis, end: End) -> Option<Line> {
+    match end {
+        End::Stopped { killed, requeue } => {
+            let mut stop = line(model, now, &Command::Stop { requeue });
+            stop.words.extend(["--grace", if killed { "0s" } else { "1h" }].map(str::to_owned));
+            Some(stop)
+        }
+        End::Failed => Some(line(model, now, &Command::Fail)),
+        End::Preempted { resume_after } => {
+            Some(line(model, now, &Command::Preempt { grace: 0, resume_after }))
+        }
+        End::Well | End::Badly | End::NotNow | End::TickKilled | End::TickEnded | End::Forced => None,
+    }
+}
+
+fn read_json(path: &Path) -> Value {
+    fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+}
+
 /// A message by what it is known by: a task's result up to how it stood, a reminder by its first line.
 fn known_by(message: &Value) -> String {
     if let Some(name) = message["correlation_id"].as_str() {
@@ -612,6 +933,7 @@ fn shown(model: &Model, now: Millis) -> Value {
         "outcome": closure.outcome,
         "waiting_reason": closure.reason,
         "next_due_at": model.next_due().map(moment),
+        "last_turn": model.last_terminal,
         "dead": model.dead,
         "work": model.open().iter().map(|item| {
             json!([item.tag, model.scheduling(item), item.revision, model.focus.as_ref() == Some(&item.tag)])
