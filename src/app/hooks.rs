@@ -104,8 +104,11 @@ pub fn commit(session: &Session, locked: &Locked<'_>, draft: Draft) -> Result<St
 /// Runs `on-state-change` for every transition that was committed since the last time, and where that
 /// was the end of a recovery `on-recovery-complete`. To be called without the lock.
 pub fn tell(session: &Session, store: &Store, agent: &Agent<'_>) {
-    let mut moves = session.moves.take();
-    moves.retain(|occasion| occasion.agent == *agent.name());
+    // The others are not told of here: a parent begins and stops its children while its own
+    // transitions are still to be told.
+    let (moves, others): (Vec<_>, Vec<_>) =
+        session.moves.take().into_iter().partition(|occasion| occasion.agent == *agent.name());
+    session.moves.replace(others);
     if moves.is_empty() {
         return;
     }
@@ -131,7 +134,7 @@ pub fn tell(session: &Session, store: &Store, agent: &Agent<'_>) {
 pub fn recorded(session: &Session, ran: Result<Ran>) {
     match ran {
         Ok(Ran { failure: None }) => {}
-        Ok(Ran { failure: Some(failure) }) => session.out.note(&failure.to_string()),
+        Ok(Ran { failure: Some(failure) }) => session.out.note(&format!("{}: {failure}", failure.agent)),
         Err(error) => session.out.note(&error.to_string()),
     }
 }
@@ -178,7 +181,7 @@ impl Failure {
 
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {} failed: {}", self.agent, self.hook, self.how)?;
+        write!(f, "{} failed: {}", self.hook, self.how)?;
         self.said.as_ref().map_or(Ok(()), |said| write!(f, ": {said}"))
     }
 }

@@ -205,10 +205,13 @@ fn within(
     argv: &[OsString],
 ) -> Result<Status> {
     let ran = foreground::run(argv);
-    // The run may have ended meanwhile, and all of its sections with it.
     match close(session, agent, run_id, Some(section.number)) {
+        // The run may have ended meanwhile, and all of its sections with it.
         Ok(_) | Err(Error::Refused { .. }) => {}
-        Err(error) => return Err(error),
+        // What the command has come to counts for whoever called it; the section has an end of its own.
+        Err(error) => {
+            session.out.note(&format!("the section stays open until {}: {error}", section.until));
+        }
     }
     let ran = ran?;
     if let Some(trouble) = &ran.trouble {

@@ -68,6 +68,13 @@ pub fn open_gate(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<
             return Err(Error::Failed { message: failure.to_string(), hint: None });
         }
         (draft, locked) = begin(session, agent)?;
+        if state.status != AgentStatus::Stopped && draft.records.state.status == AgentStatus::Stopped {
+            return Err(Error::Refused {
+                kind: "stopped_meanwhile",
+                message: format!("`{}` was stopped while its start went on", agent.name()),
+                hint: None,
+            });
+        }
     }
     lifecycle::start(&mut draft)?;
     let state = hooks::commit(session, &locked, draft)?;
@@ -177,13 +184,27 @@ pub fn stop_agent(session: &Session, store: &Store, agent: &Agent<'_>, how: &Sto
             shut_down(session, locked, draft, grace)?
         }
     };
+    if state.status != AgentStatus::Stopped {
+        // The run had ended while the hook ran, and somebody has started the agent again: what it is
+        // at now is none of this stop's.
+        hooks::tell(session, store, agent);
+        return Ok(Stopped {
+            state,
+            previous,
+            changed,
+            aborted: run_before,
+            tasks: Vec::new(),
+            cleared: Ok(()),
+        });
+    }
     // A stop that was itself interrupted has left its run: any later one finishes it.
     let (state, aborted) = match state.current_run.clone() {
         Some(run) => {
             let left = run.stopping.as_ref().map_or(Span::ZERO, |stopping| stopping.kill_at.since(now));
             let state = end_run(session, store, agent, &run, left.min(grace).as_std())?;
             // On another machine the turn goes on: then nothing has ended.
-            let ended = state.current_run.is_none().then_some(run.run_id);
+            let goes_on = state.current_run.as_ref().is_some_and(|current| current.run_id == run.run_id);
+            let ended = (!goes_on).then_some(run.run_id);
             (state, ended)
         }
         None => {

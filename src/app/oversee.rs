@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
+use crate::model::execution::ExecutionState;
 use crate::model::id::RunId;
 use crate::model::state::State;
 use crate::model::time::Time;
@@ -63,17 +64,25 @@ impl<L: FnMut(&State) -> Fate> Overseer for Overseen<'_, L> {
     }
 }
 
-/// Ends a run that is settled or condemned already, or that was to yield and has not (contract, execution §6).
+/// Ends a run that is settled or condemned already, or that was to yield and has not (contract, execution
+/// §6). One that is stopped is ended by its stop, and if that is gone, here.
 pub fn of_run<'a>(session: &'a Session, agent: &'a Agent<'a>, run_id: RunId) -> impl Overseer + 'a {
     let mut grace = Grace::default();
     Overseen::new(agent, move |state: &State| {
         let run = state.current_run.as_ref().filter(|run| run.run_id == run_id);
         // Somebody has settled it, and thought that it would not begin any more.
         let Some(run) = run.filter(|run| run.condemned.is_none()) else { return Fate::Ends };
-        let Some(over) = force_at(run) else { return Fate::GoesOn { ask_again: None } };
+        let shut_down =
+            run.stopping.as_ref().filter(|_| state.execution.state == ExecutionState::ShuttingDown);
+        let Some(over) = shut_down.map(|stopping| stopping.kill_at).or(force_at(run)) else {
+            return Fate::GoesOn { ask_again: None };
+        };
         let end = grace.end(over, session.clock.now());
         if end.is_none_or(|end| Instant::now() < end) {
             return Fate::GoesOn { ask_again: end };
+        }
+        if shut_down.is_some() {
+            return Fate::Ends;
         }
         match force_under_lock(session, agent, run_id, over) {
             Ok(true) => Fate::Ends,

@@ -65,8 +65,17 @@ fn is_live(agent: &Agent<'_>, state: &State, now: Time) -> Result<bool> {
 
 pub fn resume(session: &mut Session, args: cli::Resume) -> Result<Status> {
     let store = session.store()?;
-    let names = named_agents(&store, &args.agents)?;
+    let mut names = named_agents(&store, &args.agents)?;
+    if args.agents.all {
+        names.retain(|name| is_suspended(&store, name).unwrap_or(true));
+    }
     Ok(session.each_agent(&names, |session, name| resume_one(session, &store, name)))
+}
+
+/// What `--all` is about: it opens nobody's gate. One that can't be read is reported like any other.
+fn is_suspended(store: &Store, name: &AgentName) -> Result<bool> {
+    let state = store.agent(name)?.peek()?;
+    Ok(state.execution.state == ExecutionState::Suspended && state.status != AgentStatus::Stopped)
 }
 
 fn resume_one(session: &mut Session, store: &Store, name: &AgentName) -> Result<Status> {

@@ -193,8 +193,14 @@ fn drop(
         return rules::drop_dead_letter(draft, message, reason);
     }
     if queued_status(state, message.id) == MessageStatus::Dequeued {
-        return Err(Refusal::new("message_claimed", format!("{} is being worked on", message.id))
-            .hint("`dormouse stop` ends its turn"));
+        let (what, hint) = match &state.held {
+            Some(held) => {
+                let what = format!("{} was begun and is put off ({})", message.id, held.missing);
+                (what, "when it goes on, `dormouse stop` ends its turn")
+            }
+            None => (format!("{} is being worked on", message.id), "`dormouse stop` ends its turn"),
+        };
+        return Err(Refusal::new("message_claimed", what).hint(hint));
     }
     rules::drop_message(draft, message, reason);
     Ok(())

@@ -10,6 +10,10 @@ use super::messages::PlaneAgent;
 /// The turn learns of it at its next `dormouse safe-point`, and yields with `dormouse yield`. One
 /// that has not when the grace is over is ended: SIGTERM, and SIGKILL 5 s later; that attempt has
 /// failed then. With a request pending already the new reason counts, and the earlier end.
+///
+/// What has yielded is suspended until `--for` is over or somebody says `dormouse resume`. Where
+/// nobody does, the attempt has failed after `timeouts.suspend`, an hour unless set, and the next one
+/// begins without the checkpoint.
 #[derive(Debug, Args)]
 pub struct Preempt {
     /// Which agent
@@ -28,7 +32,8 @@ pub struct Preempt {
 /// Let suspended runs go on
 ///
 /// The next tick runs the turn again: the same message, the same attempt, with its checkpoint in
-/// DORMOUSE_CHECKPOINT. For a stopped agent this is a deprecated word for `start`.
+/// DORMOUSE_CHECKPOINT. For a stopped agent this is a deprecated word for `start`; with `--all` it
+/// is about those that are suspended, and starts nobody.
 #[derive(Debug, Args)]
 pub struct Resume {
     #[command(flatten)]
@@ -61,7 +66,7 @@ pub struct SafePoint {
 /// Have this turn suspended, from inside it
 ///
 /// Saves the checkpoint; then exit, with whatever status. The message stays claimed, and the same
-/// attempt goes on after `dormouse resume`.
+/// attempt goes on after `dormouse resume`, or when the time is over that whoever asked has named.
 #[derive(Debug, Args)]
 pub struct Yield {
     #[command(flatten)]

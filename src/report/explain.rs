@@ -13,6 +13,7 @@ use crate::model::wait::{Wait, WaitKind};
 use crate::rules::advisory::advisories;
 use crate::rules::decide::LADDER;
 use crate::rules::execution::{deadline, next};
+use crate::rules::preemption::force_at;
 use crate::rules::projection::{Projection, project};
 
 use super::output::{Output, Tone};
@@ -29,12 +30,18 @@ pub fn wakes(records: &Records, now: Time) -> Vec<String> {
     let state = &records.state;
     let agent = &state.agent;
     match state.status {
+        Status::Stopped if state.current_run.is_some() => {
+            return vec![format!(
+                "dormouse stop {agent}, which ends its run, and then dormouse start {agent}"
+            )];
+        }
         Status::Stopped | Status::Booting => return vec![format!("dormouse start {agent}")],
         Status::AwakeIdle | Status::AwakeRunning | Status::AwaitingTask | Status::Asleep => {}
     }
     let mut wakes = Vec::new();
     if let Some(run) = &state.current_run {
-        wakes.push(format!("the end of {}", run.run_id));
+        let to_yield = force_at(run).map(|at| format!(", which is to yield until {}", moment(at, now)));
+        wakes.push(format!("the end of {}{}", run.run_id, to_yield.unwrap_or_default()));
     }
     if let Some(retry) = &state.retry {
         wakes.push(format!("the end of the backoff, {}", moment(retry.not_before, now)));

@@ -76,8 +76,8 @@ pub fn timeout(execution: &Execution, timeouts: &Timeouts) -> Option<(Time, &'st
 }
 
 /// The same for an agent as it stands. One that nobody has begun to start is not late. A stop has said
-/// itself how long the turn may take. A run that waits for its own allowance is not late, nor is one that was suspended for a time: when they go on
-/// is known, and failing would not bring that sooner.
+/// itself how long the turn may take. A run that waits for its own allowance is not late, nor is one that
+/// was suspended for a time: when they go on is known, and failing would not bring that sooner.
 pub fn deadline(state: &State, timeouts: &Timeouts) -> Option<(Time, &'static str)> {
     let held = state.held.as_ref();
     let resource = held.and_then(|held| held.resource);

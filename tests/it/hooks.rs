@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::{Sandbox, dormouse};
 use crate::setup::{Beside, decision, extend_policy, failure, field, objects, say, step, wait_for};
@@ -57,7 +57,7 @@ fn a_startup_that_fails_starts_nothing() {
     let ran = sandbox.cmd(["start", "ada", "--json"]).output();
     assert_eq!(ran.code(), 1, "{ran}");
     let message = failure(&ran)["message"].as_str().unwrap().to_owned();
-    assert_eq!(message, "ada: on-startup failed: exit status 3: no disk");
+    assert_eq!(message, "on-startup failed: exit status 3: no disk");
     assert_eq!(
         (field(&sandbox, "execution.state"), field(&sandbox, "status")),
         ("initializing".into(), "booting".into())
@@ -176,7 +176,7 @@ fn a_hook_that_takes_too_long_is_ended_with_all_its_processes() {
     hook(&sandbox.agent("ada"), "on-startup", r#"sleep 600 & echo $! > "$HOME/noted"; wait"#);
     let ran = sandbox.cmd(["start", "ada", "--json"]).output();
     assert_eq!(ran.code(), 1, "{ran}");
-    assert_eq!(failure(&ran)["message"], "ada: on-startup failed: timed out after 100ms");
+    assert_eq!(failure(&ran)["message"], "on-startup failed: timed out after 100ms");
     if let Some(pid) = noted(&sandbox).first() {
         assert!(!Path::new("/proc").join(pid).exists(), "{pid} is still there");
     }
@@ -363,7 +363,7 @@ fn a_turn_whose_schedule_hook_fails_is_failed() {
     say(&sandbox, "hello");
     let step = step(&sandbox);
     assert_eq!(step["terminal"], "failed");
-    assert_eq!(step["terminal_reason"], "not started: ada: on-scheduled failed: exit status 3: no room");
+    assert_eq!(step["terminal_reason"], "not started: on-scheduled failed: exit status 3: no room");
     assert_eq!(noted(&sandbox), Vec::<String>::new());
     assert_eq!(field(&sandbox, "execution.state"), "failed");
     assert_eq!(recorded(&sandbox)[0]["data"]["last_line"], "no room");
@@ -395,6 +395,40 @@ fn a_signal_to_the_tick_ends_its_hook_and_starts_no_turn() {
     assert_eq!(step["terminal"], "interrupted");
     assert_eq!(noted(&sandbox), ["up"], "neither the turn nor another hook");
     assert_eq!(sandbox.json(["queue", "show", &message])["attempt"], 2);
+}
+
+/// The child is started, and told of, before its parent is.
+#[test]
+fn the_end_of_a_turn_that_has_delegated_is_told() {
+    let action = r#"{"do":"task.start","delegate":"eve","text":"dig"}"#;
+    let sandbox = created(&format!(r#"echo '{{"actions":[{action}]}}' > "$DORMOUSE_OUTCOME""#));
+    let note = r#"sed 's/.*"to":"\([a-z]*\)".*/\1/' >> "$HOME/noted""#;
+    hook(&sandbox.agent("ada"), "on-state-change", note);
+    sandbox.run(["start", "ada"]);
+    say(&sandbox, "hello");
+    assert_eq!(step(&sandbox)["terminal"], "completed");
+    assert_eq!(sandbox.json(["get", "eve"])["status"], "awake_idle");
+    assert_eq!(noted(&sandbox), ["runnable", "scheduled", "running", "completed"]);
+}
+
+#[test]
+fn a_stop_while_the_startup_hook_runs_has_the_last_word() {
+    let sandbox = created("true");
+    hook(
+        &sandbox.agent("ada"),
+        "on-startup",
+        r#"echo up >> "$HOME/noted"; until test -e "$HOME/go"; do sleep 0.02; done"#,
+    );
+    let start = Beside::start(sandbox.cmd(["start", "ada", "--json"]));
+    wait_for(&sandbox.home().join("noted"));
+    sandbox.run(["stop", "ada"]);
+    fs::write(sandbox.home().join("go"), "").unwrap();
+    let ran = start.end();
+    assert_eq!((ran.code(), &failure(&ran)["kind"]), (4, &json!("stopped_meanwhile")), "{ran}");
+    assert_eq!(field(&sandbox, "status"), "stopped");
+    sandbox.run(["start", "ada"]);
+    assert_eq!(noted(&sandbox), ["up", "up"], "what is to be done before the first start is done anew");
+    assert_eq!(field(&sandbox, "status"), "awake_idle");
 }
 
 #[test]

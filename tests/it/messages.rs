@@ -1095,6 +1095,21 @@ fn a_message_that_is_worked_on_is_not_dropped() {
 }
 
 #[test]
+fn a_message_that_is_put_off_is_not_dropped() {
+    let sandbox = started("exit 75");
+    let id = say(&sandbox, "x");
+    step(&sandbox);
+    sandbox
+        .cmd(["queue", "drop", &id])
+        .status(4)
+        .stderr(
+            "dormouse: msg_#1 was begun and is put off (the turn asked to come back later (exit status 75))\n\
+             hint: when it goes on, `dormouse stop` ends its turn\n",
+        )
+        .check();
+}
+
+#[test]
 fn a_copy_of_a_state_directory_is_as_good_as_the_original() {
     let sandbox = started(ECHO);
     let id = say(&sandbox, "hello");

@@ -151,6 +151,69 @@ fn hook(sandbox: &Sandbox, name: &str, script: &str) {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
+/// A stop is about what the agent was at when it was asked for, not about what a start lets it begin.
+#[test]
+fn a_start_while_the_shutdown_hook_runs_has_the_last_word() {
+    let (sandbox, first, tick) = running(POLITE);
+    let there = |name: &str| sandbox.project().join(name);
+    hook(&sandbox, "on-shutdown", "touch hook; until test -e hook-go; do sleep 0.02; done");
+    let stop = Beside::start(sandbox.cmd(["stop", "ada", "--json"]));
+    wait_for(&there("hook"));
+    let run = field(&sandbox, "current_run.run_id");
+    fs::write(there("go"), "").unwrap();
+    assert_eq!(ended_well(tick.end())["terminal"], "aborted");
+    ["go", "running"].iter().for_each(|name| fs::remove_file(there(name)).unwrap());
+    sandbox.run(["start", "ada"]);
+    let second = say(&sandbox, "more");
+    let tick = Beside::start(sandbox.cmd(["tick", "ada", "--json"]));
+    wait_for(&there("running"));
+    fs::write(there("hook-go"), "").unwrap();
+    let stopped = ended_well(stop.end());
+    assert_eq!(
+        (&stopped["aborted_run_id"], &stopped["status"]),
+        (&json!(run), &json!("awake_running")),
+        "{stopped}"
+    );
+    fs::write(there("go"), "").unwrap();
+    assert_eq!(ended_well(tick.end())["terminal"], "completed");
+    let found = is_sound(&sandbox, "ada");
+    assert_eq!(found.ended_as(&first), Some("aborted"));
+    assert_eq!(found.ended_as(&second), Some("processed"));
+}
+
+/// Whoever stops an agent may lose patience: the gate is closed, and the tick sees to the rest.
+#[test]
+fn a_stop_that_is_killed_while_it_waits_is_finished_by_the_tick() {
+    let (sandbox, message, tick) = running(DEAF);
+    let stop = Beside::start(sandbox.cmd(["stop", "ada", "--grace", "1s"]));
+    eventually("the shutdown", || (field(&sandbox, "execution.state") == "shutting_down").then_some(()));
+    signal(&stop, Signal::KILL);
+    stop.end();
+    assert_eq!(ended_well(tick.end())["terminal"], "aborted");
+    assert_eq!(field(&sandbox, "execution.reason"), "shutdown_timeout");
+    assert_eq!(is_sound(&sandbox, "ada").ended_as(&message), Some("aborted"));
+}
+
+#[test]
+fn whoever_finishes_a_stop_may_still_say_that_the_message_goes_back() {
+    let (sandbox, message, tick) = running(POLITE);
+    hook(&sandbox, "on-shutdown", "touch hook; while :; do sleep 0.02; done");
+    let stop = Beside::start(sandbox.cmd(["stop", "ada"]));
+    wait_for(&sandbox.project().join("hook"));
+    signal(&stop, Signal::KILL);
+    stop.end();
+    assert_eq!(
+        sandbox.json(["explain", "ada"])["wakes"],
+        json!(["dormouse stop ada, which ends its run, and then dormouse start ada"])
+    );
+    hook(&sandbox, "on-shutdown", "true");
+    let finished = sandbox.json(["stop", "ada", "--requeue"]);
+    assert_eq!(finished["changed"], false);
+    assert_eq!(ended_well(tick.end())["terminal"], "aborted");
+    assert_eq!(sandbox.json(["queue", "show", &message])["status"], "queued");
+    assert!(is_sound(&sandbox, "ada").queued.contains_key(&message));
+}
+
 /// Between the claim and its turn there are hooks: a stop ends the one that runs, and the turn never
 /// begins.
 #[test]

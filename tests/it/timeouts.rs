@@ -245,7 +245,7 @@ fn a_start_is_limited_by_init_and_by_hook_whichever_is_shorter() {
         let before = record(&sandbox, "state.json");
         let ran = sandbox.cmd(["start", "ada", "--json"]).output();
         assert_eq!(ran.code(), 1, "{name}: {ran}");
-        assert_eq!(failure(&ran)["message"], "ada: on-startup failed: timed out after 100ms", "{name}");
+        assert_eq!(failure(&ran)["message"], "on-startup failed: timed out after 100ms", "{name}");
         // The state is what it was, but that it counts from the start.
         let after = record(&sandbox, "state.json");
         assert_eq!(

@@ -321,9 +321,11 @@ pub fn requeue(draft: &mut Draft, archived: Message) -> Result<(), Refusal> {
             return Err(Refusal::new("not_settled", format!("{} has been requeued already", archived.id)));
         }
         MessageStatus::Processed | MessageStatus::Interjected => {
+            let handed_over = settlement.status == MessageStatus::Interjected;
+            let was = if handed_over { "was handed over to a turn" } else { "was processed" };
             return Err(Refusal::new(
                 "already_processed",
-                format!("{} was processed: it does not run again", archived.id),
+                format!("{} {was}: it does not run again", archived.id),
             )
             .hint("enqueue it anew if it must"));
         }

@@ -132,10 +132,15 @@ fn may_start(state: &State) -> Result<(), Refusal> {
 /// Closes the gate: from here nothing is claimed. Returns whether anything changed.
 ///
 /// A live run is marked as stopping; `shut_down` comes next, and `turn::finish_stop` once its processes
-/// are gone.
+/// are gone. Until then whoever finishes a stop may still say that the message goes back.
 pub fn stop(draft: &mut Draft, grace: Span, requeue: bool, reason: Option<String>) -> Result<bool, Refusal> {
     let previous = draft.records.state.status;
     if previous == Status::Stopped {
+        let unfinished = draft.records.state.current_run.as_mut().and_then(|run| run.stopping.as_mut());
+        if let Some(stopping) = unfinished.filter(|stopping| requeue && !stopping.requeue) {
+            stopping.requeue = true;
+            draft.touch();
+        }
         return Ok(false);
     }
     control(draft, "stop", previous, Status::Stopped, reason.as_deref());

@@ -201,7 +201,7 @@ fn a_turn_whose_resume_hook_fails_has_failed() {
     let stepped = turn(&sandbox, "note turn");
     assert_eq!(
         (&stepped["terminal"], &stepped["terminal_reason"]),
-        (&json!("failed"), &json!("not started: ada: on-resume failed: exit status 3: no net"))
+        (&json!("failed"), &json!("not started: on-resume failed: exit status 3: no net"))
     );
     assert_eq!(noted(&sandbox), Vec::<String>::new());
     assert_eq!(field(&sandbox, "retry.attempt"), "2");

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::harness::{Ran, Sandbox};
-use crate::setup::{Beside, add, changes, eventually, failure, field, objects, record, say, tree};
+use crate::setup::{Beside, add, changes, eventually, failure, field, objects, record, say, step, tree};
 
-use super::{agent, checkpoints_of, current_run, ended, go, hook, noted, refused, running, turn};
+use super::{agent, checkpoints_of, current_run, ended, go, hook, noted, refused, running, suspended, turn};
 
 /// What a turn says to the machine that runs it; `ran` is what no section may have run.
 const FROM_INSIDE: [&[&str]; 7] = [
@@ -280,6 +280,20 @@ fn a_reason_says_something() {
     }
     go(&sandbox, "go");
     assert_eq!(ended(tick)["terminal"], "completed");
+}
+
+/// Somebody has stopped the others on purpose, or they have nothing that could go on.
+#[test]
+fn all_that_are_resumed_are_those_that_are_suspended() {
+    let sandbox = suspended("page 3");
+    add(&sandbox, "idle", "true");
+    add(&sandbox, "stopped", "true");
+    sandbox.run(["stop", "stopped"]);
+    let resumed = sandbox.json_lines(["resume", "--all"]);
+    let agents: Vec<&Value> = resumed.iter().map(|object| &object["agent"]).collect();
+    assert_eq!(agents, ["ada"]);
+    assert_eq!(sandbox.json(["get", "stopped"])["status"], "stopped");
+    assert_eq!(step(&sandbox)["reason"], "resume_suspended");
 }
 
 #[test]

@@ -414,3 +414,17 @@ fn what_would_let_a_suspended_run_go_on_is_said() {
         json!(["the end of its suspension, 2026-01-02T06:00:00.000Z (in 2h00m)", "dormouse resume ada"])
     );
 }
+
+#[test]
+fn that_a_turn_is_to_yield_is_said() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    let tick = running(&sandbox, "up; come go");
+    let end = format!("the end of {}", current_run(&sandbox));
+    assert_eq!(sandbox.json(["explain", "ada"])["wakes"][0], end);
+    sandbox.run(["preempt", "ada", "--reason", "urgent", "--grace", "1h"]);
+    let said = sandbox.json(["explain", "ada"])["wakes"][0].as_str().unwrap().to_owned();
+    assert!(said.starts_with(&format!("{end}, which is to yield until 2")), "{said}");
+    go(&sandbox, "go");
+    assert_eq!(ended(tick)["terminal"], "completed");
+}

@@ -46,6 +46,24 @@ fn the_status_of_a_command_is_handed_on() {
     );
 }
 
+/// Whoever called it has to know that it was done, whatever became of the section.
+#[test]
+fn the_status_of_a_command_counts_where_its_section_could_not_be_closed() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    let step = turn(
+        &sandbox,
+        r#"state=$DORMOUSE_DIR/agents/ada/state.json
+        $D non-preemptible --deadline 5m -- mv "$state" "$HOME/state"; note $?
+        mv "$HOME/state" "$state"
+        $D non-preemptible end"#,
+    );
+    assert_eq!(step["terminal"], "completed", "{step}");
+    assert_eq!(noted(&sandbox), ["0"]);
+    let said = sandbox.run(["run", "show", step["run_id"].as_str().unwrap(), "--stderr"]);
+    assert!(said.contains("the section stays open until 2"), "{said}");
+}
+
 #[test]
 fn a_command_in_a_section_has_the_streams_of_whoever_calls_it() {
     let sandbox = agent();
