@@ -39,6 +39,9 @@ const TICK_GRACE: Duration = Duration::from_secs(2);
 /// How long `stop` waits for that before it looks for processes of the run again.
 const LOOKS_AGAIN: Duration = Duration::from_millis(100);
 
+/// How long a stop that was killed is given for a hook whose time has no limit.
+const HOOK_WITHOUT_LIMIT: Span = Span::from_secs(24 * 3600);
+
 pub fn start(session: &mut Session, args: cli::Start) -> Result<Status> {
     let store = session.store()?;
     let names = named_agents(&store, &args.agents)?;
@@ -169,9 +172,14 @@ pub fn stop_agent(session: &Session, store: &Store, agent: &Agent<'_>, how: &Sto
     let run_before = draft.records.state.current_run.as_ref().map(|run| run.run_id);
     let recovered = draft.records.state.execution.state != ExecutionState::Recovering;
     let grace = how.grace.unwrap_or(draft.records.policy.timeouts.shutdown);
-    let changed = lifecycle::stop(&mut draft, grace, how.requeue, how.reason.clone())?;
-    let hook = hooks::find(store, agent, hooks::ON_SHUTDOWN)
-        .filter(|_| lifecycle::is_to_be_shut_down(&draft.records.state));
+    let hook = hooks::find(store, agent, hooks::ON_SHUTDOWN);
+    // Should this stop be killed while its hook runs, the tick ends the turn after that much.
+    let at_most = match &hook {
+        Some(_) => grace.plus(draft.records.policy.timeouts.hook.0.unwrap_or(HOOK_WITHOUT_LIMIT)),
+        None => grace,
+    };
+    let changed = lifecycle::stop(&mut draft, at_most, how.requeue, how.reason.clone())?;
+    let hook = hook.filter(|_| lifecycle::is_to_be_shut_down(&draft.records.state));
     let state = match hook {
         None => shut_down(session, locked, draft, grace)?,
         Some(hook) => {
@@ -215,9 +223,9 @@ pub fn stop_agent(session: &Session, store: &Store, agent: &Agent<'_>, how: &Sto
             (state, run_before)
         }
     };
-    // Not before: that would be on the grace of the turn.
-    hooks::tell(session, store, agent);
     let (tasks, ended) = background::stop_all(session, store, agent, grace)?;
+    // Not before: that would be on the grace of the turn, and give others the time to begin anew.
+    hooks::tell(session, store, agent);
     let state = if tasks.is_empty() { state } else { agent.peek()? };
     let released = aborted.map_or(Ok(()), |run_id| resources::release(session, store, agent, run_id));
     Ok(Stopped { state, previous, changed, aborted, tasks, cleared: ended.and(released) })

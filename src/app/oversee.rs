@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
-use crate::model::execution::ExecutionState;
 use crate::model::id::RunId;
 use crate::model::state::State;
 use crate::model::time::Time;
@@ -72,16 +71,13 @@ pub fn of_run<'a>(session: &'a Session, agent: &'a Agent<'a>, run_id: RunId) -> 
         let run = state.current_run.as_ref().filter(|run| run.run_id == run_id);
         // Somebody has settled it, and thought that it would not begin any more.
         let Some(run) = run.filter(|run| run.condemned.is_none()) else { return Fate::Ends };
-        let shut_down =
-            run.stopping.as_ref().filter(|_| state.execution.state == ExecutionState::ShuttingDown);
-        let Some(over) = shut_down.map(|stopping| stopping.kill_at).or(force_at(run)) else {
-            return Fate::GoesOn { ask_again: None };
-        };
+        let stopped = run.stopping.as_ref().map(|stopping| stopping.kill_at);
+        let Some(over) = stopped.or(force_at(run)) else { return Fate::GoesOn { ask_again: None } };
         let end = grace.end(over, session.clock.now());
         if end.is_none_or(|end| Instant::now() < end) {
             return Fate::GoesOn { ask_again: end };
         }
-        if shut_down.is_some() {
+        if stopped.is_some() {
             return Fate::Ends;
         }
         match force_under_lock(session, agent, run_id, over) {

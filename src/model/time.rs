@@ -118,6 +118,11 @@ pub struct Span(u64);
 impl Span {
     pub const ZERO: Span = Span(0);
 
+    /// Both, one after the other.
+    pub const fn plus(self, other: Span) -> Span {
+        Span(self.0.saturating_add(other.0))
+    }
+
     pub const fn from_millis(millis: u64) -> Span {
         Span(millis)
     }

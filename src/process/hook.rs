@@ -7,7 +7,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::process::Pid;
+use rustix::fs::{FlockOperation, flock};
 
 use super::remains::Remains;
 use super::table::Process;
@@ -20,6 +20,8 @@ const MAX_OUTPUT: u64 = 64 << 10;
 /// Between SIGTERM and SIGKILL.
 const KILL_GRACE: Duration = Duration::from_secs(5);
 const LEADER: &str = "leader";
+/// How the name of a hook's directory begins.
+const SCRATCH: &str = "hook-";
 
 /// A hook to be run.
 pub struct HookSpec {
@@ -45,24 +47,44 @@ pub fn is_there(path: &Path) -> bool {
 /// somebody was killed while he ran one, what is left of that one goes first.
 pub fn run(hook: &HookSpec, overseer: &mut dyn Overseer) -> Result<(Ended, String)> {
     end_abandoned(&hook.tmp)?;
-    let scratch = hook.tmp.join(scratch_name());
-    let ran = run_in(hook, &scratch, overseer);
-    // What is left of it is in the way of nobody.
-    let _ = fs::remove_dir_all(&scratch);
-    ran
+    let scratch = Scratch::make(&hook.tmp)?;
+    run_in(hook, &scratch.path, overseer)
 }
 
-/// Names this process for good, so that others can tell whether it is still there.
-fn scratch_name() -> String {
-    let this = rustix::process::getpid();
-    format!("hook-{this}-{}", Process::read(this).map_or(0, |process| process.start))
+/// A directory for the files of one hook, locked for as long as it runs: so others can tell what
+/// somebody has left who was killed, whatever container they look from. It goes with its owner.
+struct Scratch {
+    path: PathBuf,
+    _lock: File,
 }
 
-/// Whether whoever made a scratch directory is gone; nothing for what is none.
-fn is_abandoned(name: &str) -> Option<bool> {
-    let (pid, start) = name.strip_prefix("hook-")?.split_once('-')?;
-    let (pid, start): (Pid, u64) = (Pid::from_raw(pid.parse().ok()?)?, start.parse().ok()?);
-    Some(Process::read(pid).is_none_or(|process| process.start != start || process.zombie))
+impl Scratch {
+    fn make(tmp: &Path) -> Result<Scratch> {
+        let this = rustix::process::getpid();
+        let name = format!("{this}-{}", Process::read(this).map_or(0, |process| process.start));
+        // It has its name only when it is locked, or it would look abandoned.
+        let new = tmp.join(format!("new-{name}"));
+        fs::create_dir_all(&new).context("create", &new)?;
+        let lock = File::open(&new).context("open", &new)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).context("lock", &new)?;
+        let path = tmp.join(format!("{SCRATCH}{name}"));
+        fs::rename(&new, &path).context("rename to", &path)?;
+        Ok(Scratch { path, _lock: lock })
+    }
+
+    /// One whose owner is gone.
+    fn abandoned(path: PathBuf) -> Option<Scratch> {
+        let lock = File::open(&path).ok()?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).ok()?;
+        Some(Scratch { path, _lock: lock })
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What can't be removed is in the way of nobody.
+        let _ = fs::remove_dir_all(&self.path);
+    }
 }
 
 fn end_abandoned(tmp: &Path) -> Result<()> {
@@ -71,19 +93,16 @@ fn end_abandoned(tmp: &Path) -> Result<()> {
         entries => entries.context("list", tmp)?,
     };
     for entry in entries {
-        let scratch = entry.context("list", tmp)?.path();
-        let name = scratch.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if is_abandoned(name) == Some(true) {
-            Remains::find(&Mark::hook(&scratch), &scratch.join(LEADER))?.end(KILL_GRACE)?;
-            // Somebody else may be at it as well.
-            let _ = fs::remove_dir_all(&scratch);
+        let path = entry.context("list", tmp)?.path();
+        let is_one = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(SCRATCH));
+        if let Some(scratch) = is_one.then(|| Scratch::abandoned(path)).flatten() {
+            Remains::find(&Mark::hook(&scratch.path), &scratch.path.join(LEADER))?.end(KILL_GRACE)?;
         }
     }
     Ok(())
 }
 
 fn run_in(hook: &HookSpec, scratch: &Path, overseer: &mut dyn Overseer) -> Result<(Ended, String)> {
-    fs::create_dir_all(scratch).context("create", scratch)?;
     let file = |name: &str| scratch.join(name);
     let mut env = hook.env.clone();
     env.push((HOOK.into(), hook.name.into()));
@@ -116,4 +135,23 @@ fn run_in(hook: &HookSpec, scratch: &Path, overseer: &mut dyn Overseer) -> Resul
 fn append(log: &Path, said: &[u8]) -> io::Result<()> {
     let mut file: File = File::options().append(true).create(true).mode(0o600).open(log)?;
     file.write_all(said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_somebody_holds_is_not_abandoned_whatever_its_name_says() {
+        let tmp = tempfile::tempdir().unwrap();
+        let held = Scratch::make(tmp.path()).unwrap();
+        // Elsewhere its process may not be seen at all.
+        let renamed = tmp.path().join("hook-1-1");
+        fs::rename(&held.path, &renamed).unwrap();
+        end_abandoned(tmp.path()).unwrap();
+        assert!(renamed.exists());
+        drop(held);
+        end_abandoned(tmp.path()).unwrap();
+        assert_eq!(fs::read_dir(tmp.path()).unwrap().count(), 0);
+    }
 }

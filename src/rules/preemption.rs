@@ -6,11 +6,14 @@ use crate::model::time::Time;
 
 use super::execution::is_over;
 
-/// Why the turn should yield, as it is told at a safe point. `None`: it may go on; in a section with
-/// time left it always may.
+/// Why the turn should come to its end, as it is told at a safe point. `None`: it may go on. In a section
+/// with time left it always may, but for a stop.
 pub fn asks_to_yield(run: &CurrentRun, now: Time) -> Option<&str> {
     if let Some(reason) = &run.condemned {
         return Some(reason);
+    }
+    if let Some(stopping) = &run.stopping {
+        return Some(stopping.reason.as_deref().unwrap_or("stopped"));
     }
     let request = run.preemption.as_ref()?;
     let is_protected = run.sections.iter().any(|section| !is_over(section.until, now));

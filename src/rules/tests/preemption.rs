@@ -86,8 +86,11 @@ fn a_request_is_answered_outside_of_sections_that_have_time_left() {
         let run = run_with(grace, sections);
         assert_eq!(asks_to_yield(&run, now()).is_some(), yields, "{grace:?} {sections:?}");
         assert_eq!(force_at(&run), forced.map(at), "{grace:?} {sections:?}");
-        let condemned = CurrentRun { condemned: Some("enough".to_owned()), ..run };
+        let condemned = CurrentRun { condemned: Some("enough".to_owned()), ..run.clone() };
         assert_eq!(asks_to_yield(&condemned, now()), Some("enough"));
+        let stopping = Stopping { requested_at: now(), kill_at: at(1000), requeue: false, reason: None };
+        let stopped = CurrentRun { stopping: Some(stopping), ..run };
+        assert_eq!(asks_to_yield(&stopped, now()), Some("stopped"), "it is no use to go on");
     }
     for (millis, overdue) in [(29, false), (30, false), (31, true)] {
         assert_eq!(is_overdue(&run_with(Some(30), &[]), at(millis)), overdue, "{millis}");
