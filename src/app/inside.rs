@@ -176,8 +176,9 @@ pub fn non_preemptible(session: &mut Session, args: cli::NonPreemptible) -> Resu
     let store = session.store()?;
     match args.command {
         Some(SectionCommand::Begin { agent, deadline }) => {
+            let time = parse("--deadline", &deadline)?;
             let (name, run_id) = own_run(session, &store, &agent)?;
-            let section = open(session, &store.agent(&name)?, run_id, &deadline)?;
+            let section = open(session, &store.agent(&name)?, run_id, time)?;
             show(session, &name, run_id, section, "open");
             Ok(Status::Done)
         }
@@ -188,9 +189,10 @@ pub fn non_preemptible(session: &mut Session, args: cli::NonPreemptible) -> Resu
             Ok(Status::Done)
         }
         None => {
+            let time = parse("--deadline", args.deadline.as_deref().unwrap_or_default())?;
             let (name, run_id) = own_run(session, &store, &args.agent)?;
             let agent = store.agent(&name)?;
-            let section = open(session, &agent, run_id, args.deadline.as_deref().unwrap_or_default())?;
+            let section = open(session, &agent, run_id, time)?;
             within(session, &agent, run_id, section, &args.argv)
         }
     }
@@ -220,8 +222,7 @@ fn within(
     Ok(Status::OfCommand(ran.status))
 }
 
-fn open(session: &Session, agent: &Agent<'_>, run_id: RunId, deadline: &str) -> Result<Section> {
-    let time: Span = parse("--deadline", deadline)?;
+fn open(session: &Session, agent: &Agent<'_>, run_id: RunId, time: Span) -> Result<Section> {
     let (mut draft, locked) = begin(session, agent)?;
     let section = rules::open_section(&mut draft, run_id, time)?;
     locked.commit(draft.finish()?)?;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::error::Result;
 use crate::model::id::RunId;
 use crate::model::state::State;
-use crate::model::time::Time;
+use crate::model::time::{Span, Time};
 use crate::process::turn::{Fate, Overseer};
 use crate::rules::preemption::force_at;
 use crate::rules::transition::preemption::force;
@@ -97,7 +97,8 @@ struct Grace {
 impl Grace {
     fn end(&mut self, at: Time, now: Time) -> Option<Instant> {
         if self.seen.is_none_or(|(seen, _)| seen != at) {
-            let left = at.since(now).as_std();
+            // Exactly then it is not over yet.
+            let left = at.after(Span::from_millis(1)).since(now).as_std();
             self.seen = Some((at, Instant::now().checked_add(left)));
         }
         self.seen.and_then(|(_, end)| end)
