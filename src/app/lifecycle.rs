@@ -11,7 +11,7 @@ use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, RunId, TaskId};
 use crate::model::state::{CurrentRun, State};
 use crate::model::submission::CalledBy;
-use crate::model::time::Span;
+use crate::model::time::{Span, Time};
 use crate::process::Mark;
 use crate::process::remains::{EndedBy, Remains};
 use crate::process::turn::Nobody;
@@ -166,54 +166,23 @@ pub struct Stopped {
 
 /// Closes the gate of an agent, and ends its run and its tasks, those of its children among them.
 pub fn stop_agent(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -> Result<Stopped> {
-    let (mut draft, locked) = begin(session, agent)?;
-    let now = draft.now();
-    let previous = draft.records.state.status;
-    let run_before = draft.records.state.current_run.as_ref().map(|run| run.run_id);
-    let recovered = draft.records.state.execution.state != ExecutionState::Recovering;
-    let grace = how.grace.unwrap_or(draft.records.policy.timeouts.shutdown);
-    let hook = hooks::find(store, agent, hooks::ON_SHUTDOWN);
-    // Should this stop be killed while its hook runs, the tick ends the turn after that much.
-    let at_most = match &hook {
-        Some(_) => grace.plus(draft.records.policy.timeouts.hook.0.unwrap_or(HOOK_WITHOUT_LIMIT)),
-        None => grace,
-    };
-    let changed = lifecycle::stop(&mut draft, at_most, how.requeue, how.reason.clone())?;
-    let hook = hook.filter(|_| lifecycle::is_to_be_shut_down(&draft.records.state));
-    let state = match hook {
-        None => shut_down(session, locked, draft, grace)?,
-        Some(hook) => {
-            let closed =
-                if draft.is_empty() { draft.records.state } else { hooks::commit(session, &locked, draft)? };
-            drop(locked);
-            let occasion = Occasion::of(&closed, ExecutionState::ShuttingDown, how.reason.clone());
-            hooks::recorded(session, hook.run(session, &occasion));
-            let (draft, locked) = begin(session, agent)?;
-            shut_down(session, locked, draft, grace)?
-        }
-    };
+    let Closed { state, previous, changed, run: run_before, recovered, grace, at } =
+        close_gate(session, store, agent, how)?;
     if state.status != AgentStatus::Stopped {
         // The run had ended while the hook ran, and somebody has started the agent again: what it is
         // at now is none of this stop's.
         hooks::tell(session, store, agent);
-        return Ok(Stopped {
-            state,
-            previous,
-            changed,
-            aborted: run_before,
-            tasks: Vec::new(),
-            cleared: Ok(()),
-        });
+        let (tasks, cleared) = (Vec::new(), Ok(()));
+        return Ok(Stopped { state, previous, changed, aborted: run_before, tasks, cleared });
     }
     // A stop that was itself interrupted has left its run: any later one finishes it.
     let (state, aborted) = match state.current_run.clone() {
         Some(run) => {
-            let left = run.stopping.as_ref().map_or(Span::ZERO, |stopping| stopping.kill_at.since(now));
+            let left = run.stopping.as_ref().map_or(Span::ZERO, |stopping| stopping.kill_at.since(at));
             let state = end_run(session, store, agent, &run, left.min(grace).as_std())?;
             // On another machine the turn goes on: then nothing has ended.
             let goes_on = state.current_run.as_ref().is_some_and(|current| current.run_id == run.run_id);
-            let ended = (!goes_on).then_some(run.run_id);
-            (state, ended)
+            (state, (!goes_on).then_some(run.run_id))
         }
         None => {
             if !recovered {
@@ -229,6 +198,54 @@ pub fn stop_agent(session: &Session, store: &Store, agent: &Agent<'_>, how: &Sto
     let state = if tasks.is_empty() { state } else { agent.peek()? };
     let released = aborted.map_or(Ok(()), |run_id| resources::release(session, store, agent, run_id));
     Ok(Stopped { state, previous, changed, aborted, tasks, cleared: ended.and(released) })
+}
+
+/// An agent whose gate is closed, and what it was at.
+struct Closed {
+    state: State,
+    previous: AgentStatus,
+    changed: bool,
+    run: Option<RunId>,
+    /// Whether it was at no recovery.
+    recovered: bool,
+    grace: Span,
+    at: Time,
+}
+
+/// Closes the gate and commits that; then the hook, and the commit that the shutdown begins. Without a
+/// hook both are one.
+fn close_gate(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -> Result<Closed> {
+    let (mut draft, locked) = begin(session, agent)?;
+    let (before, at) = (draft.records.state.clone(), draft.now());
+    let grace = how.grace.unwrap_or(draft.records.policy.timeouts.shutdown);
+    let hook = hooks::find(store, agent, hooks::ON_SHUTDOWN);
+    // Should this stop be killed while its hook runs, the tick ends the turn after that much.
+    let at_most = match &hook {
+        Some(_) => grace.plus(draft.records.policy.timeouts.hook.0.unwrap_or(HOOK_WITHOUT_LIMIT)),
+        None => grace,
+    };
+    let changed = lifecycle::stop(&mut draft, at_most, how.requeue, how.reason.clone())?;
+    let state = match hook.filter(|_| lifecycle::is_to_be_shut_down(&draft.records.state)) {
+        None => shut_down(session, locked, draft, grace)?,
+        Some(hook) => {
+            let closed =
+                if draft.is_empty() { draft.records.state } else { hooks::commit(session, &locked, draft)? };
+            drop(locked);
+            let occasion = Occasion::of(&closed, ExecutionState::ShuttingDown, how.reason.clone());
+            hooks::recorded(session, hook.run(session, &occasion));
+            let (draft, locked) = begin(session, agent)?;
+            shut_down(session, locked, draft, grace)?
+        }
+    };
+    Ok(Closed {
+        state,
+        previous: before.status,
+        changed,
+        run: before.current_run.map(|run| run.run_id),
+        recovered: before.execution.state != ExecutionState::Recovering,
+        grace,
+        at,
+    })
 }
 
 /// Commits that the shutdown begins. The lock is free when it has begun: ending processes takes time.
