@@ -541,7 +541,14 @@ impl World {
         let own = self.own_moment(now) + if is_late { LATE } else { 0 };
         let line = line(after, own, command);
         let known = &script.known;
-        script.needed.extend(line.references.iter().filter(|found| !known.contains(*found)).cloned());
+        let needed: Vec<_> =
+            line.references.iter().filter(|found| !known.contains(*found)).cloned().collect();
+        // What a command makes besides what it prints has no name in the turn: the timer of a message
+        // that is put off.
+        if needed.iter().any(|reference| self.id(reference).is_err()) {
+            return;
+        }
+        script.needed.extend(needed);
         let mut shell = line.shell(own);
         if matches!(command, Command::TaskStart { .. }) {
             self.make_task_pipe(after.next_tag("task"));
