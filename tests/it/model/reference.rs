@@ -777,6 +777,7 @@ impl Model {
             .filter(|message| head.is_none_or(|head| (message.priority, message.born) < head))
             .map(|message| message.born)
             .collect();
+        let none_was_left = head.is_none() && !stale.is_empty();
         for born in stale {
             self.end_message(born, "dropped");
         }
@@ -785,6 +786,10 @@ impl Model {
         self.meet_deadlines(now);
         self.remind(now);
         self.take_in_hints();
+        // What has come meanwhile, from a timer, may be too late as well.
+        if none_was_left {
+            self.take_in(now);
+        }
     }
 
     fn end_overdue(&mut self, now: Millis) {
