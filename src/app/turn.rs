@@ -20,7 +20,7 @@ use crate::model::wait::WaitKind;
 use crate::process::turn::{Ended, Stdin, TurnSpec};
 use crate::process::{Mark, host};
 use crate::report::context::{self, Past};
-use crate::rules::preemption::{why_suspended, will_be_suspended};
+use crate::rules::preemption::{is_being_ended, why_suspended, will_be_suspended};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::outcome::Surroundings;
 use crate::rules::transition::turn::{self as rules, Claimed, Settled};
@@ -115,9 +115,7 @@ fn entered(session: &Session, turn: &Turn<'_>) -> Result<()> {
 /// ends it later finds its processes.
 fn is_wanted(turn: &Turn<'_>) -> Result<bool> {
     let current = turn.agent.peek()?.current_run;
-    Ok(current.is_some_and(|run| {
-        run.run_id == turn.claimed.run.run_id && run.stopping.is_none() && run.condemned.is_none()
-    }))
+    Ok(current.is_some_and(|run| run.run_id == turn.claimed.run.run_id && !is_being_ended(&run)))
 }
 
 /// Runs the hook of a run that has ended and is about to be suspended. It is still the current run:

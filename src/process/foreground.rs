@@ -35,14 +35,14 @@ pub fn run(argv: &[OsString]) -> Result<Ran> {
     };
     let signals = Signals::hold()?;
     let ran = match Command::new(program).args(arguments).spawn() {
-        Ok(child) => Ok(Ran { status: code(watch(child, &signals)?), trouble: None }),
+        Ok(child) => Ran { status: code(watch(child, &signals)?), trouble: None },
         Err(error) => {
             let status = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUN };
-            Ok(Ran { status, trouble: Some(format!("{}: {error}", Path::new(program).display())) })
+            Ran { status, trouble: Some(format!("{}: {error}", Path::new(program).display())) }
         }
     };
     signals.release();
-    ran
+    Ok(ran)
 }
 
 fn watch(mut child: Child, signals: &Signals) -> Result<ExitStatus> {

@@ -32,9 +32,14 @@ pub fn is_overdue(run: &CurrentRun, now: Time) -> bool {
     force_at(run).is_some_and(|limit| is_over(limit, now))
 }
 
+/// Whether somebody ends the run: what its turn still does or says changes nothing about that.
+pub fn is_being_ended(run: &CurrentRun) -> bool {
+    run.condemned.is_some() || run.stopping.is_some()
+}
+
 /// Whether a run is suspended when its turn has ended, however that ended.
 pub fn will_be_suspended(run: &CurrentRun) -> bool {
-    run.yielded_at.is_some() && run.condemned.is_none() && run.stopping.is_none()
+    run.yielded_at.is_some() && !is_being_ended(run)
 }
 
 /// Why a run that yielded is suspended.

@@ -3,14 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
 use crate::harness::{Sandbox, dormouse, each_in_parallel};
 use crate::setup::{
-    Beside, changes, edit_state, eventually, extend_policy, failure, field, say, step, tree, wait_for,
+    Beside, changes, edit_state, eventually, extend_policy, failure, field, hook, say, step, tree, wait_for,
 };
 
 /// What a turn of `ada` does is told by a file, so that one agent can be led anywhere.
@@ -89,13 +88,6 @@ fn edges() -> BTreeSet<(String, String)> {
 /// What the next turn does.
 fn how(sandbox: &Sandbox, word: &str) {
     fs::write(sandbox.home().join("how"), word).unwrap();
-}
-
-fn hook(dir: &Path, name: &str, script: &str) {
-    let path = dir.join("hooks").join(name);
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(&path, format!("#!/bin/sh\nD='{}'\n{script}", dormouse().display())).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 /// From here on hooks note what they hear; what was noted before is forgotten.

@@ -2,21 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Sandbox, dormouse};
-use crate::setup::{Beside, decision, extend_policy, failure, field, objects, say, step, wait_for};
-
-/// Puts a hook into a `hooks` directory, as a shell script in which `$D` is the program under test.
-fn hook(dir: &Path, name: &str, script: &str) -> PathBuf {
-    let path = dir.join("hooks").join(name);
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(&path, format!("#!/bin/sh\nD={}\n{script}\n", dormouse().display())).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    path
-}
+use crate::harness::Sandbox;
+use crate::setup::{Beside, decision, extend_policy, failure, field, hook, objects, say, step, wait_for};
 
 fn created(shell: &str) -> Sandbox {
     let sandbox = Sandbox::new();

@@ -10,14 +10,13 @@ mod rounds;
 mod sections;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::Value;
 
 use crate::harness::{Ran, Sandbox, dormouse};
-use crate::setup::{Beside, names, objects, record, say, started, step, wait_for};
+use crate::setup::{self, Beside, names, objects, record, say, started, step, wait_for};
 
 /// What every turn here begins with. `$D` is the program under test; `note` tells the test something,
 /// `come` waits for a file that it makes, and `outside` speaks as somebody who is in no turn.
@@ -66,10 +65,7 @@ fn running(sandbox: &Sandbox, script: &str) -> Beside {
 
 /// Puts a hook into the directory of `ada`: shell with the same words.
 fn hook(sandbox: &Sandbox, name: &str, script: &str) {
-    let path = sandbox.agent("ada").join("hooks").join(name);
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(&path, format!("#!/bin/sh\nD={}\n{WORDS}\n{script}\n", dormouse().display())).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    setup::hook(&sandbox.agent("ada"), name, &format!("{WORDS}\n{script}"));
 }
 
 /// Tells a turn that it may go on from `come`.

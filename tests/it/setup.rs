@@ -241,3 +241,12 @@ pub fn make_repository(sandbox: &Sandbox) {
 pub fn own_name() -> String {
     format!("'{}'", dormouse().display())
 }
+
+/// Puts a hook into a `hooks` directory, as a shell script in which `$D` is the program under test.
+pub fn hook(dir: &Path, name: &str, script: &str) -> PathBuf {
+    let path = dir.join("hooks").join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, format!("#!/bin/sh\nD='{}'\n{script}\n", dormouse().display())).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}

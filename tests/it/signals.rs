@@ -2,7 +2,6 @@
 //! nothing of them is left, nothing runs twice at once, and nobody else is hit.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +14,8 @@ use serde_json::{Value, json};
 use crate::checker;
 use crate::harness::{Sandbox, each_in_parallel};
 use crate::setup::{
-    Beside, add, decision, edit_state, eventually, extend_policy, field, objects, record, say, step, wait_for,
+    Beside, add, decision, edit_state, eventually, extend_policy, field, hook, objects, record, say, step,
+    wait_for,
 };
 use crate::strace::{self, Call, Harm};
 
@@ -444,13 +444,6 @@ fn whoever_has_the_pid_of_a_dead_task_or_its_supervisor_is_not_hit() {
     }
 }
 
-fn hook(sandbox: &Sandbox, name: &str, script: &str) {
-    let path = sandbox.agent("ada").join("hooks").join(name);
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-}
-
 /// Hooks that go with a step, and what the step comes to when theirs takes too long.
 const HOOKS: [(&str, &str); 3] = [
     ("on-scheduled", "start_model_turn (operator_prompt) failed"),
@@ -471,7 +464,11 @@ fn a_hook_that_will_not_end_is_ended_when_its_time_is_over() {
             step(&sandbox);
         }
         // Once: later hooks of that name end at once.
-        hook(&sandbox, name, &format!("mkdir \"$HOME/once\" 2>/dev/null || exit 0\n{ZOO}{leader}\n{LOOP}"));
+        hook(
+            &sandbox.agent("ada"),
+            name,
+            &format!("mkdir \"$HOME/once\" 2>/dev/null || exit 0\n{ZOO}{leader}\n{LOOP}"),
+        );
         let ran = sandbox.cmd(["tick", "ada", "--json"]).output();
         assert_eq!(decision(&objects(&ran.stdout)[0]), *comes_to, "{what}: {ran}");
         nothing_is_left(&sandbox, &what);
@@ -497,7 +494,11 @@ fn a_hook_dies_with_its_tick_and_what_it_left_is_ended_by_the_next() {
             step(&sandbox);
             fs::remove_file(sandbox.home().join("fail")).unwrap();
         }
-        hook(&sandbox, name, &format!("mkdir \"$HOME/once\" 2>/dev/null || exit 0\n{ZOO}{LOOP}"));
+        hook(
+            &sandbox.agent("ada"),
+            name,
+            &format!("mkdir \"$HOME/once\" 2>/dev/null || exit 0\n{ZOO}{LOOP}"),
+        );
         let mut tick = Beside::start(sandbox.cmd(["tick", "ada"]));
         wait_for(&sandbox.home().join("up"));
         tick.0.kill().unwrap();
@@ -517,7 +518,11 @@ fn a_start_that_is_killed_in_its_hook_leaves_nothing_to_the_next() {
     let sandbox = Sandbox::new().with_real_clock();
     fs::write(sandbox.home().join("kid"), KID).unwrap();
     sandbox.run(["create", "ada", "--shell", "true"]);
-    hook(&sandbox, "on-startup", &format!("mkdir \"$HOME/once\" 2>/dev/null || exit 0\n{ZOO}{LOOP}"));
+    hook(
+        &sandbox.agent("ada"),
+        "on-startup",
+        &format!("mkdir \"$HOME/once\" 2>/dev/null || exit 0\n{ZOO}{LOOP}"),
+    );
     let mut start = Beside::start(sandbox.cmd(["start", "ada"]));
     wait_for(&sandbox.home().join("up"));
     start.0.kill().unwrap();
@@ -570,7 +575,7 @@ fn a_tick_that_is_told_to_end_meanwhile_hurries_the_stop() {
 fn a_shutdown_hook_that_will_not_end_delays_the_stop_by_its_time_and_no_more() {
     let sandbox = agent(r#"echo $$ >> "$HOME/pids"; touch "$HOME/up"; exec sleep 1000"#, KID);
     extend_policy(&sandbox, "ada", "\n[timeouts]\nhook = \"1s\"\n");
-    hook(&sandbox, "on-shutdown", &format!("{ZOO}trap '' TERM\n{LOOP}"));
+    hook(&sandbox.agent("ada"), "on-shutdown", &format!("{ZOO}trap '' TERM\n{LOOP}"));
     let message = say(&sandbox, "work");
     let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
     wait_for(&sandbox.home().join("up"));

@@ -1,7 +1,6 @@
 //! `stop` of what does not make it easy: in which order it ends what, and what it leaves behind.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use rustix::process::{Pid, Signal};
@@ -10,8 +9,8 @@ use serde_json::{Value, json};
 use crate::checker;
 use crate::harness::{Ran, Sandbox};
 use crate::setup::{
-    Beside, add, edit_state, eventually, extend_policy, failure, field, objects, record, say, started, step,
-    wait_for,
+    Beside, add, edit_state, eventually, extend_policy, failure, field, hook, objects, record, say, started,
+    step, wait_for,
 };
 
 const POLITE: &str = "echo done; touch running; until test -e go; do sleep 0.02; done";
@@ -144,19 +143,12 @@ fn a_tick_that_comes_too_late_records_its_output_and_nothing_else() {
     }
 }
 
-fn hook(sandbox: &Sandbox, name: &str, script: &str) {
-    let path = sandbox.agent("ada").join("hooks").join(name);
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-}
-
 /// A stop is about what the agent was at when it was asked for, not about what a start lets it begin.
 #[test]
 fn a_start_while_the_shutdown_hook_runs_has_the_last_word() {
     let (sandbox, first, tick) = running(POLITE);
     let there = |name: &str| sandbox.project().join(name);
-    hook(&sandbox, "on-shutdown", "touch hook; until test -e hook-go; do sleep 0.02; done");
+    hook(&sandbox.agent("ada"), "on-shutdown", "touch hook; until test -e hook-go; do sleep 0.02; done");
     let stop = Beside::start(sandbox.cmd(["stop", "ada", "--json"]));
     wait_for(&there("hook"));
     let run = field(&sandbox, "current_run.run_id");
@@ -197,7 +189,7 @@ fn a_stop_that_is_killed_while_it_waits_is_finished_by_the_tick() {
 #[test]
 fn whoever_finishes_a_stop_may_still_say_that_the_message_goes_back() {
     let (sandbox, message, tick) = running(POLITE);
-    hook(&sandbox, "on-shutdown", "touch hook; while :; do sleep 0.02; done");
+    hook(&sandbox.agent("ada"), "on-shutdown", "touch hook; while :; do sleep 0.02; done");
     let stop = Beside::start(sandbox.cmd(["stop", "ada"]));
     wait_for(&sandbox.project().join("hook"));
     signal(&stop, Signal::KILL);
@@ -206,7 +198,7 @@ fn whoever_finishes_a_stop_may_still_say_that_the_message_goes_back() {
         sandbox.json(["explain", "ada"])["wakes"],
         json!(["dormouse stop ada, which ends its run, and then dormouse start ada"])
     );
-    hook(&sandbox, "on-shutdown", "true");
+    hook(&sandbox.agent("ada"), "on-shutdown", "true");
     let finished = sandbox.json(["stop", "ada", "--requeue"]);
     assert_eq!(finished["changed"], false);
     assert_eq!(ended_well(tick.end())["terminal"], "aborted");
@@ -225,7 +217,7 @@ fn a_run_that_is_stopped_before_its_turn_begins_has_none() {
     for (name, hooks) in [("on-scheduled", 1), ("on-state-change", 4)] {
         let sandbox = started("touch begun");
         let message = say(&sandbox, "work");
-        hook(&sandbox, name, polite);
+        hook(&sandbox.agent("ada"), name, polite);
         let tick = Beside::start(sandbox.cmd(["tick", "ada", "--json"]));
         wait_for(&sandbox.home().join("hooks"));
         let stop = Beside::start(sandbox.cmd(["stop", "ada", "--grace", "60s"]));
@@ -246,7 +238,7 @@ fn a_run_that_is_stopped_before_its_turn_begins_has_none() {
 fn a_tick_that_comes_too_late_begins_no_turn() {
     let sandbox = started("touch begun");
     let message = say(&sandbox, "work");
-    hook(&sandbox, "on-scheduled", r#"kill -STOP $PPID; touch "$HOME/up""#);
+    hook(&sandbox.agent("ada"), "on-scheduled", r#"kill -STOP $PPID; touch "$HOME/up""#);
     let tick = Beside::start(sandbox.cmd(["tick", "ada", "--json"]));
     wait_for(&sandbox.home().join("up"));
     let stopped = sandbox.json(["stop", "ada"]);

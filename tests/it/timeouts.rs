@@ -2,15 +2,14 @@
 //! the millisecond.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 
 use chrono::{DateTime, SecondsFormat};
 use serde_json::{Value, json};
 
 use crate::harness::{Sandbox, each_in_parallel};
 use crate::setup::{
-    Beside, decision, eventually, extend_policy, failure, field, objects, own_name, record, say, started,
-    step, wait_for,
+    Beside, decision, eventually, extend_policy, failure, field, hook, objects, own_name, record, say,
+    started, step, wait_for,
 };
 
 /// A state that a step ends when its time is over.
@@ -73,7 +72,7 @@ fn agent_in(limited: &Limited, setting: Option<&str>) -> Sandbox {
     step(&sandbox);
     if limited.state == "recovering" {
         hook(
-            &sandbox,
+            &sandbox.agent("ada"),
             "on-recovery-start",
             r#"test -e "$HOME/go" && exit; echo begun > "$HOME/begun"; exec sleep 600"#,
         );
@@ -84,13 +83,6 @@ fn agent_in(limited: &Limited, setting: Option<&str>) -> Sandbox {
     }
     assert_eq!(field(&sandbox, "execution.state"), limited.state);
     sandbox
-}
-
-fn hook(sandbox: &Sandbox, name: &str, script: &str) {
-    let path = sandbox.agent("ada").join("hooks").join(name);
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 #[track_caller]
@@ -241,7 +233,7 @@ fn a_start_is_limited_by_init_and_by_hook_whichever_is_shorter() {
         let sandbox = Sandbox::new();
         sandbox.run(["create", "ada", "--shell", "true"]);
         extend_policy(&sandbox, "ada", &format!("[timeouts]\ninit = {init}\nhook = {hook_limit}\n"));
-        hook(&sandbox, "on-startup", "exec sleep 600");
+        hook(&sandbox.agent("ada"), "on-startup", "exec sleep 600");
         let before = record(&sandbox, "state.json");
         let ran = sandbox.cmd(["start", "ada", "--json"]).output();
         assert_eq!(ran.code(), 1, "{name}: {ran}");
@@ -259,7 +251,11 @@ fn a_start_is_limited_by_init_and_by_hook_whichever_is_shorter() {
     let sandbox = Sandbox::new();
     sandbox.run(["create", "ada", "--shell", "true"]);
     extend_policy(&sandbox, "ada", "[timeouts]\ninit = 0\nhook = \"never\"\n");
-    hook(&sandbox, "on-startup", r#"echo up > "$HOME/up"; while ! test -e "$HOME/go"; do sleep 0.02; done"#);
+    hook(
+        &sandbox.agent("ada"),
+        "on-startup",
+        r#"echo up > "$HOME/up"; while ! test -e "$HOME/go"; do sleep 0.02; done"#,
+    );
     let start = Beside::start(sandbox.cmd(["start", "ada"]));
     wait_for(&sandbox.home().join("up"));
     fs::write(sandbox.home().join("go"), "").unwrap();
@@ -272,7 +268,7 @@ fn a_start_that_was_killed_is_given_up_one_millisecond_after_its_limit_and_can_b
     let sandbox = Sandbox::new();
     sandbox.run(["create", "ada", "--shell", "true"]);
     let script = r#"echo up >> "$HOME/up"; test -e "$HOME/go" || exec sleep 600"#;
-    hook(&sandbox, "on-startup", script);
+    hook(&sandbox.agent("ada"), "on-startup", script);
     let start = Beside::start(sandbox.cmd(["start", "ada"]));
     wait_for(&sandbox.home().join("up"));
     drop(start);

@@ -14,7 +14,7 @@ use crate::model::time::{Span, Time};
 use crate::model::transaction::Put;
 
 use crate::rules::execution::check;
-use crate::rules::preemption::{force_at, is_overdue, why_suspended};
+use crate::rules::preemption::{force_at, is_being_ended, is_overdue, why_suspended};
 
 use super::draft::Draft;
 use super::inbox::admitted;
@@ -33,7 +33,7 @@ pub fn request(
     let now = draft.now();
     let agent = draft.records.state.agent.clone();
     let Some(run) = &mut draft.records.state.current_run else { return Err(no_live_turn(&agent)) };
-    if run.stopping.is_some() || run.condemned.is_some() {
+    if is_being_ended(run) {
         return Err(Refusal::new("already_ending", format!("{} is being ended already", run.run_id)));
     }
     if reason.trim().is_empty() {
@@ -105,7 +105,7 @@ pub fn close_section(draft: &mut Draft, run_id: RunId, number: Option<u32>) -> R
 pub fn give_way(draft: &mut Draft, run_id: RunId, saved: bool) -> Result<Option<Checkpoint>, Refusal> {
     let now = draft.now();
     let run = current(draft, run_id)?;
-    if run.condemned.is_some() || run.stopping.is_some() {
+    if is_being_ended(run) {
         return Err(Refusal::new(
             "already_ending",
             format!("{run_id} is being ended: it is too late to yield"),
