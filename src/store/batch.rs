@@ -32,19 +32,21 @@ impl<'a> Batch<'a> {
     pub(super) fn begin(agent: &'a Agent<'_>, disk: Disk, name: Uuid) -> Result<Batch<'a>> {
         let tmp = agent.dir().join(layout::TMP);
         sweep(&tmp)?;
-        let dir = tmp.join(format!("{PREFIX}{}", name.simple()));
-        files::make_dir(&dir)?;
-        let hold = || {
-            let lock = File::open(&dir).context("open", &dir)?;
-            super::lock::hold(&lock, &dir).map(|()| lock)
+        // It has its name only when it is locked, or it would look like a leftover.
+        let new = tmp.join(format!("new-{}", name.simple()));
+        files::make_dir(&new)?;
+        let named = || {
+            let lock = File::open(&new).context("open", &new)?;
+            super::lock::hold(&lock, &new)?;
+            let dir = tmp.join(format!("{PREFIX}{}", name.simple()));
+            files::rename(&new, &dir)?;
+            Ok(Batch { agent: agent.dir(), disk, dir, _lock: lock, unsynced: Vec::new() })
         };
-        match hold() {
-            Ok(lock) => Ok(Batch { agent: agent.dir(), disk, dir, _lock: lock, unsynced: Vec::new() }),
-            Err(error) => {
-                let _ = std::fs::remove_dir(&dir);
-                Err(error)
-            }
+        let batch = named();
+        if batch.is_err() {
+            let _ = std::fs::remove_dir(&new);
         }
+        batch
     }
 
     fn staged(&self, key: InboxKey) -> PathBuf {
@@ -100,8 +102,13 @@ fn sweep(tmp: &std::path::Path) -> Result<()> {
             continue;
         }
         let dir = tmp.join(&entry.name);
-        if !super::lock::is_held(&dir)? {
-            std::fs::remove_dir_all(&dir).context("remove", &dir)?;
+        // Whoever sweeps holds it, so that each is swept by one. It may be gone at any moment.
+        let Some(lock) = files::open_dir(&dir)? else { continue };
+        if super::lock::hold(&lock, &dir).is_ok() {
+            match std::fs::remove_dir_all(&dir) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                removed => removed.context("remove", &dir)?,
+            }
         }
     }
     Ok(())

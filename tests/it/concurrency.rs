@@ -132,6 +132,27 @@ fn of_many_with_the_same_key_one_is_admitted() {
 }
 
 #[test]
+fn batches_do_not_sweep_each_other_away() {
+    const PRODUCERS: usize = 8;
+    const BATCHES: usize = 20;
+    let sandbox = agent(TURN, "");
+    thread::scope(|scope| {
+        for _ in 0..PRODUCERS {
+            scope.spawn(|| {
+                for _ in 0..BATCHES {
+                    let line = format!("enqueue {AGENT} --batch");
+                    let ran = sandbox.cmd(words(&line)).stdin("{\"text\":\"hello\"}\n").output();
+                    assert_eq!(ran.code(), 0, "{ran}");
+                }
+            });
+        }
+    });
+    assert_eq!(is_sound(&sandbox).queued.len(), PRODUCERS * BATCHES);
+    let left = checker::names(&sandbox.agent(AGENT).join("tmp"));
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
 fn whatever_is_mixed_nothing_breaks() {
     const WORKERS: u64 = 6;
     const OPERATIONS: u64 = 60;
@@ -253,7 +274,7 @@ fn readers_are_never_disturbed() {
             let (sandbox, is_over, reads) = (&sandbox, &is_over, &reads);
             scope.spawn(move || {
                 while !is_over.load(Ordering::SeqCst) {
-                    let ran = run(sandbox, line, &[0]);
+                    let ran = run(sandbox, &format!("{line} --lock-timeout 10m"), &[0]);
                     for line in ran.stdout.lines() {
                         serde_json::from_str::<Value>(line).unwrap();
                     }
