@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use thiserror::Error;
 
@@ -122,6 +123,12 @@ impl Error {
     /// A damaged file as a whole, without a place in it.
     pub fn damaged(path: impl Into<PathBuf>, message: impl Into<String>) -> Error {
         Error::Damaged { path: path.into(), line: 0, column: 0, message: message.into(), hint: None }
+    }
+
+    /// What somebody else uses, and went on using for as long as was waited.
+    pub fn busy(path: impl Into<PathBuf>, holder: String, waited: Duration) -> Error {
+        let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+        Error::Busy { path: path.into(), holder, waited_ms }
     }
 
     pub fn exit_status(&self) -> Status {

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::os::unix::fs::MetadataExt;
+use std::time::Instant;
 
 use uuid::Uuid;
 
@@ -31,7 +32,8 @@ use super::{Store, archive, config, dedupe, inbox, lock};
 /// How many events may ride in `state.json` before they go to the ledger.
 const RIDING_MAX: usize = 64;
 
-/// How often a reader starts over because the records move on under it.
+/// How often a reader starts over at least because the records move on under it, however little
+/// patience it has.
 const READ_ATTEMPTS: u32 = 100;
 
 /// The open records of an agent, but for its inbox.
@@ -117,7 +119,9 @@ impl<'s> Agent<'s> {
     /// Reads without a lock whatever `read` takes from one revision: `state.json` first and again
     /// last, and once more from the start if it has moved on.
     pub fn consistently<T>(&self, read: impl Fn(&View<'_>, State) -> Result<T>) -> Result<T> {
-        for _ in 0..READ_ATTEMPTS {
+        let start = Instant::now();
+        let mut attempts = 0;
+        loop {
             let before = self.peek()?;
             let mut view = View::open(&self.dir)?;
             view.at_revision(before.revision);
@@ -127,12 +131,13 @@ impl<'s> Agent<'s> {
             if self.peek()?.revision == revision {
                 return found;
             }
+            attempts += 1;
+            let waited = start.elapsed();
+            if attempts >= READ_ATTEMPTS && waited >= self.store.opener.patience {
+                let holder = "a writer that never rests".to_owned();
+                return Err(Error::busy(self.dir.join(layout::STATE), holder, waited));
+            }
         }
-        Err(Error::Busy {
-            path: self.dir.join(layout::STATE),
-            holder: "a writer that never rests".to_owned(),
-            waited_ms: 0,
-        })
     }
 
     fn state_in(&self, view: &View<'_>) -> Result<State> {

@@ -49,17 +49,27 @@ fn open(path: &Path) -> Result<File> {
         .context("open lock", path)
 }
 
-/// Takes the lock if it is free; `None` if somebody holds it.
+/// Takes the lock if it is free; `None` if somebody holds it. Whoever only looks ([`is_held`]) shares
+/// it for a moment and is waited for: a look keeps nobody from work.
 pub fn try_acquire(path: &Path, holder: Option<&Holder>) -> Result<Option<Held>> {
     let file = open(path)?;
-    if !attempt(&file, Sharing::Exclusive, path)? {
-        return Ok(None);
+    let start = Instant::now();
+    while !attempt(&file, Sharing::Exclusive, path)? {
+        // Whoever holds it for good shares it with nobody.
+        if !attempt(&file, Sharing::Shared, path)? || start.elapsed() >= LOOKING_TAKES {
+            return Ok(None);
+        }
+        fs2::FileExt::unlock(&file).context("unlock", path)?;
+        std::thread::sleep(BETWEEN_TRIES);
     }
     if let Some(holder) = holder {
         sign(&file, holder);
     }
     Ok(Some(Held { file }))
 }
+
+/// How long a look may take at most: one that was stopped in the middle keeps nobody for ever.
+const LOOKING_TAKES: Duration = Duration::from_secs(1);
 
 impl Held {
     /// The same lock once more, for a process that is to hold it after us. It is released when both
@@ -86,28 +96,25 @@ pub fn hold(file: &File, path: &Path) -> Result<()> {
     fs2::FileExt::try_lock_exclusive(file).context("lock", path)
 }
 
-/// Whether somebody holds the lock, without making the file.
+/// Whether somebody holds the lock for good, without making the file.
 pub fn is_held(path: &Path) -> Result<bool> {
-    match OpenOptions::new().read(true).custom_flags(OFlags::NOFOLLOW.bits() as i32).open(path) {
-        Ok(file) => Ok(fs2::FileExt::try_lock_shared(&file).is_err()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error).context("open lock", path),
-    }
+    Ok(!is_free(path, Sharing::Shared)?)
 }
 
 /// Takes the lock, waiting at most `patience` for it. Then the error says who holds it.
 pub fn acquire(path: &Path, holder: &Holder, patience: Duration) -> Result<Held> {
+    let file = open(path)?;
     let start = Instant::now();
     // Transactions last milliseconds: look again soon at first, then more and more rarely.
     let mut pause = Duration::from_micros(200);
     loop {
-        if let Some(held) = try_acquire(path, Some(holder))? {
-            return Ok(held);
+        if attempt(&file, Sharing::Exclusive, path)? {
+            sign(&file, holder);
+            return Ok(Held { file });
         }
         let waited = start.elapsed();
         if waited >= patience {
-            let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
-            return Err(Error::Busy { path: path.to_owned(), holder: describe_holder(path), waited_ms });
+            return Err(Error::busy(path, describe_holder(path), waited));
         }
         std::thread::sleep(pause.min(patience - waited));
         pause = (pause * 2).min(Duration::from_millis(5));
@@ -174,19 +181,9 @@ pub fn occupy(path: &Path, sharing: Sharing, holder: &Holder) -> Result<Option<H
     Ok(None)
 }
 
-/// Takes the first of several such locks that is free.
-pub fn occupy_any(paths: impl Iterator<Item = PathBuf> + Clone, holder: &Holder) -> Result<Option<Held>> {
-    for left in (0..TRIES).rev() {
-        for path in paths.clone() {
-            if let Some(held) = try_acquire(&path, Some(holder))? {
-                return Ok(Some(held));
-            }
-        }
-        if left > 0 {
-            std::thread::sleep(BETWEEN_TRIES);
-        }
-    }
-    Ok(None)
+/// Takes the first of several locks that is free.
+pub fn occupy_any(mut paths: impl Iterator<Item = PathBuf>, holder: &Holder) -> Result<Option<Held>> {
+    paths.find_map(|path| try_acquire(&path, Some(holder)).transpose()).transpose()
 }
 
 /// Whether `occupy` would get the lock, without making the file or keeping the lock.
@@ -195,5 +192,45 @@ pub fn is_free(path: &Path, sharing: Sharing) -> Result<bool> {
         Ok(file) => attempt(&file, sharing, path),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(true),
         Err(error) => Err(error).context("open lock", path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_look_keeps_nobody_from_a_lock() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run.lock");
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::SeqCst) {
+                        is_held(&path).unwrap();
+                    }
+                });
+            }
+            let missed = (0..500).filter(|_| try_acquire(&path, None).unwrap().is_none()).count();
+            is_over.store(true, Ordering::SeqCst);
+            assert_eq!(missed, 0);
+        });
+    }
+
+    #[test]
+    fn a_lock_that_is_held_is_seen_and_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run.lock");
+        assert!(!is_held(&path).unwrap());
+        assert!(!path.exists());
+        let held = try_acquire(&path, None).unwrap();
+        assert!(held.is_some());
+        assert!(is_held(&path).unwrap());
+        assert!(try_acquire(&path, None).unwrap().is_none());
+        drop(held);
+        assert!(!is_held(&path).unwrap());
     }
 }

@@ -79,7 +79,7 @@ impl Store {
     /// Whether `take_slot` would get one, without making a file.
     pub fn has_slot(&self, slots: u32) -> Result<bool> {
         for slot in 1..=slots {
-            if lock::is_free(&self.slot(slot), Sharing::Exclusive)? {
+            if !lock::is_held(&self.slot(slot))? {
                 return Ok(true);
             }
         }
