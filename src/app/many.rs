@@ -85,7 +85,7 @@ pub fn in_parallel(
     session.out.flush();
     let commands = busy.iter().map(|name| own_command(session, store, name, args)).collect::<Vec<_>>();
     let out = &mut session.out;
-    jobs::run(commands, args.jobs, |lines, code| {
+    let cancelled_by = jobs::run(commands, args.jobs, |lines, code| {
         out.raw(lines);
         out.flush();
         let reached = match code {
@@ -101,6 +101,7 @@ pub fn in_parallel(
         *moved = true;
         status = status.graver(reached);
     })?;
+    session.cancelled_by.set(cancelled_by);
     Ok(status)
 }
 

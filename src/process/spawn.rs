@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::fs::{Access, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal};
 
 use super::table::Process;
 use super::turn::{Stdin, TurnSpec};
@@ -67,7 +67,7 @@ pub fn leader(path: &Path) -> Result<Option<Process>> {
 /// The child, before it becomes the command. From here on a kill of the tick at any moment either
 /// takes the child along or leaves a record to find it by.
 fn introduce(parent: Pid, leader: &File) -> rustix::io::Result<()> {
-    kernel::die_with_parent()?;
+    kernel::signal_with_parent(Signal::KILL)?;
     if rustix::process::getppid() != Some(parent) {
         // It ended before it could take us along.
         return Err(Errno::SRCH);

@@ -553,6 +553,37 @@ fn a_tick_that_is_told_to_end_takes_up_nothing_more() {
     }
 }
 
+/// The same where each agent has a tick of its own: the signal is passed on, and all are waited for. Who
+/// runs them and is killed asks them to end all the same.
+#[test]
+fn jobs_end_with_who_runs_them() {
+    for (signal, code) in [(Signal::TERM, Some(7)), (Signal::INT, Some(7)), (Signal::KILL, None)] {
+        let turn = r#"echo $$ >> "$HOME/pids"; touch "$HOME/$DORMOUSE_AGENT"; exec sleep 1000"#;
+        let sandbox = agent(turn, "");
+        add(&sandbox, "bob", turn);
+        add(&sandbox, "eve", turn);
+        for name in ["ada", "bob", "eve"] {
+            sandbox.run(["enqueue", name, "work"]);
+        }
+        let tick = Beside::start(sandbox.cmd(["tick", "--all", "--jobs", "2"]));
+        for name in ["ada", "bob"] {
+            wait_for(&sandbox.home().join(name));
+        }
+        kill(tick.0.id(), signal);
+        let ran = tick.end();
+        assert_eq!(ran.status.code(), code, "{ran}");
+        for name in ["ada", "bob"] {
+            let run = sandbox.json(["run", "list", "-a", name]);
+            assert_eq!(run["terminal"], "interrupted", "{signal:?}: {run}");
+        }
+        assert!(!sandbox.home().join("eve").exists(), "{signal:?}: another began");
+        if code.is_some() {
+            assert_eq!(ran.stdout.lines().count(), 2, "{ran}");
+        }
+        all_is_well(&sandbox, "told to end");
+    }
+}
+
 /// Of two who end a turn the one that is less patient has its way, and what it comes to is the stop's.
 #[test]
 fn a_tick_that_is_told_to_end_meanwhile_hurries_the_stop() {
