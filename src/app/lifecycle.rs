@@ -160,7 +160,7 @@ pub struct Stopped {
     changed: bool,
     aborted: Option<RunId>,
     tasks: Vec<TaskId>,
-    /// Whether its tasks are over and its workspace is free: the agent is stopped all the same.
+    /// Whether its run and its tasks are over and its workspace is free: the gate is closed all the same.
     pub cleared: Result<()>,
 }
 
@@ -176,28 +176,34 @@ pub fn stop_agent(session: &Session, store: &Store, agent: &Agent<'_>, how: &Sto
         return Ok(Stopped { state, previous, changed, aborted: run_before, tasks, cleared });
     }
     // A stop that was itself interrupted has left its run: any later one finishes it.
-    let (state, aborted) = match state.current_run.clone() {
+    let (state, aborted, ended) = match state.current_run.clone() {
         Some(run) => {
             let left = run.stopping.as_ref().map_or(Span::ZERO, |stopping| stopping.kill_at.since(at));
-            let state = end_run(session, store, agent, &run, left.min(grace).as_std())?;
-            // On another machine the turn goes on: then nothing has ended.
-            let goes_on = state.current_run.as_ref().is_some_and(|current| current.run_id == run.run_id);
-            (state, (!goes_on).then_some(run.run_id))
+            match end_run(session, store, agent, &run, left.min(grace).as_std()) {
+                // One that won't end is no reason to let its tasks go on.
+                Err(error) => (state, None, Err(error)),
+                Ok(state) => {
+                    // On another machine the turn goes on: then nothing has ended.
+                    let goes_on =
+                        state.current_run.as_ref().is_some_and(|current| current.run_id == run.run_id);
+                    (state, (!goes_on).then_some(run.run_id), Ok(()))
+                }
+            }
         }
         None => {
             if !recovered {
                 wait_until(KILL_GRACE + TICK_GRACE, || Ok(!agent.is_leased()?))?;
             }
             // The turn may have come to its end while the hook ran.
-            (state, run_before)
+            (state, run_before, Ok(()))
         }
     };
-    let (tasks, ended) = background::stop_all(session, store, agent, grace)?;
+    let (tasks, tasks_ended) = background::stop_all(session, store, agent, grace)?;
     // Not before: that would be on the grace of the turn, and give others the time to begin anew.
     hooks::tell(session, store, agent);
     let state = if tasks.is_empty() { state } else { agent.peek()? };
     let released = aborted.map_or(Ok(()), |run_id| resources::release(session, store, agent, run_id));
-    Ok(Stopped { state, previous, changed, aborted, tasks, cleared: ended.and(released) })
+    Ok(Stopped { state, previous, changed, aborted, tasks, cleared: ended.and(tasks_ended).and(released) })
 }
 
 /// An agent whose gate is closed, and what it was at.

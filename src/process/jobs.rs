@@ -9,8 +9,8 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 
-use super::kernel;
 use super::signals::Signals;
+use super::spawn;
 use crate::error::{Context, Result};
 
 /// How much of a job's output is taken in at once.
@@ -83,8 +83,7 @@ impl Job {
     fn start(program: &Path, arguments: &[String]) -> Result<Job> {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
-        // SAFETY: the closure runs between fork and exec. It makes one system call and allocates nothing.
-        unsafe { command.pre_exec(|| Ok(kernel::signal_with_parent(Signal::TERM)?)) };
+        spawn::tie(&mut command, Signal::TERM);
         let mut child = command.spawn().context("run", program)?;
         let stdout = child.stdout.take().ok_or(Errno::BADF).context("listen to", program)?;
         Ok(Job { child, stdout, lines: Vec::new() })

@@ -313,6 +313,28 @@ fn a_stop_ends_the_turns_and_tasks_of_the_children_as_well() {
     is_sound(&sandbox, "ada");
 }
 
+/// A run whose end nobody can see to is said, and is no reason to let the tasks go on.
+#[test]
+fn a_run_that_can_not_be_ended_ends_the_tasks_all_the_same() {
+    let (sandbox, message, tick) = running(POLITE);
+    let task = sandbox.run(["task", "start", "-a", "ada", "--", "sleep", "1000"]).trim().to_owned();
+    let run = field(&sandbox, "current_run.run_id");
+    let leader = sandbox.agent("ada").join("runs").join(&run).join("leader");
+    let kept = fs::read(&leader).unwrap();
+    fs::remove_file(&leader).unwrap();
+    fs::create_dir(&leader).unwrap();
+    let ran = sandbox.cmd(["stop", "ada", "--grace", "200ms", "--json"]).output();
+    assert_eq!((ran.code(), failure(&ran)["path"].as_str()), (1, leader.to_str()), "{ran}");
+    let stopped = &objects(&ran.stdout)[0];
+    assert_eq!((&stopped["status"], &stopped["tasks"]), (&json!("stopped"), &json!([task])), "{ran}");
+    assert_eq!(sandbox.json(["task", "status", &task])["status"], "cancelled");
+    fs::remove_dir(&leader).unwrap();
+    fs::write(&leader, kept).unwrap();
+    sandbox.run(["stop", "ada"]);
+    tick.end();
+    assert_eq!(is_sound(&sandbox, "ada").ended_as(&message), Some("aborted"));
+}
+
 /// One workspace that can't be released is said, and is no reason to let anything else go on.
 #[test]
 fn a_release_that_fails_in_a_child_ends_the_others_all_the_same() {
