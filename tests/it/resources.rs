@@ -227,7 +227,7 @@ fn a_tick_that_is_killed_frees_its_workspace_once_nothing_of_its_turn_is_left() 
 fn a_task_does_not_occupy_the_workspace_of_its_agent() {
     let sandbox = Sandbox::new();
     holder(&sandbox, "ada", &workspace(".", "exclusive"));
-    let start = format!("{} task start -- cat {}", own_name(), pipe(&sandbox, "ada", "down").display());
+    let start = format!("{} task start -- cat '{}'", own_name(), pipe(&sandbox, "ada", "down").display());
     add(&sandbox, "eve", &start);
     extend_policy(&sandbox, "eve", &workspace(".", "exclusive"));
     add(&sandbox, "bob", "true");
