@@ -24,6 +24,7 @@ use super::background;
 use super::delegate::tell_parent;
 use super::hooks::{self, Occasion};
 use super::load::begin;
+use super::patience::wait_until;
 use super::recover::{Owner, TICK_GONE};
 use super::resources;
 use super::session::{Session, named_agents};
@@ -34,10 +35,13 @@ use super::words::{parse, parse_optional};
 const DESCENDANTS: usize = 1000;
 
 /// How long `stop` waits for the tick of an ended run to see that it ended.
-const TICK_GRACE: Duration = Duration::from_secs(2);
+const TICK_GRACE: Duration = LOOKS_AGAIN.saturating_mul(QUIET_LOOKS);
 
 /// How long `stop` waits for that before it looks for processes of the run again.
 const LOOKS_AGAIN: Duration = Duration::from_millis(100);
+
+/// How often it looks in vain before it goes on without the tick.
+const QUIET_LOOKS: u32 = 20;
 
 /// How long a stop that was killed is given for a hook whose time has no limit.
 const HOOK_WITHOUT_LIMIT: Span = Span::from_secs(24 * 3600);
@@ -369,18 +373,13 @@ fn end_processes(agent: &Agent<'_>, run_id: RunId, grace: Duration) -> Result<bo
     let leader = agent.dir().run_dir(run_id).join(layout::LEADER);
     let kill_at = Instant::now().checked_add(grace);
     let mut killed = false;
-    let mut quiet_since = Instant::now();
+    let mut quiet = 0;
     loop {
         let left = kill_at.map_or(grace, |kill_at| kill_at.saturating_duration_since(Instant::now()));
-        match Remains::find(&Mark::run(run_id), &leader)?.end(left)? {
-            EndedBy::Nothing => {}
-            EndedBy::Term => quiet_since = Instant::now(),
-            EndedBy::Kill => {
-                killed = true;
-                quiet_since = Instant::now();
-            }
-        }
-        if is_over(agent, run_id)? || quiet_since.elapsed() >= TICK_GRACE {
+        let ended = Remains::find(&Mark::run(run_id), &leader)?.end(left)?;
+        killed |= ended == EndedBy::Kill;
+        quiet = if ended == EndedBy::Nothing { quiet + 1 } else { 0 };
+        if is_over(agent, run_id)? || quiet == QUIET_LOOKS {
             return Ok(killed);
         }
     }
@@ -392,18 +391,4 @@ fn is_over(agent: &Agent<'_>, run_id: RunId) -> Result<bool> {
         let settled = agent.peek()?.current_run.is_none_or(|run| run.run_id != run_id);
         Ok(settled || !agent.is_leased()?)
     })
-}
-
-/// Waits for something that another process is about to do, but not for ever. Whether it has done it.
-fn wait_until(patience: Duration, is_so: impl Fn() -> Result<bool>) -> Result<bool> {
-    let start = Instant::now();
-    loop {
-        if is_so()? {
-            return Ok(true);
-        }
-        if start.elapsed() >= patience {
-            return Ok(false);
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
