@@ -1,5 +1,6 @@
 //! Many at once: producers, tickers, readers and those who start and stop, all on one agent.
 
+mod delegations;
 mod pairs;
 
 use std::collections::{BTreeMap, BTreeSet};
