@@ -103,7 +103,7 @@ pub fn hand_over(session: &Session, store: &Store, parent: &Agent<'_>, id: TaskI
     if still_to_give(parent, id)?.is_none() {
         return Ok(());
     }
-    deliver(store, &assignment.message)?;
+    deliver(session, store, &assignment.message)?;
     let (mut draft, locked) = load::begin(session, parent)?;
     rules::handed_over(&mut draft, id)?;
     if !draft.is_empty() {
@@ -148,9 +148,11 @@ fn make_ready(
     }
 }
 
-/// Puts a message into the inbox of its agent, unless it is there or has been.
-pub fn deliver(store: &Store, message: &Message) -> Result<()> {
+/// Puts a message into the inbox of its agent, unless it is there or has been. Nobody can take it up
+/// between the look and the arrival: of two who deliver it, one does.
+pub fn deliver(session: &Session, store: &Store, message: &Message) -> Result<()> {
     let other = store.agent(&message.agent)?;
+    let _locked = other.lock(session.clock.now())?;
     if has_got(&other, message.id)? { Ok(()) } else { other.arrive(message) }
 }
 
