@@ -216,7 +216,9 @@ fn a_tick_that_is_killed_frees_its_workspace_once_nothing_of_its_turn_is_left() 
         fs::read_to_string(format!("/proc/{pid}/stat"))
             .map_or(Some(()), |stat| stat.contains(") Z").then_some(()))
     });
-    for step in [sandbox.json(["tick", "bob", "--dry-run"]), tick(&sandbox, "bob")] {
+    // However often it is tried: who could not have the place has not been there.
+    let steps = [sandbox.json(["tick", "bob", "--dry-run"]), tick(&sandbox, "bob"), tick(&sandbox, "bob")];
+    for step in steps {
         assert_eq!(word(&step, "reason"), "workspace");
         let why = step["evidence"][0].as_str().unwrap();
         assert!(why.ends_with("is held by what is left of an interrupted turn of ada"), "{why}");
