@@ -553,6 +553,29 @@ fn a_tick_that_is_told_to_end_takes_up_nothing_more() {
     }
 }
 
+/// The same where several run at once: who has started them passes it on.
+#[test]
+fn a_tick_of_several_jobs_that_is_told_to_end_ends_them_all() {
+    let turn = r#"echo $$ >> "$HOME/pids"; touch "$HOME/up.$DORMOUSE_AGENT"; exec sleep 1000"#;
+    let sandbox = agent(turn, "");
+    let names = ["ada", "bob", "eve"];
+    names[1..].iter().for_each(|name| add(&sandbox, name, turn));
+    for name in names {
+        sandbox.run(["enqueue", name, "work"]);
+    }
+    let tick = Beside::start(sandbox.cmd(["tick", "--all", "--jobs", "2", "--json"]));
+    for name in &names[..2] {
+        wait_for(&sandbox.home().join(format!("up.{name}")));
+    }
+    kill(tick.0.id(), Signal::TERM);
+    let ran = tick.end();
+    assert_eq!(ran.code(), 7, "{ran}");
+    let ended: Vec<Value> = objects(&ran.stdout).into_iter().map(|step| step["terminal"].clone()).collect();
+    assert_eq!(ended, ["interrupted", "interrupted"]);
+    assert!(!sandbox.home().join("up.eve").exists());
+    all_is_well(&sandbox, "told to end");
+}
+
 /// Of two who end a turn the one that is less patient has its way, and what it comes to is the stop's.
 #[test]
 fn a_tick_that_is_told_to_end_meanwhile_hurries_the_stop() {
