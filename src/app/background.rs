@@ -99,11 +99,11 @@ fn see_to(session: &Session, store: &Store, agent: &Agent<'_>, task: &Task, due:
             Some(held) => settle(session, agent, task.id, &held, SUPERVISOR_GONE).map(drop),
             None => Ok(()),
         },
-        Due::HandOver => delegate::hand_over(session, store, agent, task),
+        Due::HandOver => delegate::hand_over(session, store, agent, task.id),
         Due::End(end) => finish(session, agent, task.id, End::Child(end.clone())).map(drop),
         Due::StopChild(end) => {
             let grace = Span::from_secs(KILL_GRACE.as_secs());
-            let released = delegate::stop_child(session, store, task, grace)?;
+            let released = delegate::stop_child(session, store, agent, task, grace)?;
             finish(session, agent, task.id, End::Child(end.clone()))?;
             released
         }
@@ -264,7 +264,7 @@ pub fn stop(session: &Session, store: &Store, agent: &Agent<'_>, tasks: &[Task],
     let commands: Vec<TaskId> = commands.iter().map(|task| task.id).collect();
     let ended = end(session, agent, &commands, grace.as_std());
     children.into_iter().fold(ended, |before, task| {
-        let stopped = delegate::stop_child(session, store, task, grace).and_then(|released| {
+        let stopped = delegate::stop_child(session, store, agent, task, grace).and_then(|released| {
             let end = ChildEnd::without_brief(TaskStatus::Cancelled, None);
             finish(session, agent, task.id, End::Child(end))?;
             released

@@ -154,7 +154,7 @@ pub fn give_way(session: &mut Session, args: cli::Yield) -> Result<Status> {
     let object = json!({
         "agent": name,
         "run_id": run_id,
-        "checkpoint": saved.map(|saved| agent.checkpoint(saved)),
+        "checkpoint": saved.map(|saved| agent.checkpoint(saved).to_string_lossy().into_owned()),
         "bytes": checkpoint.as_ref().map(Vec::len),
     });
     session.out.result(&object, |_| format!("{run_id}  is suspended when this turn exits"));

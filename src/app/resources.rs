@@ -123,10 +123,9 @@ fn workspace(
         WorkspaceMode::Exclusive => Sharing::Exclusive,
         WorkspaceMode::Shared => Sharing::Shared,
     };
-    let last = store.occupant(&place).agent.filter(|last| last != agent.name());
     let (is_free, held) = match purpose {
         Purpose::Take => {
-            let held = store.occupy(&place, sharing, agent.name(), now)?;
+            let held = store.occupy(&place, sharing)?;
             (held.is_some(), held)
         }
         Purpose::Look => (store.is_vacant(&place, sharing)?, None),
@@ -134,10 +133,15 @@ fn workspace(
     if !is_free {
         return Ok(Err(lacks(occupied(store, &place))));
     }
-    match last.map(|last| left_behind(store, &last, &place, now)).transpose()?.flatten() {
-        Some(evidence) => Ok(Err(lacks(evidence))),
-        None => Ok(Ok(held)),
+    let last = store.occupant(&place).agent.filter(|last| last != agent.name());
+    if let Some(evidence) = last.map(|last| left_behind(store, &last, &place, now)).transpose()?.flatten() {
+        return Ok(Err(lacks(evidence)));
     }
+    // Not before: whoever looks next must find what has kept us from it, too.
+    if let Some(held) = &held {
+        store.sign(held, agent.name(), now);
+    }
+    Ok(Ok(held))
 }
 
 fn slot(store: &Store, agent: &Agent<'_>, slots: u32, now: Time, purpose: Purpose) -> Result<Found> {

@@ -62,11 +62,12 @@ fn look_after(
                     None => run(&spec, &mut Nobody),
                 }
             });
-            seat.begun();
             seen(session, run)
         }
         None => not_started(session, "it was stopped before it began".to_owned()),
     };
+    // Also where nothing is left to begin: whoever started it has done what was asked.
+    seat.begun();
     // Only a hint for whoever settles this task in our place: without it, it counts as interrupted.
     let _ = agent.note_task_end(id, &end);
     let mut tries = 1;

@@ -257,7 +257,7 @@ pub fn surroundings(
 pub fn deliver(session: &Session, store: &Store, agent: &Agent<'_>, outbox: &[Message]) -> Result<()> {
     let mut dealt_with = Vec::new();
     for message in outbox {
-        match delegate::deliver(store, message) {
+        match delegate::deliver(session, store, message) {
             Ok(()) | Err(Error::NoAgent { .. }) => dealt_with.push(message.id),
             // It stays in the outbox: the next step tries again.
             Err(error) => {

@@ -5,6 +5,7 @@ use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
@@ -52,7 +53,8 @@ pub fn run(hook: &HookSpec, overseer: &mut dyn Overseer) -> Result<(Ended, Strin
 }
 
 /// A directory for the files of one hook, locked for as long as it runs: so others can tell what
-/// somebody has left who was killed, whatever container they look from. It goes with its owner.
+/// somebody has left who was killed, whatever container they look from. It goes with its owner, and
+/// its name never comes again: who has found it as it went takes no later one for it.
 struct Scratch {
     path: PathBuf,
     _lock: File,
@@ -60,8 +62,10 @@ struct Scratch {
 
 impl Scratch {
     fn make(tmp: &Path) -> Result<Scratch> {
+        static MADE: AtomicU32 = AtomicU32::new(0);
         let this = rustix::process::getpid();
-        let name = format!("{this}-{}", Process::read(this).map_or(0, |process| process.start));
+        let start = Process::read(this).map_or(0, |process| process.start);
+        let name = format!("{this}-{start}-{}", MADE.fetch_add(1, Ordering::Relaxed));
         // It has its name only when it is locked, or it would look abandoned.
         let new = tmp.join(format!("new-{name}"));
         DirBuilder::new().recursive(true).mode(0o700).create(&new).context("create", &new)?;
@@ -157,5 +161,19 @@ mod tests {
         drop(held);
         end_abandoned(tmp.path()).unwrap();
         assert_eq!(fs::read_dir(tmp.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn who_comes_as_a_hook_ends_finds_no_later_one() {
+        let tmp = tempfile::tempdir().unwrap();
+        let first = Scratch::make(tmp.path()).unwrap();
+        let (path, opened) = (first.path.clone(), File::open(&first.path).unwrap());
+        drop(first);
+        // The lock is to be had now, and what is done in its name must not befall the next hook.
+        flock(&opened, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let second = Scratch::make(tmp.path()).unwrap();
+        assert_ne!(second.path, path);
+        drop(Scratch { path, _lock: opened });
+        assert!(second.path.exists());
     }
 }

@@ -1,5 +1,6 @@
 //! `tick --jobs`: several agents at once, each in a process of its own.
 
+use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -23,7 +24,7 @@ const BUFFER: usize = 16 << 10;
 /// A signal that asks us to end is passed on to each that runs, no other begins, and all are waited
 /// for. Returns that signal.
 pub fn run(
-    commands: Vec<Vec<String>>,
+    commands: Vec<Vec<OsString>>,
     at_once: usize,
     mut done: impl FnMut(&[u8], Option<i32>),
 ) -> Result<Option<i32>> {
@@ -80,7 +81,7 @@ struct Job {
 impl Job {
     /// In a process group of its own: what a terminal sends to ours comes to it once, from us. It is
     /// asked to end if we are killed.
-    fn start(program: &Path, arguments: &[String]) -> Result<Job> {
+    fn start(program: &Path, arguments: &[OsString]) -> Result<Job> {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
         spawn::tie(&mut command, Signal::TERM);

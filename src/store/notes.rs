@@ -33,10 +33,18 @@ impl Agent<'_> {
         files::make_dir(&self.dir.task_dir(id))
     }
 
-    /// The lock of a task: free, and then held by the caller, or `None`: its supervisor lives.
+    /// The lock of a task: free, and then held by the caller, or `None`: its supervisor lives, or
+    /// somebody gives it to a child.
     pub fn task_lock(&self, id: TaskId, now: Time) -> Result<Option<lock::Held>> {
         files::make_dir(&self.dir.join(layout::TASKS))?;
         lock::try_acquire(&self.dir.join(layout::task_lock(id)), Some(&self.store.holder(now)))
+    }
+
+    /// The same, waiting for whoever has it as long as for any lock.
+    pub fn task_lock_in_time(&self, id: TaskId, now: Time) -> Result<lock::Held> {
+        files::make_dir(&self.dir.join(layout::TASKS))?;
+        let path = self.dir.join(layout::task_lock(id));
+        lock::acquire(&path, &self.store.holder(now), self.store.opener.patience)
     }
 
     /// The same lock, held already by whoever started us: it came with our start.

@@ -1,5 +1,8 @@
 //! Many at once: producers, tickers, readers and those who start and stop, all on one agent.
 
+mod delegations;
+mod pairs;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read;
@@ -381,4 +384,27 @@ fn a_tick_that_is_killed_takes_its_turn_along() {
         assert_eq!(ended, ["processed"]);
         assert_eq!(found.runs.len(), 2);
     }
+}
+
+#[test]
+fn a_task_that_is_stopped_before_it_begins_was_started_all_the_same() {
+    let sandbox = agent("true", "");
+    for _ in 0..30 {
+        let start = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for line in ["task start -a ada -- true", "stop ada --grace 5s"] {
+                let (sandbox, start) = (&sandbox, &start);
+                scope.spawn(move || {
+                    while !start.load(Ordering::SeqCst) {
+                        thread::yield_now();
+                    }
+                    // Behind a closed gate none is started.
+                    run(sandbox, line, &[0, 4]);
+                });
+            }
+            start.store(true, Ordering::SeqCst);
+        });
+        run(&sandbox, "start ada", &[0]);
+    }
+    is_sound(&sandbox);
 }

@@ -1,11 +1,13 @@
 //! `init`, `create`, `start`, `stop`, `recover`: what there is, and whether it may run.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::checker;
-use crate::harness::Sandbox;
+use crate::harness::{Sandbox, dormouse};
 use crate::setup::{
     Beside, add, decision, decisions, edit_state, eventually, extend_policy, failure, field, hook, mode,
     names, objects, record, say, started, step, tree, wait_for,
@@ -77,6 +79,26 @@ fn init_makes_the_directory_that_it_is_told() {
     let sandbox = Sandbox::empty();
     sandbox.cmd(["init", "else/where"]).stdout("made [SANDBOX]/project/else/where/.dormouse\n").check();
     assert!(sandbox.project().join("else/where/.dormouse/dormouse.toml").is_file());
+}
+
+#[test]
+fn a_state_directory_may_lie_below_a_name_that_is_no_text() {
+    let sandbox = Sandbox::empty();
+    let place = sandbox.project().join(OsStr::from_bytes(b"od\xffd"));
+    let run = |words: &[&str]| {
+        let dir = [OsString::from("--dir"), place.clone().into()];
+        sandbox.run(dir.into_iter().chain(words.iter().map(OsString::from)))
+    };
+    sandbox.run([OsStr::new("--json"), "init".as_ref(), place.as_os_str()]);
+    let turn = format!("echo half | {} yield --json --checkpoint -", dormouse().display());
+    for name in ["ada", "bob"] {
+        run(&["create", name, "--shell", &turn]);
+        run(&["start", name]);
+        run(&["enqueue", name, "x"]);
+    }
+    let steps = objects(&run(&["tick", "--all", "--jobs", "2", "--json"]));
+    let ended: Vec<&Value> = steps.iter().map(|step| &step["terminal"]).collect();
+    assert_eq!(ended, ["suspended", "suspended"]);
 }
 
 #[test]
