@@ -1,5 +1,6 @@
 //! Many at once: producers, tickers, readers and those who start and stop, all on one agent.
 
+mod beside;
 mod delegations;
 mod pairs;
 
