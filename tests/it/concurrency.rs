@@ -2,6 +2,7 @@
 
 mod beside;
 mod delegations;
+mod held;
 mod pairs;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,23 +2,23 @@
 //! each comes to an end that the contract knows, and leaves whole what it found whole.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::path::Path;
+use std::process::Child;
 use std::sync::Barrier;
 use std::thread;
 
 use rustix::process::Pid;
 use tempfile::TempDir;
 
+use super::held::Held;
 use super::{AGENT, fifo, heard, is_sound, run, spawn};
 use crate::checker;
-use crate::harness::{Ran, Sandbox, dormouse, each_in_parallel};
+use crate::harness::{Ran, Sandbox, each_in_parallel};
 use crate::scenarios::words;
 use crate::setup::{eventually, extend_policy, own_name};
-use crate::strace::Call;
+use crate::strace::record;
 
 /// What may come of each command, but for success. `{message}`, `{item}`, `{wait}`, `{timer}` and `{task}` are ids
 /// of records that were there before.
@@ -293,6 +293,10 @@ fn hooks() -> TempDir {
     dir
 }
 
+fn args_of(line: &str) -> Vec<&str> {
+    line.split(' ').collect()
+}
+
 /// How often each pair meets in each situation: asked for by whoever looks for more than a test of
 /// all that others do can find.
 fn rounds() -> Option<usize> {
@@ -335,51 +339,6 @@ fn whatever_meets_whatever_nothing_breaks() {
     println!("{} cases", cases.len());
 }
 
-/// A command that is held at a call, while others do what they like.
-struct HeldAt {
-    strace: Child,
-    log: PathBuf,
-}
-
-impl HeldAt {
-    /// Nothing if it has come to its end before.
-    fn start(case: &Case, line: &str, call: &Call) -> HeldAt {
-        let log = case.sandbox.root().join("held.log");
-        let inject = format!("inject={}:signal=SIGSTOP:when={}", call.name, call.nth);
-        let trace = format!("trace={}", call.name);
-        let mut args: Vec<OsString> = ["-qq", "-o"].iter().map(OsString::from).collect();
-        args.push(log.clone().into());
-        args.extend(["-e", &trace, "-e", &inject].iter().map(OsString::from));
-        args.push(dormouse().into());
-        args.extend(words(line).into_iter().map(OsString::from));
-        let mut command = case.sandbox.program("strace", args).into_command();
-        let input = case.sandbox.root().join("input");
-        fs::write(&input, INPUT).unwrap();
-        command.stdin(fs::File::open(input).unwrap()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut held = HeldAt { strace: command.spawn().unwrap(), log };
-        eventually("it is held, or over", || {
-            let is_over = held.strace.try_wait().unwrap().is_some();
-            let text = fs::read_to_string(&held.log).unwrap_or_default();
-            (is_over || text.contains("stopped by SIGSTOP")).then_some(())
-        });
-        held
-    }
-
-    fn go_on(self) -> Ran {
-        let children = format!("/proc/{pid}/task/{pid}/children", pid = self.strace.id());
-        for pid in fs::read_to_string(children).unwrap_or_default().split_whitespace() {
-            let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::CONT);
-        }
-        let output = self.strace.wait_with_output().unwrap();
-        Ran {
-            status: output.status,
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        }
-    }
-}
-
 #[test]
 fn whoever_is_held_wherever_nothing_breaks() {
     let templates: Vec<(Situation, Template)> =
@@ -400,16 +359,14 @@ fn whoever_is_held_wherever_nothing_breaks() {
         let (held, other) = (all[draw(all.len())], all[draw(all.len())]);
         let recorded = Case::new(template, *situation, hooks.path());
         let line = recorded.line(held.0, "one");
-        let args: Vec<String> = words(&line);
-        let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        let calls = crate::strace::record(&recorded.sandbox, &args, INPUT).calls;
+        let calls = record(&recorded.sandbox, &args_of(&line), INPUT).calls;
         recorded.end(&BTreeSet::new());
         let from = calls.iter().position(|call| call.rest.contains("dormouse.toml")).unwrap_or(0);
         let call = &calls[from + draw(calls.len() - from)];
         let case = Case::new(template, *situation, hooks.path());
         let lines = [case.line(held.0, "one"), case.line(other.0, "two") + " --lock-timeout 0s"];
         let described = format!("{situation:?}: {lines:?} held at {call}");
-        let first = HeldAt::start(&case, &lines[0], call);
+        let first = Held::at(&case.sandbox, &args_of(&lines[0]), INPUT, call);
         let second = case.sandbox.cmd(words(&lines[1])).stdin(INPUT).output();
         let first = first.go_on();
         let described = format!("{described}\nfirst: {first}\nsecond: {second}");
