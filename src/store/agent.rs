@@ -230,9 +230,18 @@ impl<'s> Agent<'s> {
         held.map(|held| self.locked(held)).transpose()
     }
 
+    /// The same for whoever looks what is wrong: a transaction that can't be finished stays as it is.
+    pub fn lock_damaged(&self, now: Time) -> Result<Locked<'_>> {
+        let path = self.dir.join(layout::LOCK);
+        let held = lock::acquire(&path, &self.store.holder(now), self.store.opener.patience)?;
+        let locked = Locked::new(self, held);
+        // Why not is found by whoever looks.
+        let _ = locked.finish_journal();
+        Ok(locked)
+    }
+
     fn locked(&self, held: lock::Held) -> Result<Locked<'_>> {
-        let locked =
-            Locked { agent: self, revision: Cell::new(None), segments: RefCell::default(), _held: held };
+        let locked = Locked::new(self, held);
         locked.finish_journal()?;
         Ok(locked)
     }
@@ -259,7 +268,11 @@ pub struct Locked<'a> {
     _held: lock::Held,
 }
 
-impl Locked<'_> {
+impl<'a> Locked<'a> {
+    fn new(agent: &'a Agent<'a>, held: lock::Held) -> Locked<'a> {
+        Locked { agent, revision: Cell::new(None), segments: RefCell::default(), _held: held }
+    }
+
     pub fn view(&self) -> View<'_> {
         View::settled(&self.agent.dir)
     }
@@ -319,7 +332,8 @@ impl Locked<'_> {
         disk.sync_dir(&self.agent.dir.join(layout::INBOX))
     }
 
-    fn finish_journal(&self) -> Result<()> {
+    /// Finishes a transaction that was interrupted. Whoever takes the lock has done so.
+    pub fn finish_journal(&self) -> Result<()> {
         let dir = &self.agent.dir;
         let Some(journal) = Journal::read(dir)? else { return Ok(()) };
         if journal.counts_at(self.agent.peek()?.revision) {
