@@ -117,7 +117,8 @@ impl<'s> Agent<'s> {
     }
 
     /// Reads without a lock whatever `read` takes from one revision: `state.json` first and again
-    /// last, and once more from the start if it has moved on.
+    /// last, and once more from the start if it has moved on. Or is about to: of a transaction that is
+    /// being carried out `state.json` changes after the other files.
     pub fn consistently<T>(&self, read: impl Fn(&View<'_>, State) -> Result<T>) -> Result<T> {
         let start = Instant::now();
         let mut attempts = 0;
@@ -128,7 +129,8 @@ impl<'s> Agent<'s> {
             let revision = before.revision;
             let state = if view.has_journal() { self.state_in(&view)? } else { before };
             let found = read(&view, state);
-            if self.peek()?.revision == revision {
+            // In this order: a journal that is not there yet, or not any more, shows in the revision.
+            if !view.is_overtaken_at(revision)? && self.peek()?.revision == revision {
                 return found;
             }
             attempts += 1;

@@ -37,6 +37,14 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Whether a transaction has begun since to change files under a reader at this revision: one that
+    /// this view does not know of.
+    pub fn is_overtaken_at(&self, revision: u64) -> Result<bool> {
+        let known = self.overlay.as_ref().map(|journal| journal.base_revision);
+        let now = Journal::read(self.agent)?.filter(|journal| journal.counts_at(revision));
+        Ok(now.is_some_and(|journal| Some(journal.base_revision) != known))
+    }
+
     pub fn has_journal(&self) -> bool {
         self.overlay.is_some()
     }

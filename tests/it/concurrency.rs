@@ -4,6 +4,7 @@ mod beside;
 mod delegations;
 mod held;
 mod pairs;
+mod readers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

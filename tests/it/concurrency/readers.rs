@@ -1,0 +1,43 @@
+//! Who reads takes no lock, and finds one state whatever is written meanwhile.
+
+use std::fs;
+
+use super::held::{Held, call};
+use super::{AGENT, agent, is_sound};
+use crate::checker;
+use crate::harness::Sandbox;
+use crate::setup::objects;
+use crate::strace::{Harm, harm, record};
+
+/// Whose ledger has some events, as has its `state.json`.
+fn with_events() -> Sandbox {
+    let sandbox = agent("true", "");
+    sandbox.run(["enqueue", AGENT, "hello"]);
+    sandbox.run(["tick", AGENT, "--until-idle"]);
+    sandbox
+}
+
+#[test]
+fn a_reader_finds_nothing_of_a_transaction_that_is_half_carried_out() {
+    const READ: &[&str] = &["events", AGENT, "--limit", "0", "--json"];
+    const WRITE: &[&str] = &["work", "add", "objective", "-a", AGENT];
+    let sandbox = with_events();
+    let before = sandbox.run(READ.iter().copied());
+    let reads = record(&sandbox, READ, "").calls;
+    let writes = record(&sandbox.copy(), WRITE, "").calls;
+    // It has opened the ledger, and not read it.
+    let reader = Held::at(&sandbox, READ, "", call(&reads, "openat", "/ledger/2"));
+    let ledger =
+        sandbox.agent(AGENT).join("ledger").join(&checker::names(&sandbox.agent(AGENT).join("ledger"))[0]);
+    harm(&sandbox, WRITE, "", call(&writes, "rename", "/state.json\""), Harm::Kill);
+    // Who reads beside a write may see the first pages of it.
+    let text = fs::read(&ledger).unwrap();
+    fs::write(&ledger, &text[..text.len() - 10]).unwrap();
+    let ran = reader.go_on();
+    assert_eq!(ran.code(), 0, "{ran}");
+    let seqs: Vec<u64> = objects(&ran.stdout).iter().map(|event| event["seq"].as_u64().unwrap()).collect();
+    assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>());
+    assert!(seqs.len() > objects(&before).len(), "the transaction is committed");
+    sandbox.run(["enqueue", AGENT, "hello", "--dedupe-key", "key"]);
+    is_sound(&sandbox);
+}
