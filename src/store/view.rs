@@ -135,12 +135,17 @@ impl<'a> View<'a> {
     /// A file that only grows, with the lines that the journal appends to it.
     pub fn lines(&self, path: &str) -> Result<Vec<u8>> {
         let mut bytes = files::read(&self.agent.join(path))?.unwrap_or_default();
-        if let Some(append) =
-            self.overlay.iter().flat_map(|journal| &journal.appends).find(|append| append.path == path)
-        {
-            bytes.truncate(usize::try_from(append.offset).unwrap_or(usize::MAX));
-            bytes.extend_from_slice(append.content.as_bytes());
+        if let Some((offset, appended)) = self.appended(path) {
+            bytes.truncate(usize::try_from(offset).unwrap_or(usize::MAX));
+            bytes.extend_from_slice(appended);
         }
         Ok(bytes)
+    }
+
+    /// From where on a file that only grows is what the journal says, and what that is.
+    pub fn appended(&self, path: &str) -> Option<(u64, &[u8])> {
+        let mut appends = self.overlay.iter().flat_map(|journal| &journal.appends);
+        let append = appends.find(|append| append.path == path)?;
+        Some((append.offset, append.content.as_bytes()))
     }
 }

@@ -41,3 +41,28 @@ fn a_reader_finds_nothing_of_a_transaction_that_is_half_carried_out() {
     sandbox.run(["enqueue", AGENT, "hello", "--dedupe-key", "key"]);
     is_sound(&sandbox);
 }
+
+#[test]
+fn a_turn_is_told_of_the_past_whoever_writes_meanwhile() {
+    const TICK: &[&str] = &["tick", AGENT];
+    let sandbox = agent("true", "");
+    sandbox.run(["enqueue", AGENT, " ", "--origin", "channel"]);
+    sandbox.run(["tick", AGENT, "--until-idle"]);
+    sandbox.run(["enqueue", AGENT, "hello"]);
+    let other = sandbox.run(["enqueue", AGENT, "never mind"]).trim().to_owned();
+    let drop = &["queue", "drop", &other];
+    let steps = record(&sandbox.copy(), TICK, "").calls;
+    // The messages that were reduced are told of.
+    let tick = Held::at(&sandbox, TICK, "", call(&steps, "openat", "/message.jsonl\", O_RDONLY"));
+    let running = sandbox.copy();
+    let writes = record(&running, drop, "").calls;
+    harm(&sandbox, drop, "", call(&writes, "rename", "/state.json\""), Harm::Kill);
+    let archive = sandbox.agent(AGENT).join("archive");
+    let archive = archive.join(&checker::names(&archive)[0]).join("message.jsonl");
+    let text = fs::read(&archive).unwrap();
+    fs::write(&archive, &text[..text.len() - 10]).unwrap();
+    let ran = tick.go_on();
+    assert_eq!(ran.code(), 0, "{ran}");
+    let found = is_sound(&sandbox);
+    assert_eq!(found.ended_as(&other), Some("dropped"));
+}
