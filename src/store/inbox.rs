@@ -78,9 +78,23 @@ pub fn is_empty(view: &View<'_>) -> Result<bool> {
     Ok(empty && !view.has_journal())
 }
 
-/// Lists the inbox. Names in `inbox/` are read before those of segments, so that a message that is
-/// filed meanwhile is seen twice rather than not at all.
+/// Lists the inbox. Whoever has no lock lists it until no segment has come since the time before: of a
+/// message that was filed meanwhile either the name was seen, or the segment.
 pub fn scan(view: &View<'_>) -> Result<Scan> {
+    let mut found = list(view)?;
+    while !view.is_locked() {
+        let again = list(view)?;
+        if again.segments == found.segments {
+            break;
+        }
+        found = again;
+    }
+    Ok(found)
+}
+
+/// Names in `inbox/` are read before those of segments, so that a message that is filed meanwhile is
+/// seen twice rather than not at all.
+fn list(view: &View<'_>) -> Result<Scan> {
     let mut scan = Scan::default();
     let mut note = |name: &[u8], is_dir: bool| match parse_name(name, is_dir) {
         Name::Message(key) => scan.direct.push(key),
@@ -196,9 +210,16 @@ pub fn find_id(view: &View<'_>, scan: &Scan, id: MessageId) -> Option<(InboxKey,
         .find_map(|key| Some((key, find_filed(view, &scan.segments, key)?)))
 }
 
-/// Reads a message at its place; the name must be that of its content.
+/// Reads a message at its place, or where it was filed since; the name must be that of its content.
 pub fn read(view: &View<'_>, key: InboxKey, path: &str) -> Result<Option<Message>> {
-    let Some(message) = view.record::<Message>(path)? else { return Ok(None) };
+    let message = match view.record::<Message>(path)? {
+        None if !view.is_locked() => match find_filed(view, &scan(view)?.segments, key) {
+            Some(path) => view.record(&path)?,
+            None => None,
+        },
+        found => found,
+    };
+    let Some(message) = message else { return Ok(None) };
     if message.key() != key {
         let at = view.agent.join(path);
         return Err(crate::error::Error::damaged(

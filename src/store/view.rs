@@ -17,17 +17,23 @@ use super::record::decode;
 pub struct View<'a> {
     pub agent: &'a AgentDir,
     overlay: Option<Journal>,
+    is_locked: bool,
 }
 
 impl<'a> View<'a> {
     /// For whoever holds the lock, after the journal is finished.
     pub fn settled(agent: &'a AgentDir) -> View<'a> {
-        View { agent, overlay: None }
+        View { agent, overlay: None, is_locked: true }
     }
 
     /// For whoever reads without the lock.
     pub fn open(agent: &'a AgentDir) -> Result<View<'a>> {
-        Ok(View { agent, overlay: Journal::read(agent)? })
+        Ok(View { agent, overlay: Journal::read(agent)?, is_locked: false })
+    }
+
+    /// Whether nobody else can move anything meanwhile.
+    pub fn is_locked(&self) -> bool {
+        self.is_locked
     }
 
     /// Takes a journal as void that later transactions have gone past.

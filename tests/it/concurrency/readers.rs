@@ -7,7 +7,7 @@ use super::{AGENT, agent, is_sound};
 use crate::checker;
 use crate::harness::Sandbox;
 use crate::setup::objects;
-use crate::strace::{Harm, harm, record};
+use crate::strace::{Call, Harm, harm, record};
 
 /// Whose ledger has some events, as has its `state.json`.
 fn with_events() -> Sandbox {
@@ -65,4 +65,34 @@ fn a_turn_is_told_of_the_past_whoever_writes_meanwhile() {
     assert_eq!(ran.code(), 0, "{ran}");
     let found = is_sound(&sandbox);
     assert_eq!(found.ended_as(&other), Some("dropped"));
+}
+
+/// A long inbox is filed into directories, and no record tells of that.
+#[test]
+fn who_reads_while_messages_are_filed_finds_all_of_them() {
+    const MESSAGES: usize = 1100;
+    const LIST: &[&str] = &["queue", "list", "-a", AGENT, "--limit", "0"];
+    const TICK: &[&str] = &["tick", AGENT];
+    let long = || {
+        let sandbox = agent("true", "");
+        sandbox.run(["tick", AGENT]);
+        let batch = "{\"text\":\"hello\"}\n".repeat(MESSAGES);
+        let ran = sandbox.cmd(["enqueue", AGENT, "--batch"]).stdin(batch).output();
+        assert_eq!(ran.stdout.lines().count(), MESSAGES, "{ran}");
+        sandbox
+    };
+    let sandbox = long();
+    let files = record(&sandbox.copy(), TICK, "").calls;
+    let reads = record(&sandbox, LIST, "").calls;
+    let is_of_inbox = |call: &&Call| call.name == "openat" && call.rest.contains("/inbox");
+    // Before it looks into the inbox, between two looks, and when it has begun to read what it has found.
+    for call in reads.iter().filter(is_of_inbox).take(4) {
+        let sandbox = long();
+        let reader = Held::at(&sandbox, LIST, "", call);
+        // All are filed, half of them, or those of one directory; and nothing is committed.
+        let moves: Vec<&Call> = files.iter().filter(|call| call.rest.contains("/inbox/")).collect();
+        harm(&sandbox, TICK, "", moves[moves.len() - 20], Harm::Kill);
+        let ran = reader.go_on();
+        assert_eq!((ran.code(), ran.stdout.lines().count()), (0, MESSAGES), "{call}");
+    }
 }
