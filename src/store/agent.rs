@@ -1,7 +1,9 @@
 //! One agent's records: read without a lock, changed under one, whole or not at all.
 
 use std::cell::{Cell, RefCell};
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use uuid::Uuid;
@@ -198,7 +200,7 @@ impl<'s> Agent<'s> {
     }
 
     /// Puts a file that is no record of its own in place, whole: a ledger without its broken lines.
-    pub fn replace_file(&self, path: &std::path::Path, bytes: &[u8]) -> Result<()> {
+    pub fn replace_file(&self, path: &Path, bytes: &[u8]) -> Result<()> {
         self.store.disk.replace(&self.dir.join(layout::TMP).join("replacement"), path, bytes)
     }
 
@@ -249,7 +251,7 @@ impl<'s> Agent<'s> {
     }
 }
 
-fn missing(path: &std::path::Path) -> Error {
+fn missing(path: &Path) -> Error {
     Error::Damaged {
         path: path.to_owned(),
         line: 0,
@@ -311,16 +313,34 @@ impl<'a> Locked<'a> {
         Ok(found.unwrap_or_else(|| layout::message(key)))
     }
 
+    /// Takes a hand-written file: from then on nobody else changes it. Returns its new name; `None` if it
+    /// is gone, or one that had its name is taken already and comes first.
+    pub fn take_drop(&self, name: &Path) -> Result<Option<PathBuf>> {
+        if inbox::given_name(name).is_some() {
+            return Ok(Some(name.to_owned()));
+        }
+        let (dir, taken) = (self.agent.dir.join(layout::INBOX), inbox::taken_name(name));
+        if dir.join(&taken).symlink_metadata().is_ok() {
+            return Ok(None);
+        }
+        match std::fs::rename(dir.join(name), dir.join(&taken)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            renamed => renamed.context("take", &dir.join(name)).map(|()| Some(taken)),
+        }
+    }
+
     /// Removes a hand-written file whose message has been admitted.
-    pub fn remove_drop(&self, name: &std::path::Path) -> Result<()> {
-        files::remove(&self.agent.dir.join(layout::INBOX).join(name))
+    pub fn remove_drop(&self, taken: &Path) -> Result<()> {
+        files::remove(&self.agent.dir.join(layout::INBOX).join(taken))
     }
 
     /// Moves a hand-written file aside that can't be admitted, with the reason beside it.
-    pub fn reject_drop(&self, name: &std::path::Path, reason: &str) -> Result<()> {
+    pub fn reject_drop(&self, taken: &Path, reason: &str) -> Result<()> {
         let disk = self.agent.store.disk;
-        let rejected = self.agent.dir.join(layout::INBOX).join(layout::REJECTED);
+        let inbox = self.agent.dir.join(layout::INBOX);
+        let rejected = inbox.join(layout::REJECTED);
         files::make_dir(&rejected)?;
+        let name = inbox::given_name(taken).unwrap_or(taken);
         let mut note = name.as_os_str().to_owned();
         note.push(".reason");
         let note = rejected.join(note);
@@ -329,9 +349,9 @@ impl<'a> Locked<'a> {
             &note,
             format!("{reason}\n").as_bytes(),
         )?;
-        files::rename(&self.agent.dir.join(layout::INBOX).join(name), &rejected.join(name))?;
+        files::rename(&inbox.join(taken), &rejected.join(name))?;
         disk.sync_dir(&rejected)?;
-        disk.sync_dir(&self.agent.dir.join(layout::INBOX))
+        disk.sync_dir(&inbox)
     }
 
     /// Finishes a transaction that was interrupted. Whoever takes the lock has done so.

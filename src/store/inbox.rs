@@ -5,6 +5,8 @@
 //! first. A message is filed once, so a long backlog costs each message one rename, and the next
 //! message is found by a look at what is new and at the first segment.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
@@ -239,13 +241,31 @@ pub fn read_hints(view: &View<'_>, scan: &Scan) -> Result<Vec<WakeHint>> {
     Ok(hints)
 }
 
+/// How the name of a hand-written file begins once a step has taken it.
+const TAKEN: &str = "taken~";
+
+/// The name under which a hand-written file is taken: who drops another one of its name from then on
+/// replaces nothing, and no step removes what it has not read.
+pub fn taken_name(given: &Path) -> PathBuf {
+    let mut name = OsString::from(TAKEN);
+    name.push(given);
+    PathBuf::from(name)
+}
+
+/// The name that a hand-written file had when it was dropped; `None` if it is not taken yet.
+pub fn given_name(taken: &Path) -> Option<&Path> {
+    let name = taken.as_os_str().as_bytes().strip_prefix(TAKEN.as_bytes())?;
+    Some(Path::new(OsStr::from_bytes(name)))
+}
+
 /// The id of a hand-written file's message. It comes from the file alone, so that a file that is
 /// admitted twice, because a crash came in between, is the same message twice.
 pub fn drop_identity(path: &Path, bytes: &[u8]) -> Result<MessageId> {
     let modified = std::fs::metadata(path).and_then(|found| found.modified()).context("look at", path)?;
     let millis = modified.duration_since(UNIX_EPOCH).map_or(0, |age| age.as_millis());
     let mut hash = Sha256::new();
-    hash.update(path.file_name().unwrap_or_default().as_encoded_bytes());
+    let name = Path::new(path.file_name().unwrap_or_default());
+    hash.update(given_name(name).unwrap_or(name).as_os_str().as_encoded_bytes());
     hash.update(bytes);
     let random: [u8; 10] = std::array::from_fn({
         let digest = hash.finalize();

@@ -2,7 +2,7 @@
 
 mod beside;
 mod delegations;
-mod held;
+pub mod held;
 mod pairs;
 mod readers;
 
