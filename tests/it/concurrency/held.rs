@@ -25,13 +25,20 @@ pub fn call<'c>(calls: &'c [Call], name: &str, part: &str) -> &'c Call {
 
 impl Held {
     pub fn at(sandbox: &Sandbox, args: &[&str], stdin: &str, call: &Call) -> Held {
+        Held::inside(sandbox, &[], args, stdin, call)
+    }
+
+    /// The same with these variables (`NAME=VALUE`) set, as inside a turn.
+    pub fn inside(sandbox: &Sandbox, variables: &[String], args: &[&str], stdin: &str, call: &Call) -> Held {
         let file = |name: &str| -> PathBuf { sandbox.root().join(name) };
         let (trace, inject) = (
             format!("trace={}", call.name),
             format!("inject={}:signal=SIGSTOP:when={}", call.name, call.nth),
         );
         let mut line: Vec<OsString> = ["-qq", "-e", &trace, "-e", &inject, "-o"].map(OsString::from).into();
-        line.extend([file("held.log").into(), dormouse().into()]);
+        line.push(file("held.log").into());
+        line.extend(variables.iter().flat_map(|variable| ["-E", variable.as_str()]).map(OsString::from));
+        line.push(dormouse().into());
         line.extend(args.iter().map(OsString::from));
         let mut command = sandbox.program("strace", line).into_command();
         fs::write(file("held.in"), stdin).unwrap();
