@@ -174,6 +174,7 @@ pub fn feed(path: &Path, bytes: &[u8], patience: Duration) -> Result<()> {
             Err(Errno::NXIO) => {
                 return Err(nobody("nobody reads it: the command has closed its stdin or ended"));
             }
+            Err(Errno::NOENT) => return Err(nobody("it is not there yet: the command has not begun")),
             Err(errno) => return Err(errno).context("open", path),
         }
     };
@@ -206,6 +207,8 @@ mod tests {
     fn input_reaches_who_listens_and_never_blocks() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("stdin");
+        let error = feed(&path, b"too early", Duration::ZERO).unwrap_err();
+        assert_eq!(error.kind(), "nobody_listens");
         let mut input = Input::make(&path).unwrap();
         // Before the command is there.
         feed(&path, b"hello", Duration::ZERO).unwrap();

@@ -1,7 +1,10 @@
 //! Many at once: producers, tickers, readers and those who start and stop, all on one agent.
 
+mod beside;
 mod delegations;
+pub mod held;
 mod pairs;
+mod readers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,6 +21,8 @@ use crate::checker;
 use crate::harness::{Ran, Sandbox};
 use crate::scenarios::words;
 use crate::setup::lives;
+use crate::strace::record;
+use held::{Held, call};
 
 const AGENT: &str = "ada";
 
@@ -345,6 +350,32 @@ fn of_two_ticks_one_runs_the_turn() {
     assert_eq!((first.status.code(), &report["terminal"]), (Some(0), &"completed".into()));
     assert_eq!(second["run_id"], report["run_id"]);
     assert_eq!(turns(&sandbox).into_values().collect::<Vec<_>>(), [["1"]]);
+    is_sound(&sandbox);
+}
+
+#[test]
+fn who_comes_to_recover_a_run_that_ends_in_that_moment_has_interrupted_none() {
+    let turn = r#"echo $$ > "$HOME/up"; cat "$HOME/down""#;
+    let running = || {
+        let sandbox = agent(turn, "");
+        ["up", "down"].iter().for_each(|name| fifo(&sandbox.home().join(name)));
+        run(&sandbox, "enqueue ada hello", &[0]);
+        let tick = spawn(&sandbox, "tick ada");
+        heard(&sandbox.home().join("up"));
+        (sandbox, tick)
+    };
+    let end = |sandbox: &Sandbox, tick: Child| {
+        fs::write(sandbox.home().join("down"), "").unwrap();
+        assert_eq!(tick.wait_with_output().unwrap().status.code(), Some(0));
+    };
+    let (sandbox, tick) = running();
+    let calls = record(&sandbox, &["recover", AGENT], "").calls;
+    end(&sandbox, tick);
+    let (sandbox, tick) = running();
+    let recover = Held::at(&sandbox, &["recover", AGENT], "", call(&calls, "openat", "/run.lock"));
+    end(&sandbox, tick);
+    let ran = recover.go_on();
+    assert_eq!((ran.code(), &*ran.stdout), (4, ""), "{ran}");
     is_sound(&sandbox);
 }
 

@@ -2,26 +2,27 @@
 //! each comes to an end that the contract knows, and leaves whole what it found whole.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::path::Path;
+use std::process::Child;
 use std::sync::Barrier;
 use std::thread;
 
 use rustix::process::Pid;
 use tempfile::TempDir;
 
+use super::held::Held;
 use super::{AGENT, fifo, heard, is_sound, run, spawn};
-use crate::checker;
-use crate::harness::{Ran, Sandbox, dormouse, each_in_parallel};
+use crate::checker::{self, names};
+use crate::harness::{Cmd, Ran, Sandbox, each_in_parallel};
 use crate::scenarios::words;
 use crate::setup::{eventually, extend_policy, own_name};
-use crate::strace::Call;
+use crate::strace::record_inside;
 
 /// What may come of each command, but for success. `{message}`, `{item}`, `{wait}`, `{timer}` and `{task}` are ids
-/// of records that were there before.
+/// of records that were there before. After a `@` come those that are called from inside the turn: they
+/// end with it.
 const WRITERS: &[(&str, &[i32])] = &[
     ("enqueue ada hello", &[]),
     ("enqueue ada now --priority interject", &[]),
@@ -52,6 +53,12 @@ const WRITERS: &[(&str, &[i32])] = &[
     ("task start -a ada -- true", &[4]),
     ("task start -a ada --delegate kid hello", &[4]),
     ("task stop {task} --grace 5s", &[]),
+    ("tick kid", &[3, 7]),
+    ("stop kid --grace 5s", &[3]),
+    ("@safe-point", &[4, 10, 137, 143]),
+    ("@yield", &[4, 137, 143]),
+    ("@non-preemptible begin --deadline 5s", &[4, 137, 143]),
+    ("@non-preemptible end", &[4, 137, 143]),
     ("doctor", &[]),
     ("doctor --repair", &[]),
 ];
@@ -107,14 +114,16 @@ enum Situation {
     Recovering,
     Tasks,
     Lost,
+    Delegated,
     Hooks,
     Stopped,
 }
 
 use Situation::*;
 
-const SITUATIONS: &[Situation] =
-    &[Idle, Running, Backlog, Suspended, Tasks, Recovering, Hooks, Backoff, Lost, Stopped];
+const SITUATIONS: &[Situation] = &[
+    Idle, Running, Backlog, Suspended, Tasks, Delegated, Recovering, Hooks, Running, Backoff, Lost, Stopped,
+];
 
 /// An agent in a situation, as far as that lies in files, and the ids of what it has.
 struct Template {
@@ -143,6 +152,7 @@ fn template(situation: Situation) -> Template {
     if situation != Lost {
         say("tick ada --until-idle");
     }
+    let task = if situation == Delegated { say("task start -a ada --delegate kid hello") } else { task };
     let begin = |text: &str| {
         let ran = run(&sandbox, &format!("enqueue ada {text}"), &[0]);
         run(&sandbox, "tick ada", &[0, 7]);
@@ -152,7 +162,7 @@ fn template(situation: Situation) -> Template {
         Suspended => begin("+yield"),
         Backoff | Recovering => begin("+fail"),
         Running => say("enqueue ada +wait"),
-        Idle | Backlog | Tasks | Lost | Hooks | Stopped => say("enqueue ada hello"),
+        Idle | Backlog | Tasks | Lost | Delegated | Hooks | Stopped => say("enqueue ada hello"),
     };
     let item = say("work add objective -a ada --plan prose");
     let wait = say(&format!("wait -a ada --on operator --reason why --work-item {item}"));
@@ -166,7 +176,7 @@ fn template(situation: Situation) -> Template {
             say("timer add -a ada --in 0s due");
         }
         Stopped => drop(say("stop ada")),
-        Running | Suspended | Backoff | Recovering | Tasks | Lost => {}
+        Running | Suspended | Backoff | Recovering | Tasks | Lost | Delegated => {}
     }
     let ids =
         [("{message}", message), ("{item}", item), ("{wait}", wait), ("{timer}", timer), ("{task}", task)];
@@ -217,9 +227,26 @@ impl Case {
                 .and_then(|()| fs::remove_dir_all(sandbox.store().join("hooks")))
                 .and_then(|()| fs::rename(sandbox.store().join("hooks.new"), sandbox.store().join("hooks")))
                 .unwrap(),
-            Idle | Backlog | Suspended | Recovering | Backoff | Lost | Stopped => {}
+            Idle | Backlog | Suspended | Recovering | Backoff | Lost | Delegated | Stopped => {}
         }
         Case { sandbox, ids, tick }
+    }
+
+    /// The environment of a command that is called from inside the turn, if this is one.
+    fn inside(&self, line: &str) -> Vec<String> {
+        if !line.starts_with('@') {
+            return Vec::new();
+        }
+        let run = names(&self.sandbox.agent(AGENT).join("runs")).pop();
+        vec![format!("DORMOUSE_AGENT={AGENT}"), format!("DORMOUSE_RUN={}", run.unwrap_or_default())]
+    }
+
+    fn cmd(&self, line: &str) -> Cmd<'_> {
+        let cmd = self.sandbox.cmd(words(line.trim_start_matches('@'))).stdin(INPUT);
+        self.inside(line)
+            .iter()
+            .filter_map(|entry| entry.split_once('='))
+            .fold(cmd, |cmd, (name, value)| cmd.env(name, value))
     }
 
     fn line(&self, line: &str, unique: &str) -> String {
@@ -233,7 +260,7 @@ impl Case {
         thread::scope(|scope| {
             let runs = lines.iter().map(|line| {
                 scope.spawn(|| {
-                    let cmd = self.sandbox.cmd(words(line)).stdin(INPUT);
+                    let cmd = self.cmd(line);
                     start.wait();
                     cmd.output()
                 })
@@ -293,6 +320,10 @@ fn hooks() -> TempDir {
     dir
 }
 
+fn args_of(line: &str) -> Vec<&str> {
+    line.trim_start_matches('@').split(' ').collect()
+}
+
 /// How often each pair meets in each situation: asked for by whoever looks for more than a test of
 /// all that others do can find.
 fn rounds() -> Option<usize> {
@@ -335,51 +366,6 @@ fn whatever_meets_whatever_nothing_breaks() {
     println!("{} cases", cases.len());
 }
 
-/// A command that is held at a call, while others do what they like.
-struct HeldAt {
-    strace: Child,
-    log: PathBuf,
-}
-
-impl HeldAt {
-    /// Nothing if it has come to its end before.
-    fn start(case: &Case, line: &str, call: &Call) -> HeldAt {
-        let log = case.sandbox.root().join("held.log");
-        let inject = format!("inject={}:signal=SIGSTOP:when={}", call.name, call.nth);
-        let trace = format!("trace={}", call.name);
-        let mut args: Vec<OsString> = ["-qq", "-o"].iter().map(OsString::from).collect();
-        args.push(log.clone().into());
-        args.extend(["-e", &trace, "-e", &inject].iter().map(OsString::from));
-        args.push(dormouse().into());
-        args.extend(words(line).into_iter().map(OsString::from));
-        let mut command = case.sandbox.program("strace", args).into_command();
-        let input = case.sandbox.root().join("input");
-        fs::write(&input, INPUT).unwrap();
-        command.stdin(fs::File::open(input).unwrap()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut held = HeldAt { strace: command.spawn().unwrap(), log };
-        eventually("it is held, or over", || {
-            let is_over = held.strace.try_wait().unwrap().is_some();
-            let text = fs::read_to_string(&held.log).unwrap_or_default();
-            (is_over || text.contains("stopped by SIGSTOP")).then_some(())
-        });
-        held
-    }
-
-    fn go_on(self) -> Ran {
-        let children = format!("/proc/{pid}/task/{pid}/children", pid = self.strace.id());
-        for pid in fs::read_to_string(children).unwrap_or_default().split_whitespace() {
-            let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::CONT);
-        }
-        let output = self.strace.wait_with_output().unwrap();
-        Ran {
-            status: output.status,
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        }
-    }
-}
-
 #[test]
 fn whoever_is_held_wherever_nothing_breaks() {
     let templates: Vec<(Situation, Template)> =
@@ -400,17 +386,15 @@ fn whoever_is_held_wherever_nothing_breaks() {
         let (held, other) = (all[draw(all.len())], all[draw(all.len())]);
         let recorded = Case::new(template, *situation, hooks.path());
         let line = recorded.line(held.0, "one");
-        let args: Vec<String> = words(&line);
-        let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        let calls = crate::strace::record(&recorded.sandbox, &args, INPUT).calls;
+        let calls = record_inside(&recorded.sandbox, &recorded.inside(&line), &args_of(&line), INPUT).calls;
         recorded.end(&BTreeSet::new());
         let from = calls.iter().position(|call| call.rest.contains("dormouse.toml")).unwrap_or(0);
         let call = &calls[from + draw(calls.len() - from)];
         let case = Case::new(template, *situation, hooks.path());
         let lines = [case.line(held.0, "one"), case.line(other.0, "two") + " --lock-timeout 0s"];
         let described = format!("{situation:?}: {lines:?} held at {call}");
-        let first = HeldAt::start(&case, &lines[0], call);
-        let second = case.sandbox.cmd(words(&lines[1])).stdin(INPUT).output();
+        let first = Held::inside(&case.sandbox, &case.inside(&lines[0]), &args_of(&lines[0]), INPUT, call);
+        let second = case.cmd(&lines[1]).output();
         let first = first.go_on();
         let described = format!("{described}\nfirst: {first}\nsecond: {second}");
         assert!(is_allowed(first.code(), held.1), "first: {described}");
