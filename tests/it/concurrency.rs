@@ -2,7 +2,6 @@
 
 mod beside;
 mod delegations;
-pub mod held;
 mod pairs;
 mod readers;
 
@@ -19,10 +18,10 @@ use serde_json::Value;
 
 use crate::checker;
 use crate::harness::{Ran, Sandbox};
+use crate::held::{Held, call};
 use crate::scenarios::words;
 use crate::setup::lives;
 use crate::strace::record;
-use held::{Held, call};
 
 const AGENT: &str = "ada";
 

@@ -4,9 +4,9 @@ use std::fs;
 
 use serde_json::Value;
 
-#[cfg(target_os = "linux")]
-use crate::concurrency::held::Held;
 use crate::harness::Sandbox;
+#[cfg(target_os = "linux")]
+use crate::held::Held;
 #[cfg(target_os = "linux")]
 use crate::strace::{Call, record};
 

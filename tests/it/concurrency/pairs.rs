@@ -12,10 +12,10 @@ use std::thread;
 use rustix::process::Pid;
 use tempfile::TempDir;
 
-use super::held::Held;
 use super::{AGENT, fifo, heard, is_sound, run, spawn};
 use crate::checker::{self, names};
 use crate::harness::{Cmd, Ran, Sandbox, each_in_parallel};
+use crate::held::Held;
 use crate::scenarios::words;
 use crate::setup::{eventually, extend_policy, own_name};
 use crate::strace::record_inside;

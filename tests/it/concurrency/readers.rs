@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use super::held::{Held, call};
 use super::{AGENT, agent, is_sound};
 use crate::checker;
 use crate::harness::Sandbox;
+use crate::held::{Held, call};
 use crate::setup::objects;
 use crate::strace::{Call, Harm, harm, record};
 
