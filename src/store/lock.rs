@@ -114,7 +114,7 @@ pub fn is_held(path: &Path) -> Result<bool> {
 /// Takes the lock, waiting at most `patience` for it. Then the error says who holds it.
 pub fn acquire(path: &Path, holder: &Holder, patience: Duration) -> Result<Held> {
     let file = open(path)?;
-    let start = Instant::now();
+    let mut start = Instant::now();
     // Transactions last milliseconds: look again soon at first, then more and more rarely.
     let mut pause = Duration::from_micros(200);
     loop {
@@ -126,9 +126,18 @@ pub fn acquire(path: &Path, holder: &Holder, patience: Duration) -> Result<Held>
         if waited >= patience {
             return Err(Error::busy(path, describe_holder(path), waited));
         }
-        std::thread::sleep(pause.min(patience - waited));
+        let (begun, asked) = (Instant::now(), pause.min(patience - waited));
+        std::thread::sleep(asked);
+        start += stood_still(asked, begun.elapsed());
         pause = (pause * 2).min(Duration::from_millis(5));
     }
+}
+
+/// What of a pause counts as no wait: where it took so much longer that everything must have stood
+/// still, whoever holds the lock has got on no more than we have.
+fn stood_still(asked: Duration, took: Duration) -> Duration {
+    const STANDS_STILL: Duration = Duration::from_secs(1);
+    Some(took.saturating_sub(asked)).filter(|late| *late >= STANDS_STILL).unwrap_or_default()
 }
 
 fn sign(mut file: &File, holder: &Holder) {
@@ -265,6 +274,14 @@ mod tests {
         assert!(is_vacant(&path, Sharing::Shared).unwrap() && !is_vacant(&path, Sharing::Exclusive).unwrap());
         drop(held);
         assert!(is_vacant(&path, Sharing::Exclusive).unwrap());
+    }
+
+    #[test]
+    fn a_pause_in_which_everything_stood_still_is_no_wait() {
+        let millis = Duration::from_millis;
+        assert_eq!(stood_still(millis(5), millis(5)), Duration::ZERO);
+        assert_eq!(stood_still(millis(5), millis(900)), Duration::ZERO, "a busy machine");
+        assert_eq!(stood_still(millis(5), millis(31_005)), millis(31_000));
     }
 
     #[test]

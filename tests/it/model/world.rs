@@ -25,7 +25,7 @@ pub type Failure = String;
 type Checked = Result<(), Failure>;
 
 /// How long a turn may take to begin, and to end. Only for a program that never begins or ends it.
-const PATIENCE_S: i64 = 120;
+const PATIENCE_S: i64 = 600;
 
 /// How far the clock goes back at most, in all: what is further in the future than a day is nobody's to know.
 const BACK_MAX_S: i64 = 20 * 3600;
@@ -36,7 +36,7 @@ pub const BEGINNING: &str = "2026-03-07T17:00:00Z";
 
 /// What a transcript begins with: a state directory, and how ids are found by what records say.
 const PREAMBLE: &str = r#"dormouse init; dormouse create ada --shell '. "$HOME/turn"'
-sed -i 's/"30m"/"120s"/' .dormouse/agents/ada/agent.toml
+sed -i 's/"30m"/"600s"/' .dormouse/agents/ada/agent.toml
 export HOME="$PWD/home" TZ=UTC; mkdir home; mkfifo home/up
 id() { cat .dormouse/agents/ada/*/*.json .dormouse/agents/ada/archive/*/*.jsonl 2>/dev/null |
     jq -r --arg said "$2" '., (.message | objects) | select([.objective, .reason, .summary, .correlation_id, .body.text,
