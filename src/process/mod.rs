@@ -16,6 +16,8 @@ mod signals;
 mod spawn;
 mod table;
 
+use std::time::Duration;
+
 pub use patience::Patience;
 pub use rustix::process::Signal;
 
@@ -54,7 +56,8 @@ impl Mark {
 
 /// How long SIGKILL may take. A process that is still there then sits in the kernel, mostly on a
 /// dead network mount, or isn't ours to kill.
-const KILL_TAKES: std::time::Duration = std::time::Duration::from_secs(10);
+const KILL_TAKES: Duration = Duration::from_secs(10);
+
 /// A turn ends every child of its process, so tests that start children must not overlap.
 #[cfg(test)]
 fn alone() -> std::sync::MutexGuard<'static, ()> {
