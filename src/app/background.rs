@@ -19,6 +19,7 @@ use crate::store::{Agent, Store, layout, lock};
 
 use super::delegate;
 use super::load;
+use super::patience::wait_until;
 use super::session::Session;
 
 /// Why a task counts as interrupted.
@@ -285,24 +286,25 @@ fn end(session: &Session, agent: &Agent<'_>, ids: &[TaskId], grace: Duration) ->
 }
 
 fn see_settled(session: &Session, agent: &Agent<'_>, id: TaskId, grace: Duration) -> Result<()> {
-    let until = Instant::now() + SETTLES_IN;
     let mut looks = 0;
-    while agent.consistently(|view, _| Ok(view.exists(&layout::task(id))))? {
+    let is_settled = wait_until(SETTLES_IN, || {
+        if !agent.consistently(|view, _| Ok(view.exists(&layout::task(id))))? {
+            return Ok(true);
+        }
         if let Some(held) = agent.task_lock(id, session.clock.now())? {
             settle(session, agent, id, &held, SUPERVISOR_GONE)?;
-            return Ok(());
+            return Ok(true);
         }
-        if Instant::now() > until {
-            let end = unseen(agent, id, "it was stopped, and its supervisor does not answer")?;
-            finish(session, agent, id, end)?;
-            return Ok(());
-        }
-        std::thread::sleep(Duration::from_millis(5));
         looks += 1;
         if looks % 20 == 0 {
             // The supervisor was about to start the command when its processes were looked for.
             remains(agent, id)?.end(grace)?;
         }
+        Ok(false)
+    })?;
+    if !is_settled {
+        let end = unseen(agent, id, "it was stopped, and its supervisor does not answer")?;
+        finish(session, agent, id, end)?;
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ use super::words::{parse, parse_optional};
 
 pub fn init(session: &mut Session, args: cli::Init) -> Result<Status> {
     let (dir, created) = Store::init(&args.into)?;
-    let object = json!({ "dir": dir, "created": created });
+    let object = json!({ "dir": dir.to_string_lossy(), "created": created });
     session.out.result(&object, |out| {
         let dir = out.safe(&dir.display().to_string());
         if created { format!("made {dir}") } else { format!("{dir} is there already: nothing changed") }

@@ -1,5 +1,6 @@
 //! A tick over many agents: in which order, and several at once.
 
+use std::ffi::OsString;
 use std::time::Instant;
 
 use crate::cli;
@@ -85,7 +86,7 @@ pub fn in_parallel(
     session.out.flush();
     let commands = busy.iter().map(|name| own_command(session, store, name, args)).collect::<Vec<_>>();
     let out = &mut session.out;
-    jobs::run(commands, args.jobs, |lines, code| {
+    let cancelled_by = jobs::run(commands, args.jobs as usize, |lines, code| {
         out.raw(lines);
         out.flush();
         let reached = match code {
@@ -101,33 +102,29 @@ pub fn in_parallel(
         *moved = true;
         status = status.graver(reached);
     })?;
+    session.cancelled_by.set(cancelled_by);
     Ok(status)
 }
 
 /// The command line of one agent's own tick.
-fn own_command(session: &Session, store: &Store, name: &AgentName, args: &cli::Tick) -> Vec<String> {
-    let mut command: Vec<String> =
-        ["tick", name.as_str(), "--exit-code", "--dir"].iter().map(|word| (*word).to_owned()).collect();
-    command.push(store.root().display().to_string());
-    command.push("--lock-timeout".to_owned());
-    command.push(session.patience().to_string());
+fn own_command(session: &Session, store: &Store, name: &AgentName, args: &cli::Tick) -> Vec<OsString> {
+    let out = &session.out;
+    let color = if out.is_colored() { "always" } else { "never" };
+    let steps = args.max_steps.to_string();
+    let mut command: Vec<OsString> = vec!["--dir".into(), store.root().into()];
+    let mut say = |words: &[&str]| command.extend(words.iter().map(OsString::from));
+    say(&["tick", name.as_str(), "--exit-code", "--color", color]);
+    say(&["--lock-timeout", &session.patience().to_string()]);
     if args.until_idle {
-        command.extend(["--until-idle".to_owned(), "--max-steps".to_owned(), args.max_steps.to_string()]);
+        say(&["--until-idle", "--max-steps", &steps]);
     }
-    if args.commit {
-        command.push("--commit".to_owned());
-    }
-    if session.out.is_json() {
-        command.push("--json".to_owned());
-    }
-    if session.out.is_quiet() {
-        command.push("--quiet".to_owned());
-    }
-    if session.out.is_verbose() {
-        command.push("--verbose".to_owned());
-    }
-    command
-        .extend(["--color".to_owned(), if session.out.is_colored() { "always" } else { "never" }.to_owned()]);
+    let flags = [
+        (args.commit, "--commit"),
+        (out.is_json(), "--json"),
+        (out.is_quiet(), "--quiet"),
+        (out.is_verbose(), "--verbose"),
+    ];
+    flags.iter().filter(|(is_set, _)| *is_set).for_each(|(_, flag)| say(&[flag]));
     command
 }
 

@@ -1,6 +1,6 @@
 //! `tick`.
 
-use clap::Args;
+use clap::{Args, value_parser};
 
 /// Do the one next thing
 ///
@@ -18,11 +18,12 @@ pub struct Tick {
     #[arg(long)]
     pub until_idle: bool,
     /// With --until-idle: at most this many steps per agent
-    #[arg(long, value_name = "N", default_value_t = 1000, requires = "until_idle")]
+    #[arg(long, value_name = "N", default_value_t = 1000, requires = "until_idle",
+          value_parser = value_parser!(u32).range(1..))]
     pub max_steps: u32,
     /// How many agents at once
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub jobs: usize,
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..))]
+    pub jobs: u32,
     /// Say what a step would do, and change nothing
     #[arg(long, conflicts_with_all = ["until_idle", "commit"])]
     pub dry_run: bool,

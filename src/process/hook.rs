@@ -1,9 +1,9 @@
 //! One hook: a program of the people's own, run like a turn, and told what happens on its stdin.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -68,7 +68,7 @@ impl Scratch {
         let name = format!("{this}-{start}-{}", MADE.fetch_add(1, Ordering::Relaxed));
         // It has its name only when it is locked, or it would look abandoned.
         let new = tmp.join(format!("new-{name}"));
-        fs::create_dir_all(&new).context("create", &new)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(&new).context("create", &new)?;
         let lock = File::open(&new).context("open", &new)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).context("lock", &new)?;
         let path = tmp.join(format!("{SCRATCH}{name}"));
@@ -111,7 +111,7 @@ fn run_in(hook: &HookSpec, scratch: &Path, overseer: &mut dyn Overseer) -> Resul
     let mut env = hook.env.clone();
     env.push((HOOK.into(), hook.name.into()));
     let document = file("document.json");
-    fs::write(&document, &hook.document).context("write", &document)?;
+    write(&document, &hook.document).context("write", &document)?;
     let spec = TurnSpec {
         argv: vec![hook.program.clone().into()],
         workdir: hook.workdir.clone(),
@@ -134,6 +134,10 @@ fn run_in(hook: &HookSpec, scratch: &Path, overseer: &mut dyn Overseer) -> Resul
         append(log, &said).context("write", log)?;
     }
     Ok((ended, String::from_utf8_lossy(&said).into_owned()))
+}
+
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?.write_all(bytes)
 }
 
 fn append(log: &Path, said: &[u8]) -> io::Result<()> {

@@ -1,56 +1,116 @@
 //! `tick --jobs`: several agents at once, each in a process of its own.
 
-use std::io::Read;
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::thread;
 
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal};
+
+use super::signals::Signals;
+use super::spawn;
 use crate::error::{Context, Result};
+
+/// How much of a job's output is taken in at once.
+const BUFFER: usize = 16 << 10;
 
 /// Runs this program with each of these command lines, at most `at_once` at a time. `done` gets
 /// what each wrote to stdout, whole, and its exit status (`None`: ended by a signal), in the order
 /// in which they end. What they say on stderr goes where ours goes.
+///
+/// A signal that asks us to end is passed on to each that runs, no other begins, and all are waited
+/// for. Returns that signal.
 pub fn run(
-    commands: Vec<Vec<String>>,
+    commands: Vec<Vec<OsString>>,
     at_once: usize,
     mut done: impl FnMut(&[u8], Option<i32>),
-) -> Result<()> {
+) -> Result<Option<i32>> {
     let program = std::env::current_exe().context("find", Path::new("this program"))?;
-    let (sender, receiver) = std::sync::mpsc::channel();
+    let signals = Signals::hold()?;
+    let mut cancelled_by = None;
+    let mut trouble = Ok(());
     let mut waiting = commands.into_iter();
-    let mut running = 0;
+    let mut running: Vec<Job> = Vec::new();
     loop {
-        while running < at_once {
+        while running.len() < at_once && cancelled_by.is_none() && trouble.is_ok() {
             let Some(arguments) = waiting.next() else { break };
-            let mut child = Command::new(&program)
-                .args(&arguments)
-                .stdin(Stdio::null())
-                .stdout(Stdio::piped())
-                .spawn()
-                .context("run", &program)?;
-            let stdout = child.stdout.take();
-            let sender = sender.clone();
-            thread::spawn(move || {
-                // Nobody receives any more only when we are ending ourselves.
-                let _ = sender.send(collect(child, stdout));
-            });
-            running += 1;
+            match Job::start(&program, &arguments) {
+                Ok(job) => running.push(job),
+                Err(error) => trouble = Err(error),
+            }
         }
-        if running == 0 {
-            return Ok(());
+        if running.is_empty() {
+            return trouble.map(|()| cancelled_by.or(signals.release()));
         }
-        let Ok((lines, code)) = receiver.recv() else { return Ok(()) };
-        running -= 1;
-        done(&lines, code);
+        let spoke = wait(&signals, &running)?;
+        if let Some(signal) = signals.caught() {
+            cancelled_by = Some(signal);
+            running.iter().for_each(|job| job.pass_on(signal));
+        }
+        // From the end, so that those before it keep their places.
+        for at in spoke.into_iter().rev() {
+            if running[at].has_ended() {
+                let (lines, code) = running.swap_remove(at).end();
+                done(&lines, code);
+            }
+        }
     }
 }
 
-fn collect(mut child: Child, stdout: Option<ChildStdout>) -> (Vec<u8>, Option<i32>) {
-    let mut lines = Vec::new();
-    if let Some(mut stdout) = stdout {
-        // A child whose output can't be read still has an exit status, and that is what counts.
-        let _ = stdout.read_to_end(&mut lines);
+/// Waits for a signal or for anything from a job. Returns the places of those that have something to say.
+fn wait(signals: &Signals, running: &[Job]) -> Result<Vec<usize>> {
+    let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
+    fds.extend(running.iter().map(|job| PollFd::new(&job.stdout, PollFlags::IN)));
+    match rustix::event::poll(&mut fds, None) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(errno) => return Err(errno).context("wait for", Path::new("the jobs")),
     }
-    let code = child.wait().ok().and_then(|status| status.code());
-    (lines, code)
+    let ready = fds.iter().skip(1).enumerate().filter(|(_, fd)| !fd.revents().is_empty());
+    Ok(ready.map(|(at, _)| at).collect())
+}
+
+struct Job {
+    child: Child,
+    stdout: ChildStdout,
+    lines: Vec<u8>,
+}
+
+impl Job {
+    /// In a process group of its own: what a terminal sends to ours comes to it once, from us. It is
+    /// asked to end if we are killed.
+    fn start(program: &Path, arguments: &[OsString]) -> Result<Job> {
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
+        spawn::tie(&mut command, Signal::TERM);
+        let mut child = command.spawn().context("run", program)?;
+        let stdout = child.stdout.take().ok_or(Errno::BADF).context("listen to", program)?;
+        Ok(Job { child, stdout, lines: Vec::new() })
+    }
+
+    fn pass_on(&self, signal: i32) {
+        if let Some(signal) = Signal::from_named_raw(signal) {
+            // It is not reaped yet, so its pid means nobody else.
+            let _ = rustix::process::kill_process(Pid::from_child(&self.child), signal);
+        }
+    }
+
+    /// Takes in what there is to read. One that can't be read any more has said all that it will.
+    fn has_ended(&mut self) -> bool {
+        let mut buffer = [0; BUFFER];
+        match self.stdout.read(&mut buffer) {
+            Ok(length) => {
+                self.lines.extend_from_slice(&buffer[..length]);
+                length == 0
+            }
+            Err(error) => error.kind() != io::ErrorKind::Interrupted,
+        }
+    }
+
+    fn end(mut self) -> (Vec<u8>, Option<i32>) {
+        let code = self.child.wait().ok().and_then(|status| status.code());
+        (self.lines, code)
+    }
 }

@@ -12,7 +12,7 @@ use rustix::process::Pid;
 
 use super::table::{self, Environment, Process};
 use super::turn::{immortal, is_past, process_path, timespec};
-use super::{KILL_TAKES, Mark, SUPERVISOR, Signal, kernel, spawn};
+use super::{Killing, Mark, SUPERVISOR, Signal, kernel, spawn};
 use crate::error::{Context, Result};
 
 /// How many processes are held at once; descriptors are limited, a fork bomb is not. The others are
@@ -87,26 +87,27 @@ impl Remains {
         if self.is_gone() {
             return Ok(EndedBy::Nothing);
         }
-        if self.gone_by(until, |_| Ok(()))? {
-            return Ok(EndedBy::Term);
-        }
-        let until = Instant::now().checked_add(KILL_TAKES);
-        if self.gone_by(until, |remains| remains.signal(Signal::KILL))? {
-            return Ok(EndedBy::Kill);
-        }
-        Err(immortal(self.held.first().map_or(Pid::INIT, |held| held.pid), &self.mark.id))
-    }
-
-    /// Waits for the end of all, and of what they have started since, which `each` is done to.
-    fn gone_by(&mut self, until: Option<Instant>, each: impl Fn(&Remains) -> Result<()>) -> Result<bool> {
         loop {
-            each(self)?;
             self.wait(until)?;
             self.look_again()?;
-            if self.is_gone() || is_past(until) {
-                return Ok(self.is_gone());
+            if self.is_gone() {
+                return Ok(EndedBy::Term);
+            }
+            if is_past(until) {
+                break;
             }
         }
+        let mut killing = Killing::begin();
+        while let Some(until) = killing.look() {
+            self.signal(Signal::KILL)?;
+            self.wait(Some(until))?;
+            // They may have started others since.
+            self.look_again()?;
+            if self.is_gone() {
+                return Ok(EndedBy::Kill);
+            }
+        }
+        Err(immortal(self.held.first().map_or(Pid::INIT, |held| held.pid), &self.mark.id))
     }
 
     /// Until all that are held have ended, at most until then.

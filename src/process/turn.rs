@@ -17,7 +17,7 @@ use super::output::Log;
 use super::signals::Signals;
 use super::spawn::{Spawned, spawn};
 use super::table::{self, Environment};
-use super::{KILL_TAKES, Mark, SUPERVISOR, Signal, kernel};
+use super::{Killing, Mark, SUPERVISOR, Signal, kernel};
 use crate::error::{Context, Error, Result};
 use crate::model::run::Exit;
 
@@ -255,18 +255,18 @@ impl<'a> Live<'a> {
 
     /// Kills generation after generation: the children of who was killed are ours next.
     fn kill(&mut self, spec: &TurnSpec) -> Result<()> {
-        let until = Instant::now().checked_add(KILL_TAKES);
+        let mut killing = Killing::begin();
         loop {
             self.signal_group(Signal::KILL);
             let left = self.left()?;
             if self.leader_ended && left.is_empty() {
                 return Ok(());
             }
-            if is_past(until) {
+            let Some(until) = killing.look() else {
                 return Err(immortal(left.first().copied().unwrap_or(self.group), &spec.mark.id));
-            }
+            };
             left.iter().for_each(|orphan| signal_child(*orphan, Signal::KILL));
-            self.pump(&handles(&left), until)?;
+            self.pump(&handles(&left), Some(until))?;
         }
     }
 

@@ -86,10 +86,11 @@ pub fn document<'a>(
         timers: &records.timers,
         recent_briefs: &past.briefs,
         capabilities: json!({
+            // JSON is text, and a path need not be: the environment has them as they are.
             "paths": {
-                "state_dir": places.state_dir,
-                "run_dir": places.run_dir,
-                "workspace": places.workspace,
+                "state_dir": places.state_dir.to_string_lossy(),
+                "run_dir": places.run_dir.to_string_lossy(),
+                "workspace": places.workspace.to_string_lossy(),
             },
             "limits": {
                 "max_message_bytes": limits.max_message.0,

@@ -55,23 +55,26 @@ fn open(path: &Path) -> Result<File> {
 /// it for a moment and is waited for: a look keeps nobody from work.
 pub fn try_acquire(path: &Path, holder: Option<&Holder>) -> Result<Option<Held>> {
     let file = open(path)?;
-    let start = Instant::now();
-    while !attempt(&file, Sharing::Exclusive, path)? {
+    for _ in 0..TRIES_BESIDE_LOOKS {
+        if attempt(&file, Sharing::Exclusive, path)? {
+            if let Some(holder) = holder {
+                sign(&file, holder);
+            }
+            return Ok(Some(Held { file }));
+        }
         // Whoever holds it for good shares it with nobody.
-        if !attempt(&file, Sharing::Shared, path)? || start.elapsed() >= LOOKING_TAKES {
+        if !attempt(&file, Sharing::Shared, path)? {
             return Ok(None);
         }
         fs2::FileExt::unlock(&file).context("unlock", path)?;
         std::thread::sleep(BETWEEN_TRIES);
     }
-    if let Some(holder) = holder {
-        sign(&file, holder);
-    }
-    Ok(Some(Held { file }))
+    Ok(None)
 }
 
-/// How long a look may take at most: one that was stopped in the middle keeps nobody for ever.
-const LOOKING_TAKES: Duration = Duration::from_secs(1);
+/// A look that was stopped in the middle keeps nobody for ever. It is not the time that counts: where
+/// the machine is busy those that look get on no faster than we do.
+const TRIES_BESIDE_LOOKS: u32 = 1000;
 
 impl Held {
     /// The same lock once more, for a process that is to hold it after us. It is released when both
@@ -189,9 +192,10 @@ pub fn is_vacant(path: &Path, sharing: Sharing) -> Result<bool> {
 fn turn_to_look(path: &Path) -> Result<Option<File>> {
     let dir = files::parent(path);
     let Some(turn) = files::open_dir(dir)? else { return Ok(None) };
-    let start = Instant::now();
-    // Somebody who was stopped in the middle keeps nobody for ever.
-    while !attempt(&turn, Sharing::Exclusive, dir)? && start.elapsed() < LOOKING_TAKES {
+    for _ in 0..TRIES_BESIDE_LOOKS {
+        if attempt(&turn, Sharing::Exclusive, dir)? {
+            break;
+        }
         std::thread::sleep(BETWEEN_TRIES);
     }
     Ok(Some(turn))

@@ -81,10 +81,20 @@ impl Agent<'_> {
         files::make_dir(&self.dir.run_dir(id))
     }
 
-    /// Saves a checkpoint, whole. It counts from when a record names it.
-    pub fn save_checkpoint(&self, checkpoint: Checkpoint, bytes: &[u8]) -> Result<()> {
-        let temporary = self.dir.join(layout::TMP).join(format!("{}.checkpoint", checkpoint.run_id));
-        self.store.disk.replace(&temporary, &self.checkpoint(checkpoint), bytes)
+    /// Writes a checkpoint aside, durably. It may be large: this needs no lock, and should have none.
+    pub fn stage_checkpoint(&self, run_id: RunId, bytes: &[u8]) -> Result<StagedCheckpoint> {
+        // Several processes of a run may do this at once.
+        let name = format!("{run_id}-{}.checkpoint", std::process::id());
+        let staged = StagedCheckpoint { path: self.dir.join(layout::TMP).join(name) };
+        self.store.disk.stage(&staged.path, bytes)?;
+        Ok(staged)
+    }
+
+    /// Puts a checkpoint in its place. It counts from when a record names it.
+    pub fn save_checkpoint(&self, checkpoint: Checkpoint, staged: StagedCheckpoint) -> Result<()> {
+        let path = self.checkpoint(checkpoint);
+        files::rename(&staged.path, &path)?;
+        self.store.disk.sync_dir(files::parent(&path))
     }
 
     /// Removes a checkpoint that no record names any more.
@@ -95,6 +105,19 @@ impl Agent<'_> {
     /// Where a checkpoint is.
     pub fn checkpoint(&self, checkpoint: Checkpoint) -> PathBuf {
         self.dir.run_dir(checkpoint.run_id).join(layout::checkpoint(checkpoint.number))
+    }
+}
+
+/// A checkpoint that has no place yet. If it gets none, it goes.
+#[derive(Debug)]
+pub struct StagedCheckpoint {
+    path: PathBuf,
+}
+
+impl Drop for StagedCheckpoint {
+    fn drop(&mut self) {
+        // Mostly it is in its place by now.
+        let _ = files::remove(&self.path);
     }
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::Value;
 
 #[cfg(target_os = "linux")]
-use crate::concurrency::held::Held;
+use crate::concurrency::Held;
 use crate::harness::Sandbox;
 #[cfg(target_os = "linux")]
 use crate::strace::{Call, record};

@@ -24,7 +24,7 @@ pub fn dormouse() -> PathBuf {
 /// A temporary directory with a project (the working directory of every command, where `.dormouse`
 /// lies) and a home beside it. It is kept when the test fails.
 ///
-/// Commands see PATH, HOME, TZ and the time, nothing else. The time starts at [`START`] and goes on
+/// Commands see PATH, HOME, TZ, a umask of 022 and the time, nothing else. The time starts at [`START`] and goes on
 /// by one second per command, unless the sandbox uses the real clock.
 pub struct Sandbox {
     root: Option<TempDir>,
@@ -54,6 +54,8 @@ impl Sandbox {
     }
 
     fn in_dir(dir: &Path) -> Sandbox {
+        // Turns and tests make files of their own: they have the same modes whoever runs the tests.
+        rustix::process::umask(rustix::fs::Mode::WGRP | rustix::fs::Mode::WOTH);
         let root = tempfile::Builder::new().prefix("dormouse-").tempdir_in(dir).unwrap();
         for dir in ["project", "home"] {
             fs::create_dir(root.path().join(dir)).unwrap();

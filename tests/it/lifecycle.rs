@@ -1,14 +1,16 @@
 //! `init`, `create`, `start`, `stop`, `recover`: what there is, and whether it may run.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::checker;
-use crate::harness::Sandbox;
+use crate::harness::{Sandbox, dormouse};
 use crate::setup::{
-    Beside, add, decision, decisions, edit_state, eventually, extend_policy, failure, field, mode, names,
-    objects, record, say, started, step, tree, wait_for,
+    Beside, add, decision, decisions, edit_state, eventually, extend_policy, failure, field, hook, mode,
+    names, objects, record, say, started, step, tree, wait_for,
 };
 
 #[test]
@@ -21,6 +23,31 @@ fn init_makes_a_state_directory_for_its_owner_alone() {
         assert_eq!(found & 0o7777, expected, "{}", path.display());
     }
     assert_eq!(mode(&sandbox.store()), 0o700);
+}
+
+#[test]
+fn whatever_is_made_is_its_owner_s_alone() {
+    let sandbox = started("umask 077; echo '{}' > \"$DORMOUSE_OUTCOME\"");
+    let script = r#"stat -c %a "$DORMOUSE_HOOK_SCRATCH" "$DORMOUSE_HOOK_SCRATCH"/* >> "$HOME/modes""#;
+    let hook = hook(&sandbox.agent("ada"), "on-state-change", script);
+    sandbox.run(["enqueue", "ada", "one", "--dedupe-key", "k"]);
+    // It is made again from the records.
+    fs::remove_dir_all(sandbox.agent("ada").join("cache")).unwrap();
+    sandbox.run(["enqueue", "ada", "two", "--dedupe-key", "l"]);
+    sandbox.run(["work", "add", "x", "-a", "ada", "--plan", "prose"]);
+    sandbox.run(["wait", "-a", "ada", "--on", "operator", "--reason", "why"]);
+    sandbox.run(["timer", "add", "-a", "ada", "--in", "1h", "later"]);
+    let task =
+        sandbox.run(["task", "start", "-a", "ada", "--interactive", "--", "cat"]).trim_end().to_owned();
+    sandbox.run(["task", "stop", &task]);
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    fs::remove_file(hook).unwrap();
+    for (path, (found, ..)) in tree(&sandbox.agent("ada")) {
+        let expected = if path.is_dir() { 0o700 } else { 0o600 };
+        assert_eq!(found & 0o7777, expected, "{}", path.display());
+    }
+    let modes = fs::read_to_string(sandbox.home().join("modes")).unwrap();
+    assert!(modes.lines().all(|mode| ["700", "600"].contains(&mode)), "{modes}");
 }
 
 #[test]
@@ -52,6 +79,26 @@ fn init_makes_the_directory_that_it_is_told() {
     let sandbox = Sandbox::empty();
     sandbox.cmd(["init", "else/where"]).stdout("made [SANDBOX]/project/else/where/.dormouse\n").check();
     assert!(sandbox.project().join("else/where/.dormouse/dormouse.toml").is_file());
+}
+
+#[test]
+fn a_state_directory_may_lie_below_a_name_that_is_no_text() {
+    let sandbox = Sandbox::empty();
+    let place = sandbox.project().join(OsStr::from_bytes(b"od\xffd"));
+    let run = |words: &[&str]| {
+        let dir = [OsString::from("--dir"), place.clone().into()];
+        sandbox.run(dir.into_iter().chain(words.iter().map(OsString::from)))
+    };
+    sandbox.run([OsStr::new("--json"), "init".as_ref(), place.as_os_str()]);
+    let turn = format!("echo half | {} yield --json --checkpoint -", dormouse().display());
+    for name in ["ada", "bob"] {
+        run(&["create", name, "--shell", &turn]);
+        run(&["start", name]);
+        run(&["enqueue", name, "x"]);
+    }
+    let steps = objects(&run(&["tick", "--all", "--jobs", "2", "--json"]));
+    let ended: Vec<&Value> = steps.iter().map(|step| &step["terminal"]).collect();
+    assert_eq!(ended, ["suspended", "suspended"]);
 }
 
 #[test]

@@ -93,6 +93,8 @@ fn with_json_a_failure_is_the_last_line_and_prose_for_people_is_on_stderr() {
         (&["tick"], 2, "usage"),
         (&["tick", "ada", "--lock-timeout", "soon"], 2, "usage"),
         (&["tick", "ada", "--jobs", "many"], 2, "usage"),
+        (&["tick", "--all", "--jobs", "0"], 2, "usage"),
+        (&["tick", "ada", "--until-idle", "--max-steps", "0"], 2, "usage"),
         (&["list", "--color", "red"], 2, "usage"),
         (&["list", "-q", "-v"], 2, "usage"),
     ];

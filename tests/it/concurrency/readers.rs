@@ -2,8 +2,7 @@
 
 use std::fs;
 
-use super::held::{Held, call};
-use super::{AGENT, agent, is_sound};
+use super::{AGENT, Held, agent, call, is_sound};
 use crate::checker;
 use crate::harness::Sandbox;
 use crate::setup::objects;
