@@ -1,7 +1,7 @@
 //! Open tasks and who looks after them: begun, ended where nobody does, stopped (contract, semantics §12).
 
 use std::ffi::OsString;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::model::agent::Status;
@@ -11,7 +11,7 @@ use crate::model::state::State;
 use crate::model::task::{ChildEnd, Task, TaskJob, TaskStatus};
 use crate::model::time::{Span, Time};
 use crate::process::remains::Remains;
-use crate::process::{Mark, host, supervisor};
+use crate::process::{Mark, Patience, host, supervisor};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::task::{self as rules, End};
 use crate::store::view::View;
@@ -276,11 +276,11 @@ pub fn stop(session: &Session, store: &Store, agent: &Agent<'_>, tasks: &[Task],
 /// Ends the processes of tasks that are marked, all at once, and sees to it that each is settled:
 /// by its supervisor, or where that takes too long by us.
 fn end(session: &Session, agent: &Agent<'_>, ids: &[TaskId], grace: Duration) -> Result<()> {
-    let until = Instant::now().checked_add(grace);
+    let mut patience = Patience::of(grace);
     let found = ids.iter().map(|id| remains(agent, *id)).collect::<Result<Vec<_>>>()?;
     found.iter().try_for_each(Remains::ask)?;
     for remains in found {
-        remains.end_by(until)?;
+        remains.end_by(&mut patience)?;
     }
     ids.iter().try_for_each(|id| see_settled(session, agent, *id, grace))
 }

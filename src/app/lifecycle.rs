@@ -1,6 +1,6 @@
 //! `start` and `stop`: the gate, and what stands behind it (contract, execution §10).
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -12,9 +12,9 @@ use crate::model::id::{AgentName, RunId, TaskId};
 use crate::model::state::{CurrentRun, State};
 use crate::model::submission::CalledBy;
 use crate::model::time::{Span, Time};
-use crate::process::Mark;
 use crate::process::remains::{EndedBy, Remains};
 use crate::process::turn::Nobody;
+use crate::process::{Mark, Patience};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::lifecycle;
 use crate::rules::transition::turn::{finish_stop, interrupt, settle};
@@ -371,12 +371,13 @@ fn end_run(
 /// looked for processes again. Where none come and it doesn't settle (it was stopped itself, say) we do.
 fn end_processes(agent: &Agent<'_>, run_id: RunId, grace: Duration) -> Result<bool> {
     let leader = agent.dir().run_dir(run_id).join(layout::LEADER);
-    let kill_at = Instant::now().checked_add(grace);
+    let mut patience = Patience::of(grace);
     let mut killed = false;
     let mut quiet = 0;
     loop {
-        let left = kill_at.map_or(grace, |kill_at| kill_at.saturating_duration_since(Instant::now()));
-        let ended = Remains::find(&Mark::run(run_id), &leader)?.end(left)?;
+        let remains = Remains::find(&Mark::run(run_id), &leader)?;
+        remains.ask()?;
+        let ended = remains.end_by(&mut patience)?;
         killed |= ended == EndedBy::Kill;
         quiet = if ended == EndedBy::Nothing { quiet + 1 } else { 0 };
         if is_over(agent, run_id)? || quiet == QUIET_LOOKS {

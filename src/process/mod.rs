@@ -11,12 +11,12 @@ pub mod turn;
 
 mod kernel;
 mod output;
+mod patience;
 mod signals;
 mod spawn;
 mod table;
 
-use std::time::{Duration, Instant};
-
+pub use patience::Patience;
 pub use rustix::process::Signal;
 
 /// In the environment of a background task's supervisor, which outlives the turn that started it.
@@ -54,31 +54,7 @@ impl Mark {
 
 /// How long SIGKILL may take. A process that is still there then sits in the kernel, mostly on a
 /// dead network mount, or isn't ours to kill.
-const KILL_TAKES: Duration = Duration::from_secs(10);
-/// How long one looks at a time. So often at least: where everything stood still meanwhile, nobody
-/// has had the time to end.
-const KILL_LOOKS: Duration = Duration::from_millis(100);
-
-/// The patience with processes that were killed.
-struct Killing {
-    until: Option<Instant>,
-    looks: u32,
-}
-
-impl Killing {
-    fn begin() -> Killing {
-        Killing { until: Instant::now().checked_add(KILL_TAKES), looks: 0 }
-    }
-
-    /// When to look again, unless they had long enough.
-    fn look(&mut self) -> Option<Instant> {
-        self.looks += 1;
-        let enough = KILL_TAKES.as_millis() / KILL_LOOKS.as_millis();
-        let is_over = turn::is_past(self.until) && u128::from(self.looks) > enough;
-        Instant::now().checked_add(KILL_LOOKS).filter(|_| !is_over)
-    }
-}
-
+const KILL_TAKES: std::time::Duration = std::time::Duration::from_secs(10);
 /// A turn ends every child of its process, so tests that start children must not overlap.
 #[cfg(test)]
 fn alone() -> std::sync::MutexGuard<'static, ()> {

@@ -10,8 +10,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
+
+use crate::setup::processes;
 
 /// When the first command of every sandbox runs: 2026-01-02T03:04:05Z.
 pub const START: i64 = 1_767_323_045;
@@ -266,10 +269,17 @@ impl Sandbox {
     }
 }
 
+/// Where a test fails its files stay for a look, and its processes end.
 impl Drop for Sandbox {
     fn drop(&mut self) {
-        if thread::panicking()
-            && !self.is_template.load(Ordering::Relaxed)
+        if !thread::panicking() {
+            return;
+        }
+        for process in processes(self) {
+            let pid = process.split(' ').next().and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw);
+            let _ = pid.map(|pid| kill_process(pid, Signal::KILL));
+        }
+        if !self.is_template.load(Ordering::Relaxed)
             && let Some(root) = self.root.take()
         {
             eprintln!("kept for a look: {}", root.keep().display());

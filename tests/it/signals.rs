@@ -372,7 +372,8 @@ impl Innocent {
         let (front, fields) = stat.rsplit_once(") ").unwrap();
         let mut fields: Vec<String> = fields.split(' ').map(str::to_owned).collect();
         let start: u64 = fields[19].parse().unwrap();
-        fields[19] = (start - earlier).to_string();
+        // A machine may have been up for less.
+        fields[19] = start.saturating_sub(earlier).to_string();
         fs::write(leader, format!("{boot}\n{front}) {}", fields.join(" "))).unwrap();
     }
 
