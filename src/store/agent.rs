@@ -341,15 +341,12 @@ impl<'a> Locked<'a> {
         let rejected = inbox.join(layout::REJECTED);
         files::make_dir(&rejected)?;
         let name = inbox::given_name(taken).unwrap_or(taken);
-        let mut note = name.as_os_str().to_owned();
+        let place = files::free_place(&rejected, name.as_os_str());
+        let mut note = place.clone().into_os_string();
         note.push(".reason");
-        let note = rejected.join(note);
-        disk.replace(
-            &self.agent.dir.join(layout::TMP).join("reason"),
-            &note,
-            format!("{reason}\n").as_bytes(),
-        )?;
-        files::rename(&inbox.join(taken), &rejected.join(name))?;
+        let staged = self.agent.dir.join(layout::TMP).join("reason");
+        disk.replace(&staged, Path::new(&note), format!("{reason}\n").as_bytes())?;
+        files::rename(&inbox.join(taken), &place)?;
         disk.sync_dir(&rejected)?;
         disk.sync_dir(&inbox)
     }

@@ -1,6 +1,6 @@
 //! Files, as the store needs them: whole, durable, and never through a symbolic link.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStringExt;
@@ -250,6 +250,19 @@ pub fn remove(path: &Path) -> Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed.context("remove", path),
     }
+}
+
+/// A place in a directory that nothing has yet: of this name, or of this name and a number.
+pub fn free_place(dir: &Path, name: &OsStr) -> PathBuf {
+    let mut place = dir.join(name);
+    let mut number = 0;
+    while fs::symlink_metadata(&place).is_ok() {
+        number += 1;
+        let mut name = name.to_owned();
+        name.push(format!(".{number}"));
+        place = dir.join(name);
+    }
+    place
 }
 
 /// The directory that a path is in; a path without one is in the working directory.

@@ -70,6 +70,19 @@ fn what_is_no_message_is_moved_aside() {
     assert!(inbox.join("rejected/junk.reason").exists() && inbox.join(".partial").exists());
 }
 
+#[test]
+fn what_is_moved_aside_replaces_nothing_that_was() {
+    let sandbox = sandbox();
+    for junk in ["one", "two"] {
+        drop(&sandbox, "junk", junk);
+        assert_eq!(sandbox.cmd(["tick", "a"]).output().code(), 0);
+    }
+    let rejected = sandbox.agent("a").join("inbox/rejected");
+    let texts = ["junk", "junk.1"].map(|name| fs::read_to_string(rejected.join(name)).unwrap());
+    assert_eq!(texts, ["one", "two"]);
+    assert!(rejected.join("junk.1.reason").exists());
+}
+
 /// What somebody drops while a step takes in another file of that name is a message of its own.
 #[cfg(target_os = "linux")]
 #[test]

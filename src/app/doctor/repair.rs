@@ -1,12 +1,13 @@
 //! Mending: what has one right answer. What can't be read is moved aside, never deleted.
 
+use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Result};
 use crate::model::event::EventKind;
 use crate::model::records::Lease;
 use crate::rules::transition::draft::Draft;
@@ -45,10 +46,7 @@ fn quarantine_place(agent: &Agent<'_>, path: &Path) -> Result<PathBuf> {
     files::make_dir(&dir)?;
     let relative = path.strip_prefix(agent.dir().path()).unwrap_or(path);
     let name = relative.to_string_lossy().replace('/', "__");
-    let free = (0u32..).map(|number| if number == 0 { name.clone() } else { format!("{name}.{number}") });
-    let mut places = free.map(|name| dir.join(name));
-    let place = places.find(|place| std::fs::symlink_metadata(place).is_err());
-    place.ok_or_else(|| Error::damaged(dir, "full"))
+    Ok(files::free_place(&dir, OsStr::new(&name)))
 }
 
 fn move_aside(agent: &Agent<'_>, path: &Path) -> Result<()> {
