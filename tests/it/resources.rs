@@ -252,7 +252,7 @@ fn a_workspace_that_is_not_there_is_waited_for() {
     sandbox.run(["enqueue", "ada", "go"]);
     let step = tick(&sandbox, "ada");
     assert_eq!((word(&step, "reason"), get(&sandbox, "ada", "retry")), ("workspace", String::new()));
-    let why = format!("{}: No such file or directory (os error 2)", sandbox.project().join("disk").display());
+    let why = format!("{}: no such file or directory", sandbox.project().join("disk").display());
     assert_eq!(step["evidence"], serde_json::json!([why]));
     fs::create_dir(sandbox.project().join("disk")).unwrap();
     assert_eq!(word(&tick(&sandbox, "ada"), "terminal"), "completed");
