@@ -420,6 +420,7 @@ fn a_limit_that_makes_no_sense_is_refused_where_it_is_read() {
         ("cost_per_day = -1.0", "limits.cost_per_day can't be negative or infinite"),
         ("cost_per_day = inf", "limits.cost_per_day can't be negative or infinite"),
         ("turns_per_hour = -1", "invalid value: integer `-1`, expected u64"),
+        ("dedupe_window = 0", "invalid type: integer `0`, expected a duration such as \"30m\""),
     ] {
         let sandbox = Sandbox::new();
         add(&sandbox, "ada", "true");
