@@ -44,7 +44,7 @@ dormouse list
 dormouse queue list -a writer
 
 say "3. Somebody waits for the editor to have something to do; the writer takes its step meanwhile:"
-dormouse await editor --posture has_queued_input --timeout 60s &
+dormouse await editor --posture has_queued_input --timeout 1h &
 waiting=$!
 "$DORMOUSE" tick writer
 wait "$waiting"

@@ -55,7 +55,7 @@ say "2. Somebody needs a poster. There is one press, and the book has it:"
 dormouse tick poster
 
 say "3. So the book is asked to make way. It goes on for now: a page is in the press."
-dormouse preempt book --reason "a poster, now" --grace 1m
+dormouse preempt book --reason "a poster, now" --grace 1h
 dormouse get book execution.state
 
 say "4. With paper the page becomes whole; the turn comes to its safe point, says where it is, and exits:"

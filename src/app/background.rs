@@ -1,7 +1,7 @@
 //! Open tasks and who looks after them: begun, ended where nobody does, stopped (contract, semantics §12).
 
 use std::ffi::OsString;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::model::agent::Status;
@@ -11,7 +11,7 @@ use crate::model::state::State;
 use crate::model::task::{ChildEnd, Task, TaskJob, TaskStatus};
 use crate::model::time::{Span, Time};
 use crate::process::remains::Remains;
-use crate::process::{Mark, host, supervisor};
+use crate::process::{Mark, Patience, host, supervisor};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::task::{self as rules, End};
 use crate::store::view::View;
@@ -19,6 +19,7 @@ use crate::store::{Agent, Store, layout, lock};
 
 use super::delegate;
 use super::load;
+use super::patience::wait_until;
 use super::session::Session;
 
 /// Why a task counts as interrupted.
@@ -98,11 +99,11 @@ fn see_to(session: &Session, store: &Store, agent: &Agent<'_>, task: &Task, due:
             Some(held) => settle(session, agent, task.id, &held, SUPERVISOR_GONE).map(drop),
             None => Ok(()),
         },
-        Due::HandOver => delegate::hand_over(session, store, agent, task),
+        Due::HandOver => delegate::hand_over(session, store, agent, task.id),
         Due::End(end) => finish(session, agent, task.id, End::Child(end.clone())).map(drop),
         Due::StopChild(end) => {
             let grace = Span::from_secs(KILL_GRACE.as_secs());
-            let released = delegate::stop_child(session, store, task, grace)?;
+            let released = delegate::stop_child(session, store, agent, task, grace)?;
             finish(session, agent, task.id, End::Child(end.clone()))?;
             released
         }
@@ -263,7 +264,7 @@ pub fn stop(session: &Session, store: &Store, agent: &Agent<'_>, tasks: &[Task],
     let commands: Vec<TaskId> = commands.iter().map(|task| task.id).collect();
     let ended = end(session, agent, &commands, grace.as_std());
     children.into_iter().fold(ended, |before, task| {
-        let stopped = delegate::stop_child(session, store, task, grace).and_then(|released| {
+        let stopped = delegate::stop_child(session, store, agent, task, grace).and_then(|released| {
             let end = ChildEnd::without_brief(TaskStatus::Cancelled, None);
             finish(session, agent, task.id, End::Child(end))?;
             released
@@ -275,34 +276,35 @@ pub fn stop(session: &Session, store: &Store, agent: &Agent<'_>, tasks: &[Task],
 /// Ends the processes of tasks that are marked, all at once, and sees to it that each is settled:
 /// by its supervisor, or where that takes too long by us.
 fn end(session: &Session, agent: &Agent<'_>, ids: &[TaskId], grace: Duration) -> Result<()> {
-    let until = Instant::now().checked_add(grace);
+    let mut patience = Patience::of(grace);
     let found = ids.iter().map(|id| remains(agent, *id)).collect::<Result<Vec<_>>>()?;
     found.iter().try_for_each(Remains::ask)?;
     for remains in found {
-        remains.end_by(until)?;
+        remains.end_by(&mut patience)?;
     }
     ids.iter().try_for_each(|id| see_settled(session, agent, *id, grace))
 }
 
 fn see_settled(session: &Session, agent: &Agent<'_>, id: TaskId, grace: Duration) -> Result<()> {
-    let until = Instant::now() + SETTLES_IN;
     let mut looks = 0;
-    while agent.consistently(|view, _| Ok(view.exists(&layout::task(id))))? {
+    let is_settled = wait_until(SETTLES_IN, || {
+        if !agent.consistently(|view, _| Ok(view.exists(&layout::task(id))))? {
+            return Ok(true);
+        }
         if let Some(held) = agent.task_lock(id, session.clock.now())? {
             settle(session, agent, id, &held, SUPERVISOR_GONE)?;
-            return Ok(());
+            return Ok(true);
         }
-        if Instant::now() > until {
-            let end = unseen(agent, id, "it was stopped, and its supervisor does not answer")?;
-            finish(session, agent, id, end)?;
-            return Ok(());
-        }
-        std::thread::sleep(Duration::from_millis(5));
         looks += 1;
         if looks % 20 == 0 {
             // The supervisor was about to start the command when its processes were looked for.
             remains(agent, id)?.end(grace)?;
         }
+        Ok(false)
+    })?;
+    if !is_settled {
+        let end = unseen(agent, id, "it was stopped, and its supervisor does not answer")?;
+        finish(session, agent, id, end)?;
     }
     Ok(())
 }

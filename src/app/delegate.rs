@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::model::agent::Status;
-use crate::model::id::{AgentName, MessageId};
+use crate::model::id::{AgentName, MessageId, TaskId};
 use crate::model::message::Message;
 use crate::model::task::{Assignment, ChildEnd, Task, TaskJob, TaskStatus};
 use crate::model::time::{Span, Time};
@@ -85,48 +85,74 @@ fn how_it_ended(
 }
 
 /// Makes and starts the child where that is to be done, and gives it the message: once, however
-/// often this is tried.
-pub fn hand_over(session: &Session, store: &Store, parent: &Agent<'_>, task: &Task) -> Result<()> {
-    let TaskJob::ChildAgent { child, assignment: Some(assignment), .. } = &task.job else { return Ok(()) };
-    match give(session, store, parent.name(), child, assignment) {
+/// often this is tried, and by one at a time. Whoever finds somebody at it leaves it to them.
+pub fn hand_over(session: &Session, store: &Store, parent: &Agent<'_>, id: TaskId) -> Result<()> {
+    let Some(_held) = parent.task_lock(id, session.clock.now())? else { return Ok(()) };
+    let Some((child, assignment)) = still_to_give(parent, id)? else { return Ok(()) };
+    match make_ready(session, store, parent.name(), &child, &assignment.policy) {
         Ok(()) => {}
         // It won't go better another time.
         Err(error @ (Error::Refused { .. } | Error::Damaged { .. })) => {
             let end = ChildEnd::without_brief(TaskStatus::Failed, Some(error.to_string()));
-            background::finish(session, parent, task.id, End::Child(end))?;
+            background::finish(session, parent, id, End::Child(end))?;
             return Err(error);
         }
         Err(error) => return Err(error),
     }
+    // It may have been stopped meanwhile: the start of a child can take long.
+    if still_to_give(parent, id)?.is_none() {
+        return Ok(());
+    }
+    deliver(session, store, &assignment.message)?;
     let (mut draft, locked) = load::begin(session, parent)?;
-    rules::handed_over(&mut draft, task.id)?;
+    rules::handed_over(&mut draft, id)?;
     if !draft.is_empty() {
         locked.commit(draft.finish()?)?;
     }
     Ok(())
 }
 
-fn give(
+/// What a delegation has to give to its child, and to which.
+fn still_to_give(parent: &Agent<'_>, id: TaskId) -> Result<Option<(AgentName, Box<Assignment>)>> {
+    let task = parent.consistently(|view, _| view.record::<Task>(&layout::task(id)))?;
+    Ok(task.filter(|task| task.status == TaskStatus::Queued).and_then(|task| match task.job {
+        TaskJob::ChildAgent { child, assignment, .. } => Some((child, assignment?)),
+        TaskJob::Command { .. } => None,
+    }))
+}
+
+fn make_ready(
     session: &Session,
     store: &Store,
     parent: &AgentName,
     name: &AgentName,
-    assignment: &Assignment,
+    policy: &str,
 ) -> Result<()> {
-    check(store, parent, name, &assignment.policy)?;
+    check(store, parent, name, policy)?;
     if matches!(store.agent(name), Err(Error::NoAgent { .. })) {
-        make(session, store, name.clone(), Some(parent.clone()), assignment.policy.clone())?;
+        match make(session, store, name.clone(), Some(parent.clone()), policy.to_owned()) {
+            // Somebody else has just made it.
+            Err(Error::Refused { kind: "agent_exists", .. }) => check(store, parent, name, policy)?,
+            made => drop(made?),
+        }
     }
     let child = store.agent(name)?;
-    if matches!(child.peek()?.status, Status::Booting | Status::Stopped) {
-        open_gate(session, store, &child)?;
+    let is_closed = || child.peek().map(|state| matches!(state.status, Status::Booting | Status::Stopped));
+    if !is_closed()? {
+        return Ok(());
     }
-    deliver(store, &assignment.message)
+    match open_gate(session, store, &child) {
+        // Somebody else has opened it meanwhile.
+        Err(error) if is_closed()? => Err(error),
+        _ => Ok(()),
+    }
 }
 
-/// Puts a message into the inbox of its agent, unless it is there or has been.
-pub fn deliver(store: &Store, message: &Message) -> Result<()> {
+/// Puts a message into the inbox of its agent, unless it is there or has been. Nobody can take it up
+/// between the look and the arrival: of two who deliver it, one does.
+pub fn deliver(session: &Session, store: &Store, message: &Message) -> Result<()> {
     let other = store.agent(&message.agent)?;
+    let _locked = other.lock(session.clock.now())?;
     if has_got(&other, message.id)? { Ok(()) } else { other.arrive(message) }
 }
 
@@ -136,8 +162,17 @@ fn has_got(agent: &Agent<'_>, id: MessageId) -> Result<bool> {
 
 /// Stops the child of a delegation. One that was never given anything, or is gone, is left alone. The
 /// inner error is what went wrong though the child is stopped.
-pub fn stop_child(session: &Session, store: &Store, task: &Task, grace: Span) -> Result<Result<()>> {
+///
+/// Whoever is about to give it the message is waited for: afterwards nobody does any more.
+pub fn stop_child(
+    session: &Session,
+    store: &Store,
+    parent: &Agent<'_>,
+    task: &Task,
+    grace: Span,
+) -> Result<Result<()>> {
     let TaskJob::ChildAgent { child, message_id, .. } = &task.job else { return Ok(Ok(())) };
+    let _held = parent.task_lock_in_time(task.id, session.clock.now())?;
     let agent = match store.agent(child) {
         Ok(agent) => agent,
         Err(Error::NoAgent { .. }) => return Ok(Ok(())),

@@ -1,5 +1,6 @@
 //! Files that somebody dropped into the inbox by hand: each becomes a message, or is moved aside with the reason.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use crate::error::{Error, Result};
@@ -20,7 +21,7 @@ use super::session::Session;
 /// A hand-written file counts as the message that it would become.
 pub fn foresee(session: &Session, agent: &Agent<'_>, draft: &mut Draft) -> Result<()> {
     for name in &inbox::scan(&View::open(agent.dir())?)?.drops {
-        let Ok(message) = read_drop(session, agent, draft, name)? else { continue };
+        let Some(Ok(message)) = read_drop(session, agent, draft, name)? else { continue };
         let head = &mut draft.records.inbox.head;
         if head.as_ref().is_none_or(|head| message.key() < head.key()) {
             *head = Some(message);
@@ -49,8 +50,10 @@ pub fn take_in(
     let mut draft = Draft::new(records, session.clock.stamp()?);
     let mut admitted = Vec::new();
     for name in &scan.drops {
-        match read_drop(session, agent, &draft, name)? {
-            Ok(message) => {
+        let Some(taken) = locked.take_drop(name)? else { continue };
+        match read_drop(session, agent, &draft, &taken)? {
+            None => {}
+            Some(Ok(message)) => {
                 let first = load::first_of_its_key(
                     agent,
                     &locked.view(),
@@ -61,10 +64,11 @@ pub fn take_in(
                     Purpose::Change,
                 )?;
                 arrivals::admit_drop(&mut draft, message, first);
-                admitted.push(name);
+                admitted.push(taken);
             }
-            Err(reason) => {
-                locked.reject_drop(name, &reason)?;
+            Some(Err(reason)) => {
+                locked.reject_drop(&taken, &reason)?;
+                let name = inbox::given_name(&taken).unwrap_or(&taken);
                 session.out.note(&format!(
                     "{}: moved inbox/{} to inbox/rejected/: {reason}",
                     agent.name(),
@@ -74,40 +78,46 @@ pub fn take_in(
             }
         }
     }
-    locked.commit(draft.finish()?)?;
-    admitted.into_iter().try_for_each(|name| locked.remove_drop(name))
+    if !draft.is_empty() {
+        locked.commit(draft.finish()?)?;
+    }
+    admitted.iter().try_for_each(|taken| locked.remove_drop(taken))
 }
 
-/// Reads a hand-written file: the message it makes, or why it makes none. The id comes from the
-/// file itself, so that admitting it twice, after a crash in between, is admitting it once.
+/// Reads a hand-written file: the message it makes, or why it makes none; nothing if it has gone away. The
+/// id comes from the file itself, so that admitting it twice, after a crash in between, is admitting it once.
 fn read_drop(
     session: &Session,
     agent: &Agent<'_>,
     draft: &Draft,
     name: &Path,
-) -> Result<std::result::Result<Message, String>> {
+) -> Result<Option<std::result::Result<Message, String>>> {
     let path = agent.dir().join(layout::INBOX).join(name);
-    let limits = draft.records.policy.limits.clone();
     let bytes = match files::read(&path) {
         Ok(Some(bytes)) => bytes,
-        Ok(None) => return Ok(Err("it went away".to_owned())),
-        Err(Error::Damaged { message, .. }) => return Ok(Err(message)),
+        Ok(None) => return Ok(None),
+        Err(Error::Damaged { message, .. }) => return Ok(Some(Err(message))),
         Err(error) => return Err(error),
     };
     let submission: Submission = match serde_json::from_slice(&bytes) {
         Ok(submission) => submission,
-        Err(error) => return Ok(Err(format!("not a message: {error}"))),
+        Err(error) => return Ok(Some(Err(format!("not a message: {error}")))),
     };
     let admitted = admission::admit(
         agent.name(),
         submission,
         DeliverySurface::FileDrop,
         None,
-        &limits,
+        &draft.records.policy.limits,
         &mut session.clock.stamp()?,
     );
-    Ok(match admitted {
-        Ok(message) => Ok(Message { id: inbox::drop_identity(&path, &bytes)?, ..message }),
-        Err(refusal) => Err(refusal.message),
-    })
+    let message = match admitted {
+        Ok(message) => message,
+        Err(refusal) => return Ok(Some(Err(refusal.message))),
+    };
+    match inbox::drop_identity(&path, &bytes) {
+        Ok(id) => Ok(Some(Ok(Message { id, ..message }))),
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }

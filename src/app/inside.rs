@@ -137,12 +137,13 @@ pub fn give_way(session: &mut Session, args: cli::Yield) -> Result<Status> {
     let (name, run_id) = own_run(session, &store, &args.agent)?;
     let checkpoint = args.checkpoint.as_deref().map(read_checkpoint).transpose()?;
     let agent = store.agent(&name)?;
+    let staged = checkpoint.as_ref().map(|bytes| agent.stage_checkpoint(run_id, bytes)).transpose()?;
     let (mut draft, locked) = begin(session, &agent)?;
     let before = draft.records.state.current_run.as_ref().and_then(|run| run.checkpoint);
     let saved = rules::give_way(&mut draft, run_id, checkpoint.is_some())?;
     // It counts only once that is committed, so a refused or failed one leaves nothing that does.
-    if let (Some(place), Some(bytes)) = (saved, &checkpoint) {
-        agent.save_checkpoint(place, bytes)?;
+    if let (Some(place), Some(staged)) = (saved, staged) {
+        agent.save_checkpoint(place, staged)?;
     }
     locked.commit(draft.finish()?)?;
     // One that an earlier run has saved stays beside that run's record. What can't be removed is in

@@ -1,6 +1,6 @@
 //! `start` and `stop`: the gate, and what stands behind it (contract, execution §10).
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -12,9 +12,9 @@ use crate::model::id::{AgentName, RunId, TaskId};
 use crate::model::state::{CurrentRun, State};
 use crate::model::submission::CalledBy;
 use crate::model::time::{Span, Time};
-use crate::process::Mark;
 use crate::process::remains::{EndedBy, Remains};
 use crate::process::turn::Nobody;
+use crate::process::{Mark, Patience};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::lifecycle;
 use crate::rules::transition::turn::{finish_stop, interrupt, settle};
@@ -24,6 +24,7 @@ use super::background;
 use super::delegate::tell_parent;
 use super::hooks::{self, Occasion};
 use super::load::begin;
+use super::patience::wait_until;
 use super::recover::{Owner, TICK_GONE};
 use super::resources;
 use super::session::{Session, named_agents};
@@ -34,10 +35,13 @@ use super::words::{parse, parse_optional};
 const DESCENDANTS: usize = 1000;
 
 /// How long `stop` waits for the tick of an ended run to see that it ended.
-const TICK_GRACE: Duration = Duration::from_secs(2);
+const TICK_GRACE: Duration = LOOKS_AGAIN.saturating_mul(QUIET_LOOKS);
 
 /// How long `stop` waits for that before it looks for processes of the run again.
 const LOOKS_AGAIN: Duration = Duration::from_millis(100);
+
+/// How often it looks in vain before it goes on without the tick.
+const QUIET_LOOKS: u32 = 20;
 
 /// How long a stop that was killed is given for a hook whose time has no limit.
 const HOOK_WITHOUT_LIMIT: Span = Span::from_secs(24 * 3600);
@@ -160,7 +164,7 @@ pub struct Stopped {
     changed: bool,
     aborted: Option<RunId>,
     tasks: Vec<TaskId>,
-    /// Whether its tasks are over and its workspace is free: the agent is stopped all the same.
+    /// Whether its run and its tasks are over and its workspace is free: the gate is closed all the same.
     pub cleared: Result<()>,
 }
 
@@ -176,28 +180,34 @@ pub fn stop_agent(session: &Session, store: &Store, agent: &Agent<'_>, how: &Sto
         return Ok(Stopped { state, previous, changed, aborted: run_before, tasks, cleared });
     }
     // A stop that was itself interrupted has left its run: any later one finishes it.
-    let (state, aborted) = match state.current_run.clone() {
+    let (state, aborted, ended) = match state.current_run.clone() {
         Some(run) => {
             let left = run.stopping.as_ref().map_or(Span::ZERO, |stopping| stopping.kill_at.since(at));
-            let state = end_run(session, store, agent, &run, left.min(grace).as_std())?;
-            // On another machine the turn goes on: then nothing has ended.
-            let goes_on = state.current_run.as_ref().is_some_and(|current| current.run_id == run.run_id);
-            (state, (!goes_on).then_some(run.run_id))
+            match end_run(session, store, agent, &run, left.min(grace).as_std()) {
+                // One that won't end is no reason to let its tasks go on.
+                Err(error) => (state, None, Err(error)),
+                Ok(state) => {
+                    // On another machine the turn goes on: then nothing has ended.
+                    let goes_on =
+                        state.current_run.as_ref().is_some_and(|current| current.run_id == run.run_id);
+                    (state, (!goes_on).then_some(run.run_id), Ok(()))
+                }
+            }
         }
         None => {
             if !recovered {
                 wait_until(KILL_GRACE + TICK_GRACE, || Ok(!agent.is_leased()?))?;
             }
             // The turn may have come to its end while the hook ran.
-            (state, run_before)
+            (state, run_before, Ok(()))
         }
     };
-    let (tasks, ended) = background::stop_all(session, store, agent, grace)?;
+    let (tasks, tasks_ended) = background::stop_all(session, store, agent, grace)?;
     // Not before: that would be on the grace of the turn, and give others the time to begin anew.
     hooks::tell(session, store, agent);
     let state = if tasks.is_empty() { state } else { agent.peek()? };
     let released = aborted.map_or(Ok(()), |run_id| resources::release(session, store, agent, run_id));
-    Ok(Stopped { state, previous, changed, aborted, tasks, cleared: ended.and(released) })
+    Ok(Stopped { state, previous, changed, aborted, tasks, cleared: ended.and(tasks_ended).and(released) })
 }
 
 /// An agent whose gate is closed, and what it was at.
@@ -361,20 +371,16 @@ fn end_run(
 /// looked for processes again. Where none come and it doesn't settle (it was stopped itself, say) we do.
 fn end_processes(agent: &Agent<'_>, run_id: RunId, grace: Duration) -> Result<bool> {
     let leader = agent.dir().run_dir(run_id).join(layout::LEADER);
-    let kill_at = Instant::now().checked_add(grace);
+    let mut patience = Patience::of(grace);
     let mut killed = false;
-    let mut quiet_since = Instant::now();
+    let mut quiet = 0;
     loop {
-        let left = kill_at.map_or(grace, |kill_at| kill_at.saturating_duration_since(Instant::now()));
-        match Remains::find(&Mark::run(run_id), &leader)?.end(left)? {
-            EndedBy::Nothing => {}
-            EndedBy::Term => quiet_since = Instant::now(),
-            EndedBy::Kill => {
-                killed = true;
-                quiet_since = Instant::now();
-            }
-        }
-        if is_over(agent, run_id)? || quiet_since.elapsed() >= TICK_GRACE {
+        let remains = Remains::find(&Mark::run(run_id), &leader)?;
+        remains.ask()?;
+        let ended = remains.end_by(&mut patience)?;
+        killed |= ended == EndedBy::Kill;
+        quiet = if ended == EndedBy::Nothing { quiet + 1 } else { 0 };
+        if is_over(agent, run_id)? || quiet == QUIET_LOOKS {
             return Ok(killed);
         }
     }
@@ -386,18 +392,4 @@ fn is_over(agent: &Agent<'_>, run_id: RunId) -> Result<bool> {
         let settled = agent.peek()?.current_run.is_none_or(|run| run.run_id != run_id);
         Ok(settled || !agent.is_leased()?)
     })
-}
-
-/// Waits for something that another process is about to do, but not for ever. Whether it has done it.
-fn wait_until(patience: Duration, is_so: impl Fn() -> Result<bool>) -> Result<bool> {
-    let start = Instant::now();
-    loop {
-        if is_so()? {
-            return Ok(true);
-        }
-        if start.elapsed() >= patience {
-            return Ok(false);
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }

@@ -86,7 +86,7 @@ pub fn in_parallel(
     session.out.flush();
     let commands = busy.iter().map(|name| own_command(session, store, name, args)).collect::<Vec<_>>();
     let out = &mut session.out;
-    let told = jobs::run(commands, args.jobs as usize, |lines, code| {
+    let cancelled_by = jobs::run(commands, args.jobs as usize, |lines, code| {
         out.raw(lines);
         out.flush();
         let reached = match code {
@@ -102,7 +102,7 @@ pub fn in_parallel(
         *moved = true;
         status = status.graver(reached);
     })?;
-    session.cancelled_by.set(told);
+    session.cancelled_by.set(cancelled_by);
     Ok(status)
 }
 

@@ -19,6 +19,7 @@ mod lookup;
 mod many;
 mod next_wake;
 mod oversee;
+mod patience;
 mod planes;
 mod preempt;
 mod queue;

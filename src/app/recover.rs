@@ -59,14 +59,15 @@ pub fn given_up_at(state: &State, now: Time) -> Option<Time> {
 }
 
 /// Settles a run that nobody holds the lease of but us: first what is left of its processes ends,
-/// then its message may replay. A run whose end was noted is settled as it ended.
+/// then its message may replay. A run whose end was noted is settled as it ended. `false`: its own tick
+/// has settled it meanwhile.
 pub fn settle_abandoned(
     session: &Session,
     store: &Store,
     agent: &Agent<'_>,
     _lease: &lock::Held,
     run_id: RunId,
-) -> Result<()> {
+) -> Result<bool> {
     let leader = agent.dir().run_dir(run_id).join(layout::LEADER);
     Remains::find(&Mark::run(run_id), &leader)?.end(LAST_GRACE)?;
     before_suspension(session, store, agent, run_id)?;
@@ -74,7 +75,7 @@ pub fn settle_abandoned(
     let locked = agent.lock(now)?;
     let state = locked.state()?;
     if state.current_run.as_ref().is_none_or(|run| run.run_id != run_id) {
-        return Ok(());
+        return Ok(false);
     }
     let scan = locked.scan()?;
     let records = load::records(agent, &locked.view(), &scan, state, Lease::Free, now, Purpose::Change)?;
@@ -90,7 +91,7 @@ pub fn settle_abandoned(
     drop(locked);
     hooks::tell(session, store, agent);
     background::end_if_stopped(session, store, agent, &state);
-    Ok(())
+    Ok(true)
 }
 
 /// Brings a failed agent back to work, or goes on with that: at once, or by its hook, which runs
@@ -169,8 +170,8 @@ pub fn recover(session: &mut Session, args: cli::Recover) -> Result<Status> {
                 hint: Some("`dormouse stop` ends it".to_owned()),
             });
         };
-        settle_abandoned(session, &store, &agent, &lease, run.run_id)?;
-        interrupted = Some(run.run_id);
+        let is_ours = settle_abandoned(session, &store, &agent, &lease, run.run_id)?;
+        interrupted = is_ours.then_some(run.run_id);
     }
     // Nobody else may run the hook, or go on with this recovery, as long as it runs.
     let hook = hooks::find(&store, &agent, hooks::ON_RECOVERY_START);

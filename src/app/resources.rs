@@ -2,7 +2,7 @@
 //! (contract, execution §8).
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::error::{Error, Result, describe};
 use crate::model::decision::Decision;
@@ -21,6 +21,7 @@ use crate::store::occupancy::{Occupant, Place};
 use crate::store::{Agent, Store, layout};
 
 use super::load::begin;
+use super::patience::wait_until;
 use super::recover::Owner;
 use super::session::Session;
 
@@ -123,10 +124,9 @@ fn workspace(
         WorkspaceMode::Exclusive => Sharing::Exclusive,
         WorkspaceMode::Shared => Sharing::Shared,
     };
-    let last = store.occupant(&place).agent.filter(|last| last != agent.name());
     let (is_free, held) = match purpose {
         Purpose::Take => {
-            let held = store.occupy(&place, sharing, agent.name(), now)?;
+            let held = store.occupy(&place, sharing)?;
             (held.is_some(), held)
         }
         Purpose::Look => (store.is_vacant(&place, sharing)?, None),
@@ -134,10 +134,15 @@ fn workspace(
     if !is_free {
         return Ok(Err(lacks(occupied(store, &place))));
     }
-    match last.map(|last| left_behind(store, &last, &place, now)).transpose()?.flatten() {
-        Some(evidence) => Ok(Err(lacks(evidence))),
-        None => Ok(Ok(held)),
+    let last = store.occupant(&place).agent.filter(|last| last != agent.name());
+    if let Some(evidence) = last.map(|last| left_behind(store, &last, &place, now)).transpose()?.flatten() {
+        return Ok(Err(lacks(evidence)));
     }
+    // Not before: whoever looks next must find what has kept us from it, too.
+    if let Some(held) = &held {
+        store.sign(held, agent.name(), now);
+    }
+    Ok(Ok(held))
 }
 
 fn slot(store: &Store, agent: &Agent<'_>, slots: u32, now: Time, purpose: Purpose) -> Result<Found> {
@@ -206,19 +211,16 @@ pub fn release(session: &Session, store: &Store, agent: &Agent<'_>, run_id: RunI
     let policy = agent.policy()?.workspace;
     // A place that is not there is nobody's. One that others share is no single agent's to release.
     let (Some(mode), Ok(place)) = (policy.mode, store.place(&policy.path)) else { return Ok(()) };
-    let start = Instant::now();
-    while mode == WorkspaceMode::Exclusive && !store.is_vacant(&place, Sharing::Exclusive)? {
-        let Occupant { agent: holder, described } = store.occupant(&place);
-        if holder.as_ref() != Some(agent.name()) {
-            break;
-        }
-        if start.elapsed() >= RELEASE_GRACE {
-            return Err(Error::Failed {
-                message: format!("{} is not released: {described} still has it", place.path.display()),
-                hint: Some("the agent is stopped; end that process".to_owned()),
-            });
-        }
-        std::thread::sleep(Duration::from_millis(5));
+    let is_free = wait_until(RELEASE_GRACE, || {
+        let is_ours = || store.occupant(&place).agent.as_ref() == Some(agent.name());
+        Ok(mode != WorkspaceMode::Exclusive || store.is_vacant(&place, Sharing::Exclusive)? || !is_ours())
+    })?;
+    if !is_free {
+        let Occupant { described, .. } = store.occupant(&place);
+        return Err(Error::Failed {
+            message: format!("{} is not released: {described} still has it", place.path.display()),
+            hint: Some("the agent is stopped; end that process".to_owned()),
+        });
     }
     let (mut draft, locked) = begin(session, agent)?;
     released(&mut draft, run_id, &place.path.to_string_lossy());

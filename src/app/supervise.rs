@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,8 +12,8 @@ use crate::model::run::Exit;
 use crate::model::task::{Task, TaskEnd, TaskJob};
 use crate::model::time::Span;
 use crate::process::Mark;
-use crate::process::supervisor::{self, Seat};
-use crate::process::turn::{Ended, Nobody, Stdin, TurnSpec};
+use crate::process::supervisor::{Input, Seat};
+use crate::process::turn::{Ended, Nobody, Stdin, TurnSpec, run};
 use crate::rules::transition::task::{self as rules, End};
 use crate::store::{Agent, Store, layout};
 
@@ -58,15 +57,17 @@ fn look_after(
         Some(task) => {
             let run = prepare(store, &agent, &task).and_then(|(spec, input)| {
                 seat.begun();
-                let ended = crate::process::turn::run(&spec, &mut Nobody);
-                drop(input);
-                ended
+                match input {
+                    Some(mut input) => run(&spec, &mut input),
+                    None => run(&spec, &mut Nobody),
+                }
             });
-            seat.begun();
             seen(session, run)
         }
         None => not_started(session, "it was stopped before it began".to_owned()),
     };
+    // Also where nothing is left to begin: whoever started it has done what was asked.
+    seat.begun();
     // Only a hint for whoever settles this task in our place: without it, it counts as interrupted.
     let _ = agent.note_task_end(id, &end);
     let mut tries = 1;
@@ -79,8 +80,8 @@ fn look_after(
     }
 }
 
-/// The command of a task, and the end of its input that is held open.
-fn prepare(store: &Store, agent: &Agent<'_>, task: &Task) -> Result<(TurnSpec, Option<OwnedFd>)> {
+/// The command of a task, and the pipe of its input, if it has one.
+fn prepare(store: &Store, agent: &Agent<'_>, task: &Task) -> Result<(TurnSpec, Option<Input>)> {
     let TaskJob::Command { argv } = &task.job else {
         return Err(Error::Failed { message: format!("{} is no command", task.id), hint: None });
     };
@@ -104,12 +105,12 @@ fn prepare(store: &Store, agent: &Agent<'_>, task: &Task) -> Result<(TurnSpec, O
     Ok((spec, input))
 }
 
-fn stdin(task: &Task, dir: &Path) -> Result<(Stdin, Option<OwnedFd>)> {
+fn stdin(task: &Task, dir: &Path) -> Result<(Stdin, Option<Input>)> {
     if !task.interactive {
         return Ok((Stdin::Null, None));
     }
     let path = dir.join(layout::STDIN);
-    let input = supervisor::make_input(&path)?;
+    let input = Input::make(&path)?;
     Ok((Stdin::File(path), Some(input)))
 }
 

@@ -119,9 +119,10 @@ pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<S
         };
         if let Some(run) = &state.current_run {
             // The lock is let go meanwhile: ending what is left of a run may take seconds.
-            recovered = Some(run.run_id);
             drop(locked);
-            settle_abandoned(session, store, agent, &lease, run.run_id)?;
+            if settle_abandoned(session, store, agent, &lease, run.run_id)? {
+                recovered = Some(run.run_id);
+            }
             continue;
         }
         if !state.outbox.is_empty() && !tried_outbox {

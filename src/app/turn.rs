@@ -258,7 +258,7 @@ pub fn surroundings(
 pub fn deliver(session: &Session, store: &Store, agent: &Agent<'_>, outbox: &[Message]) -> Result<()> {
     let mut dealt_with = Vec::new();
     for message in outbox {
-        match delegate::deliver(store, message) {
+        match delegate::deliver(session, store, message) {
             Ok(()) | Err(Error::NoAgent { .. }) => dealt_with.push(message.id),
             // It stays in the outbox: the next step tries again.
             Err(error) => {
@@ -290,13 +290,15 @@ fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {
     }
     agent.make_run_dir(run_id)?;
     let dir = agent.dir().run_dir(run_id);
-    let view = View::settled(agent.dir());
-    let past = Past {
-        briefs: evidence::recent(&view, session.clock.now(), context::BRIEFS, |_| true)?,
-        reduced: reduced(session, &view, records)?,
-        reduced_count: records.state.counters.reduced_since_turn,
-        interjected: interjected(session, &view, &claimed.message)?,
-    };
+    // Others may be at work on the records: the lock is not held any more.
+    let past = agent.consistently(|view, _| {
+        Ok(Past {
+            briefs: evidence::recent(view, session.clock.now(), context::BRIEFS, |_| true)?,
+            reduced: reduced(session, view, records)?,
+            reduced_count: records.state.counters.reduced_since_turn,
+            interjected: interjected(session, view, &claimed.message)?,
+        })
+    })?;
     let workspace = resources::workspace_path(store, policy);
     let document = context::document(
         &context::Places { state_dir: store.root(), run_dir: &dir, workspace: &workspace },

@@ -1,7 +1,7 @@
 //! Everything open that one step looks at, loaded at once.
 
 use super::id::MessageId;
-use super::message::{Message, WakeHint};
+use super::message::{Message, Priority, WakeHint};
 use super::policy::Policy;
 use super::resource::Shortage;
 use super::state::State;
@@ -43,6 +43,9 @@ pub struct Inbox {
 impl Inbox {
     /// A message that is free to be taken up: it is the head if it comes before the one that is.
     pub fn offer(&mut self, message: &Message) {
+        if message.priority == Priority::Interject {
+            self.last_interject = self.last_interject.max(Some(message.id));
+        }
         if self.head.as_ref().is_none_or(|head| message.key() < head.key()) {
             self.head = Some(message.clone());
         }

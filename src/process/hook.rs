@@ -1,10 +1,11 @@
 //! One hook: a program of the people's own, run like a turn, and told what happens on its stdin.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
@@ -52,7 +53,8 @@ pub fn run(hook: &HookSpec, overseer: &mut dyn Overseer) -> Result<(Ended, Strin
 }
 
 /// A directory for the files of one hook, locked for as long as it runs: so others can tell what
-/// somebody has left who was killed, whatever container they look from. It goes with its owner.
+/// somebody has left who was killed, whatever container they look from. It goes with its owner, and
+/// its name never comes again: who has found it as it went takes no later one for it.
 struct Scratch {
     path: PathBuf,
     _lock: File,
@@ -60,11 +62,13 @@ struct Scratch {
 
 impl Scratch {
     fn make(tmp: &Path) -> Result<Scratch> {
+        static MADE: AtomicU32 = AtomicU32::new(0);
         let this = rustix::process::getpid();
-        let name = format!("{this}-{}", Process::read(this).map_or(0, |process| process.start));
+        let start = Process::read(this).map_or(0, |process| process.start);
+        let name = format!("{this}-{start}-{}", MADE.fetch_add(1, Ordering::Relaxed));
         // It has its name only when it is locked, or it would look abandoned.
         let new = tmp.join(format!("new-{name}"));
-        fs::create_dir_all(&new).context("create", &new)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(&new).context("create", &new)?;
         let lock = File::open(&new).context("open", &new)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).context("lock", &new)?;
         let path = tmp.join(format!("{SCRATCH}{name}"));
@@ -107,7 +111,7 @@ fn run_in(hook: &HookSpec, scratch: &Path, overseer: &mut dyn Overseer) -> Resul
     let mut env = hook.env.clone();
     env.push((HOOK.into(), hook.name.into()));
     let document = file("document.json");
-    fs::write(&document, &hook.document).context("write", &document)?;
+    write(&document, &hook.document).context("write", &document)?;
     let spec = TurnSpec {
         argv: vec![hook.program.clone().into()],
         workdir: hook.workdir.clone(),
@@ -132,6 +136,10 @@ fn run_in(hook: &HookSpec, scratch: &Path, overseer: &mut dyn Overseer) -> Resul
     Ok((ended, String::from_utf8_lossy(&said).into_owned()))
 }
 
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?.write_all(bytes)
+}
+
 fn append(log: &Path, said: &[u8]) -> io::Result<()> {
     let mut file: File = File::options().append(true).create(true).mode(0o600).open(log)?;
     file.write_all(said)
@@ -153,5 +161,19 @@ mod tests {
         drop(held);
         end_abandoned(tmp.path()).unwrap();
         assert_eq!(fs::read_dir(tmp.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn who_comes_as_a_hook_ends_finds_no_later_one() {
+        let tmp = tempfile::tempdir().unwrap();
+        let first = Scratch::make(tmp.path()).unwrap();
+        let (path, opened) = (first.path.clone(), File::open(&first.path).unwrap());
+        drop(first);
+        // The lock is to be had now, and what is done in its name must not befall the next hook.
+        flock(&opened, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let second = Scratch::make(tmp.path()).unwrap();
+        assert_ne!(second.path, path);
+        drop(Scratch { path, _lock: opened });
+        assert!(second.path.exists());
     }
 }

@@ -2,24 +2,27 @@
 
 use std::ffi::OsString;
 use std::io::{self, Read};
-use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal};
 
-use super::Signal;
 use super::signals::Signals;
-use crate::error::{Context, Error, Result};
+use super::spawn;
+use crate::error::{Context, Result};
+
+/// How much of a job's output is taken in at once.
+const BUFFER: usize = 16 << 10;
 
 /// Runs this program with each of these command lines, at most `at_once` at a time. `done` gets
 /// what each wrote to stdout, whole, and its exit status (`None`: ended by a signal), in the order
 /// in which they end. What they say on stderr goes where ours goes.
 ///
-/// A signal that asks us to end is passed on, and no other command line is begun. It is returned when
-/// those that ran have ended.
+/// A signal that asks us to end is passed on to each that runs, no other begins, and all are waited
+/// for. Returns that signal.
 pub fn run(
     commands: Vec<Vec<OsString>>,
     at_once: usize,
@@ -27,77 +30,82 @@ pub fn run(
 ) -> Result<Option<i32>> {
     let program = std::env::current_exe().context("find", Path::new("this program"))?;
     let signals = Signals::hold()?;
+    let mut cancelled_by = None;
+    let mut trouble = Ok(());
     let mut waiting = commands.into_iter();
     let mut running: Vec<Job> = Vec::new();
-    let mut told = None;
     loop {
-        while told.is_none() && running.len() < at_once {
+        while running.len() < at_once && cancelled_by.is_none() && trouble.is_ok() {
             let Some(arguments) = waiting.next() else { break };
-            running.push(Job::start(&program, &arguments)?);
+            match Job::start(&program, &arguments) {
+                Ok(job) => running.push(job),
+                Err(error) => trouble = Err(error),
+            }
         }
         if running.is_empty() {
-            return Ok(told.or(signals.release()));
+            return trouble.map(|()| cancelled_by.or(signals.release()));
         }
-        wait(&signals, &mut running)?;
+        let spoke = wait(&signals, &running)?;
         if let Some(signal) = signals.caught() {
-            told = Some(signal);
-            running.iter().for_each(|job| job.tell(signal));
+            cancelled_by = Some(signal);
+            running.iter().for_each(|job| job.pass_on(signal));
         }
-        for job in running.extract_if(.., |job| job.has_ended) {
-            let (lines, code) = job.end();
-            done(&lines, code);
+        // From the end, so that those before it keep their places.
+        for at in spoke.into_iter().rev() {
+            if running[at].has_ended() {
+                let (lines, code) = running.swap_remove(at).end();
+                done(&lines, code);
+            }
         }
     }
 }
 
-/// Waits for a signal, or for any of them to say something or end, and takes in what they say.
-fn wait(signals: &Signals, running: &mut [Job]) -> Result<()> {
+/// Waits for a signal or for anything from a job. Returns the places of those that have something to say.
+fn wait(signals: &Signals, running: &[Job]) -> Result<Vec<usize>> {
     let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
-    fds.extend(running.iter().map(|job| PollFd::from_borrowed_fd(job.stdout.as_fd(), PollFlags::IN)));
+    fds.extend(running.iter().map(|job| PollFd::new(&job.stdout, PollFlags::IN)));
     match rustix::event::poll(&mut fds, None) {
         Ok(_) | Err(Errno::INTR) => {}
-        Err(errno) => {
-            let error = Error::Io { action: "wait for", path: "other ticks".into(), source: errno.into() };
-            return Err(error);
-        }
+        Err(errno) => return Err(errno).context("wait for", Path::new("the jobs")),
     }
-    let ready: Vec<bool> = fds[1..].iter().map(|fd| !fd.revents().is_empty()).collect();
-    running.iter_mut().zip(ready).filter(|(_, ready)| *ready).for_each(|(job, _)| job.listen());
-    Ok(())
+    let ready = fds.iter().skip(1).enumerate().filter(|(_, fd)| !fd.revents().is_empty());
+    Ok(ready.map(|(at, _)| at).collect())
 }
 
-/// One command line that runs.
 struct Job {
     child: Child,
     stdout: ChildStdout,
     lines: Vec<u8>,
-    has_ended: bool,
 }
 
 impl Job {
+    /// In a process group of its own: what a terminal sends to ours comes to it once, from us. It is
+    /// asked to end if we are killed.
     fn start(program: &Path, arguments: &[OsString]) -> Result<Job> {
         let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
+        spawn::tie(&mut command, Signal::TERM);
         let mut child = command.spawn().context("run", program)?;
-        let stdout = child.stdout.take().ok_or_else(|| io::Error::other("it has no stdout"));
-        Ok(Job { stdout: stdout.context("hear", program)?, child, lines: Vec::new(), has_ended: false })
+        let stdout = child.stdout.take().ok_or(Errno::BADF).context("listen to", program)?;
+        Ok(Job { child, stdout, lines: Vec::new() })
     }
 
-    /// Takes in what it says. It closes its stdout when it ends; one that can't be read still has an
-    /// exit status, and that is what counts.
-    fn listen(&mut self) {
-        let mut buffer = [0; 16 << 10];
-        match self.stdout.read(&mut buffer) {
-            Ok(0) => self.has_ended = true,
-            Ok(length) => self.lines.extend_from_slice(&buffer[..length]),
-            Err(error) => self.has_ended = error.kind() != io::ErrorKind::Interrupted,
+    fn pass_on(&self, signal: i32) {
+        if let Some(signal) = Signal::from_named_raw(signal) {
+            // It is not reaped yet, so its pid means nobody else.
+            let _ = rustix::process::kill_process(Pid::from_child(&self.child), signal);
         }
     }
 
-    /// It is not reaped yet, so its pid means nobody else.
-    fn tell(&self, signal: i32) {
-        if let Some(signal) = Signal::from_named_raw(signal) {
-            let _ = rustix::process::kill_process(Pid::from_child(&self.child), signal);
+    /// Takes in what there is to read. One that can't be read any more has said all that it will.
+    fn has_ended(&mut self) -> bool {
+        let mut buffer = [0; BUFFER];
+        match self.stdout.read(&mut buffer) {
+            Ok(length) => {
+                self.lines.extend_from_slice(&buffer[..length]);
+                length == 0
+            }
+            Err(error) => error.kind() != io::ErrorKind::Interrupted,
         }
     }
 

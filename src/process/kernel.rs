@@ -21,9 +21,9 @@ mod linux {
         rustix::process::set_child_subreaper(on.then(rustix::process::getpid))
     }
 
-    /// This process is killed when its parent ends. Async-signal-safe.
-    pub fn die_with_parent() -> Result<()> {
-        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+    /// This process gets the signal when its parent ends. Async-signal-safe.
+    pub fn signal_with_parent(signal: Signal) -> Result<()> {
+        rustix::process::set_parent_process_death_signal(Some(signal))
     }
 }
 
@@ -46,7 +46,7 @@ mod elsewhere {
         Ok(())
     }
 
-    pub fn die_with_parent() -> Result<()> {
+    pub fn signal_with_parent(_: Signal) -> Result<()> {
         Ok(())
     }
 }

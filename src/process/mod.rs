@@ -11,10 +11,12 @@ pub mod turn;
 
 mod kernel;
 mod output;
+mod patience;
 mod signals;
 mod spawn;
 mod table;
 
+pub use patience::Patience;
 pub use rustix::process::Signal;
 
 /// In the environment of a background task's supervisor, which outlives the turn that started it.
@@ -53,7 +55,6 @@ impl Mark {
 /// How long SIGKILL may take. A process that is still there then sits in the kernel, mostly on a
 /// dead network mount, or isn't ours to kill.
 const KILL_TAKES: std::time::Duration = std::time::Duration::from_secs(10);
-
 /// A turn ends every child of its process, so tests that start children must not overlap.
 #[cfg(test)]
 fn alone() -> std::sync::MutexGuard<'static, ()> {

@@ -11,8 +11,8 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 use super::table::{self, Environment, Process};
-use super::turn::{immortal, is_past, process_path, timespec};
-use super::{KILL_TAKES, Mark, SUPERVISOR, Signal, kernel, spawn};
+use super::turn::{immortal, process_path, timespec};
+use super::{KILL_TAKES, Mark, Patience, SUPERVISOR, Signal, kernel, spawn};
 use crate::error::{Context, Result};
 
 /// How many processes are held at once; descriptors are limited, a fork bomb is not. The others are
@@ -73,7 +73,7 @@ impl Remains {
     /// let be until the grace is over. Fails if something won't go.
     pub fn end(self, term_grace: Duration) -> Result<EndedBy> {
         self.ask()?;
-        self.end_by(Instant::now().checked_add(term_grace))
+        self.end_by(&mut Patience::of(term_grace))
     }
 
     /// SIGTERM, also to what is stopped.
@@ -82,46 +82,50 @@ impl Remains {
         self.signal(Signal::CONT)
     }
 
-    /// Waits until then for the end of what was asked to end; SIGKILL to what is left.
-    pub fn end_by(mut self, until: Option<Instant>) -> Result<EndedBy> {
+    /// Waits for the end of what was asked to end; SIGKILL to what is left.
+    pub fn end_by(mut self, patience: &mut Patience) -> Result<EndedBy> {
         if self.is_gone() {
             return Ok(EndedBy::Nothing);
         }
-        if self.gone_by(until, |_| Ok(()))? {
+        while let Some(next) = patience.next() {
+            self.wait(next)?;
+            if self.is_gone() && self.have_all_gone()? {
+                return Ok(EndedBy::Term);
+            }
+        }
+        if self.have_all_gone()? {
             return Ok(EndedBy::Term);
         }
-        let until = Instant::now().checked_add(KILL_TAKES);
-        if self.gone_by(until, |remains| remains.signal(Signal::KILL))? {
-            return Ok(EndedBy::Kill);
+        let mut patience = Patience::of(KILL_TAKES);
+        while let Some(next) = patience.next() {
+            self.signal(Signal::KILL)?;
+            self.wait(next)?;
+            if self.have_all_gone()? {
+                return Ok(EndedBy::Kill);
+            }
         }
         Err(immortal(self.held.first().map_or(Pid::INIT, |held| held.pid), &self.mark.id))
     }
 
-    /// Waits for the end of all, and of what they have started since, which `each` is done to.
-    fn gone_by(&mut self, until: Option<Instant>, each: impl Fn(&Remains) -> Result<()>) -> Result<bool> {
-        loop {
-            each(self)?;
-            self.wait(until)?;
-            self.look_again()?;
-            if self.is_gone() || is_past(until) {
-                return Ok(self.is_gone());
-            }
-        }
+    /// Whether they have, and what they have started since.
+    fn have_all_gone(&mut self) -> Result<bool> {
+        self.look_again()?;
+        Ok(self.is_gone())
     }
 
     /// Until all that are held have ended, at most until then.
-    fn wait(&mut self, until: Option<Instant>) -> Result<()> {
+    fn wait(&mut self, until: Instant) -> Result<()> {
         while let Some(first) = self.held.first().map(|held| held.pid) {
-            let timeout = until.map(|until| timespec(until.saturating_duration_since(Instant::now())));
+            let timeout = timespec(until.saturating_duration_since(Instant::now()));
             let mut fds: Vec<PollFd> =
                 self.held.iter().map(|held| PollFd::new(&held.handle, PollFlags::IN)).collect();
-            match rustix::event::poll(&mut fds, timeout.as_ref()) {
+            match rustix::event::poll(&mut fds, Some(&timeout)) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno).context("wait for", &process_path(first)),
             }
             let mut there = fds.iter().map(|fd| fd.revents().is_empty()).collect::<Vec<_>>().into_iter();
             self.held.retain(|_| there.next().unwrap_or(true));
-            if is_past(until) {
+            if Instant::now() >= until {
                 break;
             }
         }

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::fs::{Access, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal};
 
 use super::table::Process;
 use super::turn::{Stdin, TurnSpec};
@@ -64,14 +64,25 @@ pub fn leader(path: &Path) -> Result<Option<Process>> {
     Ok(Process::parse(line).filter(|_| boot == host::boot_id().as_bytes()))
 }
 
+/// Lets a command get a signal when this process ends, however it does.
+pub fn tie(command: &mut Command, signal: Signal) {
+    let parent = rustix::process::getpid();
+    // SAFETY: the closure runs between fork and exec. It makes system calls that are
+    // async-signal-safe, and allocates nothing.
+    unsafe { command.pre_exec(move || Ok(follow(parent, signal)?)) };
+}
+
+/// The child, before it becomes the command.
+fn follow(parent: Pid, signal: Signal) -> rustix::io::Result<()> {
+    kernel::signal_with_parent(signal)?;
+    // It may have ended before it could take us along.
+    if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH) }
+}
+
 /// The child, before it becomes the command. From here on a kill of the tick at any moment either
 /// takes the child along or leaves a record to find it by.
 fn introduce(parent: Pid, leader: &File) -> rustix::io::Result<()> {
-    kernel::die_with_parent()?;
-    if rustix::process::getppid() != Some(parent) {
-        // It ended before it could take us along.
-        return Err(Errno::SRCH);
-    }
+    follow(parent, Signal::KILL)?;
     if cfg!(not(target_os = "linux")) {
         return Ok(());
     }

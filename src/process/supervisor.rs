@@ -13,15 +13,16 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::turn::{is_past, timespec};
+use super::turn::{Fate, Overseer, is_past, timespec};
 use super::{RUN, SUPERVISOR, TASK};
 use crate::error::{Context, Error, Result};
 
 /// What a supervisor says once it has begun; anything else is why it has not.
 const BEGUN: &str = "begun";
 
-/// How long `feed` waits for somebody to listen: the command of a task that has just begun is about to.
-const LISTENS_SOON: Duration = Duration::from_secs(1);
+/// How often, and how long apart, `feed` looks for the pipe of a task that runs and has not made it yet.
+const LOOKS: u32 = 100;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
 /// Runs this program as the supervisor of a task, in a session of its own, and returns once it says
 /// that it has begun. It gets the task's lock as its stdin, so that the lock is held without a gap.
@@ -125,17 +126,33 @@ impl Seat {
     }
 }
 
-/// Makes the pipe that a task reads its input from. While what is returned is held, the command
-/// finds no end of its input, however many have written to it.
-pub fn make_input(path: &Path) -> Result<OwnedFd> {
-    match rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0) {
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(errno) => return Err(errno).context("make", path),
+/// The pipe that a task reads its input from, as its supervisor holds it.
+pub struct Input {
+    /// For as long as the command has not opened the pipe itself: what is written before waits for it.
+    reader: Option<OwnedFd>,
+    /// While this is held, the command finds no end of its input, however many have written to it.
+    _writer: OwnedFd,
+}
+
+impl Input {
+    pub fn make(path: &Path) -> Result<Input> {
+        match rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno).context("make", path),
+        }
+        // There must be a reader for a writer not to fail.
+        let open = |flags| rustix::fs::open(path, flags | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty());
+        let reader = open(OFlags::RDONLY).context("open", path)?;
+        Ok(Input { reader: Some(reader), _writer: open(OFlags::WRONLY).context("open", path)? })
     }
-    // There must be a reader for a writer not to fail; the command is the one that stays.
-    let open = |flags| rustix::fs::open(path, flags | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty());
-    let _reader = open(OFlags::RDONLY).context("open", path)?;
-    open(OFlags::WRONLY).context("open", path)
+}
+
+/// It ends no task: as soon as the command is started, it alone listens.
+impl Overseer for Input {
+    fn ask(&mut self) -> Fate {
+        self.reader = None;
+        Fate::GoesOn { ask_again: None }
+    }
 }
 
 /// Writes to the input of a task; never waits longer than `patience`.
@@ -145,17 +162,19 @@ pub fn feed(path: &Path, bytes: &[u8], patience: Duration) -> Result<()> {
         message: format!("{}: {why}", path.display()),
         hint: Some("`dormouse task status` shows whether it still runs".to_owned()),
     };
-    let soon = Instant::now() + LISTENS_SOON;
+    let mut looks = 1;
     let mut pipe = loop {
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match rustix::fs::open(path, flags, Mode::empty()) {
             Ok(pipe) => break File::from(pipe),
-            Err(Errno::NXIO | Errno::NOENT) if Instant::now() < soon => {
-                std::thread::sleep(Duration::from_millis(10));
+            Err(Errno::NXIO | Errno::NOENT) if looks < LOOKS => {
+                std::thread::sleep(BETWEEN_LOOKS);
+                looks += 1;
             }
             Err(Errno::NXIO) => {
                 return Err(nobody("nobody reads it: the command has closed its stdin or ended"));
             }
+            Err(Errno::NOENT) => return Err(nobody("it is not there yet: the command has not begun")),
             Err(errno) => return Err(errno).context("open", path),
         }
     };
@@ -188,17 +207,22 @@ mod tests {
     fn input_reaches_who_listens_and_never_blocks() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("stdin");
-        let writer = make_input(&path).unwrap();
-        let error = feed(&path, b"lost", Duration::ZERO).unwrap_err();
+        let error = feed(&path, b"too early", Duration::ZERO).unwrap_err();
         assert_eq!(error.kind(), "nobody_listens");
-        let mut reader = File::open(&path).unwrap();
+        let mut input = Input::make(&path).unwrap();
+        // Before the command is there.
         feed(&path, b"hello", Duration::ZERO).unwrap();
-        let mut said = [0; 5];
+        let mut reader = File::open(&path).unwrap();
+        input.ask();
+        feed(&path, b" you", Duration::ZERO).unwrap();
+        let mut said = [0; 9];
         reader.read_exact(&mut said).unwrap();
-        assert_eq!(&said, b"hello");
+        assert_eq!(&said, b"hello you");
         // More than any pipe holds.
         let error = feed(&path, &vec![0; 4 << 20], Duration::from_millis(50)).unwrap_err();
         assert!(error.to_string().contains("bytes and no more"), "{error}");
-        drop(writer);
+        drop(reader);
+        let error = feed(&path, b"lost", Duration::ZERO).unwrap_err();
+        assert_eq!(error.kind(), "nobody_listens");
     }
 }

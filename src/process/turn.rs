@@ -17,7 +17,7 @@ use super::output::Log;
 use super::signals::Signals;
 use super::spawn::{Spawned, spawn};
 use super::table::{self, Environment};
-use super::{KILL_TAKES, Mark, SUPERVISOR, Signal, kernel};
+use super::{KILL_TAKES, Mark, Patience, SUPERVISOR, Signal, kernel};
 use crate::error::{Context, Error, Result};
 use crate::model::run::Exit;
 
@@ -232,11 +232,11 @@ impl<'a> Live<'a> {
     /// Ends everything: asks, waits, kills. The group is asked at once; who left it, when it becomes
     /// our child. What they start to clean up behind them is let be until the grace is over.
     fn end(&mut self, spec: &TurnSpec, grace: Duration) -> Result<()> {
-        let until = Instant::now().checked_add(grace);
+        let mut patience = Patience::of(grace);
         self.signal_group(Signal::TERM);
         self.signal_group(Signal::CONT);
         let mut asked = Vec::new();
-        while !is_past(until) {
+        while let Some(next) = patience.next() {
             let left = self.left()?;
             if self.leader_ended && left.is_empty() {
                 return Ok(());
@@ -248,25 +248,25 @@ impl<'a> Live<'a> {
                     asked.push(*orphan);
                 }
             }
-            self.pump(&handles(&left), until)?;
+            self.pump(&handles(&left), Some(next))?;
         }
         self.kill(spec)
     }
 
     /// Kills generation after generation: the children of who was killed are ours next.
     fn kill(&mut self, spec: &TurnSpec) -> Result<()> {
-        let until = Instant::now().checked_add(KILL_TAKES);
+        let mut patience = Patience::of(KILL_TAKES);
         loop {
             self.signal_group(Signal::KILL);
             let left = self.left()?;
             if self.leader_ended && left.is_empty() {
                 return Ok(());
             }
-            if is_past(until) {
+            let Some(next) = patience.next() else {
                 return Err(immortal(left.first().copied().unwrap_or(self.group), &spec.mark.id));
-            }
+            };
             left.iter().for_each(|orphan| signal_child(*orphan, Signal::KILL));
-            self.pump(&handles(&left), until)?;
+            self.pump(&handles(&left), Some(next))?;
         }
     }
 

@@ -1,7 +1,9 @@
 //! One agent's records: read without a lock, changed under one, whole or not at all.
 
 use std::cell::{Cell, RefCell};
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use uuid::Uuid;
@@ -117,7 +119,8 @@ impl<'s> Agent<'s> {
     }
 
     /// Reads without a lock whatever `read` takes from one revision: `state.json` first and again
-    /// last, and once more from the start if it has moved on.
+    /// last, and once more from the start if it has moved on. Or is about to: of a transaction that is
+    /// being carried out `state.json` changes after the other files.
     pub fn consistently<T>(&self, read: impl Fn(&View<'_>, State) -> Result<T>) -> Result<T> {
         let start = Instant::now();
         let mut attempts = 0;
@@ -128,7 +131,8 @@ impl<'s> Agent<'s> {
             let revision = before.revision;
             let state = if view.has_journal() { self.state_in(&view)? } else { before };
             let found = read(&view, state);
-            if self.peek()?.revision == revision {
+            // In this order: a journal that is not there yet, or not any more, shows in the revision.
+            if !view.is_overtaken_at(revision)? && self.peek()?.revision == revision {
                 return found;
             }
             attempts += 1;
@@ -196,7 +200,7 @@ impl<'s> Agent<'s> {
     }
 
     /// Puts a file that is no record of its own in place, whole: a ledger without its broken lines.
-    pub fn replace_file(&self, path: &std::path::Path, bytes: &[u8]) -> Result<()> {
+    pub fn replace_file(&self, path: &Path, bytes: &[u8]) -> Result<()> {
         self.store.disk.replace(&self.dir.join(layout::TMP).join("replacement"), path, bytes)
     }
 
@@ -230,15 +234,24 @@ impl<'s> Agent<'s> {
         held.map(|held| self.locked(held)).transpose()
     }
 
+    /// The same for whoever looks what is wrong: a transaction that can't be finished stays as it is.
+    pub fn lock_damaged(&self, now: Time) -> Result<Locked<'_>> {
+        let path = self.dir.join(layout::LOCK);
+        let held = lock::acquire(&path, &self.store.holder(now), self.store.opener.patience)?;
+        let locked = Locked::new(self, held);
+        // Why not is found by whoever looks.
+        let _ = locked.finish_journal();
+        Ok(locked)
+    }
+
     fn locked(&self, held: lock::Held) -> Result<Locked<'_>> {
-        let locked =
-            Locked { agent: self, revision: Cell::new(None), segments: RefCell::default(), _held: held };
+        let locked = Locked::new(self, held);
         locked.finish_journal()?;
         Ok(locked)
     }
 }
 
-fn missing(path: &std::path::Path) -> Error {
+fn missing(path: &Path) -> Error {
     Error::Damaged {
         path: path.to_owned(),
         line: 0,
@@ -259,7 +272,11 @@ pub struct Locked<'a> {
     _held: lock::Held,
 }
 
-impl Locked<'_> {
+impl<'a> Locked<'a> {
+    fn new(agent: &'a Agent<'a>, held: lock::Held) -> Locked<'a> {
+        Locked { agent, revision: Cell::new(None), segments: RefCell::default(), _held: held }
+    }
+
     pub fn view(&self) -> View<'_> {
         View::settled(&self.agent.dir)
     }
@@ -296,16 +313,34 @@ impl Locked<'_> {
         Ok(found.unwrap_or_else(|| layout::message(key)))
     }
 
+    /// Takes a hand-written file: from then on nobody else changes it. Returns its new name; `None` if it
+    /// is gone, or one that had its name is taken already and comes first.
+    pub fn take_drop(&self, name: &Path) -> Result<Option<PathBuf>> {
+        if inbox::given_name(name).is_some() {
+            return Ok(Some(name.to_owned()));
+        }
+        let (dir, taken) = (self.agent.dir.join(layout::INBOX), inbox::taken_name(name));
+        if dir.join(&taken).symlink_metadata().is_ok() {
+            return Ok(None);
+        }
+        match std::fs::rename(dir.join(name), dir.join(&taken)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            renamed => renamed.context("take", &dir.join(name)).map(|()| Some(taken)),
+        }
+    }
+
     /// Removes a hand-written file whose message has been admitted.
-    pub fn remove_drop(&self, name: &std::path::Path) -> Result<()> {
-        files::remove(&self.agent.dir.join(layout::INBOX).join(name))
+    pub fn remove_drop(&self, taken: &Path) -> Result<()> {
+        files::remove(&self.agent.dir.join(layout::INBOX).join(taken))
     }
 
     /// Moves a hand-written file aside that can't be admitted, with the reason beside it.
-    pub fn reject_drop(&self, name: &std::path::Path, reason: &str) -> Result<()> {
+    pub fn reject_drop(&self, taken: &Path, reason: &str) -> Result<()> {
         let disk = self.agent.store.disk;
-        let rejected = self.agent.dir.join(layout::INBOX).join(layout::REJECTED);
+        let inbox = self.agent.dir.join(layout::INBOX);
+        let rejected = inbox.join(layout::REJECTED);
         files::make_dir(&rejected)?;
+        let name = inbox::given_name(taken).unwrap_or(taken);
         let mut note = name.as_os_str().to_owned();
         note.push(".reason");
         let note = rejected.join(note);
@@ -314,12 +349,13 @@ impl Locked<'_> {
             &note,
             format!("{reason}\n").as_bytes(),
         )?;
-        files::rename(&self.agent.dir.join(layout::INBOX).join(name), &rejected.join(name))?;
+        files::rename(&inbox.join(taken), &rejected.join(name))?;
         disk.sync_dir(&rejected)?;
-        disk.sync_dir(&self.agent.dir.join(layout::INBOX))
+        disk.sync_dir(&inbox)
     }
 
-    fn finish_journal(&self) -> Result<()> {
+    /// Finishes a transaction that was interrupted. Whoever takes the lock has done so.
+    pub fn finish_journal(&self) -> Result<()> {
         let dir = &self.agent.dir;
         let Some(journal) = Journal::read(dir)? else { return Ok(()) };
         if journal.counts_at(self.agent.peek()?.revision) {

@@ -119,7 +119,7 @@ fn rebuild(view: &View<'_>, now: Time, window: Span, disk: Disk) -> Result<()> {
         files::rename(&staged, &dir)?;
         disk.sync_dir(files::parent(&dir))
     };
-    let made = fill(view, &staged, now, window)
+    let made = fill(view, &staged, now, window, disk)
         .and_then(|()| sync_tree(&staged, disk))
         .and_then(|()| put_in_place());
     if made.is_err() {
@@ -138,7 +138,7 @@ fn remove_tree(dir: &Path) -> Result<()> {
     }
 }
 
-fn fill(view: &View<'_>, staged: &Path, now: Time, window: Span) -> Result<()> {
+fn fill(view: &View<'_>, staged: &Path, now: Time, window: Span, disk: Disk) -> Result<()> {
     files::make_dir(staged)?;
     let write = |message: &Message, status: MessageStatus| -> Result<()> {
         let Some(key) = &message.dedupe_key else { return Ok(()) };
@@ -156,7 +156,7 @@ fn fill(view: &View<'_>, staged: &Path, now: Time, window: Span) -> Result<()> {
             extra: Default::default(),
         };
         files::make_dir(files::parent(&target))?;
-        std::fs::write(&target, encode(&entry)).context("write", &target)
+        disk.stage_unsynced(&target, &encode(&entry)).map(drop)
     };
     let mut failure = None;
     evidence::archived(view, |message: Message| {

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::path::Path;
 
 use crate::error::{Context, Result};
 use crate::model::event::Event;
@@ -176,7 +175,7 @@ pub fn recent<T: Record>(
     paths.dedup();
     for path in paths {
         let full = view.agent.join(&path);
-        let tail = tail(&full)?;
+        let tail = tail(view, &path)?;
         for line in tail.split(|byte| *byte == b'\n').rev().filter(|line| !line.trim_ascii().is_empty()) {
             if found.len() >= count {
                 return Ok(found);
@@ -190,23 +189,28 @@ pub fn recent<T: Record>(
     Ok(found)
 }
 
-/// The last whole lines of a file, at most [`TAIL`] bytes.
-fn tail(path: &Path) -> Result<Vec<u8>> {
-    let mut file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error).context("open", path),
-    };
-    let length = file.metadata().context("read", path)?.len();
-    let from = length.saturating_sub(TAIL);
-    file.seek(SeekFrom::Start(from)).context("read", path)?;
+/// The last whole lines of a file that only grows, at most about [`TAIL`] bytes of it, with those that the
+/// journal appends to it.
+fn tail(view: &View<'_>, path: &str) -> Result<Vec<u8>> {
+    let (length, appended) = view.appended(path).unwrap_or((u64::MAX, &[]));
+    let full = view.agent.join(path);
     let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).context("read", path)?;
-    if from > 0 {
-        // The first line is cut: leave it out.
-        let whole = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
-        bytes.drain(..whole);
+    match File::open(&full) {
+        Ok(mut file) => {
+            let length = file.metadata().context("read", &full)?.len().min(length);
+            let from = length.saturating_sub(TAIL);
+            file.seek(SeekFrom::Start(from)).context("read", &full)?;
+            file.take(length - from).read_to_end(&mut bytes).context("read", &full)?;
+            if from > 0 {
+                // The first line is cut: leave it out.
+                let whole = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
+                bytes.drain(..whole);
+            }
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error).context("open", &full),
     }
+    bytes.extend_from_slice(appended);
     Ok(bytes)
 }
 

@@ -5,6 +5,8 @@
 //! first. A message is filed once, so a long backlog costs each message one rename, and the next
 //! message is found by a look at what is new and at the first segment.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
@@ -78,9 +80,23 @@ pub fn is_empty(view: &View<'_>) -> Result<bool> {
     Ok(empty && !view.has_journal())
 }
 
-/// Lists the inbox. Names in `inbox/` are read before those of segments, so that a message that is
-/// filed meanwhile is seen twice rather than not at all.
+/// Lists the inbox. Whoever has no lock lists it until no segment has come since the time before: of a
+/// message that was filed meanwhile either the name was seen, or the segment.
 pub fn scan(view: &View<'_>) -> Result<Scan> {
+    let mut found = list(view)?;
+    while !view.is_locked() {
+        let again = list(view)?;
+        if again.segments == found.segments {
+            break;
+        }
+        found = again;
+    }
+    Ok(found)
+}
+
+/// Names in `inbox/` are read before those of segments, so that a message that is filed meanwhile is
+/// seen twice rather than not at all.
+fn list(view: &View<'_>) -> Result<Scan> {
     let mut scan = Scan::default();
     let mut note = |name: &[u8], is_dir: bool| match parse_name(name, is_dir) {
         Name::Message(key) => scan.direct.push(key),
@@ -196,9 +212,16 @@ pub fn find_id(view: &View<'_>, scan: &Scan, id: MessageId) -> Option<(InboxKey,
         .find_map(|key| Some((key, find_filed(view, &scan.segments, key)?)))
 }
 
-/// Reads a message at its place; the name must be that of its content.
+/// Reads a message at its place, or where it was filed since; the name must be that of its content.
 pub fn read(view: &View<'_>, key: InboxKey, path: &str) -> Result<Option<Message>> {
-    let Some(message) = view.record::<Message>(path)? else { return Ok(None) };
+    let message = match view.record::<Message>(path)? {
+        None if !view.is_locked() => match find_filed(view, &scan(view)?.segments, key) {
+            Some(path) => view.record(&path)?,
+            None => None,
+        },
+        found => found,
+    };
+    let Some(message) = message else { return Ok(None) };
     if message.key() != key {
         let at = view.agent.join(path);
         return Err(crate::error::Error::damaged(
@@ -218,13 +241,31 @@ pub fn read_hints(view: &View<'_>, scan: &Scan) -> Result<Vec<WakeHint>> {
     Ok(hints)
 }
 
+/// How the name of a hand-written file begins once a step has taken it.
+const TAKEN: &str = "taken~";
+
+/// The name under which a hand-written file is taken: who drops another one of its name from then on
+/// replaces nothing, and no step removes what it has not read.
+pub fn taken_name(given: &Path) -> PathBuf {
+    let mut name = OsString::from(TAKEN);
+    name.push(given);
+    PathBuf::from(name)
+}
+
+/// The name that a hand-written file had when it was dropped; `None` if it is not taken yet.
+pub fn given_name(taken: &Path) -> Option<&Path> {
+    let name = taken.as_os_str().as_bytes().strip_prefix(TAKEN.as_bytes())?;
+    Some(Path::new(OsStr::from_bytes(name)))
+}
+
 /// The id of a hand-written file's message. It comes from the file alone, so that a file that is
 /// admitted twice, because a crash came in between, is the same message twice.
 pub fn drop_identity(path: &Path, bytes: &[u8]) -> Result<MessageId> {
     let modified = std::fs::metadata(path).and_then(|found| found.modified()).context("look at", path)?;
     let millis = modified.duration_since(UNIX_EPOCH).map_or(0, |age| age.as_millis());
     let mut hash = Sha256::new();
-    hash.update(path.file_name().unwrap_or_default().as_encoded_bytes());
+    let name = Path::new(path.file_name().unwrap_or_default());
+    hash.update(given_name(name).unwrap_or(name).as_os_str().as_encoded_bytes());
     hash.update(bytes);
     let random: [u8; 10] = std::array::from_fn({
         let digest = hash.finalize();

@@ -13,6 +13,8 @@ use crate::error::{Context, Error, Result};
 use crate::model::id::AgentName;
 use crate::model::time::Time;
 
+use super::files;
+
 /// Who holds a lock. Written into the lock file for whoever has to wait; nothing depends on it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Holder {
@@ -53,29 +55,37 @@ fn open(path: &Path) -> Result<File> {
 /// it for a moment and is waited for: a look keeps nobody from work.
 pub fn try_acquire(path: &Path, holder: Option<&Holder>) -> Result<Option<Held>> {
     let file = open(path)?;
-    let start = Instant::now();
-    while !attempt(&file, Sharing::Exclusive, path)? {
+    for _ in 0..TRIES_BESIDE_LOOKS {
+        if attempt(&file, Sharing::Exclusive, path)? {
+            if let Some(holder) = holder {
+                sign(&file, holder);
+            }
+            return Ok(Some(Held { file }));
+        }
         // Whoever holds it for good shares it with nobody.
-        if !attempt(&file, Sharing::Shared, path)? || start.elapsed() >= LOOKING_TAKES {
+        if !attempt(&file, Sharing::Shared, path)? {
             return Ok(None);
         }
         fs2::FileExt::unlock(&file).context("unlock", path)?;
         std::thread::sleep(BETWEEN_TRIES);
     }
-    if let Some(holder) = holder {
-        sign(&file, holder);
-    }
-    Ok(Some(Held { file }))
+    Ok(None)
 }
 
-/// How long a look may take at most: one that was stopped in the middle keeps nobody for ever.
-const LOOKING_TAKES: Duration = Duration::from_secs(1);
+/// A look that was stopped in the middle keeps nobody for ever. It is not the time that counts: where
+/// the machine is busy those that look get on no faster than we do.
+const TRIES_BESIDE_LOOKS: u32 = 1000;
 
 impl Held {
     /// The same lock once more, for a process that is to hold it after us. It is released when both
     /// have let go of it.
     pub fn share(&self, path: &Path) -> Result<File> {
         self.file.try_clone().context("share lock", path)
+    }
+
+    /// Says who holds it.
+    pub fn sign(&self, holder: &Holder) {
+        sign(&self.file, holder);
     }
 }
 
@@ -98,7 +108,7 @@ pub fn hold(file: &File, path: &Path) -> Result<()> {
 
 /// Whether somebody holds the lock for good, without making the file.
 pub fn is_held(path: &Path) -> Result<bool> {
-    Ok(!is_free(path, Sharing::Shared)?)
+    Ok(!would_get(path, Sharing::Shared)?)
 }
 
 /// Takes the lock, waiting at most `patience` for it. Then the error says who holds it.
@@ -161,24 +171,34 @@ fn attempt(file: &File, sharing: Sharing, path: &Path) -> Result<bool> {
     }
 }
 
-/// How often, and how long apart, a lock is tried that somebody may only be looking at.
-const TRIES: u32 = 5;
 const BETWEEN_TRIES: Duration = Duration::from_millis(1);
 
-/// Takes a lock that is held for long, or not at all: `None` if somebody has it. Whoever only looks
-/// holds it for a moment, and is not taken for one who has it.
-pub fn occupy(path: &Path, sharing: Sharing, holder: &Holder) -> Result<Option<Held>> {
+/// Takes a lock that is held for long, alone or together with others, or not at all: `None` if somebody
+/// has it. It is not signed yet: its file still says who was the last to have it.
+pub fn occupy(path: &Path, sharing: Sharing) -> Result<Option<Held>> {
     let file = open(path)?;
-    for left in (0..TRIES).rev() {
-        if attempt(&file, sharing, path)? {
-            sign(&file, holder);
-            return Ok(Some(Held { file }));
+    let _turn = turn_to_look(path)?;
+    Ok(attempt(&file, sharing, path)?.then_some(Held { file }))
+}
+
+/// Whether `occupy` would get the lock, without making the file or keeping the lock.
+pub fn is_vacant(path: &Path, sharing: Sharing) -> Result<bool> {
+    let _turn = turn_to_look(path)?;
+    would_get(path, sharing)
+}
+
+/// To look whether a lock could be had alone is to have it for a moment. So that nobody takes one who
+/// only looks for one who has it, they do it one after the other: each holds the directory meanwhile.
+fn turn_to_look(path: &Path) -> Result<Option<File>> {
+    let dir = files::parent(path);
+    let Some(turn) = files::open_dir(dir)? else { return Ok(None) };
+    for _ in 0..TRIES_BESIDE_LOOKS {
+        if attempt(&turn, Sharing::Exclusive, dir)? {
+            break;
         }
-        if left > 0 {
-            std::thread::sleep(BETWEEN_TRIES);
-        }
+        std::thread::sleep(BETWEEN_TRIES);
     }
-    Ok(None)
+    Ok(Some(turn))
 }
 
 /// Takes the first of several locks that is free.
@@ -186,8 +206,7 @@ pub fn occupy_any(mut paths: impl Iterator<Item = PathBuf>, holder: &Holder) -> 
     paths.find_map(|path| try_acquire(&path, Some(holder)).transpose()).transpose()
 }
 
-/// Whether `occupy` would get the lock, without making the file or keeping the lock.
-pub fn is_free(path: &Path, sharing: Sharing) -> Result<bool> {
+fn would_get(path: &Path, sharing: Sharing) -> Result<bool> {
     match OpenOptions::new().read(true).custom_flags(OFlags::NOFOLLOW.bits() as i32).open(path) {
         Ok(file) => attempt(&file, sharing, path),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(true),
@@ -218,6 +237,34 @@ mod tests {
             is_over.store(true, Ordering::SeqCst);
             assert_eq!(missed, 0);
         });
+    }
+
+    #[test]
+    fn who_looks_for_a_vacant_place_keeps_nobody_from_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("place.lock");
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for sharing in [Sharing::Exclusive, Sharing::Exclusive, Sharing::Shared] {
+                let (path, is_over) = (&path, &is_over);
+                scope.spawn(move || {
+                    while !is_over.load(Ordering::SeqCst) {
+                        is_vacant(path, sharing).unwrap();
+                    }
+                });
+            }
+            let missed = (0..500).filter(|at| {
+                let sharing = if at % 2 == 0 { Sharing::Exclusive } else { Sharing::Shared };
+                occupy(&path, sharing).unwrap().is_none()
+            });
+            let missed = missed.count();
+            is_over.store(true, Ordering::SeqCst);
+            assert_eq!(missed, 0);
+        });
+        let held = occupy(&path, Sharing::Shared).unwrap();
+        assert!(is_vacant(&path, Sharing::Shared).unwrap() && !is_vacant(&path, Sharing::Exclusive).unwrap());
+        drop(held);
+        assert!(is_vacant(&path, Sharing::Exclusive).unwrap());
     }
 
     #[test]

@@ -102,8 +102,10 @@ impl Store {
         // The file that makes it a state directory comes last: until then it can be made again.
         let files =
             [(".gitignore", GITIGNORE), (".gitattributes", GITATTRIBUTES), (layout::CONFIG, DEFAULT_CONFIG)];
+        // Somebody else may be at it as well.
+        let this = std::process::id();
         for (name, content) in files {
-            disk.replace(&root.join(format!("{name}.new")), &root.join(name), content.as_bytes())?;
+            disk.replace(&root.join(format!("{name}.new-{this}")), &root.join(name), content.as_bytes())?;
         }
         disk.sync_dir(files::parent(&root))?;
         Ok((root, true))

@@ -33,10 +33,18 @@ impl Agent<'_> {
         files::make_dir(&self.dir.task_dir(id))
     }
 
-    /// The lock of a task: free, and then held by the caller, or `None`: its supervisor lives.
+    /// The lock of a task: free, and then held by the caller, or `None`: its supervisor lives, or
+    /// somebody gives it to a child.
     pub fn task_lock(&self, id: TaskId, now: Time) -> Result<Option<lock::Held>> {
         files::make_dir(&self.dir.join(layout::TASKS))?;
         lock::try_acquire(&self.dir.join(layout::task_lock(id)), Some(&self.store.holder(now)))
+    }
+
+    /// The same, waiting for whoever has it as long as for any lock.
+    pub fn task_lock_in_time(&self, id: TaskId, now: Time) -> Result<lock::Held> {
+        files::make_dir(&self.dir.join(layout::TASKS))?;
+        let path = self.dir.join(layout::task_lock(id));
+        lock::acquire(&path, &self.store.holder(now), self.store.opener.patience)
     }
 
     /// The same lock, held already by whoever started us: it came with our start.
@@ -73,10 +81,20 @@ impl Agent<'_> {
         files::make_dir(&self.dir.run_dir(id))
     }
 
-    /// Saves a checkpoint, whole. It counts from when a record names it.
-    pub fn save_checkpoint(&self, checkpoint: Checkpoint, bytes: &[u8]) -> Result<()> {
-        let temporary = self.dir.join(layout::TMP).join(format!("{}.checkpoint", checkpoint.run_id));
-        self.store.disk.replace(&temporary, &self.checkpoint(checkpoint), bytes)
+    /// Writes a checkpoint aside, durably. It may be large: this needs no lock, and should have none.
+    pub fn stage_checkpoint(&self, run_id: RunId, bytes: &[u8]) -> Result<StagedCheckpoint> {
+        // Several processes of a run may do this at once.
+        let name = format!("{run_id}-{}.checkpoint", std::process::id());
+        let staged = StagedCheckpoint { path: self.dir.join(layout::TMP).join(name) };
+        self.store.disk.stage(&staged.path, bytes)?;
+        Ok(staged)
+    }
+
+    /// Puts a checkpoint in its place. It counts from when a record names it.
+    pub fn save_checkpoint(&self, checkpoint: Checkpoint, staged: StagedCheckpoint) -> Result<()> {
+        let path = self.checkpoint(checkpoint);
+        files::rename(&staged.path, &path)?;
+        self.store.disk.sync_dir(files::parent(&path))
     }
 
     /// Removes a checkpoint that no record names any more.
@@ -87,6 +105,19 @@ impl Agent<'_> {
     /// Where a checkpoint is.
     pub fn checkpoint(&self, checkpoint: Checkpoint) -> PathBuf {
         self.dir.run_dir(checkpoint.run_id).join(layout::checkpoint(checkpoint.number))
+    }
+}
+
+/// A checkpoint that has no place yet. If it gets none, it goes.
+#[derive(Debug)]
+pub struct StagedCheckpoint {
+    path: PathBuf,
+}
+
+impl Drop for StagedCheckpoint {
+    fn drop(&mut self) {
+        // Mostly it is in its place by now.
+        let _ = files::remove(&self.path);
     }
 }
 

@@ -44,20 +44,21 @@ impl Store {
         Ok(Place { path, lock: self.root().join(layout::WORKSPACES).join(name) })
     }
 
-    /// Occupies a place for an agent: `None` if somebody has it.
-    pub fn occupy(
-        &self,
-        place: &Place,
-        sharing: Sharing,
-        agent: &AgentName,
-        now: Time,
-    ) -> Result<Option<Held>> {
-        self.take(&place.lock, sharing, agent, now)
+    /// Occupies a place: `None` if somebody has it. Until it is signed, `occupant` says who was the
+    /// last to have it.
+    pub fn occupy(&self, place: &Place, sharing: Sharing) -> Result<Option<Held>> {
+        files::make_dir(files::parent(&place.lock))?;
+        lock::occupy(&place.lock, sharing)
+    }
+
+    /// Says for which agent a place is occupied.
+    pub fn sign(&self, held: &Held, agent: &AgentName, now: Time) {
+        held.sign(&self.holder_for(agent, now));
     }
 
     /// Whether `occupy` would get it, without making a file.
     pub fn is_vacant(&self, place: &Place, sharing: Sharing) -> Result<bool> {
-        lock::is_free(&place.lock, sharing)
+        lock::is_vacant(&place.lock, sharing)
     }
 
     /// Who has a place, or was the last to have it.
@@ -97,11 +98,6 @@ impl Store {
 
     fn holder_for(&self, agent: &AgentName, now: Time) -> Holder {
         Holder { agent: Some(agent.clone()), ..self.holder(now) }
-    }
-
-    fn take(&self, path: &Path, sharing: Sharing, agent: &AgentName, now: Time) -> Result<Option<Held>> {
-        files::make_dir(files::parent(path))?;
-        lock::occupy(path, sharing, &self.holder_for(agent, now))
     }
 }
 

@@ -17,17 +17,23 @@ use super::record::decode;
 pub struct View<'a> {
     pub agent: &'a AgentDir,
     overlay: Option<Journal>,
+    is_locked: bool,
 }
 
 impl<'a> View<'a> {
     /// For whoever holds the lock, after the journal is finished.
     pub fn settled(agent: &'a AgentDir) -> View<'a> {
-        View { agent, overlay: None }
+        View { agent, overlay: None, is_locked: true }
     }
 
     /// For whoever reads without the lock.
     pub fn open(agent: &'a AgentDir) -> Result<View<'a>> {
-        Ok(View { agent, overlay: Journal::read(agent)? })
+        Ok(View { agent, overlay: Journal::read(agent)?, is_locked: false })
+    }
+
+    /// Whether nobody else can move anything meanwhile.
+    pub fn is_locked(&self) -> bool {
+        self.is_locked
     }
 
     /// Takes a journal as void that later transactions have gone past.
@@ -35,6 +41,14 @@ impl<'a> View<'a> {
         if self.overlay.as_ref().is_some_and(|journal| !journal.counts_at(revision)) {
             self.overlay = None;
         }
+    }
+
+    /// Whether a transaction has begun since to change files under a reader at this revision: one that
+    /// this view does not know of.
+    pub fn is_overtaken_at(&self, revision: u64) -> Result<bool> {
+        let known = self.overlay.as_ref().map(|journal| journal.base_revision);
+        let now = Journal::read(self.agent)?.filter(|journal| journal.counts_at(revision));
+        Ok(now.is_some_and(|journal| Some(journal.base_revision) != known))
     }
 
     pub fn has_journal(&self) -> bool {
@@ -127,12 +141,17 @@ impl<'a> View<'a> {
     /// A file that only grows, with the lines that the journal appends to it.
     pub fn lines(&self, path: &str) -> Result<Vec<u8>> {
         let mut bytes = files::read(&self.agent.join(path))?.unwrap_or_default();
-        if let Some(append) =
-            self.overlay.iter().flat_map(|journal| &journal.appends).find(|append| append.path == path)
-        {
-            bytes.truncate(usize::try_from(append.offset).unwrap_or(usize::MAX));
-            bytes.extend_from_slice(append.content.as_bytes());
+        if let Some((offset, appended)) = self.appended(path) {
+            bytes.truncate(usize::try_from(offset).unwrap_or(usize::MAX));
+            bytes.extend_from_slice(appended);
         }
         Ok(bytes)
+    }
+
+    /// From where on a file that only grows is what the journal says, and what that is.
+    pub fn appended(&self, path: &str) -> Option<(u64, &[u8])> {
+        let mut appends = self.overlay.iter().flat_map(|journal| &journal.appends);
+        let append = appends.find(|append| append.path == path)?;
+        Some((append.offset, append.content.as_bytes()))
     }
 }

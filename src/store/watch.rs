@@ -98,10 +98,15 @@ mod tests {
         std::fs::read(&file).unwrap();
         watch.wait(Some(Duration::from_millis(50)));
         assert!(start.elapsed() >= Duration::from_millis(50));
-        let before = Instant::now();
-        std::fs::rename(&file, dir.path().join("other")).unwrap();
-        watch.wait(None);
-        assert!(before.elapsed() < WATCHED, "the change was not seen");
+        // Any single wait may take long on a busy machine.
+        let is_seen = |_| {
+            let before = Instant::now();
+            std::fs::rename(&file, dir.path().join("other")).unwrap();
+            std::fs::rename(dir.path().join("other"), &file).unwrap();
+            watch.wait(None);
+            before.elapsed() < WATCHED
+        };
+        assert!((0..20).any(is_seen), "no change was seen");
     }
 
     #[test]

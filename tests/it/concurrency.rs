@@ -1,5 +1,10 @@
 //! Many at once: producers, tickers, readers and those who start and stop, all on one agent.
 
+mod beside;
+mod delegations;
+mod pairs;
+mod readers;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read;
@@ -13,12 +18,15 @@ use serde_json::Value;
 
 use crate::checker;
 use crate::harness::{Ran, Sandbox};
+use crate::held::{Held, call};
 use crate::scenarios::words;
+use crate::setup::lives;
+use crate::strace::record;
 
 const AGENT: &str = "ada";
 
-/// Nobody may have to wait for a lock longer than this: who does exits with 5.
-const PATIENCE: &str = "--lock-timeout 1s";
+/// Whoever waits for a lock longer than this waits for ever, however busy the machine is: it exits with 5.
+const PATIENCE: &str = "--lock-timeout 10m";
 
 /// Appends to the log outside the store, in one write.
 const TURN: &str = r#"echo "$DORMOUSE_MESSAGE $DORMOUSE_ATTEMPT" >> "$HOME/turns""#;
@@ -36,7 +44,7 @@ fn agent(turn: &str, policy: &str) -> Sandbox {
 /// Runs a command that may be refused, but never breaks.
 #[track_caller]
 fn run(sandbox: &Sandbox, line: &str, allowed: &[i32]) -> Ran {
-    let ran = sandbox.cmd(words(line)).output();
+    let ran = sandbox.cmd(words(&format!("{line} {PATIENCE}"))).output();
     assert!(allowed.contains(&ran.code()), "`dormouse {line}`: {ran}");
     ran
 }
@@ -65,12 +73,12 @@ fn a_thousand_messages_of_many_producers_make_a_turn_each() {
     const EACH: usize = 31;
     let sandbox = agent(TURN, "");
     let admitted = Mutex::new(BTreeSet::new());
-    let producing = AtomicUsize::new(PRODUCERS);
+    let (producing, is_over) = (AtomicUsize::new(PRODUCERS), AtomicBool::new(false));
     thread::scope(|scope| {
         for _ in 0..PRODUCERS {
             scope.spawn(|| {
                 for at in 0..EACH {
-                    let ran = run(&sandbox, &format!("enqueue {AGENT} {at} {PATIENCE}"), &[0]);
+                    let ran = run(&sandbox, &format!("enqueue {AGENT} {at}"), &[0]);
                     assert!(admitted.lock().unwrap().insert(ran.stdout.trim().to_owned()));
                 }
                 // Eight more, each of them twice under one key, in one go.
@@ -82,14 +90,15 @@ fn a_thousand_messages_of_many_producers_make_a_turn_each() {
                     let ran = sandbox.cmd(words(&line)).stdin(batch).output();
                     assert_eq!(ran.code(), 0, "{ran}");
                     admitted.lock().unwrap().extend(ran.stdout.lines().map(str::to_owned));
+                    is_over.store(true, Ordering::SeqCst);
                 }
             });
         }
         for _ in 0..TICKERS {
             scope.spawn(|| {
                 loop {
-                    let is_over = producing.load(Ordering::SeqCst) == 0;
-                    run(&sandbox, &format!("tick {AGENT} --until-idle {PATIENCE}"), &[0]);
+                    let is_over = is_over.load(Ordering::SeqCst);
+                    run(&sandbox, &format!("tick {AGENT} --until-idle"), &[0]);
                     if is_over && checker::names(&sandbox.agent(AGENT).join("inbox")).is_empty() {
                         break;
                     }
@@ -116,7 +125,7 @@ fn of_many_with_the_same_key_one_is_admitted() {
         thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
-                    let line = format!("enqueue {AGENT} hello --dedupe-key k{round} --json {PATIENCE}");
+                    let line = format!("enqueue {AGENT} hello --dedupe-key k{round} --json");
                     let ran = run(&sandbox, &line, &[0]);
                     answers.lock().unwrap().push(serde_json::from_str::<Value>(&ran.stdout).unwrap());
                 });
@@ -140,7 +149,7 @@ fn batches_do_not_sweep_each_other_away() {
         for _ in 0..PRODUCERS {
             scope.spawn(|| {
                 for _ in 0..BATCHES {
-                    let line = format!("enqueue {AGENT} --batch");
+                    let line = format!("enqueue {AGENT} --batch {PATIENCE}");
                     let ran = sandbox.cmd(words(&line)).stdin("{\"text\":\"hello\"}\n").output();
                     assert_eq!(ran.code(), 0, "{ran}");
                 }
@@ -220,7 +229,7 @@ fn the_planes_of_an_agent_can_be_changed_by_many_at_once() {
         for _ in 0..WORKERS {
             scope.spawn(|| {
                 let run = |line: &str| {
-                    let ran = run(&sandbox, &format!("{line} --lock-timeout 60s"), &[0]);
+                    let ran = run(&sandbox, line, &[0]);
                     ran.stdout.trim().to_owned()
                 };
                 let make = |line: &str| {
@@ -244,7 +253,7 @@ fn the_planes_of_an_agent_can_be_changed_by_many_at_once() {
             });
         }
     });
-    run(&sandbox, "tick ada --until-idle --lock-timeout 60s", &[0]);
+    run(&sandbox, "tick ada --until-idle", &[0]);
     let found = is_sound(&sandbox);
     let there: BTreeSet<String> = found.messages().union(&found.planes()).cloned().collect();
     let made = made.into_inner().unwrap();
@@ -274,7 +283,7 @@ fn readers_are_never_disturbed() {
             let (sandbox, is_over, reads) = (&sandbox, &is_over, &reads);
             scope.spawn(move || {
                 while !is_over.load(Ordering::SeqCst) {
-                    let ran = run(sandbox, &format!("{line} --lock-timeout 10m"), &[0]);
+                    let ran = run(sandbox, line, &[0]);
                     for line in ran.stdout.lines() {
                         serde_json::from_str::<Value>(line).unwrap();
                     }
@@ -286,7 +295,7 @@ fn readers_are_never_disturbed() {
             let batch: String = (0..300).map(|at| format!("{{\"text\":\"{at}\"}}\n")).collect();
             let line = format!("enqueue {AGENT} --batch");
             assert_eq!(sandbox.cmd(words(&line)).stdin(batch).output().code(), 0);
-            let ran = sandbox.cmd(words("tick ada --until-idle")).output();
+            let ran = sandbox.cmd(words(&format!("tick ada --until-idle {PATIENCE}"))).output();
             is_over.store(true, Ordering::SeqCst);
             assert_eq!(ran.code(), 0, "{ran}");
         });
@@ -311,12 +320,6 @@ fn heard(path: &Path) -> Vec<i32> {
     let mut text = String::new();
     fs::File::open(path).unwrap().read_to_string(&mut text).unwrap();
     text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
-}
-
-/// Whether a process is there and not a zombie.
-fn lives(pid: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
 }
 
 /// Who dies with its parent is gone a moment after it.
@@ -346,6 +349,32 @@ fn of_two_ticks_one_runs_the_turn() {
     assert_eq!((first.status.code(), &report["terminal"]), (Some(0), &"completed".into()));
     assert_eq!(second["run_id"], report["run_id"]);
     assert_eq!(turns(&sandbox).into_values().collect::<Vec<_>>(), [["1"]]);
+    is_sound(&sandbox);
+}
+
+#[test]
+fn who_comes_to_recover_a_run_that_ends_in_that_moment_has_interrupted_none() {
+    let turn = r#"echo $$ > "$HOME/up"; cat "$HOME/down""#;
+    let running = || {
+        let sandbox = agent(turn, "");
+        ["up", "down"].iter().for_each(|name| fifo(&sandbox.home().join(name)));
+        run(&sandbox, "enqueue ada hello", &[0]);
+        let tick = spawn(&sandbox, "tick ada");
+        heard(&sandbox.home().join("up"));
+        (sandbox, tick)
+    };
+    let end = |sandbox: &Sandbox, tick: Child| {
+        fs::write(sandbox.home().join("down"), "").unwrap();
+        assert_eq!(tick.wait_with_output().unwrap().status.code(), Some(0));
+    };
+    let (sandbox, tick) = running();
+    let calls = record(&sandbox, &["recover", AGENT], "").calls;
+    end(&sandbox, tick);
+    let (sandbox, tick) = running();
+    let recover = Held::at(&sandbox, &["recover", AGENT], "", call(&calls, "openat", "/run.lock"));
+    end(&sandbox, tick);
+    let ran = recover.go_on();
+    assert_eq!((ran.code(), &*ran.stdout), (4, ""), "{ran}");
     is_sound(&sandbox);
 }
 
@@ -385,4 +414,27 @@ fn a_tick_that_is_killed_takes_its_turn_along() {
         assert_eq!(ended, ["processed"]);
         assert_eq!(found.runs.len(), 2);
     }
+}
+
+#[test]
+fn a_task_that_is_stopped_before_it_begins_was_started_all_the_same() {
+    let sandbox = agent("true", "");
+    for _ in 0..30 {
+        let start = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for line in ["task start -a ada -- true", "stop ada --grace 5s"] {
+                let (sandbox, start) = (&sandbox, &start);
+                scope.spawn(move || {
+                    while !start.load(Ordering::SeqCst) {
+                        thread::yield_now();
+                    }
+                    // Behind a closed gate none is started.
+                    run(sandbox, line, &[0, 4]);
+                });
+            }
+            start.store(true, Ordering::SeqCst);
+        });
+        run(&sandbox, "start ada", &[0]);
+    }
+    is_sound(&sandbox);
 }

@@ -5,6 +5,10 @@ use std::fs;
 use serde_json::Value;
 
 use crate::harness::Sandbox;
+#[cfg(target_os = "linux")]
+use crate::held::Held;
+#[cfg(target_os = "linux")]
+use crate::strace::{Call, record};
 
 /// An agent `a` that is started and whose turns succeed.
 fn sandbox() -> Sandbox {
@@ -64,4 +68,57 @@ fn what_is_no_message_is_moved_aside() {
     let inbox = sandbox.agent("a").join("inbox");
     assert_eq!(fs::read_to_string(inbox.join("rejected/junk")).unwrap(), "junk");
     assert!(inbox.join("rejected/junk.reason").exists() && inbox.join(".partial").exists());
+}
+
+/// What somebody drops while a step takes in another file of that name is a message of its own.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_that_replaces_one_that_is_being_taken_in_is_not_lost() {
+    let first = r#"{"text": "first"}"#;
+    let recorded = sandbox();
+    drop(&recorded, "status.json", first);
+    let calls = record(&recorded, &["tick", "a"], "").calls;
+    let is_moment = |call: &&Call| call.name == "rename" || call.rest.contains("status.json");
+    for call in calls.iter().filter(is_moment).take(12) {
+        let sandbox = sandbox();
+        drop(&sandbox, "status.json", first);
+        let tick = Held::at(&sandbox, &["tick", "a"], "", call);
+        let was_taken = !sandbox.agent("a").join("inbox/status.json").exists();
+        drop(&sandbox, "status.json", r#"{"text": "second"}"#);
+        assert_eq!(tick.go_on().code(), 0, "{call}");
+        sandbox.run(["tick", "a", "--until-idle"]);
+        let settled = settled(&sandbox).len();
+        let found = crate::checker::look(&sandbox.agent("a"));
+        let texts: Vec<String> =
+            found.archived.values().map(|lines| lines[0]["body"]["text"].to_string()).collect();
+        assert!(texts.contains(&"\"second\"".to_owned()), "{call}: {texts:?}");
+        assert!(!was_taken || settled == 2, "{call}: {texts:?}");
+        sandbox.run(["doctor"]);
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_that_goes_away_meanwhile_is_no_message() {
+    for args in [["tick", "a"], ["explain", "a"]] {
+        let recorded = sandbox();
+        drop(&recorded, "status.json", r#"{"text": "first"}"#);
+        let calls = record(&recorded, &args, "").calls;
+        let is_moment = |call: &&Call| {
+            call.name == "openat" && ["agent.toml", "status.json"].iter().any(|name| call.rest.contains(name))
+        };
+        let moments: Vec<&Call> = calls.iter().filter(is_moment).take(4).collect();
+        assert!(moments.len() > 1, "{moments:?}");
+        for call in moments {
+            let sandbox = sandbox();
+            drop(&sandbox, "status.json", r#"{"text": "first"}"#);
+            let held = Held::at(&sandbox, &args, "", call);
+            for name in crate::checker::names(&sandbox.agent("a").join("inbox")) {
+                fs::remove_file(sandbox.agent("a").join("inbox").join(name)).unwrap();
+            }
+            let ran = held.go_on();
+            assert_eq!(ran.code(), 0, "{args:?}: {call}: {ran}");
+            sandbox.run(["doctor"]);
+        }
+    }
 }

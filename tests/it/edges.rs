@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Sandbox, dormouse, each_in_parallel};
+use crate::harness::{Sandbox, copy_tree, dormouse, each_in_parallel};
 use crate::setup::{
-    Beside, changes, edit_state, eventually, extend_policy, failure, field, hook, say, step, tree, wait_for,
+    Beside, changes, edit_state, eventually, extend_policy, failure, field, hook, in_time, say, step, tree,
+    wait_for,
 };
 
 /// What a turn of `ada` does is told by a file, so that one agent can be led anywhere.
@@ -218,6 +219,11 @@ fn fail(sandbox: &Sandbox, beside: Vec<Beside>) {
     beside.into_iter().for_each(|process| drop(process.end()));
 }
 
+fn copy_dir(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    copy_tree(from, to);
+}
+
 /// A turn that has begun to listen to whether it should yield. What led there is forgotten.
 fn listening(sandbox: &Sandbox) -> Beside {
     how(sandbox, "listens");
@@ -370,10 +376,21 @@ const WALKS: &[Walk] = &[
         name: "a turn that takes too long",
         from: "completed",
         act: |sandbox, _| {
-            let path = sandbox.agent("ada").join("agent.toml");
-            let text = fs::read_to_string(&path).unwrap();
-            fs::write(&path, text.replace("timeout = \"30m\"", "timeout = \"100ms\"")).unwrap();
-            tick_once(sandbox, "runs");
+            let (store, before) = (sandbox.store(), sandbox.root().join("before"));
+            copy_dir(&store, &before);
+            in_time(|limit| {
+                let path = sandbox.agent("ada").join("agent.toml");
+                let text = fs::read_to_string(&path).unwrap();
+                fs::write(&path, text.replace("\"30m\"", &format!("{limit:?}"))).unwrap();
+                tick_once(sandbox, "runs");
+                let has_begun = sandbox.home().join("up").exists();
+                if !has_begun {
+                    fs::remove_file(sandbox.home().join("noted")).unwrap();
+                    fs::remove_dir_all(&store).unwrap();
+                    copy_dir(&before, &store);
+                }
+                has_begun.then_some(())
+            });
         },
         noted: &[
             "on-state-change completed → runnable: ready for the next message @running",
@@ -518,7 +535,7 @@ const WALKS: &[Walk] = &[
         from: "runnable",
         act: |sandbox, _| {
             let tick = listening(sandbox);
-            sandbox.run(["preempt", "ada", "--reason", "a hurry"]);
+            sandbox.run(["preempt", "ada", "--reason", "a hurry", "--grace", "1d"]);
             fs::write(sandbox.home().join("go"), "").unwrap();
             tick.end();
         },

@@ -711,13 +711,15 @@ fn a_record_under_another_name_is_named_and_left_alone() {
 fn a_record_that_may_not_be_read_is_named_and_left_alone() {
     let sandbox = old();
     let path = record_in(&sandbox, "work");
+    let before = records(&sandbox);
+    let permissions = fs::metadata(&path).unwrap().permissions();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
     if fs::read(&path).is_ok() {
         // Root may read everything.
         return;
     }
-    let before = records(&sandbox);
     let ran = sandbox.cmd(["tick", "ada", "--json"]).output();
     assert_eq!((ran.code(), failure(&ran)["path"].as_str()), (1, path.to_str()), "{ran}");
+    fs::set_permissions(&path, permissions).unwrap();
     assert_eq!(changes(&before, &records(&sandbox)), Vec::<PathBuf>::new());
 }

@@ -10,8 +10,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
+
+use crate::setup::processes;
 
 /// When the first command of every sandbox runs: 2026-01-02T03:04:05Z.
 pub const START: i64 = 1_767_323_045;
@@ -24,7 +27,7 @@ pub fn dormouse() -> PathBuf {
 /// A temporary directory with a project (the working directory of every command, where `.dormouse`
 /// lies) and a home beside it. It is kept when the test fails.
 ///
-/// Commands see PATH, HOME, TZ and the time, nothing else. The time starts at [`START`] and goes on
+/// Commands see PATH, HOME, TZ, a umask of 022 and the time, nothing else. The time starts at [`START`] and goes on
 /// by one second per command, unless the sandbox uses the real clock.
 pub struct Sandbox {
     root: Option<TempDir>,
@@ -54,6 +57,8 @@ impl Sandbox {
     }
 
     fn in_dir(dir: &Path) -> Sandbox {
+        // Turns and tests make files of their own: they have the same modes whoever runs the tests.
+        rustix::process::umask(rustix::fs::Mode::WGRP | rustix::fs::Mode::WOTH);
         let root = tempfile::Builder::new().prefix("dormouse-").tempdir_in(dir).unwrap();
         for dir in ["project", "home"] {
             fs::create_dir(root.path().join(dir)).unwrap();
@@ -264,10 +269,17 @@ impl Sandbox {
     }
 }
 
+/// Where a test fails its files stay for a look, and its processes end.
 impl Drop for Sandbox {
     fn drop(&mut self) {
-        if thread::panicking()
-            && !self.is_template.load(Ordering::Relaxed)
+        if !thread::panicking() {
+            return;
+        }
+        for process in processes(self) {
+            let pid = process.split(' ').next().and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw);
+            let _ = pid.map(|pid| kill_process(pid, Signal::KILL));
+        }
+        if !self.is_template.load(Ordering::Relaxed)
             && let Some(root) = self.root.take()
         {
             eprintln!("kept for a look: {}", root.keep().display());

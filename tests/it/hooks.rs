@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
-use crate::setup::{Beside, decision, extend_policy, failure, field, hook, objects, say, step, wait_for};
+use crate::setup::{
+    Beside, decision, extend_policy, failure, field, hook, lives, objects, say, step, wait_for,
+};
 
 fn created(shell: &str) -> Sandbox {
     let sandbox = Sandbox::new();
@@ -180,7 +181,7 @@ fn a_hook_that_takes_too_long_is_ended_with_all_its_processes() {
     assert_eq!(ran.code(), 1, "{ran}");
     assert_eq!(failure(&ran)["message"], "on-startup failed: timed out after 100ms");
     if let Some(pid) = noted(&sandbox).first() {
-        assert!(!Path::new("/proc").join(pid).exists(), "{pid} is still there");
+        assert!(!lives(pid), "{pid} is still there");
     }
     assert_eq!(fs::read_dir(sandbox.agent("ada").join("tmp")).unwrap().count(), 0);
 }

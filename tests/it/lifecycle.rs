@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use crate::checker;
 use crate::harness::{Sandbox, dormouse};
 use crate::setup::{
-    Beside, add, decision, decisions, edit_state, eventually, extend_policy, failure, field, mode, names,
-    objects, record, say, started, step, tree, wait_for,
+    Beside, add, decision, decisions, edit_state, eventually, extend_policy, failure, field, hook, mode,
+    names, objects, record, say, started, step, tree, wait_for,
 };
 
 #[test]
@@ -23,6 +23,31 @@ fn init_makes_a_state_directory_for_its_owner_alone() {
         assert_eq!(found & 0o7777, expected, "{}", path.display());
     }
     assert_eq!(mode(&sandbox.store()), 0o700);
+}
+
+#[test]
+fn whatever_is_made_is_its_owner_s_alone() {
+    let sandbox = started("umask 077; echo '{}' > \"$DORMOUSE_OUTCOME\"");
+    let script = r#"stat -c %a "$DORMOUSE_HOOK_SCRATCH" "$DORMOUSE_HOOK_SCRATCH"/* >> "$HOME/modes""#;
+    let hook = hook(&sandbox.agent("ada"), "on-state-change", script);
+    sandbox.run(["enqueue", "ada", "one", "--dedupe-key", "k"]);
+    // It is made again from the records.
+    fs::remove_dir_all(sandbox.agent("ada").join("cache")).unwrap();
+    sandbox.run(["enqueue", "ada", "two", "--dedupe-key", "l"]);
+    sandbox.run(["work", "add", "x", "-a", "ada", "--plan", "prose"]);
+    sandbox.run(["wait", "-a", "ada", "--on", "operator", "--reason", "why"]);
+    sandbox.run(["timer", "add", "-a", "ada", "--in", "1h", "later"]);
+    let task =
+        sandbox.run(["task", "start", "-a", "ada", "--interactive", "--", "cat"]).trim_end().to_owned();
+    sandbox.run(["task", "stop", &task]);
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    fs::remove_file(hook).unwrap();
+    for (path, (found, ..)) in tree(&sandbox.agent("ada")) {
+        let expected = if path.is_dir() { 0o700 } else { 0o600 };
+        assert_eq!(found & 0o7777, expected, "{}", path.display());
+    }
+    let modes = fs::read_to_string(sandbox.home().join("modes")).unwrap();
+    assert!(modes.lines().all(|mode| ["700", "600"].contains(&mode)), "{modes}");
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod examples;
 mod faults;
 mod format;
 mod harness;
+mod held;
 mod hooks;
 mod inspect;
 mod lifecycle;

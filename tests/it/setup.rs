@@ -1,6 +1,7 @@
 //! Agents, files and answers as the tests of commands need them.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -155,10 +156,10 @@ pub fn mode(path: &Path) -> u32 {
 }
 
 /// Waits until something holds: for what a process does that runs beside the test. The bound is
-/// for a process that never does it, not for a slow machine.
+/// for a process that never does it, not for a slow machine: it is looks that are counted.
 #[track_caller]
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    for _ in 0..12_000 {
+    for _ in 0..60_000 {
         if let Some(found) = look() {
             return found;
         }
@@ -171,6 +172,35 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 #[track_caller]
 pub fn wait_for(path: &Path) {
     eventually(&path.display().to_string(), || path.exists().then_some(()));
+}
+
+/// What must come to something before its time is over, and then has to be ended by that: tried with
+/// more and more time, until it has come to it. Nobody knows how fast the machine is.
+#[track_caller]
+pub fn in_time<T>(mut attempt: impl FnMut(&str) -> Option<T>) -> T {
+    let limits = ["1s", "5s", "30s", "5m"];
+    limits.into_iter().find_map(&mut attempt).expect("5 minutes were not enough")
+}
+
+/// Whether a process is there and has not ended. One that nobody has reaped yet has.
+pub fn lives(pid: impl Display) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+/// The processes that carry this sandbox in their environment, as all do that are started in it.
+pub fn processes(sandbox: &Sandbox) -> Vec<String> {
+    let home = format!("HOME={}", sandbox.home().display()).into_bytes();
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let environ = fs::read(entry.path().join("environ")).unwrap_or_default();
+        if environ.split(|byte| *byte == 0).any(|variable| variable == home) {
+            let words = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let words = String::from_utf8_lossy(&words).replace('\0', " ");
+            found.push(format!("{} {words}", entry.file_name().to_string_lossy()));
+        }
+    }
+    found
 }
 
 /// A process that runs beside the test and ends with it.
@@ -242,8 +272,14 @@ pub fn own_name() -> String {
     format!("'{}'", dormouse().display())
 }
 
-/// Puts a hook into a `hooks` directory, as a shell script in which `$D` is the program under test.
+/// Puts a hook into a `hooks` directory, as a shell script in which `$D` is the program under test. It
+/// has all the time that it needs, unless the agent's own settings say otherwise.
 pub fn hook(dir: &Path, name: &str, script: &str) -> PathBuf {
+    let settings = dir.ancestors().map(|dir| dir.join("dormouse.toml")).find(|path| path.is_file()).unwrap();
+    let text = fs::read_to_string(&settings).unwrap();
+    if !text.contains("[defaults.timeouts]") {
+        fs::write(&settings, format!("{text}\n[defaults.timeouts]\nhook = \"10m\"\n")).unwrap();
+    }
     let path = dir.join("hooks").join(name);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(&path, format!("#!/bin/sh\nD='{}'\n{script}\n", dormouse().display())).unwrap();

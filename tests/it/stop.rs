@@ -1,7 +1,6 @@
 //! `stop` of what does not make it easy: in which order it ends what, and what it leaves behind.
 
 use std::fs;
-use std::path::Path;
 
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
@@ -9,8 +8,8 @@ use serde_json::{Value, json};
 use crate::checker;
 use crate::harness::{Ran, Sandbox};
 use crate::setup::{
-    Beside, add, edit_state, eventually, extend_policy, failure, field, hook, objects, record, say, started,
-    step, wait_for,
+    Beside, add, edit_state, eventually, extend_policy, failure, field, hook, in_time, lives, objects,
+    record, say, started, step, wait_for,
 };
 
 const POLITE: &str = "echo done; touch running; until test -e go; do sleep 0.02; done";
@@ -90,7 +89,7 @@ fn the_gate_is_closed_before_the_turn_has_ended() {
 #[test]
 fn a_stop_with_a_shorter_grace_hurries_one_that_waits() {
     let (sandbox, message, tick) = running(DEAF);
-    let patient = Beside::start(sandbox.cmd(["stop", "ada", "--grace", "60s", "--json"]));
+    let patient = Beside::start(sandbox.cmd(["stop", "ada", "--grace", "1d", "--json"]));
     eventually("the gate", || (field(&sandbox, "status") == "stopped").then_some(()));
     let hasty = sandbox.json(["stop", "ada", "--grace", "100ms"]);
     assert_eq!((&hasty["changed"], &hasty["previous_status"]), (&json!(false), &json!("stopped")));
@@ -176,14 +175,19 @@ fn a_start_while_the_shutdown_hook_runs_has_the_last_word() {
 /// Whoever stops an agent may lose patience: the gate is closed, and the tick sees to the rest.
 #[test]
 fn a_stop_that_is_killed_while_it_waits_is_finished_by_the_tick() {
-    let (sandbox, message, tick) = running(DEAF);
-    let stop = Beside::start(sandbox.cmd(["stop", "ada", "--grace", "1s"]));
-    eventually("the shutdown", || (field(&sandbox, "execution.state") == "shutting_down").then_some(()));
-    signal(&stop, Signal::KILL);
-    stop.end();
-    assert_eq!(ended_well(tick.end())["terminal"], "aborted");
-    assert_eq!(field(&sandbox, "execution.reason"), "shutdown_timeout");
-    assert_eq!(is_sound(&sandbox, "ada").ended_as(&message), Some("aborted"));
+    in_time(|grace| {
+        let (sandbox, message, tick) = running(DEAF);
+        let mut stop = Beside::start(sandbox.cmd(["stop", "ada", "--grace", grace]));
+        eventually("the shutdown", || {
+            ["shutting_down", "failed"].contains(&&*field(&sandbox, "execution.state")).then_some(())
+        });
+        signal(&stop, Signal::KILL);
+        let was_killed = stop.0.wait().unwrap().code().is_none();
+        assert_eq!(ended_well(tick.end())["terminal"], "aborted");
+        assert_eq!(field(&sandbox, "execution.reason"), "shutdown_timeout");
+        assert_eq!(is_sound(&sandbox, "ada").ended_as(&message), Some("aborted"));
+        was_killed.then_some(())
+    });
 }
 
 #[test]
@@ -220,7 +224,7 @@ fn a_run_that_is_stopped_before_its_turn_begins_has_none() {
         hook(&sandbox.agent("ada"), name, polite);
         let tick = Beside::start(sandbox.cmd(["tick", "ada", "--json"]));
         wait_for(&sandbox.home().join("hooks"));
-        let stop = Beside::start(sandbox.cmd(["stop", "ada", "--grace", "60s"]));
+        let stop = Beside::start(sandbox.cmd(["stop", "ada", "--grace", "1d"]));
         let (stop, ticked) = (stop.end(), tick.end());
         assert_eq!((stop.code(), ticked.code()), (0, 0), "{stop}\n{ticked}");
         assert_eq!(objects(&ticked.stdout)[0]["terminal"], "aborted", "{ticked}");
@@ -266,7 +270,7 @@ fn a_task_whose_supervisor_does_not_answer_is_interrupted_and_over() {
     assert_eq!(task["status"], "interrupted");
     assert_eq!(task["reason"], "it was stopped, and its supervisor does not answer");
     rustix::process::kill_process(supervisor, Signal::CONT).unwrap();
-    eventually("the end of the supervisor", || (!Path::new(&format!("/proc/{pid}")).exists()).then_some(()));
+    eventually("the end of the supervisor", || (!lives(pid)).then_some(()));
     assert_eq!(sandbox.json(["task", "status", &id]), task, "what it saw comes too late");
     assert_eq!(sandbox.json_lines(["queue", "list", "-a", "ada"]).len(), 1);
     is_sound(&sandbox, "ada");
@@ -311,6 +315,28 @@ fn a_stop_ends_the_turns_and_tasks_of_the_children_as_well() {
     let run = sandbox.json(["run", "list", "-a", "kid"]);
     assert_eq!(run["reason"], format!("stopped: its parent has stopped {}", tasks[1]));
     is_sound(&sandbox, "ada");
+}
+
+/// A run whose end nobody can see to is said, and is no reason to let the tasks go on.
+#[test]
+fn a_run_that_can_not_be_ended_ends_the_tasks_all_the_same() {
+    let (sandbox, message, tick) = running(POLITE);
+    let task = sandbox.run(["task", "start", "-a", "ada", "--", "sleep", "1000"]).trim().to_owned();
+    let run = field(&sandbox, "current_run.run_id");
+    let leader = sandbox.agent("ada").join("runs").join(&run).join("leader");
+    let kept = fs::read(&leader).unwrap();
+    fs::remove_file(&leader).unwrap();
+    fs::create_dir(&leader).unwrap();
+    let ran = sandbox.cmd(["stop", "ada", "--grace", "200ms", "--json"]).output();
+    assert_eq!((ran.code(), failure(&ran)["path"].as_str()), (1, leader.to_str()), "{ran}");
+    let stopped = &objects(&ran.stdout)[0];
+    assert_eq!((&stopped["status"], &stopped["tasks"]), (&json!("stopped"), &json!([task])), "{ran}");
+    assert_eq!(sandbox.json(["task", "status", &task])["status"], "cancelled");
+    fs::remove_dir(&leader).unwrap();
+    fs::write(&leader, kept).unwrap();
+    sandbox.run(["stop", "ada"]);
+    tick.end();
+    assert_eq!(is_sound(&sandbox, "ada").ended_as(&message), Some("aborted"));
 }
 
 /// One workspace that can't be released is said, and is no reason to let anything else go on.

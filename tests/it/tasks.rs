@@ -3,17 +3,14 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
 use crate::checker;
 use crate::harness::{Sandbox, dormouse, each_in_parallel};
+use crate::setup::{eventually, processes};
 use crate::strace::{self, Call, Harm};
-
-/// Far more than anything here takes, on however busy a machine.
-const LONG: Duration = Duration::from_secs(60);
 
 /// A started agent whose turns append the id of their message to `home/turns`.
 fn agent() -> Sandbox {
@@ -30,11 +27,7 @@ fn agent_that(turn: &str) -> Sandbox {
 /// Waits for it to become true.
 #[track_caller]
 fn soon(what: &str, mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < LONG, "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    eventually(what, || holds().then_some(()));
 }
 
 fn start(sandbox: &Sandbox, flags: &[&str], script: &str) -> String {
@@ -59,20 +52,6 @@ fn ended(sandbox: &Sandbox, id: &str) -> Value {
 
 fn queue(sandbox: &Sandbox) -> Vec<Value> {
     sandbox.json_lines(["queue", "list", "-a", "ada"])
-}
-
-/// The processes that carry this sandbox in their environment, as every one of its tasks does.
-fn processes(sandbox: &Sandbox) -> Vec<String> {
-    let home = format!("HOME={}", sandbox.home().display()).into_bytes();
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc").unwrap().flatten() {
-        let environ = fs::read(entry.path().join("environ")).unwrap_or_default();
-        if environ.split(|byte| *byte == 0).any(|variable| variable == home) {
-            let words = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            found.push(String::from_utf8_lossy(&words).replace('\0', " "));
-        }
-    }
-    found
 }
 
 /// The end of every test: no process is left, every record is right.

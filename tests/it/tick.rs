@@ -444,6 +444,9 @@ fn an_interjection_behind_one_that_fails_ends_its_backoff_once() {
     assert_eq!(decision(&step(&sandbox)), "start_model_turn (operator_prompt) failed");
     // It has not said so again since: the attempts are not used up at once.
     assert_eq!(decision(&step(&sandbox)), "wait_for_timer (recovery_backoff)");
+    // One that was put off ends it in the step in which it comes.
+    sandbox.run(["enqueue", "ada", "now", "--priority", "interject", "--in", "0s"]);
+    assert_eq!(decision(&step(&sandbox)), "start_recovery (retry)");
 }
 
 #[test]

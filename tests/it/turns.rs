@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::harness::{Ran, Sandbox};
 use crate::setup::{
-    Beside, decision, decisions, eventually, extend_policy, field, mode, names, objects, own_name, say,
-    started, step, wait_for,
+    Beside, decision, decisions, eventually, extend_policy, field, in_time, lives, mode, names, objects,
+    own_name, say, started, step, wait_for,
 };
 
 /// An agent whose `agent.toml` is this.
@@ -474,14 +474,18 @@ fn every_way_to_end_has_its_name() {
 
 #[test]
 fn a_turn_that_takes_too_long_is_ended() {
-    let sandbox =
-        with_policy("[turn]\nshell = true\ncommand = \"echo begun; sleep 1000\"\ntimeout = \"300ms\"\n");
-    say(&sandbox, "x");
-    sandbox
-        .cmd(["tick", "ada"])
-        .status(7)
-        .stdout("ada  start_model_turn (operator_prompt) → timed_out: turn.timeout was reached\n")
-        .check();
+    let sandbox = in_time(|limit| {
+        let sandbox = with_policy(&format!(
+            "[turn]\nshell = true\ncommand = \"echo begun; touch begun; sleep 1000\"\ntimeout = \"{limit}\"\n"
+        ));
+        say(&sandbox, "x");
+        sandbox
+            .cmd(["tick", "ada"])
+            .status(7)
+            .stdout("ada  start_model_turn (operator_prompt) → timed_out: turn.timeout was reached\n")
+            .check();
+        sandbox.project().join("begun").exists().then_some(sandbox)
+    });
     let run = sandbox.json(["run", "list", "-a", "ada"]);
     assert_eq!((&run["terminal"], &run["stdout_bytes"]), (&json!("timed_out"), &json!(6)));
     assert_eq!(field(&sandbox, "retry.attempt"), "2");
@@ -541,12 +545,6 @@ fn everything_of_a_run_is_its_owners_alone() {
     }
 }
 
-/// Whether a process is there and has not ended.
-fn lives(pid: &str) -> bool {
-    fs::read_to_string(format!("/proc/{}/stat", pid.trim()))
-        .is_ok_and(|stat| !stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z')))
-}
-
 #[test]
 #[cfg(target_os = "linux")]
 fn nothing_of_a_turn_is_left_when_it_has_ended() {
@@ -558,19 +556,23 @@ fn nothing_of_a_turn_is_left_when_it_has_ended() {
     let stepped = turn(&sandbox);
     assert_eq!((&stepped["terminal"], &stepped["brief"]), (&json!("completed"), &json!("done")));
     for name in ["group", "session", "stubborn"] {
-        assert!(!lives(&read(&sandbox, name)), "{name} is left");
+        assert!(!lives(read(&sandbox, name).trim()), "{name} is left");
     }
 }
 
 #[test]
 #[cfg(target_os = "linux")]
 fn nothing_of_a_turn_is_left_when_it_took_too_long() {
-    let sandbox = with_policy(
-        "[turn]\nshell = true\ntimeout = \"500ms\"\ncommand = \"setsid sleep 1000 & echo $! > session; sleep 1000 & echo $! > group; wait\"\n",
-    );
-    assert_eq!(turn(&sandbox)["terminal"], "timed_out");
+    let sandbox = in_time(|limit| {
+        let command =
+            "setsid sleep 1000 & echo $! > session; sleep 1000 & echo $! > group; touch begun; wait";
+        let sandbox =
+            with_policy(&format!("[turn]\nshell = true\ntimeout = \"{limit}\"\ncommand = \"{command}\"\n"));
+        assert_eq!(turn(&sandbox)["terminal"], "timed_out");
+        sandbox.project().join("begun").exists().then_some(sandbox)
+    });
     for name in ["group", "session"] {
-        assert!(!lives(&read(&sandbox, name)), "{name} is left");
+        assert!(!lives(read(&sandbox, name).trim()), "{name} is left");
     }
 }
 
@@ -584,9 +586,9 @@ fn a_turn_does_not_go_on_without_its_tick() {
     tick.0.kill().unwrap();
     tick.0.wait().unwrap();
     let leader = read(&sandbox, "leader");
-    eventually("the leader dies with its tick", || (!lives(&leader)).then_some(()));
+    eventually("the leader dies with its tick", || (!lives(leader.trim())).then_some(()));
     step(&sandbox);
-    assert!(!lives(&read(&sandbox, "child")), "recovery makes sure that the whole group is gone");
+    assert!(!lives(read(&sandbox, "child").trim()), "recovery makes sure that the whole group is gone");
 }
 
 #[test]

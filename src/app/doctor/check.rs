@@ -17,7 +17,6 @@ use crate::model::record::Record;
 use crate::model::run::{Brief, Run};
 use crate::model::state::State;
 use crate::model::task::Task;
-use crate::model::time::Time;
 use crate::model::timer::Timer;
 use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
@@ -26,7 +25,6 @@ use crate::rules::execution::agrees;
 use crate::store::inbox::{Name, parse_name};
 use crate::store::journal::Journal;
 use crate::store::record::{conflict_marker, decode, decode_at, decode_plain};
-use crate::store::view::View;
 use crate::store::{Agent, Store, files, layout};
 
 use super::{ESSENTIAL, Finding, Remedy};
@@ -78,15 +76,9 @@ fn writable_by_others(agent: Option<&AgentName>, path: &Path) -> Option<Finding>
     })
 }
 
-/// Everything about one agent, under its lock, so that nobody changes anything meanwhile. Whoever
-/// takes the lock finishes an interrupted transaction; one that can't be read is a finding.
-pub fn agent(store: &Store, name: &AgentName, now: Time) -> Result<Found> {
-    let agent = store.agent(name)?;
-    let _locked = match agent.lock(now) {
-        Err(error @ Error::Busy { .. }) => return Err(error),
-        locked => locked,
-    };
-    let mut checks = Checks { agent: &agent, checked: 0, findings: Vec::new() };
+/// Everything about one agent. To be called under its lock, so that nobody changes anything meanwhile.
+pub fn agent(agent: &Agent<'_>) -> Found {
+    let mut checks = Checks { agent, checked: 0, findings: Vec::new() };
     checks.policy();
     checks.whole::<Identity>(layout::IDENTITY, |identity, name| {
         (identity.name != *name).then(|| identity.name.to_string())
@@ -105,7 +97,7 @@ pub fn agent(store: &Store, name: &AgentName, now: Time) -> Result<Found> {
         checks.archive(&state);
     }
     checks.permissions();
-    Ok(Found { checked: checks.checked, findings: checks.findings })
+    Found { checked: checks.checked, findings: checks.findings }
 }
 
 struct Checks<'a> {
@@ -464,15 +456,4 @@ impl Checks<'_> {
             }
         }
     }
-}
-
-/// Dead letters in the archive right now, for whoever counts anew under the lock.
-pub fn count_dead(view: &View<'_>) -> Result<u64> {
-    let mut last_word: HashMap<MessageId, bool> = HashMap::new();
-    crate::store::evidence::archived(view, |message: Message| {
-        let dead = message.settlement.as_ref().is_some_and(|settlement| settlement.dead_letter);
-        last_word.entry(message.id).or_insert(dead);
-        true
-    })?;
-    Ok(last_word.values().filter(|dead| **dead).count() as u64)
 }

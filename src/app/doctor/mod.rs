@@ -13,7 +13,7 @@ use crate::error::{Error, Result, Status};
 use crate::model::id::AgentName;
 use crate::report::output::Tone;
 use crate::report::text::count;
-use crate::store::{Store, layout};
+use crate::store::{Agent, layout};
 
 use super::session::{Session, agents};
 
@@ -67,27 +67,22 @@ struct FindingReport<'a> {
 
 pub fn doctor(session: &mut Session, args: cli::Doctor) -> Result<Status> {
     let store = session.store()?;
-    let mut checked = 0;
-    let mut open = 0;
-    let mut report = |session: &mut Session, findings: Vec<Finding>| {
-        for finding in findings {
-            let repaired = args.repair && mend(session, &store, &finding);
-            open += usize::from(!repaired);
-            say(session, &finding, repaired);
-        }
-    };
+    let mut seen = Seen::default();
     let names = if args.agents.is_empty() {
-        report(session, check::state_directory(&store)?);
+        for finding in check::state_directory(&store)? {
+            let mended = args.repair && finding.remedy == Remedy::Protect;
+            let mended = if mended { repair::protect(&finding.path).map(|()| true) } else { Ok(false) };
+            seen.tell(session, &finding, mended);
+        }
         agents(&store, &[], true)?
     } else {
         agents(&store, &args.agents, false)?
     };
     let mut status = session.each_agent(&names, |session, name| {
-        let found = check::agent(&store, name, session.clock.now())?;
-        checked += found.checked;
-        report(session, found.findings);
+        look_at(session, &store.agent(name)?, args.repair, &mut seen)?;
         Ok(Status::Done)
     });
+    let Seen { checked, open } = seen;
     if open > 0 {
         status = status.graver(Status::Damaged);
     }
@@ -103,15 +98,59 @@ pub fn doctor(session: &mut Session, args: cli::Doctor) -> Result<Status> {
     Ok(status)
 }
 
-/// Mends one finding; a failure to is said, and the finding stays open.
-fn mend(session: &mut Session, store: &Store, finding: &Finding) -> bool {
-    match repair::repair(session, store, finding) {
-        Ok(repaired) => repaired,
-        Err(error) => {
+/// What was looked at, and how much of what was found is still wrong.
+#[derive(Default)]
+struct Seen {
+    checked: usize,
+    open: usize,
+}
+
+impl Seen {
+    /// Says what was found and whether it is mended. A failure to mend it is said, and it stays open.
+    fn tell(&mut self, session: &mut Session, finding: &Finding, mended: Result<bool>) {
+        let repaired = mended.unwrap_or_else(|error| {
             session.out.note(&format!("{}: {error}", finding.path.display()));
             false
-        }
+        });
+        self.open += usize::from(!repaired);
+        say(session, finding, repaired);
     }
+}
+
+/// Looks at one agent and mends what is to be mended, under one lock. What came of it is said when the
+/// lock is free again: whoever reads that may take his time.
+fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut Seen) -> Result<()> {
+    let (locked, mut notes) = match agent.lock_damaged(session.clock.now()) {
+        Ok(locked) => (Some(locked), Vec::new()),
+        Err(error @ Error::Busy { .. }) => return Err(error),
+        // Where no lock can be had nothing can be mended. Looking is what is left.
+        Err(error) => (None, vec![error.to_string()]),
+    };
+    let found = check::agent(agent);
+    let mut mended = Vec::with_capacity(found.findings.len());
+    for finding in found.findings {
+        let done = match locked.as_ref().filter(|_| mends) {
+            Some(locked) => {
+                let done = repair::repair(session, agent, locked, &finding);
+                // The repair stands whether or not the ledger can be written.
+                if let Ok(true) = done
+                    && let Err(error) = repair::note(session, agent, locked, &finding)
+                {
+                    notes.push(format!("{}: the repair is not in the ledger: {error}", agent.name()));
+                }
+                done
+            }
+            None => Ok(false),
+        };
+        mended.push((finding, done));
+    }
+    drop(locked);
+    notes.iter().filter(|_| mends).for_each(|note| session.out.note(note));
+    seen.checked += found.checked;
+    for (finding, done) in mended {
+        seen.tell(session, &finding, done);
+    }
+    Ok(())
 }
 
 fn say(session: &mut Session, finding: &Finding, repaired: bool) {

@@ -1,5 +1,6 @@
 //! Mending: what has one right answer. What can't be read is moved aside, never deleted.
 
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -9,43 +10,31 @@ use crate::error::{Context, Error, Result};
 use crate::model::event::EventKind;
 use crate::model::records::Lease;
 use crate::rules::transition::draft::Draft;
-use crate::store::{Agent, Store, files, inbox};
+use crate::store::{Agent, Locked, files, inbox};
 
 use super::super::load::{self, Purpose};
 use super::super::session::Session;
-use super::check::count_dead;
 use super::{Finding, QUARANTINE, Remedy};
 
-/// Mends a finding. `false`: it is for people to decide.
-pub fn repair(session: &Session, store: &Store, finding: &Finding) -> Result<bool> {
-    match (&finding.remedy, &finding.agent) {
-        (Remedy::None, _) => return Ok(false),
-        (Remedy::Protect, _) => protect(&finding.path)?,
-        (Remedy::Quarantine | Remedy::QuarantineLines(_) | Remedy::Recount(_), None) => return Ok(false),
-        (Remedy::Quarantine, Some(name)) => {
-            let agent = store.agent(name)?;
-            // Under the lock, but for a broken journal: that keeps everybody from it.
-            let _locked = agent.lock(session.clock.now());
-            move_aside(&agent, &finding.path)?;
-        }
-        (Remedy::QuarantineLines(lines), Some(name)) => {
-            let agent = store.agent(name)?;
-            let _locked = agent.lock(session.clock.now())?;
-            move_lines_aside(&agent, &finding.path, lines)?;
-        }
-        (Remedy::Recount(_), Some(name)) => recount(session, &store.agent(name)?)?,
-    }
-    if let Some(name) = &finding.agent {
-        // The repair stands whether or not the ledger can be written.
-        if let Err(error) = note(session, &store.agent(name)?, finding) {
-            session.out.note(&format!("{name}: the repair is not in the ledger: {error}"));
-        }
+/// Mends a finding of an agent, under the lock under which it was found: nobody has mended it since, or
+/// put something else in its place. `false`: it is for people to decide.
+pub fn repair(session: &Session, agent: &Agent<'_>, locked: &Locked<'_>, finding: &Finding) -> Result<bool> {
+    match &finding.remedy {
+        Remedy::None => return Ok(false),
+        Remedy::Protect => protect(&finding.path)?,
+        Remedy::Quarantine => move_aside(agent, &finding.path)?,
+        Remedy::QuarantineLines(lines) => move_lines_aside(agent, &finding.path, lines)?,
+        Remedy::Recount(dead) => recount(session, agent, locked, *dead)?,
     }
     Ok(true)
 }
 
-fn protect(path: &Path) -> Result<()> {
-    let found = std::fs::metadata(path).context("look at", path)?;
+/// Takes the right to write from others. What goes away meanwhile is nobody's to write any more.
+pub fn protect(path: &Path) -> Result<()> {
+    let found = match std::fs::metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        found => found.context("look at", path)?,
+    };
     let mode = found.permissions().mode() & 0o7777 & !0o002;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).context("change the mode of", path)
 }
@@ -78,18 +67,18 @@ fn move_lines_aside(agent: &Agent<'_>, path: &Path, lines: &[usize]) -> Result<(
     agent.replace_file(path, &kept)
 }
 
-fn draft_of<'a>(session: &Session, agent: &'a Agent<'a>) -> Result<(Draft, crate::store::Locked<'a>)> {
-    let now = session.clock.now();
-    let locked = agent.lock(now)?;
+fn draft_of(session: &Session, agent: &Agent<'_>, locked: &Locked<'_>) -> Result<Draft> {
+    // A transaction whose journal can't be read is not to be gone past.
+    locked.finish_journal()?;
     let scan = inbox::Scan::default();
+    let now = session.clock.now();
     let records =
         load::records(agent, &locked.view(), &scan, locked.state()?, Lease::Free, now, Purpose::Look)?;
-    Ok((Draft::new(records, session.clock.stamp()?), locked))
+    Ok(Draft::new(records, session.clock.stamp()?))
 }
 
-fn recount(session: &Session, agent: &Agent<'_>) -> Result<()> {
-    let (mut draft, locked) = draft_of(session, agent)?;
-    let dead = count_dead(&locked.view())?;
+fn recount(session: &Session, agent: &Agent<'_>, locked: &Locked<'_>, dead: u64) -> Result<()> {
+    let mut draft = draft_of(session, agent, locked)?;
     let before = draft.records.state.counters.dead;
     draft.records.state.counters.dead = dead;
     draft.event(
@@ -101,8 +90,9 @@ fn recount(session: &Session, agent: &Agent<'_>) -> Result<()> {
     Ok(())
 }
 
-fn note(session: &Session, agent: &Agent<'_>, finding: &Finding) -> Result<()> {
-    let (mut draft, locked) = draft_of(session, agent)?;
+/// Records what was mended.
+pub fn note(session: &Session, agent: &Agent<'_>, locked: &Locked<'_>, finding: &Finding) -> Result<()> {
+    let mut draft = draft_of(session, agent, locked)?;
     let data = json!({
         "path": finding.path.strip_prefix(agent.dir().path()).unwrap_or(&finding.path).display().to_string(),
         "kind": finding.kind,

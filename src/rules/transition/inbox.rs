@@ -3,16 +3,12 @@
 use serde_json::json;
 
 use crate::model::agent::Status;
-use crate::model::continuation::{Continuation, TriggerKind};
+use crate::model::continuation::Continuation;
 use crate::model::decision::Tick;
 use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
 use crate::model::id::MessageId;
-use crate::model::message::{
-    AdmissionContext, Body, DeliverySurface, Message, MessageKind, MessageStatus, Origin, OriginKind,
-    Priority, Settlement, WakeHint,
-};
-use crate::model::record::Extra;
+use crate::model::message::{Body, Message, MessageKind, MessageStatus, Settlement, WakeHint};
 use crate::model::records::Staleness;
 use crate::model::refusal::Refusal;
 use crate::model::state::Retry;
@@ -21,12 +17,12 @@ use crate::model::timer::{CatchUp, Schedule};
 use crate::model::transaction::{Archived, Delete, Put};
 use crate::model::work::Ticked;
 
-use crate::rules::admission::authority;
 use crate::rules::execution::{deadline, is_over};
 use crate::rules::retry::delay;
 
 use super::draft::Draft;
 use super::lifecycle::end_late_start;
+use super::messages::own_message;
 use super::recovery;
 use super::timer::{self, NewTimer, take_in_due};
 use super::wait::end_if_due;
@@ -276,38 +272,17 @@ fn tick_message(draft: &mut Draft, tick: &Tick, hint: Option<WakeHint>) -> Messa
             Body::Text { text: item.map(|item| item.objective.clone()).unwrap_or_default() }
         }
     };
-    Message {
-        id: MessageId(draft.stamp.mint()),
-        agent: draft.records.state.agent.clone(),
-        kind: MessageKind::SystemTick,
-        priority: Priority::Normal,
-        origin: Origin { kind: OriginKind::System, id: hint.as_ref().map(|hint| hint.source.clone()) },
-        authority_class: authority(OriginKind::System),
-        delivery_surface: DeliverySurface::RuntimeSystem,
-        admission_context: AdmissionContext::RuntimeOwned,
-        trigger_kind: Some(TriggerKind::SystemTick),
-        body,
-        work_item_id: tick.work_item_id(),
-        task_id: None,
-        task_status: None,
-        wait_id: hint.as_ref().and_then(|hint| hint.wait_id),
-        trigger_id: hint.as_ref().and_then(|hint| hint.trigger_id),
-        resource: hint.as_ref().and_then(|hint| hint.resource.clone()),
-        correlation_id: None,
-        causation_id: hint.as_ref().map(|hint| hint.id.to_string()),
-        source_refs: Vec::new(),
-        dedupe_key: None,
-        idempotency_key: Some(tick.key()),
-        expires_at: None,
-        hops: 0,
-        attempt: 1,
-        created_at: draft.now(),
-        continuation: None,
-        failures: Vec::new(),
-        interjected: Vec::new(),
-        settlement: None,
-        extra: Extra::new(),
+    let mut message = own_message(draft, MessageKind::SystemTick, body);
+    message.work_item_id = tick.work_item_id();
+    message.idempotency_key = Some(tick.key());
+    if let Some(hint) = hint {
+        message.origin.id = Some(hint.source);
+        message.wait_id = hint.wait_id;
+        message.trigger_id = hint.trigger_id;
+        message.resource = hint.resource;
+        message.causation_id = Some(hint.id.to_string());
     }
+    message
 }
 
 /// Brings a message from the archive back to the queue, as if it had just arrived.

@@ -5,6 +5,7 @@
 pub mod draft;
 pub mod inbox;
 pub mod lifecycle;
+pub mod messages;
 pub mod outcome;
 pub mod preemption;
 pub mod recovery;

@@ -4,10 +4,8 @@ use serde_json::{Value, json};
 
 use crate::model::agent::Status;
 use crate::model::event::EventKind;
-use crate::model::id::{AgentName, MessageId, TaskId, WorkId};
-use crate::model::message::{
-    AdmissionContext, Body, DeliverySurface, Message, MessageKind, Origin, OriginKind, Priority,
-};
+use crate::model::id::{AgentName, TaskId, WorkId};
+use crate::model::message::{AdmissionContext, Body, DeliverySurface, Message, MessageKind, OriginKind};
 use crate::model::record::Extra;
 use crate::model::refusal::Refusal;
 use crate::model::run::Exit;
@@ -17,9 +15,10 @@ use crate::model::time::Span;
 use crate::model::transaction::{Archived, Delete, Put};
 use crate::model::turn::Claimant;
 
-use crate::rules::admission::{admit as compose, authority, one_further, trigger_kind};
+use crate::rules::admission::{admit as compose, one_further};
 
 use super::draft::Draft;
+use super::messages::own_message;
 use super::timer::admit;
 
 /// What a new task is to do.
@@ -327,38 +326,15 @@ fn transition(draft: &mut Draft, task: &Task, from: TaskStatus) {
 /// What the agent is told of the end. One that is not to be notified of is only taken note of.
 fn result(draft: &mut Draft, task: &Task, last_line: Option<&str>) -> Message {
     let kind = if task.notify { MessageKind::TaskResult } else { MessageKind::TaskStatus };
-    Message {
-        id: MessageId(draft.stamp.mint()),
-        agent: task.agent.clone(),
-        kind,
-        priority: Priority::Normal,
-        origin: Origin { kind: OriginKind::Task, id: Some(task.id.to_string()) },
-        authority_class: authority(OriginKind::Task),
-        delivery_surface: DeliverySurface::TaskRejoin,
-        admission_context: AdmissionContext::RuntimeOwned,
-        trigger_kind: trigger_kind(kind),
-        body: Body::Text { text: told(task, last_line) },
-        work_item_id: task.work_item_id,
-        task_id: Some(task.id),
-        task_status: Some(task.status),
-        wait_id: None,
-        trigger_id: None,
-        resource: None,
-        correlation_id: None,
-        causation_id: Some(task.id.to_string()),
-        source_refs: task.run_id.map(|run| format!("{}/{run}", task.agent)).into_iter().collect(),
-        dedupe_key: None,
-        idempotency_key: None,
-        expires_at: None,
-        hops: task.hops,
-        attempt: 1,
-        created_at: draft.now(),
-        continuation: None,
-        failures: Vec::new(),
-        interjected: Vec::new(),
-        settlement: None,
-        extra: Extra::new(),
-    }
+    let mut message = own_message(draft, kind, Body::Text { text: told(task, last_line) });
+    message.origin.id = Some(task.id.to_string());
+    message.work_item_id = task.work_item_id;
+    message.task_id = Some(task.id);
+    message.task_status = Some(task.status);
+    message.causation_id = Some(task.id.to_string());
+    message.source_refs = task.run_id.map(|run| format!("{}/{run}", task.agent)).into_iter().collect();
+    message.hops = task.hops;
+    message
 }
 
 fn told(task: &Task, last_line: Option<&str>) -> String {

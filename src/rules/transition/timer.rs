@@ -2,13 +2,9 @@
 
 use serde_json::json;
 
-use crate::model::continuation::TriggerKind;
 use crate::model::event::EventKind;
-use crate::model::id::{MessageId, TimerId};
-use crate::model::message::{
-    AdmissionContext, Body, DeliverySurface, Message, MessageKind, MessageStatus, Origin, OriginKind,
-    Priority,
-};
+use crate::model::id::TimerId;
+use crate::model::message::{Body, Message, MessageKind, MessageStatus, Priority};
 use crate::model::record::Extra;
 use crate::model::refusal::Refusal;
 use crate::model::time::Time;
@@ -17,12 +13,12 @@ use crate::model::transaction::{Archived, Delete, Put};
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
 use crate::model::work::WorkItem;
 
-use crate::rules::admission::authority;
 use crate::rules::execution::is_over;
 use crate::rules::schedule::{check, due, next_after};
 
 use super::draft::Draft;
 use super::inbox::{drop_message, staleness};
+use super::messages::own_message;
 use super::wait::end_wait;
 
 /// What a new timer is to be.
@@ -145,54 +141,12 @@ fn fire_message(draft: &mut Draft, timer: &Timer, at: Time, missed: u64) -> Mess
         return message.as_ref().clone();
     }
     let body = timer.body.clone().unwrap_or(Body::Text { text: String::new() });
-    let mut message = own_message(draft, MessageKind::TimerTick, Priority::Normal, body);
+    let mut message = own_message(draft, MessageKind::TimerTick, body);
     message.source_refs = vec![format!("{}@{at}", timer.id)];
     if missed > 0 {
         message.source_refs.push(format!("missed={missed}"));
     }
     message
-}
-
-/// A message of the runtime's own.
-fn own_message(draft: &mut Draft, kind: MessageKind, priority: Priority, body: Body) -> Message {
-    let (origin, trigger_kind, surface) = match kind {
-        MessageKind::TimerTick => {
-            (OriginKind::Timer, TriggerKind::TimerFire, DeliverySurface::TimerScheduler)
-        }
-        _ => (OriginKind::System, TriggerKind::SystemTick, DeliverySurface::RuntimeSystem),
-    };
-    Message {
-        id: MessageId(draft.stamp.mint()),
-        agent: draft.records.state.agent.clone(),
-        kind,
-        priority,
-        origin: Origin { kind: origin, id: None },
-        authority_class: authority(origin),
-        delivery_surface: surface,
-        admission_context: AdmissionContext::RuntimeOwned,
-        trigger_kind: Some(trigger_kind),
-        body,
-        work_item_id: None,
-        task_id: None,
-        task_status: None,
-        wait_id: None,
-        trigger_id: None,
-        resource: None,
-        correlation_id: None,
-        causation_id: None,
-        source_refs: Vec::new(),
-        dedupe_key: None,
-        idempotency_key: None,
-        expires_at: None,
-        hops: 0,
-        attempt: 1,
-        created_at: draft.now(),
-        continuation: None,
-        failures: Vec::new(),
-        interjected: Vec::new(),
-        settlement: None,
-        extra: Extra::new(),
-    }
 }
 
 /// Puts a message into the inbox, where this very step may take it; unless its own time was over
@@ -246,7 +200,7 @@ fn wait_message(draft: &mut Draft, wait: &Wait, kind: MessageKind, what: &str) -
         "over" => wait.reason.clone(),
         what => format!("{what}: {}", wait.reason),
     };
-    let mut message = own_message(draft, kind, Priority::Normal, Body::Text { text });
+    let mut message = own_message(draft, kind, Body::Text { text });
     message.wait_id = Some(wait.id);
     message.work_item_id = wait.work_item_id;
     message.resource = wait.resource.clone();
@@ -281,7 +235,8 @@ fn remind_of_blocked(draft: &mut Draft) {
         return;
     }
     let body = Body::Text { text: format!("recheck of blocked work:\n{}", lines.join("\n")) };
-    let mut message = own_message(draft, MessageKind::SystemTick, Priority::Background, body);
+    let mut message = own_message(draft, MessageKind::SystemTick, body);
+    message.priority = Priority::Background;
     message.idempotency_key = Some(format!("work_queue:recheck:{now}"));
     admit(draft, message);
 }

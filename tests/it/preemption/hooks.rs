@@ -23,7 +23,7 @@ fn each_hook_is_told_of_its_change_while_the_agent_is_still_before_it() {
     }
     let message = say(&sandbox, "hello");
     let tick = running(&sandbox, "up; come go; $D safe-point; note $?; $D yield >/dev/null");
-    sandbox.run(["preempt", "ada", "--reason", "urgent"]);
+    sandbox.run(["preempt", "ada", "--reason", "urgent", "--grace", "1d"]);
     let [asked, stands] = &noted(&sandbox)[..] else { panic!("one hook") };
     assert_eq!(stands, "on-preempt-request: running");
     go(&sandbox, "go");
@@ -63,7 +63,7 @@ fn a_hook_has_the_environment_of_the_turn_and_speaks_as_it() {
     let message = say(&sandbox, "hello");
     let stepped = turn(
         &sandbox,
-        "$D preempt ada --reason urgent >/dev/null; printf here | $D yield --checkpoint - >/dev/null",
+        "$D preempt ada --reason urgent --grace 1d >/dev/null; printf here | $D yield --checkpoint - >/dev/null",
     );
     let first = stepped["run_id"].as_str().unwrap().to_owned();
     sandbox.run(["resume", "ada"]);
@@ -119,7 +119,7 @@ fn a_request_whose_hook_fails_stands() {
     hook(&sandbox, "on-preempt-request", "echo no mail >&2; exit 3");
     say(&sandbox, "hello");
     let tick = running(&sandbox, "up; come go; $D safe-point; note $?");
-    let ran = sandbox.cmd(["preempt", "ada", "--reason", "urgent"]).output();
+    let ran = sandbox.cmd(["preempt", "ada", "--reason", "urgent", "--grace", "1d"]).output();
     assert_eq!(ran.code(), 0, "{ran}");
     assert_eq!(ran.stderr, "dormouse: ada: on-preempt-request failed: exit status 3: no mail\n");
     go(&sandbox, "go");
@@ -248,7 +248,7 @@ fn the_hook_of_a_request_can_interject() {
     say(&sandbox, "hello");
     turn(
         &sandbox,
-        r#"outside preempt ada --reason urgent >/dev/null; $D safe-point | grep -c "somebody wants you" >> "$HOME/noted""#,
+        r#"outside preempt ada --reason urgent --grace 1d >/dev/null; $D safe-point | grep -c "somebody wants you" >> "$HOME/noted""#,
     );
     assert_eq!(noted(&sandbox), ["1"]);
 }

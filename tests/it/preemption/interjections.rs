@@ -36,7 +36,7 @@ fn what_the_operator_interjects_is_handed_over_in_order_and_once() {
         $D safe-point > "$HOME/second"; note $?
         $D safe-point --json > "$HOME/third"; note $?
         come said-more
-        outside preempt ada --reason urgent >/dev/null
+        outside preempt ada --reason urgent --grace 1d >/dev/null
         $D safe-point --json > "$HOME/fourth"; note $?"#,
     );
     let run = current_run(&sandbox);

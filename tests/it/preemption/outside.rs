@@ -319,7 +319,7 @@ fn the_commands_of_a_turn_say_no_more_than_is_promised() {
         $D non-preemptible begin --deadline 5m
         $D non-preemptible end
         $D non-preemptible --deadline 5m -- true
-        outside preempt ada --reason urgent >/dev/null
+        outside preempt ada --reason urgent --grace 1d >/dev/null
         $D safe-point"#,
     );
     let run = step["run_id"].as_str().unwrap();
@@ -383,8 +383,8 @@ fn a_closed_pipe_is_no_failure() {
         closed $D non-preemptible begin --deadline 5m --json
         closed $D non-preemptible end --json
         closed $D non-preemptible --deadline 5m --json -- true
-        closed outside preempt ada --reason urgent
-        closed outside preempt ada --reason urgent --json
+        closed outside preempt ada --reason urgent --grace 1d
+        closed outside preempt ada --reason urgent --grace 1d --json
         closed $D yield
         closed $D yield --json"#,
     );
@@ -398,7 +398,10 @@ fn a_reason_cannot_forge_a_line() {
     say(&sandbox, "hello");
     let reason = "urgent\nada  all is well";
     fs::write(sandbox.home().join("reason"), reason).unwrap();
-    turn(&sandbox, r#"outside preempt ada --reason "$(cat "$HOME/reason")" >/dev/null; $D yield >/dev/null"#);
+    turn(
+        &sandbox,
+        r#"outside preempt ada --reason "$(cat "$HOME/reason")" --grace 1d >/dev/null; $D yield >/dev/null"#,
+    );
     assert_eq!(record(&sandbox, "state.json")["execution"]["reason"], reason);
     for args in [
         &["get", "ada"][..],

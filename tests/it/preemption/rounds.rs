@@ -222,7 +222,7 @@ fn a_run_suspended_for_a_time_goes_on_by_itself_exactly_then() {
     say(&sandbox, "hello");
     turns(
         &sandbox,
-        "outside preempt ada --reason lunch --for 10m >/dev/null; $D safe-point || $D yield >/dev/null",
+        "outside preempt ada --reason lunch --grace 1d --for 10m >/dev/null; $D safe-point || $D yield >/dev/null",
     );
     assert_eq!(step_at(&sandbox, "2026-01-02T04:00:00.250Z")["terminal"], "suspended");
     assert_eq!(sandbox.run(["next-wake", "ada"]), "2026-01-02T04:10:00.250Z\n");
@@ -240,7 +240,7 @@ fn a_run_suspended_for_a_time_goes_on_by_itself_exactly_then() {
 fn a_run_suspended_for_a_time_can_be_resumed_before() {
     let sandbox = agent();
     say(&sandbox, "hello");
-    turn(&sandbox, "outside preempt ada --reason lunch --for 10d >/dev/null; $D yield >/dev/null");
+    turn(&sandbox, "outside preempt ada --reason lunch --grace 1d --for 10d >/dev/null; $D yield >/dev/null");
     sandbox.run(["resume", "ada"]);
     assert_eq!(decision(&turn(&sandbox, "told")), "start_model_turn (resume_suspended) completed");
 }
@@ -398,7 +398,9 @@ fn what_would_let_a_suspended_run_go_on_is_said() {
         say(&sandbox, "hello");
         turns(
             &sandbox,
-            &format!("outside preempt ada --reason urgent {pause} >/dev/null; $D yield >/dev/null"),
+            &format!(
+                "outside preempt ada --reason urgent --grace 1d {pause} >/dev/null; $D yield >/dev/null"
+            ),
         );
         step_at(&sandbox, "2026-01-02T04:00:00Z");
         let explained =

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
-use crate::setup::{eventually, objects, record, say};
+use crate::setup::{lives, objects, record, say};
 
 use super::{agent, ended, go, noted, running, turn};
 
@@ -281,5 +281,5 @@ fn a_section_does_not_outlive_its_turn() {
     );
     assert_eq!(stepped["terminal"], "completed");
     let pid = fs::read_to_string(sandbox.home().join("pid")).unwrap();
-    eventually("its end", || (!std::path::Path::new("/proc").join(pid.trim()).exists()).then_some(()));
+    assert!(!lives(pid.trim()));
 }

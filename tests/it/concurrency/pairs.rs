@@ -1,0 +1,411 @@
+//! Every command beside every other, and somebody who reads beside both, on agents in all situations:
+//! each comes to an end that the contract knows, and leaves whole what it found whole.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Child;
+use std::sync::Barrier;
+use std::thread;
+
+use rustix::process::Pid;
+use tempfile::TempDir;
+
+use super::{AGENT, fifo, heard, is_sound, run, spawn};
+use crate::checker::{self, names};
+use crate::harness::{Cmd, Ran, Sandbox, each_in_parallel};
+use crate::held::Held;
+use crate::scenarios::words;
+use crate::setup::{eventually, extend_policy, own_name};
+use crate::strace::record_inside;
+
+/// What may come of each command, but for success. `{message}`, `{item}`, `{wait}`, `{timer}` and `{task}` are ids
+/// of records that were there before. After a `@` come those that are called from inside the turn: they
+/// end with it.
+const WRITERS: &[(&str, &[i32])] = &[
+    ("enqueue ada hello", &[]),
+    ("enqueue ada now --priority interject", &[]),
+    ("enqueue ada hello --dedupe-key {unique}", &[]),
+    ("enqueue ada later --in 1ms", &[]),
+    ("enqueue ada --batch", &[]),
+    ("wake ada --reason why", &[]),
+    ("tick ada", &[7]),
+    ("tick ada --until-idle", &[7]),
+    ("tick --all --jobs 3", &[7]),
+    ("start ada", &[4]),
+    ("stop ada --grace 5s", &[]),
+    ("stop ada --grace 0s --requeue", &[]),
+    ("preempt ada --reason why --grace 50ms", &[4]),
+    ("preempt ada --reason why --for 1ms", &[4]),
+    ("resume ada", &[4]),
+    ("fail ada --reason why", &[4]),
+    ("recover ada", &[4]),
+    ("queue drop {message}", &[4]),
+    ("queue requeue {message}", &[4]),
+    ("work add objective -a ada --plan prose --pick", &[]),
+    ("work complete {item}", &[4]),
+    ("work block {item} --reason why", &[4]),
+    ("wait -a ada --on external --reason why --work-item {item}", &[3, 4]),
+    ("wait cancel {wait}", &[3, 4]),
+    ("timer add -a ada --in 1ms due", &[]),
+    ("timer cancel {timer}", &[3, 4]),
+    ("task start -a ada -- true", &[4]),
+    ("task start -a ada --delegate kid hello", &[4]),
+    ("task stop {task} --grace 5s", &[]),
+    ("tick kid", &[3, 7]),
+    ("stop kid --grace 5s", &[3]),
+    ("@safe-point", &[4, 10, 137, 143]),
+    ("@yield", &[4, 137, 143]),
+    ("@non-preemptible begin --deadline 5s", &[4, 137, 143]),
+    ("@non-preemptible end", &[4, 137, 143]),
+    ("doctor", &[]),
+    ("doctor --repair", &[]),
+];
+
+/// What reads is refused nothing.
+const READERS: &[&str] = &[
+    "get ada --json",
+    "list --json",
+    "explain ada --json",
+    "state ada --json",
+    "events ada --json --limit 0",
+    "queue list -a ada --json",
+    "queue dead -a ada",
+    "queue show {message}",
+    "run list -a ada --json",
+    "briefs ada",
+    "work list -a ada --json",
+    "work show {item}",
+    "wait list -a ada",
+    "timer list -a ada",
+    "task list -a ada",
+    "task status {task}",
+    "task output {task}",
+    "next-wake ada",
+    "tick ada --dry-run",
+];
+
+/// For those who read it.
+const INPUT: &str = "{\"text\":\"one\"}\n{\"text\":\"two\"}\n";
+
+/// A turn does what its message says. None may run beside another.
+const TURN: &str = r#"exec 9>> "$HOME/lock.$DORMOUSE_AGENT"
+flock -n 9 || echo "$DORMOUSE_RUN" >> "$HOME/overlaps"
+case "$(cat)" in
+*'"text": "+wait"'*)
+    test -e "$HOME/go" || echo $$ > "$HOME/up"
+    until test -e "$HOME/go"; do
+        {dormouse} safe-point -q
+        case $? in 0) sleep 0.01 ;; 10) {dormouse} yield -q; exit ;; *) exit 1 ;; esac
+    done ;;
+*'"text": "+yield"'*) test -e "$HOME/go" || {dormouse} yield -q ;;
+*'"text": "+fail"'*) exit 1 ;;
+esac"#;
+
+/// How an agent may stand when the commands come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Situation {
+    Idle,
+    Backlog,
+    Running,
+    Suspended,
+    Backoff,
+    Recovering,
+    Tasks,
+    Lost,
+    Delegated,
+    Hooks,
+    Stopped,
+}
+
+use Situation::*;
+
+const SITUATIONS: &[Situation] = &[
+    Idle, Running, Backlog, Suspended, Tasks, Delegated, Recovering, Hooks, Running, Backoff, Lost, Stopped,
+];
+
+/// An agent in a situation, as far as that lies in files, and the ids of what it has.
+struct Template {
+    sandbox: Sandbox,
+    ids: Vec<(&'static str, String)>,
+}
+
+fn template(situation: Situation) -> Template {
+    let sandbox = Sandbox::in_memory().with_real_clock();
+    sandbox.run(["init"]);
+    let turn = TURN.replace("{dormouse}", &own_name());
+    sandbox.run(["create", AGENT, "--shell", &turn]);
+    let base = if situation == Backoff { "1h" } else { "1ms" };
+    extend_policy(&sandbox, AGENT, &format!("[recovery]\nbase = \"{base}\"\nmax_attempts = 2\n"));
+    let say = |line: &str| run(&sandbox, line, &[0, 7]).stdout.trim().to_owned();
+    say("start ada");
+    let task = match situation {
+        Lost => say("task start -a ada -- sleep 1000"),
+        _ => say("task start -a ada -- true"),
+    };
+    let supervisor = || processes(&sandbox).into_iter().find(|pid| has_word(*pid, "supervise"));
+    if let (Lost, Some(pid)) = (situation, supervisor()) {
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    }
+    eventually("the end of the task", || processes(&sandbox).is_empty().then_some(()));
+    if situation != Lost {
+        say("tick ada --until-idle");
+    }
+    let task = if situation == Delegated { say("task start -a ada --delegate kid hello") } else { task };
+    let begin = |text: &str| {
+        let ran = run(&sandbox, &format!("enqueue ada {text}"), &[0]);
+        run(&sandbox, "tick ada", &[0, 7]);
+        ran.stdout.trim().to_owned()
+    };
+    let message = match situation {
+        Suspended => begin("+yield"),
+        Backoff | Recovering => begin("+fail"),
+        Running => say("enqueue ada +wait"),
+        Idle | Backlog | Tasks | Lost | Delegated | Hooks | Stopped => say("enqueue ada hello"),
+    };
+    let item = say("work add objective -a ada --plan prose");
+    let wait = say(&format!("wait -a ada --on operator --reason why --work-item {item}"));
+    let timer = say("timer add -a ada --in 30d due");
+    match situation {
+        Idle => drop(say("tick ada --until-idle")),
+        Backlog | Hooks => {
+            say("enqueue ada again --dedupe-key key");
+            say("enqueue ada +fail");
+            say("wake ada --reason why");
+            say("timer add -a ada --in 0s due");
+        }
+        Stopped => drop(say("stop ada")),
+        Running | Suspended | Backoff | Recovering | Tasks | Lost | Delegated => {}
+    }
+    let ids =
+        [("{message}", message), ("{item}", item), ("{wait}", wait), ("{timer}", timer), ("{task}", task)];
+    Template { sandbox, ids: ids.into() }
+}
+
+/// The processes of a sandbox.
+fn processes(sandbox: &Sandbox) -> Vec<Pid> {
+    let home = format!("HOME={}", sandbox.home().display());
+    let pids = checker::names(Path::new("/proc")).into_iter().filter_map(|name| name.parse().ok());
+    let pids = pids.filter(|pid: &i32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|entry| entry == home.as_bytes()) && super::lives(*pid)
+    });
+    pids.filter_map(Pid::from_raw).collect()
+}
+
+fn has_word(pid: Pid, word: &str) -> bool {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.split(|byte| *byte == 0).any(|other| other == word.as_bytes())
+}
+
+/// A case of its own, from which the commands start.
+struct Case {
+    sandbox: Sandbox,
+    ids: Vec<(&'static str, String)>,
+    /// What runs already: a tick with its turn.
+    tick: Option<Child>,
+}
+
+impl Case {
+    fn new(template: &Template, situation: Situation, hooks: &Path) -> Case {
+        let sandbox = template.sandbox.copy();
+        let mut ids = template.ids.clone();
+        let mut tick = None;
+        match situation {
+            Running => {
+                let up = sandbox.home().join("up");
+                fifo(&up);
+                tick = Some(spawn(&sandbox, "tick ada"));
+                heard(&up);
+            }
+            Tasks => {
+                let id = run(&sandbox, "task start -a ada -- sleep 1000", &[0]).stdout.trim().to_owned();
+                ids.iter_mut().filter(|(name, _)| *name == "{task}").for_each(|(_, old)| *old = id.clone());
+            }
+            Hooks => symlink(hooks, sandbox.store().join("hooks.new"))
+                .and_then(|()| fs::remove_dir_all(sandbox.store().join("hooks")))
+                .and_then(|()| fs::rename(sandbox.store().join("hooks.new"), sandbox.store().join("hooks")))
+                .unwrap(),
+            Idle | Backlog | Suspended | Recovering | Backoff | Lost | Delegated | Stopped => {}
+        }
+        Case { sandbox, ids, tick }
+    }
+
+    /// The environment of a command that is called from inside the turn, if this is one.
+    fn inside(&self, line: &str) -> Vec<String> {
+        if !line.starts_with('@') {
+            return Vec::new();
+        }
+        let run = names(&self.sandbox.agent(AGENT).join("runs")).pop();
+        vec![format!("DORMOUSE_AGENT={AGENT}"), format!("DORMOUSE_RUN={}", run.unwrap_or_default())]
+    }
+
+    fn cmd(&self, line: &str) -> Cmd<'_> {
+        let cmd = self.sandbox.cmd(words(line.trim_start_matches('@'))).stdin(INPUT);
+        self.inside(line)
+            .iter()
+            .filter_map(|entry| entry.split_once('='))
+            .fold(cmd, |cmd, (name, value)| cmd.env(name, value))
+    }
+
+    fn line(&self, line: &str, unique: &str) -> String {
+        let with_ids = |line: String, (name, id): &(&str, String)| line.replace(name, id);
+        self.ids.iter().fold(line.replace("{unique}", unique), with_ids)
+    }
+
+    /// Runs the commands, all at once, and returns what each came to.
+    fn race(&self, lines: &[String]) -> Vec<Ran> {
+        let start = Barrier::new(lines.len());
+        thread::scope(|scope| {
+            let runs = lines.iter().map(|line| {
+                scope.spawn(|| {
+                    let cmd = self.cmd(line);
+                    start.wait();
+                    cmd.output()
+                })
+            });
+            let runs: Vec<_> = runs.collect();
+            runs.into_iter().map(|run| run.join().unwrap()).collect()
+        })
+    }
+
+    /// Ends what runs, and looks whether everything is as it should be.
+    fn end(mut self, said: &BTreeSet<String>) {
+        fs::write(self.sandbox.home().join("go"), "").unwrap();
+        if let Some(tick) = self.tick.take() {
+            let code = tick.wait_with_output().unwrap().status.code();
+            assert!(matches!(code, Some(0 | 7)), "the tick ended with {code:?}");
+        }
+        run(&self.sandbox, "stop --all --grace 5s", &[0]);
+        eventually("the end of every process", || processes(&self.sandbox).is_empty().then_some(()));
+        let found = is_sound(&self.sandbox);
+        let messages = found.messages();
+        let lost: Vec<_> = said.difference(&messages).collect();
+        assert!(lost.is_empty(), "lost: {lost:?}");
+        for name in checker::names(&self.sandbox.store().join("agents")) {
+            let found = checker::look(&self.sandbox.agent(&name));
+            assert!(found.complaints.is_empty(), "{name}: {:#?}", found.complaints);
+            assert!(found.leftovers.is_empty(), "{name}: {:?}", found.leftovers);
+        }
+        let overlaps = fs::read_to_string(self.sandbox.home().join("overlaps"));
+        assert!(overlaps.is_err(), "turns beside others: {overlaps:?}");
+    }
+}
+
+/// Whether a command may end so.
+fn is_allowed(code: i32, others: &[i32]) -> bool {
+    code == 0 || others.contains(&code)
+}
+
+/// Programs can't be put where a sandbox in memory lies: one directory of hooks for all.
+fn hooks() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for name in [
+        "on-startup",
+        "on-scheduled",
+        "on-preempt-request",
+        "on-suspend",
+        "on-resume",
+        "on-shutdown",
+        "on-recovery-start",
+        "on-recovery-complete",
+        "on-state-change",
+    ] {
+        let path = dir.path().join(name);
+        let script = format!("#!/bin/sh\n{} get \"$DORMOUSE_AGENT\" status > /dev/null\n", own_name());
+        fs::write(&path, script).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    dir
+}
+
+fn args_of(line: &str) -> Vec<&str> {
+    line.trim_start_matches('@').split(' ').collect()
+}
+
+/// How often each pair meets in each situation: asked for by whoever looks for more than a test of
+/// all that others do can find.
+fn rounds() -> Option<usize> {
+    std::env::var("DORMOUSE_RACES").ok()?.parse().ok()
+}
+
+#[test]
+fn whatever_meets_whatever_nothing_breaks() {
+    let templates: Vec<(Situation, Template)> =
+        SITUATIONS.iter().map(|situation| (*situation, template(*situation))).collect();
+    let hooks = hooks();
+    let pairs = (0..WRITERS.len()).flat_map(|one| (one..WRITERS.len()).map(move |other| (one, other)));
+    let mut cases: Vec<(usize, usize, usize, usize)> = Vec::new();
+    for (at, (one, other)) in pairs.enumerate() {
+        match rounds() {
+            None => cases.push((one, other, at % SITUATIONS.len(), at % READERS.len())),
+            Some(rounds) => {
+                for round in 0..rounds * SITUATIONS.len() {
+                    cases.push((one, other, round % SITUATIONS.len(), (at + round) % READERS.len()));
+                }
+            }
+        }
+    }
+    each_in_parallel(&cases, |&(one, other, situation, reader)| {
+        let (situation, template) = &templates[situation];
+        let case = Case::new(template, *situation, hooks.path());
+        let [first, second] = [WRITERS[one], WRITERS[other]];
+        let lines =
+            [case.line(first.0, "one"), case.line(second.0, "two"), case.line(READERS[reader], "none")];
+        let ran = case.race(&lines);
+        let producers = lines.iter().zip(&ran).filter(|(line, _)| line.starts_with("enqueue"));
+        let said = producers.flat_map(|(_, ran)| ran.stdout.lines().map(str::to_owned)).collect();
+        for ((line, ran), allowed) in lines.iter().zip(&ran).zip([first.1, second.1, &[]]) {
+            assert!(is_allowed(ran.code(), allowed), "{situation:?}: {lines:?}: `{line}`: {ran}");
+        }
+        let described = format!("{situation:?}: {lines:?}: {ran:?}");
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| case.end(&said)));
+        assert!(ended.is_ok(), "{described}");
+    });
+    println!("{} cases", cases.len());
+}
+
+#[test]
+fn whoever_is_held_wherever_nothing_breaks() {
+    let templates: Vec<(Situation, Template)> =
+        SITUATIONS.iter().map(|situation| (*situation, template(*situation))).collect();
+    let hooks = hooks();
+    let all: Vec<(&str, &[i32])> =
+        WRITERS.iter().copied().chain(READERS.iter().map(|line| (*line, &[] as &[i32]))).collect();
+    let seed: u64 = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let cases: Vec<u64> = (0..rounds().map_or(100, |rounds| rounds as u64 * 1000)).collect();
+    each_in_parallel(&cases, |&number| {
+        let mut state = (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(seed.wrapping_mul(77));
+        let mut draw = |below: usize| {
+            state ^= state >> 31;
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            ((state >> 33) as usize) % below
+        };
+        let (situation, template) = &templates[draw(SITUATIONS.len())];
+        let (held, other) = (all[draw(all.len())], all[draw(all.len())]);
+        let recorded = Case::new(template, *situation, hooks.path());
+        let line = recorded.line(held.0, "one");
+        let calls = record_inside(&recorded.sandbox, &recorded.inside(&line), &args_of(&line), INPUT).calls;
+        recorded.end(&BTreeSet::new());
+        let from = calls.iter().position(|call| call.rest.contains("dormouse.toml")).unwrap_or(0);
+        let call = &calls[from + draw(calls.len() - from)];
+        let case = Case::new(template, *situation, hooks.path());
+        let lines = [case.line(held.0, "one"), case.line(other.0, "two") + " --lock-timeout 0s"];
+        let described = format!("{situation:?}: {lines:?} held at {call}");
+        let first = Held::inside(&case.sandbox, &case.inside(&lines[0]), &args_of(&lines[0]), INPUT, call);
+        let second = case.cmd(&lines[1]).output();
+        let first = first.go_on();
+        let described = format!("{described}\nfirst: {first}\nsecond: {second}");
+        assert!(is_allowed(first.code(), held.1), "first: {described}");
+        assert!(second.code() == 5 || is_allowed(second.code(), other.1), "second: {described}");
+        let mut said = BTreeSet::new();
+        for (line, ran) in lines.iter().zip([&first, &second]) {
+            if line.starts_with("enqueue") {
+                said.extend(ran.stdout.lines().map(str::to_owned));
+            }
+        }
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| case.end(&said)));
+        assert!(ended.is_ok(), "end: {described}");
+    });
+}

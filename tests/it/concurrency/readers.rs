@@ -1,0 +1,98 @@
+//! Who reads takes no lock, and finds one state whatever is written meanwhile.
+
+use std::fs;
+
+use super::{AGENT, agent, is_sound};
+use crate::checker;
+use crate::harness::Sandbox;
+use crate::held::{Held, call};
+use crate::setup::objects;
+use crate::strace::{Call, Harm, harm, record};
+
+/// Whose ledger has some events, as has its `state.json`.
+fn with_events() -> Sandbox {
+    let sandbox = agent("true", "");
+    sandbox.run(["enqueue", AGENT, "hello"]);
+    sandbox.run(["tick", AGENT, "--until-idle"]);
+    sandbox
+}
+
+#[test]
+fn a_reader_finds_nothing_of_a_transaction_that_is_half_carried_out() {
+    const READ: &[&str] = &["events", AGENT, "--limit", "0", "--json"];
+    const WRITE: &[&str] = &["work", "add", "objective", "-a", AGENT];
+    let sandbox = with_events();
+    let before = sandbox.run(READ.iter().copied());
+    let reads = record(&sandbox, READ, "").calls;
+    let writes = record(&sandbox.copy(), WRITE, "").calls;
+    // It has opened the ledger, and not read it.
+    let reader = Held::at(&sandbox, READ, "", call(&reads, "openat", "/ledger/2"));
+    let ledger =
+        sandbox.agent(AGENT).join("ledger").join(&checker::names(&sandbox.agent(AGENT).join("ledger"))[0]);
+    harm(&sandbox, WRITE, "", call(&writes, "rename", "/state.json\""), Harm::Kill);
+    // Who reads beside a write may see the first pages of it.
+    let text = fs::read(&ledger).unwrap();
+    fs::write(&ledger, &text[..text.len() - 10]).unwrap();
+    let ran = reader.go_on();
+    assert_eq!(ran.code(), 0, "{ran}");
+    let seqs: Vec<u64> = objects(&ran.stdout).iter().map(|event| event["seq"].as_u64().unwrap()).collect();
+    assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>());
+    assert!(seqs.len() > objects(&before).len(), "the transaction is committed");
+    sandbox.run(["enqueue", AGENT, "hello", "--dedupe-key", "key"]);
+    is_sound(&sandbox);
+}
+
+#[test]
+fn a_turn_is_told_of_the_past_whoever_writes_meanwhile() {
+    const TICK: &[&str] = &["tick", AGENT];
+    let sandbox = agent("true", "");
+    sandbox.run(["enqueue", AGENT, " ", "--origin", "channel"]);
+    sandbox.run(["tick", AGENT, "--until-idle"]);
+    sandbox.run(["enqueue", AGENT, "hello"]);
+    let other = sandbox.run(["enqueue", AGENT, "never mind"]).trim().to_owned();
+    let drop = &["queue", "drop", &other];
+    let steps = record(&sandbox.copy(), TICK, "").calls;
+    // The messages that were reduced are told of.
+    let tick = Held::at(&sandbox, TICK, "", call(&steps, "openat", "/message.jsonl\", O_RDONLY"));
+    let running = sandbox.copy();
+    let writes = record(&running, drop, "").calls;
+    harm(&sandbox, drop, "", call(&writes, "rename", "/state.json\""), Harm::Kill);
+    let archive = sandbox.agent(AGENT).join("archive");
+    let archive = archive.join(&checker::names(&archive)[0]).join("message.jsonl");
+    let text = fs::read(&archive).unwrap();
+    fs::write(&archive, &text[..text.len() - 10]).unwrap();
+    let ran = tick.go_on();
+    assert_eq!(ran.code(), 0, "{ran}");
+    let found = is_sound(&sandbox);
+    assert_eq!(found.ended_as(&other), Some("dropped"));
+}
+
+/// A long inbox is filed into directories, and no record tells of that.
+#[test]
+fn who_reads_while_messages_are_filed_finds_all_of_them() {
+    const MESSAGES: usize = 1100;
+    const LIST: &[&str] = &["queue", "list", "-a", AGENT, "--limit", "0"];
+    const TICK: &[&str] = &["tick", AGENT];
+    let long = || {
+        let sandbox = agent("true", "");
+        sandbox.run(["tick", AGENT]);
+        let batch = "{\"text\":\"hello\"}\n".repeat(MESSAGES);
+        let ran = sandbox.cmd(["enqueue", AGENT, "--batch"]).stdin(batch).output();
+        assert_eq!(ran.stdout.lines().count(), MESSAGES, "{ran}");
+        sandbox
+    };
+    let sandbox = long();
+    let files = record(&sandbox.copy(), TICK, "").calls;
+    let reads = record(&sandbox, LIST, "").calls;
+    let is_of_inbox = |call: &&Call| call.name == "openat" && call.rest.contains("/inbox");
+    // Before it looks into the inbox, between two looks, and when it has begun to read what it has found.
+    for call in reads.iter().filter(is_of_inbox).take(4) {
+        let sandbox = long();
+        let reader = Held::at(&sandbox, LIST, "", call);
+        // All are filed, half of them, or those of one directory; and nothing is committed.
+        let moves: Vec<&Call> = files.iter().filter(|call| call.rest.contains("/inbox/")).collect();
+        harm(&sandbox, TICK, "", moves[moves.len() - 20], Harm::Kill);
+        let ran = reader.go_on();
+        assert_eq!((ran.code(), ran.stdout.lines().count()), (0, MESSAGES), "{call}");
+    }
+}

@@ -1,0 +1,68 @@
+//! A command that is held at one of its system calls, while others do what they like.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::harness::{Ran, Sandbox, dormouse};
+use crate::setup::eventually;
+use crate::strace::Call;
+
+/// It stands still, with the call done, or has come to its end before.
+pub struct Held {
+    strace: Child,
+}
+
+/// The first call of a recording with this name whose arguments have this in them.
+#[track_caller]
+pub fn call<'c>(calls: &'c [Call], name: &str, part: &str) -> &'c Call {
+    let found = calls.iter().find(|call| call.name == name && call.rest.contains(part));
+    found.unwrap_or_else(|| panic!("no {name} of {part}"))
+}
+
+impl Held {
+    pub fn at(sandbox: &Sandbox, args: &[&str], stdin: &str, call: &Call) -> Held {
+        Held::inside(sandbox, &[], args, stdin, call)
+    }
+
+    /// The same with these variables (`NAME=VALUE`) set, as inside a turn.
+    pub fn inside(sandbox: &Sandbox, variables: &[String], args: &[&str], stdin: &str, call: &Call) -> Held {
+        let file = |name: &str| -> PathBuf { sandbox.root().join(name) };
+        let (trace, inject) = (
+            format!("trace={}", call.name),
+            format!("inject={}:signal=SIGSTOP:when={}", call.name, call.nth),
+        );
+        let mut line: Vec<OsString> = ["-qq", "-e", &trace, "-e", &inject, "-o"].map(OsString::from).into();
+        line.push(file("held.log").into());
+        line.extend(variables.iter().flat_map(|variable| ["-E", variable.as_str()]).map(OsString::from));
+        line.push(dormouse().into());
+        line.extend(args.iter().map(OsString::from));
+        let mut command = sandbox.program("strace", line).into_command();
+        fs::write(file("held.in"), stdin).unwrap();
+        command.stdin(fs::File::open(file("held.in")).unwrap()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut strace = command.spawn().unwrap();
+        eventually("it is held, or over", || {
+            let is_over = strace.try_wait().unwrap().is_some();
+            let text = fs::read_to_string(file("held.log")).unwrap_or_default();
+            (is_over || text.contains("stopped by SIGSTOP")).then_some(())
+        });
+        Held { strace }
+    }
+
+    /// Lets it go on, and waits for its end.
+    pub fn go_on(self) -> Ran {
+        let children = format!("/proc/{pid}/task/{pid}/children", pid = self.strace.id());
+        for pid in fs::read_to_string(children).unwrap_or_default().split_whitespace() {
+            let _ = kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap(), Signal::CONT);
+        }
+        let output = self.strace.wait_with_output().unwrap();
+        Ran {
+            status: output.status,
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
