@@ -41,7 +41,8 @@ pub enum Error {
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-fn describe(source: &io::Error) -> String {
+/// An error of the system in our words: no number, and nothing capital in the middle of a sentence.
+pub fn describe(source: &io::Error) -> String {
     // "No space left on device (os error 28)" reads better without the number.
     let text = source.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_lowercase()

@@ -24,7 +24,7 @@ use crate::store::{Agent, Locked, Store, layout};
 use super::load::begin;
 use super::resources::workspace_path;
 use super::session::Session;
-use super::turn::{base_environment, set};
+use super::turn::environment;
 
 /// How much of what a hook says goes into the ledger, in bytes: the end of it.
 const OUTPUT_MAX: usize = 4096;
@@ -220,19 +220,8 @@ impl Hook<'_> {
 
     fn spec(&self, policy: &Policy, occasion: &Occasion, timeout: Option<Span>) -> Result<HookSpec> {
         let Hook { store, agent, .. } = self;
-        let mut env = base_environment(policy);
-        set(&mut env, "DORMOUSE_DIR", store.root().as_os_str().to_owned());
-        set(&mut env, "DORMOUSE_AGENT", agent.name().as_str().into());
         // Only for as long as it is current: what it calls then speaks as its turn.
         let current = agent.peek()?.current_run.filter(|run| Some(run.run_id) == occasion.run_id);
-        if let Some(run) = current {
-            set(&mut env, process::RUN, run.run_id.to_string().into());
-            set(&mut env, "DORMOUSE_ATTEMPT", run.attempt.to_string().into());
-            set(&mut env, "DORMOUSE_MESSAGE", run.message_id.to_string().into());
-            if let Some(checkpoint) = run.checkpoint {
-                set(&mut env, "DORMOUSE_CHECKPOINT", agent.checkpoint(checkpoint).into_os_string());
-            }
-        }
         let log = match occasion.run_id {
             Some(run_id) => {
                 agent.make_run_dir(run_id)?;
@@ -244,7 +233,7 @@ impl Hook<'_> {
             name: self.name,
             program: self.program.clone(),
             workdir: workspace_path(store, policy),
-            env,
+            env: environment(store, agent, policy, current.as_ref()),
             document: document(self.name, occasion),
             tmp: agent.dir().join(layout::TMP),
             log,

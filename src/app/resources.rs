@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, describe};
 use crate::model::decision::Decision;
 use crate::model::id::{AgentName, RunId};
 use crate::model::policy::{Policy, WorkspaceMode};
@@ -116,7 +116,8 @@ fn workspace(
         Ok(place) => place,
         // A disk that is not mounted comes back. The message waits for it and no attempt is lost.
         Err(error) => {
-            return Ok(Err(lacks(vec![format!("{}: {error}", store.home().join(path).display())])));
+            let why = format!("{}: {}", store.home().join(path).display(), describe(&error));
+            return Ok(Err(lacks(vec![why])));
         }
     };
     let sharing = match mode {

@@ -20,7 +20,7 @@ use crate::store::{Agent, Store, layout};
 use super::background::{KILL_GRACE, finish};
 use super::load::begin;
 use super::session::Session;
-use super::turn::{base_environment, claimant, set};
+use super::turn::{claimant, environment};
 use super::words::parse;
 
 /// How often a supervisor tries to settle its task, a second apart at most: the lock may be busy, the disk full.
@@ -88,14 +88,11 @@ fn prepare(store: &Store, agent: &Agent<'_>, task: &Task) -> Result<(TurnSpec, O
     let policy = agent.policy()?;
     agent.make_task_dir(task.id)?;
     let dir = agent.dir().task_dir(task.id);
-    let mut env = base_environment(&policy);
-    set(&mut env, "DORMOUSE_DIR", store.root().as_os_str().to_owned());
-    set(&mut env, "DORMOUSE_AGENT", agent.name().as_str().into());
     let (stdin, input) = stdin(task, &dir)?;
     let spec = TurnSpec {
         argv: argv.iter().map(OsString::from).collect(),
         workdir: store.home().join(&policy.turn.workdir),
-        env,
+        env: environment(store, agent, &policy, None),
         mark: Mark::task(task.id),
         stdin,
         stdout: dir.join(layout::STDOUT),

@@ -1,7 +1,7 @@
 //! One turn: its run directory, its environment, its process, and its settlement (contract, turns).
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -15,10 +15,11 @@ use crate::model::message::Message;
 use crate::model::policy::{CommandSpec, Policy, StdinForm};
 use crate::model::records::{Lease, Records};
 use crate::model::run::Exit;
+use crate::model::state::CurrentRun;
 use crate::model::turn::{Claimant, Outcome, TurnEnd};
 use crate::model::wait::WaitKind;
 use crate::process::turn::{Ended, Stdin, TurnSpec};
-use crate::process::{Mark, host};
+use crate::process::{self, Mark, host};
 use crate::report::context::{self, Past};
 use crate::rules::preemption::{is_being_ended, why_suspended, will_be_suspended};
 use crate::rules::transition::draft::Draft;
@@ -317,10 +318,13 @@ fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {
         }
         StdinForm::None => Stdin::Null,
     };
+    let mut env = environment(store, agent, policy, Some(&claimed.run));
+    set(&mut env, "DORMOUSE_CONTEXT", context.into());
+    set(&mut env, "DORMOUSE_OUTCOME", dir.join(layout::OUTCOME).into());
     Ok(TurnSpec {
         argv,
         workdir: store.home().join(&policy.turn.workdir),
-        env: environment(store, agent, claimed, policy, &context, &dir),
+        env,
         mark: Mark::run(run_id),
         stdin,
         stdout: dir.join(layout::STDOUT),
@@ -364,8 +368,33 @@ fn argv(policy: &Policy, agent: &Agent<'_>) -> Result<Vec<OsString>> {
     }
 }
 
-/// What a command of the agent inherits, and what its policy sets over that. Nothing of ours.
-pub fn base_environment(policy: &Policy) -> Vec<(OsString, OsString)> {
+/// The environment of a command of the agent: what it inherits, what its policy sets over that, who it
+/// is, and which run it speaks for, if it speaks for one.
+pub fn environment(
+    store: &Store,
+    agent: &Agent<'_>,
+    policy: &Policy,
+    run: Option<&CurrentRun>,
+) -> Vec<(OsString, OsString)> {
+    let mut env = inherited(policy);
+    let mut set = |name: &str, value: OsString| set(&mut env, name, value);
+    set("DORMOUSE_DIR", store.root().into());
+    set("DORMOUSE_AGENT", agent.name().as_str().into());
+    let Some(run) = run else { return env };
+    set(process::RUN, run.run_id.to_string().into());
+    set("DORMOUSE_ATTEMPT", run.attempt.to_string().into());
+    set("DORMOUSE_MESSAGE", run.message_id.to_string().into());
+    if let Some(item) = run.work_item_id {
+        set("DORMOUSE_WORK_ITEM", item.to_string().into());
+    }
+    if let Some(checkpoint) = run.checkpoint {
+        set("DORMOUSE_CHECKPOINT", agent.checkpoint(checkpoint).into());
+    }
+    env
+}
+
+/// What is inherited, and what the policy sets over that. Nothing of ours.
+fn inherited(policy: &Policy) -> Vec<(OsString, OsString)> {
     let inherited = |name: &OsString| match &policy.turn.inherit_env {
         Some(names) => names.iter().any(|allowed| name == allowed.as_str()),
         None => true,
@@ -380,37 +409,7 @@ pub fn base_environment(policy: &Policy) -> Vec<(OsString, OsString)> {
     env
 }
 
-pub fn set(env: &mut Vec<(OsString, OsString)>, name: &str, value: OsString) {
+fn set(env: &mut Vec<(OsString, OsString)>, name: &str, value: OsString) {
     env.retain(|(other, _)| other != name);
     env.push((name.into(), value));
-}
-
-/// The whole environment of the turn: what it inherits, what its policy sets, and who it is.
-fn environment(
-    store: &Store,
-    agent: &Agent<'_>,
-    claimed: &Claimed,
-    policy: &Policy,
-    context: &Path,
-    dir: &Path,
-) -> Vec<(OsString, OsString)> {
-    let mut env = base_environment(policy);
-    let mut set = |name: &str, value: OsString| set(&mut env, name, value);
-    let run = &claimed.run;
-    let text = |value: String| OsString::from(value);
-    let path = |path: PathBuf| path.into_os_string();
-    set("DORMOUSE_DIR", path(store.root().to_owned()));
-    set("DORMOUSE_AGENT", text(agent.name().to_string()));
-    set("DORMOUSE_RUN", text(run.run_id.to_string()));
-    set("DORMOUSE_ATTEMPT", text(run.attempt.to_string()));
-    set("DORMOUSE_CONTEXT", path(context.to_owned()));
-    set("DORMOUSE_OUTCOME", path(dir.join(layout::OUTCOME)));
-    set("DORMOUSE_MESSAGE", text(run.message_id.to_string()));
-    if let Some(item) = run.work_item_id {
-        set("DORMOUSE_WORK_ITEM", text(item.to_string()));
-    }
-    if let Some(checkpoint) = run.checkpoint {
-        set("DORMOUSE_CHECKPOINT", path(agent.checkpoint(checkpoint)));
-    }
-    env
 }

@@ -12,8 +12,8 @@ use super::messages::PlaneAgent;
 /// failed then. With a request pending already the new reason counts, and the earlier end.
 ///
 /// What has yielded is suspended until `--for` is over or somebody says `dormouse resume`. Where
-/// nobody does, the attempt has failed after `timeouts.suspend`, an hour unless set, and the next one
-/// begins without the checkpoint.
+/// nobody does, it is given up after `timeouts.suspend`, an hour unless set: the attempt then begins
+/// anew, without the checkpoint.
 #[derive(Debug, Args)]
 pub struct Preempt {
     /// Which agent

@@ -182,6 +182,8 @@ impl<'de> Deserialize<'de> for Limit {
             fn visit_i64<E: de::Error>(self, number: i64) -> Result<Limit, E> {
                 if number == 0 {
                     Ok(Limit(None))
+                } else if number < 0 {
+                    Err(E::custom(format!("`{number}`: a duration can't be negative")))
                 } else {
                     Err(E::custom(format!("`{number}` has no unit: write \"{number}s\"")))
                 }
@@ -258,7 +260,7 @@ names! {
 
 names! {
     /// What follows the last attempt of a message.
-    "on_exhausted" OnExhausted {
+    "way to go on" OnExhausted {
         Park = "park",
         Stop = "stop",
     }

@@ -147,14 +147,13 @@ impl FromStr for Span {
         if text == "0" {
             return Ok(Span::ZERO);
         }
-        humantime::parse_duration(text)
-            .ok()
-            .and_then(|span| u64::try_from(span.as_millis()).ok())
-            .filter(|millis| i64::try_from(*millis).is_ok())
-            .map(Span)
-            .ok_or_else(|| {
-                Malformed(format!("`{text}` is not a duration: write 500ms, 90s, 10m, 1h30m or 2d"))
-            })
+        let too_long = || Malformed(format!("`{text}` is longer than can be counted"));
+        let span = humantime::parse_duration(text).map_err(|error| match error {
+            humantime::DurationError::NumberOverflow => too_long(),
+            _ => Malformed(format!("`{text}` is not a duration: write 500ms, 90s, 10m, 1h30m or 2d")),
+        })?;
+        let millis = i64::try_from(span.as_millis()).map_err(|_| too_long())?;
+        Ok(Span(millis.unsigned_abs()))
     }
 }
 
@@ -172,7 +171,17 @@ impl Serialize for Span {
 
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        std::borrow::Cow::<'de, str>::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = Span;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a duration such as \"30m\"")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Span, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_str(Visitor)
     }
 }
 

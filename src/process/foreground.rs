@@ -12,7 +12,7 @@ use rustix::process::Pid;
 
 use super::signals::Signals;
 use super::{Signal, kernel};
-use crate::error::{Context, Result};
+use crate::error::{Context, Result, describe};
 
 /// What a shell says of a command that is not there, and of one that can't be run.
 const NOT_FOUND: u8 = 127;
@@ -38,7 +38,7 @@ pub fn run(argv: &[OsString]) -> Result<Ran> {
         Ok(child) => Ran { status: code(watch(child, &signals)?), trouble: None },
         Err(error) => {
             let status = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUN };
-            Ran { status, trouble: Some(format!("{}: {error}", Path::new(program).display())) }
+            Ran { status, trouble: Some(format!("{}: {}", Path::new(program).display(), describe(&error))) }
         }
     };
     signals.release();

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal};
 use super::table::Process;
 use super::turn::{Stdin, TurnSpec};
 use super::{SUPERVISOR, host, kernel};
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Error, Result, describe};
 
 pub enum Spawned {
     Yes(Child),
@@ -112,9 +112,4 @@ fn refusal(spec: &TurnSpec, error: io::Error) -> Result<String> {
 
 fn directory(path: &Path) -> rustix::io::Result<()> {
     rustix::fs::access(path.join("."), Access::EXEC_OK)
-}
-
-fn describe(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
 }

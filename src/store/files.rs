@@ -110,6 +110,21 @@ pub fn make_dir(path: &Path) -> Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path).context("make directory", path)
 }
 
+/// Makes a directory that a clone lacks, as nothing was in it, and if need be the one that it is in. What
+/// is above has to be there: an agent that somebody has removed is not made anew, in part.
+fn make_dir_again(path: &Path) -> Result<()> {
+    let make = |path: &Path| match fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    };
+    match make(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            make(parent(path)).and_then(|()| make(path)).context("make directory", path)
+        }
+        made => made.context("make directory", path),
+    }
+}
+
 /// Makes what the last step of a durable write leaves undone if it fails half-way: nothing.
 struct Unfinished<'a>(Option<&'a Path>);
 
@@ -204,9 +219,7 @@ impl Disk {
         let mut file = match open() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 // A clone has no tmp/: make it and try once more.
-                if let Some(parent) = temporary.parent() {
-                    make_dir(parent)?;
-                }
+                make_dir_again(parent(temporary))?;
                 open()
             }
             opened => opened,

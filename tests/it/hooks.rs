@@ -119,6 +119,17 @@ fn a_hook_has_the_environment_and_the_workspace_of_a_turn() {
 }
 
 #[test]
+fn a_hook_about_a_run_knows_its_work_item() {
+    let sandbox = created("true");
+    hook(&sandbox.agent("ada"), "on-scheduled", r#"echo "$DORMOUSE_WORK_ITEM" >> "$HOME/noted""#);
+    sandbox.run(["start", "ada"]);
+    let item = sandbox.json(["work", "add", "--agent", "ada", "paint"])["id"].as_str().unwrap().to_owned();
+    sandbox.run(["enqueue", "ada", "--work-item", &item, "go on"]);
+    step(&sandbox);
+    assert_eq!(noted(&sandbox), [item]);
+}
+
+#[test]
 fn an_agent_s_own_hook_goes_before_the_shared_one() {
     let sandbox = created("true");
     let note = |word: &str| format!(r#"echo {word} >> "$HOME/noted""#);

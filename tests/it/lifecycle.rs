@@ -572,6 +572,16 @@ fn a_stop_that_lost_its_tick_ends_the_run_itself() {
 }
 
 #[test]
+fn an_agent_that_is_removed_while_its_turn_runs_is_not_made_anew() {
+    let sandbox = started(r#"rm -r "$DORMOUSE_DIR/agents/$DORMOUSE_AGENT""#);
+    say(&sandbox, "work");
+    let ran = sandbox.cmd(["tick", "ada"]).output();
+    assert_eq!(ran.code(), 1, "{ran}");
+    assert!(!sandbox.agent("ada").exists());
+    assert_eq!(sandbox.run(["doctor"]), "0 records in 0 agents: nothing wrong\n");
+}
+
+#[test]
 fn only_a_failed_agent_recovers() {
     let sandbox = started("true");
     let before = fs::read(sandbox.agent("ada").join("state.json")).unwrap();

@@ -251,7 +251,7 @@ fn a_workspace_that_is_not_there_is_waited_for() {
     sandbox.run(["enqueue", "ada", "go"]);
     let step = tick(&sandbox, "ada");
     assert_eq!((word(&step, "reason"), get(&sandbox, "ada", "retry")), ("workspace", String::new()));
-    let why = format!("{}: No such file or directory (os error 2)", sandbox.project().join("disk").display());
+    let why = format!("{}: no such file or directory", sandbox.project().join("disk").display());
     assert_eq!(step["evidence"], serde_json::json!([why]));
     fs::create_dir(sandbox.project().join("disk")).unwrap();
     assert_eq!(word(&tick(&sandbox, "ada"), "terminal"), "completed");
@@ -419,6 +419,7 @@ fn a_limit_that_makes_no_sense_is_refused_where_it_is_read() {
         ("cost_per_day = -1.0", "limits.cost_per_day can't be negative or infinite"),
         ("cost_per_day = inf", "limits.cost_per_day can't be negative or infinite"),
         ("turns_per_hour = -1", "invalid value: integer `-1`, expected u64"),
+        ("dedupe_window = 0", "invalid type: integer `0`, expected a duration such as \"30m\""),
     ] {
         let sandbox = Sandbox::new();
         add(&sandbox, "ada", "true");

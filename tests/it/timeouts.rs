@@ -391,3 +391,18 @@ fn a_wait_expires_one_millisecond_after_its_limit_and_not_at_all_if_it_has_none(
         assert_eq!(field(&sandbox, "execution.state"), "completed");
     }
 }
+
+#[test]
+fn a_time_that_makes_no_sense_is_refused_where_it_is_read() {
+    for (init, why) in [
+        ("5", r#"`5` has no unit: write "5s""#),
+        ("-5", "`-5`: a duration can't be negative"),
+        (r#""soon""#, "`soon` is not a duration: write 500ms, 90s, 10m, 1h30m or 2d"),
+        (r#""300000000000 years""#, "`300000000000 years` is longer than can be counted"),
+    ] {
+        let sandbox = started("true");
+        extend_policy(&sandbox, "ada", &format!("[timeouts]\ninit = {init}\n"));
+        let ran = sandbox.cmd(["get", "ada"]).output();
+        assert!(ran.code() == 6 && ran.stderr.contains(why), "{ran}");
+    }
+}
