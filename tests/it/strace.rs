@@ -162,6 +162,13 @@ pub fn calls(sandbox: &Sandbox, args: &[&str]) -> BTreeMap<String, usize> {
     calls
 }
 
+/// The calls of a command, and of all that it starts, that name a file, a line each: also those that fail.
+pub fn named(sandbox: &Sandbox, args: &[&str]) -> String {
+    let (ran, text) = traced(sandbox, args, "", &["-f", "-e", "trace=%file"]);
+    assert_eq!(ran.code(), 0, "{args:?}: {ran}");
+    text
+}
+
 /// Records everything that touches files, for a model of the disk: whole contents, in hexadecimal.
 ///
 /// `harm`: what befalls it meanwhile.
