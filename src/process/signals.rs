@@ -86,12 +86,13 @@ impl Watch {
     }
 }
 
-fn is_in(mask: u64, signal: i32) -> bool {
+/// Whether a signal is in such a mask.
+pub fn is_in(mask: u64, signal: i32) -> bool {
     u32::try_from(signal - 1).is_ok_and(|bit| mask >> bit & 1 == 1)
 }
 
 /// The signals that are ignored, as a mask. Where the system doesn't tell, none.
-fn ignored() -> u64 {
+pub fn ignored() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)

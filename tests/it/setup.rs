@@ -212,7 +212,18 @@ impl Beside {
     }
 
     pub fn spawn(mut command: Command) -> Beside {
+        use std::os::unix::process::CommandExt;
         use std::process::Stdio;
+        let listen = || {
+            for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
+                // SAFETY: async-signal-safe, and the default is no function of ours.
+                unsafe { libc::signal(signal, libc::SIG_DFL) };
+            }
+            Ok(())
+        };
+        // Whoever runs the tests in the background of a script has them ignore some signals.
+        // SAFETY: the closure runs between fork and exec, makes system calls and allocates nothing.
+        unsafe { command.pre_exec(listen) };
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Beside(command.spawn().unwrap())
     }
