@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
 use crate::setup::{
-    Beside, decision, extend_policy, failure, field, hook, lives, objects, say, step, wait_for,
+    Beside, decision, extend_policy, failure, field, hook, lives, objects, say, step, wait_for, wait_for_line,
 };
 
 fn created(shell: &str) -> Sandbox {
@@ -298,7 +298,7 @@ fn without_a_start_hook_a_recovery_succeeds_at_once() {
 fn a_recovery_that_was_killed_goes_on_with_the_next_step() {
     let sandbox = failed(r#"echo up >> "$HOME/noted"; test -e "$HOME/go" || sleep 600"#);
     let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-    wait_for(&sandbox.home().join("noted"));
+    wait_for_line(&sandbox.home().join("noted"));
     // As long as it lives nobody else begins one.
     assert_eq!(decision(&step(&sandbox)), "noop (turn_in_progress)");
     assert_eq!(sandbox.cmd(["recover", "ada"]).output().code(), 4);
@@ -314,7 +314,7 @@ fn a_recovery_that_was_killed_goes_on_with_the_next_step() {
 fn a_recovery_that_was_killed_is_over_after_its_time() {
     let sandbox = failed(r#"echo up >> "$HOME/noted"; sleep 600"#);
     let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-    wait_for(&sandbox.home().join("noted"));
+    wait_for_line(&sandbox.home().join("noted"));
     drop(tick);
     sandbox.pass(130);
     assert_eq!(decision(&step(&sandbox)), "wait_for_timer (recovery_backoff)");
@@ -326,7 +326,7 @@ fn a_recovery_that_was_killed_is_over_after_its_time() {
 fn a_stop_meanwhile_ends_the_recovery_and_it_begins_anew_with_the_next_start() {
     let sandbox = failed(r#"echo up >> "$HOME/noted"; sleep 600"#);
     let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-    wait_for(&sandbox.home().join("noted"));
+    wait_for_line(&sandbox.home().join("noted"));
     hook(&sandbox.agent("ada"), "on-shutdown", r#"echo down >> "$HOME/noted""#);
     sandbox.run(["stop", "ada"]);
     // Nothing of it is left by then.
@@ -391,7 +391,7 @@ fn a_signal_to_the_tick_ends_its_hook_and_starts_no_turn() {
     hook(&sandbox.agent("ada"), "on-state-change", r#"echo up >> "$HOME/noted"; exec sleep 600"#);
     let message = say(&sandbox, "hello");
     let tick = Beside::start(sandbox.cmd(["tick", "ada", "--json"]));
-    wait_for(&sandbox.home().join("noted"));
+    wait_for_line(&sandbox.home().join("noted"));
     let pid = tick.0.id().to_string();
     assert!(std::process::Command::new("kill").arg(&pid).status().unwrap().success());
     let step = objects(&tick.end().stdout).remove(0);
@@ -423,7 +423,7 @@ fn a_stop_while_the_startup_hook_runs_has_the_last_word() {
         r#"echo up >> "$HOME/noted"; until test -e "$HOME/go"; do sleep 0.02; done"#,
     );
     let start = Beside::start(sandbox.cmd(["start", "ada", "--json"]));
-    wait_for(&sandbox.home().join("noted"));
+    wait_for_line(&sandbox.home().join("noted"));
     sandbox.run(["stop", "ada"]);
     fs::write(sandbox.home().join("go"), "").unwrap();
     let ran = start.end();

@@ -174,6 +174,13 @@ pub fn wait_for(path: &Path) {
     eventually(&path.display().to_string(), || path.exists().then_some(()));
 }
 
+/// Waits for a line in a file. Whoever writes it with `>>` makes the file a moment before.
+#[track_caller]
+pub fn wait_for_line(path: &Path) {
+    let has_line = || std::fs::read_to_string(path).is_ok_and(|text| text.contains('\n')).then_some(());
+    eventually(&format!("a line in {}", path.display()), has_line);
+}
+
 /// What must come to something before its time is over, and then has to be ended by that: tried with
 /// more and more time, until it has come to it. Nobody knows how fast the machine is.
 #[track_caller]

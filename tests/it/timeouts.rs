@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::harness::{Sandbox, each_in_parallel};
 use crate::setup::{
     Beside, decision, eventually, extend_policy, failure, field, hook, objects, own_name, record, say,
-    started, step, wait_for,
+    started, step, wait_for, wait_for_line,
 };
 
 /// A state that a step ends when its time is over.
@@ -270,7 +270,7 @@ fn a_start_that_was_killed_is_given_up_one_millisecond_after_its_limit_and_can_b
     let script = r#"echo up >> "$HOME/up"; test -e "$HOME/go" || exec sleep 600"#;
     hook(&sandbox.agent("ada"), "on-startup", script);
     let start = Beside::start(sandbox.cmd(["start", "ada"]));
-    wait_for(&sandbox.home().join("up"));
+    wait_for_line(&sandbox.home().join("up"));
     drop(start);
     let since = time(&sandbox.json(["get", "ada"])["execution"]["since"]);
     let limit = since + 60_000;
