@@ -44,7 +44,7 @@ fn what_the_operator_interjects_is_handed_over_in_order_and_once() {
     sandbox.run(["enqueue", "ada", "in its turn", "--priority", "next"]);
     sandbox.run(["enqueue", "ada", "{}", "--origin", "webhook:ci"]);
     go(&sandbox, "said");
-    crate::setup::wait_for(&sandbox.home().join("third"));
+    crate::setup::wait_for_line(&sandbox.home().join("third"));
     let more = interject(&sandbox, "four");
     go(&sandbox, "said-more");
     assert_eq!(ended(tick)["terminal"], "completed");
