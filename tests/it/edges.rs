@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::harness::{Sandbox, copy_tree, dormouse, each_in_parallel};
 use crate::setup::{
-    Beside, changes, edit_state, eventually, extend_policy, failure, field, hook, in_time, say, step, tree,
-    wait_for,
+    Beside, HOOKS, changes, edit_state, eventually, extend_policy, failure, field, hook, in_time, say, step,
+    tree, wait_for,
 };
 
 /// What a turn of `ada` does is told by a file, so that one agent can be led anywhere.
@@ -43,18 +43,6 @@ printf '{"told":%s,"seen":"%s","hook":"%s","agent":"%s","run":"%s","message":"%s
     "${DORMOUSE_RUN-}" "${DORMOUSE_MESSAGE-}" >> "$HOME/noted"
 if [ -e "$HOME/$DORMOUSE_HOOK.fails" ]; then echo "still broken" >&2; exit 1; fi
 "#;
-
-const HOOKS: [&str; 9] = [
-    "on-startup",
-    "on-scheduled",
-    "on-preempt-request",
-    "on-suspend",
-    "on-resume",
-    "on-shutdown",
-    "on-recovery-start",
-    "on-recovery-complete",
-    "on-state-change",
-];
 
 /// The states, by number.
 const STATES: [&str; 12] = [

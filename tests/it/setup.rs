@@ -12,6 +12,19 @@ use serde_json::Value;
 
 use crate::harness::{Cmd, Ran, Sandbox, dormouse};
 
+/// Every hook that there is.
+pub const HOOKS: [&str; 9] = [
+    "on-startup",
+    "on-scheduled",
+    "on-preempt-request",
+    "on-suspend",
+    "on-resume",
+    "on-shutdown",
+    "on-recovery-start",
+    "on-recovery-complete",
+    "on-state-change",
+];
+
 /// A state directory with the started agent `ada`, whose turns run this line of shell.
 #[track_caller]
 pub fn started(shell: &str) -> Sandbox {

@@ -17,7 +17,7 @@ use crate::checker::{self, names};
 use crate::harness::{Cmd, Ran, Sandbox, each_in_parallel};
 use crate::held::Held;
 use crate::scenarios::words;
-use crate::setup::{eventually, extend_policy, lives, own_name};
+use crate::setup::{HOOKS, eventually, extend_policy, lives, own_name};
 use crate::strace::{Call, record_inside};
 
 /// What may come of each command, but for success. `{message}`, `{item}`, `{wait}`, `{timer}` and `{task}` are ids
@@ -306,17 +306,7 @@ fn is_allowed(code: i32, others: &[i32]) -> bool {
 /// Programs can't be put where a sandbox in memory lies: one directory of hooks for all.
 fn hooks() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
-    for name in [
-        "on-startup",
-        "on-scheduled",
-        "on-preempt-request",
-        "on-suspend",
-        "on-resume",
-        "on-shutdown",
-        "on-recovery-start",
-        "on-recovery-complete",
-        "on-state-change",
-    ] {
+    for name in HOOKS {
         let path = dir.path().join(name);
         let script = format!("#!/bin/sh\n{} get \"$DORMOUSE_AGENT\" status > /dev/null\n", own_name());
         fs::write(&path, script).unwrap();

@@ -18,7 +18,7 @@ use super::reference::{Command, Decision, End, Millis, Model, SECTION_STATUS, Se
 use super::script::{Line, Reference, action, line, moment, pipe, quoted};
 use super::{Act, Turn};
 use crate::harness::{Sandbox, dormouse};
-use crate::setup::{Beside, changes, extend_policy, names, objects, tree};
+use crate::setup::{Beside, HOOKS, changes, extend_policy, names, objects, tree};
 
 /// What differs, or what went wrong.
 pub type Failure = String;
@@ -56,18 +56,6 @@ read -r told
 printf '%s\n' "$told" >> "$HOME/told"
 if [ -e "$HOME/$DORMOUSE_HOOK" ]; then . "$HOME/$DORMOUSE_HOOK"; fi
 "#;
-
-const HOOKS: [&str; 9] = [
-    "on-startup",
-    "on-scheduled",
-    "on-preempt-request",
-    "on-suspend",
-    "on-resume",
-    "on-shutdown",
-    "on-recovery-start",
-    "on-recovery-complete",
-    "on-state-change",
-];
 
 /// How much later than the others the commands of a turn are that are late: beyond any grace.
 const LATE: Millis = 7_200_000;
