@@ -2296,7 +2296,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__queue__subcmd__dead)
-            opts="-a -C -q -v -h --agent --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-a -C -q -v -h --agent --ack --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2307,6 +2307,10 @@ _dormouse() {
                     return 0
                     ;;
                 -a)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ack)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

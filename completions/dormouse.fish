@@ -328,6 +328,7 @@ complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen
 complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from show" -s v -l verbose -d 'Say more on stderr'
 complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from dead" -s a -l agent -d 'Whose [default: $DORMOUSE_AGENT; where an id is given it is never needed]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from dead" -l ack -d 'Acknowledge what needs attention, and list nothing: all of it, be it dead letters or anything else, or what names one of these ids or files. No message is changed' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from dead" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
 complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from dead" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
 always\t''

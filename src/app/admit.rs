@@ -23,6 +23,7 @@ use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox as rules;
 use crate::store::{Agent, dedupe, inbox};
 
+use super::hooks;
 use super::load::{self, Purpose};
 use super::session::Session;
 use super::words::{parse, parse_optional, text};
@@ -136,7 +137,7 @@ fn admit_once(
         Some(at) => rules::put_off(&mut draft, message, at)?,
         None => rules::admit_drop(&mut draft, message, None),
     }
-    locked.commit(draft.finish()?)?;
+    hooks::commit(session, &locked, draft)?;
     Ok(admitted)
 }
 

@@ -18,6 +18,7 @@ use crate::store::view::View;
 use crate::store::{Agent, Store, layout, lock};
 
 use super::delegate;
+use super::hooks;
 use super::load;
 use super::patience::wait_until;
 use super::session::Session;
@@ -184,7 +185,7 @@ pub fn finish(session: &Session, agent: &Agent<'_>, id: TaskId, end: End) -> Res
     let (mut draft, locked) = load::begin(session, agent)?;
     let ended = rules::finish(&mut draft, id, end)?;
     if ended.is_some() {
-        locked.commit(draft.finish()?)?;
+        hooks::commit(session, &locked, draft)?;
     }
     Ok(ended)
 }
@@ -212,7 +213,7 @@ fn cancel(session: &Session, agent: &Agent<'_>, ids: &[TaskId]) -> Result<()> {
         }
     }
     if !draft.is_empty() {
-        locked.commit(draft.finish()?)?;
+        hooks::commit(session, &locked, draft)?;
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ use crate::store::{Agent, Store, layout};
 
 use super::background::{self, Due};
 use super::create::make;
+use super::hooks;
 use super::lifecycle::{Stop, open_gate, stop_agent};
 use super::load;
 use super::lookup::{Whereabouts, whereabouts};
@@ -107,7 +108,7 @@ pub fn hand_over(session: &Session, store: &Store, parent: &Agent<'_>, id: TaskI
     let (mut draft, locked) = load::begin(session, parent)?;
     rules::handed_over(&mut draft, id)?;
     if !draft.is_empty() {
-        locked.commit(draft.finish()?)?;
+        hooks::commit(session, &locked, draft)?;
     }
     Ok(())
 }

@@ -15,6 +15,7 @@ use crate::store::inbox::{self, Scan};
 use crate::store::view::View;
 use crate::store::{Agent, Locked, files, layout};
 
+use super::hooks;
 use super::load::{self, Purpose};
 use super::session::Session;
 
@@ -69,17 +70,13 @@ pub fn take_in(
             Some(Err(reason)) => {
                 locked.reject_drop(&taken, &reason)?;
                 let name = inbox::given_name(&taken).unwrap_or(&taken);
-                session.out.note(&format!(
-                    "{}: moved inbox/{} to inbox/rejected/: {reason}",
-                    agent.name(),
-                    name.display()
-                ));
-                arrivals::reject_drop(&mut draft, &name.to_string_lossy(), &reason);
+                let file = name.to_string_lossy();
+                arrivals::reject_drop(&mut draft, &file, &format!("{reason} (it is in inbox/rejected/)"));
             }
         }
     }
     if !draft.is_empty() {
-        locked.commit(draft.finish()?)?;
+        hooks::commit(session, locked, draft)?;
     }
     admitted.iter().try_for_each(|taken| locked.remove_drop(taken))
 }

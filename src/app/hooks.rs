@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use crate::error::Result;
+use crate::model::attention::Attention;
 use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, MessageId, RunId};
@@ -21,6 +22,7 @@ use crate::process::turn::{Ended, Nobody, Overseer};
 use crate::rules::transition::draft::Draft;
 use crate::store::{Agent, Locked, Store, layout};
 
+use super::attention;
 use super::load::begin;
 use super::resources::workspace_path;
 use super::session::Session;
@@ -38,6 +40,7 @@ pub const ON_SHUTDOWN: &str = "on-shutdown";
 pub const ON_RECOVERY_START: &str = "on-recovery-start";
 pub const ON_RECOVERY_COMPLETE: &str = "on-recovery-complete";
 pub const ON_STATE_CHANGE: &str = "on-state-change";
+pub const ON_ATTENTION: &str = "on-attention";
 
 /// What a hook is told.
 #[derive(Debug, Clone)]
@@ -50,6 +53,8 @@ pub struct Occasion {
     run_id: Option<RunId>,
     /// Of a recovery that has ended.
     success: Option<bool>,
+    /// What a person should look at, where that is what it is about.
+    attention: Option<Attention>,
 }
 
 impl Occasion {
@@ -64,6 +69,21 @@ impl Occasion {
             reason,
             run_id: run.map(|run| run.run_id),
             success: None,
+            attention: None,
+        }
+    }
+
+    /// Of something that needs attention.
+    pub fn about(agent: &AgentName, attention: &Attention) -> Occasion {
+        Occasion {
+            agent: agent.clone(),
+            from: Value::Null,
+            to: Value::Null,
+            task_id: attention.about.message_id,
+            reason: Some(attention.reason.clone()),
+            run_id: attention.about.run_id,
+            success: None,
+            attention: Some(attention.clone()),
         }
     }
 
@@ -77,14 +97,23 @@ impl Occasion {
     }
 }
 
-/// Commits, and remembers the transitions for `tell`.
-pub fn commit(session: &Session, locked: &Locked<'_>, draft: Draft) -> Result<State> {
+/// Commits, and remembers for `tell` the transitions and what a person should look at. Everything
+/// that changes an agent is committed here.
+pub fn commit(session: &Session, locked: &Locked<'_>, mut draft: Draft) -> Result<State> {
+    let raised = draft.raised().to_vec();
+    if !raised.is_empty() {
+        let agent = locked.agent;
+        if program(agent.store(), agent, ON_ATTENTION).is_some() {
+            draft.is_to_be_told();
+        }
+    }
     let transaction = draft.finish()?;
     let moves: Vec<_> =
         transaction.events.iter().filter(|event| event.kind == EventKind::StateTransition).cloned().collect();
     // A transaction is about one run at most; not every event of it says so.
     let about = transaction.events.iter().find_map(|event| event.run_id);
     let state = locked.commit(transaction)?;
+    attention::note(session, &state.agent, &raised);
     let run_id = state.current_run.as_ref().map(|run| run.run_id).or(about);
     let last = state.last_turn.as_ref().filter(|turn| Some(turn.run_id) == run_id);
     let task_id = state.execution.task_id.or(last.map(|turn| turn.message_id));
@@ -96,14 +125,22 @@ pub fn commit(session: &Session, locked: &Locked<'_>, draft: Draft) -> Result<St
         reason: event.data["cause"].as_str().map(str::to_owned),
         run_id,
         success: None,
+        attention: None,
     });
     session.moves.borrow_mut().extend(occasions);
     Ok(state)
 }
 
-/// Runs `on-state-change` for every transition that was committed since the last time, and where that
-/// was the end of a recovery `on-recovery-complete`. To be called without the lock.
+/// Tells of what was committed since the last time: of every transition, and of what a person should
+/// look at. To be called without the lock.
 pub fn tell(session: &Session, store: &Store, agent: &Agent<'_>) {
+    tell_moves(session, store, agent);
+    attention::tell(session, store, agent);
+}
+
+/// Runs `on-state-change` for every transition, and where that was the end of a recovery
+/// `on-recovery-complete`.
+fn tell_moves(session: &Session, store: &Store, agent: &Agent<'_>) {
     // The others are not told of here: a parent begins and stops its children while its own
     // transitions are still to be told.
     let (moves, others): (Vec<_>, Vec<_>) =
@@ -149,12 +186,22 @@ pub struct Hook<'a> {
 
 /// The hook of an agent: its own, else that of the state directory.
 pub fn find<'a>(store: &'a Store, agent: &'a Agent<'a>, name: &'static str) -> Option<Hook<'a>> {
-    if std::env::var_os(process::HOOK).is_some_and(|outer| !outer.is_empty()) {
+    if is_nested() {
         return None;
     }
-    let places = [agent.dir().join(layout::HOOKS), store.root().join(layout::HOOKS)];
-    let program = places.into_iter().map(|place| place.join(name)).find(|path| hook::is_there(path))?;
+    let program = program(store, agent, name)?;
     Some(Hook { store, agent, name, program })
+}
+
+/// Whether this command is called from a hook: then it runs none.
+pub fn is_nested() -> bool {
+    std::env::var_os(process::HOOK).is_some_and(|outer| !outer.is_empty())
+}
+
+/// Where the hook of an agent is, if there is one.
+fn program(store: &Store, agent: &Agent<'_>, name: &str) -> Option<PathBuf> {
+    let places = [agent.dir().join(layout::HOOKS), store.root().join(layout::HOOKS)];
+    places.into_iter().map(|place| place.join(name)).find(|path| hook::is_there(path))
 }
 
 /// How a hook ended.
@@ -258,12 +305,22 @@ impl Hook<'_> {
         }
         let (mut draft, locked) = begin(session, self.agent)?;
         draft.event(EventKind::HookEnded, occasion.run_id, data);
-        locked.commit(draft.finish()?)?;
+        commit(session, &locked, draft)?;
         Ok(())
     }
 }
 
 fn document(hook: &str, occasion: &Occasion) -> Vec<u8> {
+    if let Some(attention) = &occasion.attention {
+        let mut document = json!({ "hook": hook, "agent": occasion.agent, "at": attention.at });
+        document["subject"] = json!(attention.subject);
+        document["reason"] = json!(attention.reason);
+        document["count"] = json!(attention.count);
+        if let (Value::Object(document), Value::Object(ids)) = (&mut document, json!(attention.about)) {
+            document.extend(ids);
+        }
+        return format!("{document}\n").into_bytes();
+    }
     let mut document = json!({
         "hook": hook,
         "agent": occasion.agent,

@@ -23,6 +23,7 @@ use crate::store::inbox::{self, Scan};
 use crate::store::view::View;
 use crate::store::{Agent, Locked, Store};
 
+use super::hooks;
 use super::load::{self, Purpose, begin};
 use super::session::Session;
 use super::words::{bytes, parse};
@@ -114,7 +115,7 @@ fn hand_over(session: &Session, agent: &Agent<'_>, run_id: RunId) -> Result<(Sta
         return Ok((draft.records.state, messages));
     }
     rules::interject(&mut draft, run_id, &messages)?;
-    Ok((locked.commit(draft.finish()?)?, messages))
+    Ok((hooks::commit(session, &locked, draft)?, messages))
 }
 
 /// Those that no step would drop.
@@ -145,7 +146,7 @@ pub fn give_way(session: &mut Session, args: cli::Yield) -> Result<Status> {
     if let (Some(place), Some(staged)) = (saved, staged) {
         agent.save_checkpoint(place, staged)?;
     }
-    locked.commit(draft.finish()?)?;
+    hooks::commit(session, &locked, draft)?;
     // One that an earlier run has saved stays beside that run's record. What can't be removed is in
     // the way of nobody.
     if let Some(before) = before.filter(|before| before.run_id == run_id && saved != Some(*before)) {
@@ -226,14 +227,14 @@ fn within(
 fn open(session: &Session, agent: &Agent<'_>, run_id: RunId, time: Span) -> Result<Section> {
     let (mut draft, locked) = begin(session, agent)?;
     let section = rules::open_section(&mut draft, run_id, time)?;
-    locked.commit(draft.finish()?)?;
+    hooks::commit(session, &locked, draft)?;
     Ok(section)
 }
 
 fn close(session: &Session, agent: &Agent<'_>, run_id: RunId, number: Option<u32>) -> Result<Section> {
     let (mut draft, locked) = begin(session, agent)?;
     let section = rules::close_section(&mut draft, run_id, number)?;
-    locked.commit(draft.finish()?)?;
+    hooks::commit(session, &locked, draft)?;
     Ok(section)
 }
 

@@ -67,7 +67,8 @@ pub fn open_gate(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<
     {
         lifecycle::begin_start(&mut draft)?;
         let limit = draft.records.policy.timeouts.init.0;
-        let state = if draft.is_empty() { draft.records.state } else { locked.commit(draft.finish()?)? };
+        let state =
+            if draft.is_empty() { draft.records.state } else { hooks::commit(session, &locked, draft)? };
         drop(locked);
         let occasion = Occasion::of(&state, ExecutionState::Runnable, Some("start".to_owned()));
         if let Some(failure) = hook.run_within(session, &occasion, limit, &mut Nobody)?.failure {

@@ -1,6 +1,7 @@
 //! One file per command family: load, decide by the rules, commit, act, report. The only glue.
 
 mod admit;
+mod attention;
 mod awaiting;
 mod background;
 mod create;
@@ -56,6 +57,7 @@ pub fn run(cli: Cli) -> Status {
         session.out.failure(&error, None);
         error.exit_status()
     });
+    attention::tell_rest(&session);
     session.out.finish(status)
 }
 

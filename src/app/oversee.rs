@@ -11,6 +11,7 @@ use crate::rules::preemption::force_at;
 use crate::rules::transition::preemption::force;
 use crate::store::{Agent, Version};
 
+use super::hooks;
 use super::load;
 use super::session::Session;
 
@@ -110,7 +111,7 @@ fn force_under_lock(session: &Session, agent: &Agent<'_>, run_id: RunId, over: T
     let Some((mut draft, locked)) = load::try_begin(session, agent)? else { return Ok(false) };
     let forced = force(&mut draft, run_id, over);
     if !draft.is_empty() {
-        locked.commit(draft.finish()?)?;
+        hooks::commit(session, &locked, draft)?;
     }
     Ok(forced)
 }

@@ -23,6 +23,7 @@ use crate::rules::work::{WaitsByItem, readiness, scheduling_state};
 use crate::store::view::View;
 use crate::store::{Agent, Store, evidence, layout};
 
+use super::hooks;
 use super::load::begin;
 use super::lookup::{self, Found};
 use super::session::{Session, plane_agent, required_agent};
@@ -39,7 +40,7 @@ fn change<T>(
 ) -> Result<T> {
     let (mut draft, locked) = begin(session, agent)?;
     let made = rule(&mut draft)?;
-    locked.commit(draft.finish()?)?;
+    hooks::commit(session, &locked, draft)?;
     Ok(made)
 }
 
@@ -152,7 +153,7 @@ fn complete_work(
     let plan = read_plan(&locked.view(), found.id)?;
     let item = work::complete(&mut draft, found.id, result, plan)?;
     let changed = changed(&draft, item);
-    locked.commit(draft.finish()?)?;
+    hooks::commit(session, &locked, draft)?;
     show_changed(session, changed)
 }
 

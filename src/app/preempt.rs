@@ -31,7 +31,7 @@ pub fn preempt(session: &mut Session, args: cli::Preempt) -> Result<Status> {
         return Err(rules::no_live_turn(agent.name()).into());
     }
     rules::request(&mut draft, args.reason, grace, resume_after)?;
-    let state = locked.commit(draft.finish()?)?;
+    let state = hooks::commit(session, &locked, draft)?;
     drop(locked);
     let Some((run, request)) =
         state.current_run.as_ref().and_then(|run| Some((run, run.preemption.clone()?)))
@@ -86,7 +86,7 @@ fn resume_one(session: &mut Session, store: &Store, name: &AgentName) -> Result<
     }
     let (mut draft, locked) = begin(session, &agent)?;
     rules::resume(&mut draft)?;
-    let state = locked.commit(draft.finish()?)?;
+    let state = hooks::commit(session, &locked, draft)?;
     drop(locked);
     let message_id = state.held.as_ref().map(|held| held.message_id);
     let object = json!({

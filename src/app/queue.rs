@@ -18,15 +18,20 @@ use crate::rules::transition::inbox as rules;
 use crate::store::view::View;
 use crate::store::{Agent, Store, evidence, inbox};
 
+use super::hooks;
 use super::load::{self, Purpose};
 use super::lookup::{self, Found};
 use super::session::{Session, plane_agent, required_agent};
+use super::words::matches_id;
 
 pub fn queue(session: &mut Session, command: QueueCommand) -> Result<Status> {
     let store = session.store()?;
     match command {
         QueueCommand::List { agent, limit } => list(session, &store, &required_agent(&agent)?, limit),
-        QueueCommand::Dead { agent } => dead(session, &store, &required_agent(&agent)?),
+        QueueCommand::Dead { agent, ack: None } => dead(session, &store, &required_agent(&agent)?),
+        QueueCommand::Dead { agent, ack: Some(words) } => {
+            acknowledge(session, &store, &required_agent(&agent)?, &words)
+        }
         QueueCommand::Show { id, agent } => {
             show(session, &store, lookup::message(&store, plane_agent(&agent)?, &id)?)
         }
@@ -158,6 +163,40 @@ fn dead(session: &mut Session, store: &Store, name: &AgentName) -> Result<Status
     Ok(Status::Done)
 }
 
+/// Takes the mark from an agent, or what of it the words name.
+fn acknowledge(session: &mut Session, store: &Store, name: &AgentName, words: &[String]) -> Result<Status> {
+    if let Some(caller) = session.caller(store)?
+        && caller.agent == *name
+    {
+        return Err(Error::Refused {
+            kind: "not_operator",
+            message: format!("`{name}` can't acknowledge for itself what a person should look at"),
+            hint: None,
+        });
+    }
+    let agent = store.agent(name)?;
+    let (mut draft, locked) = load::begin(session, &agent)?;
+    let mut seen = 0;
+    for word in words {
+        let count =
+            draft.acknowledge(|attention| attention.about.ids().iter().any(|id| matches_id(id, word)));
+        if count == 0 {
+            return Err(Error::NoRecord { what: "attention", id: word.clone() });
+        }
+        seen += count;
+    }
+    if words.is_empty() {
+        seen = draft.acknowledge_all();
+    }
+    let left = draft.records.state.attention.as_ref().map_or(0, |mark| mark.count);
+    if !draft.is_empty() {
+        hooks::commit(session, &locked, draft)?;
+    }
+    let object = json!({ "agent": name, "action": "acknowledged", "count": seen, "left": left });
+    session.out.result(&object, |_| format!("{name}  acknowledged {seen}, {left} left"));
+    Ok(Status::Done)
+}
+
 /// Changes one message under the lock.
 fn change(
     session: &mut Session,
@@ -177,7 +216,7 @@ fn change(
         load::records(&agent, &locked.view(), &scan, state.clone(), Lease::Free, now, Purpose::Change)?;
     let mut draft = Draft::new(records, session.clock.stamp()?);
     rule(&mut draft, message, &state)?;
-    locked.commit(draft.finish()?)?;
+    hooks::commit(session, &locked, draft)?;
     let object = json!({ "agent": found.agent, "message_id": found.id, "action": done });
     session.out.result(&object, |_| format!("{done} {}", found.id));
     Ok(Status::Done)

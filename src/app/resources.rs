@@ -20,6 +20,7 @@ use crate::store::lock::{self, Sharing};
 use crate::store::occupancy::{Occupant, Place};
 use crate::store::{Agent, Store, layout};
 
+use super::hooks;
 use super::load::begin;
 use super::patience::wait_until;
 use super::recover::Owner;
@@ -224,6 +225,6 @@ pub fn release(session: &Session, store: &Store, agent: &Agent<'_>, run_id: RunI
     }
     let (mut draft, locked) = begin(session, agent)?;
     released(&mut draft, run_id, &place.path.to_string_lossy());
-    locked.commit(draft.finish()?)?;
+    hooks::commit(session, &locked, draft)?;
     Ok(())
 }

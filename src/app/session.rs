@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::cli::{Agents, Color, Global, PlaneAgent};
 use crate::clock::Clock;
 use crate::error::{Context, Error, Result, Status};
+use crate::model::attention::Attention;
 use crate::model::id::{AgentName, RunId, TaskId};
 use crate::model::refusal::Refusal;
 use crate::model::submission::{CalledBy, Caller};
@@ -24,6 +25,10 @@ pub struct Session {
     pub out: Output,
     /// Transitions that were committed and not told to any hook yet.
     pub moves: RefCell<Vec<Occasion>>,
+    /// What was raised in a commit and not told to anybody yet.
+    pub to_tell: RefCell<Vec<(AgentName, Attention)>>,
+    /// What this command has raised, for its result and its exit status.
+    pub raised: RefCell<Vec<Attention>>,
     /// The signal that this process got while a turn or a hook ran: it begins nothing more.
     pub cancelled_by: Cell<Option<i32>>,
     command: &'static str,
@@ -47,6 +52,8 @@ impl Session {
                 clock,
                 out,
                 moves: RefCell::default(),
+                to_tell: RefCell::default(),
+                raised: RefCell::default(),
                 cancelled_by: Cell::default(),
                 command,
                 dir: global.dir.clone(),

@@ -18,6 +18,7 @@ use crate::rules::transition::task::{self as rules, End};
 use crate::store::{Agent, Store, layout};
 
 use super::background::{KILL_GRACE, finish};
+use super::hooks;
 use super::load::begin;
 use super::session::Session;
 use super::turn::{claimant, environment};
@@ -50,7 +51,7 @@ fn look_after(
     let (mut draft, locked) = begin(session, &agent)?;
     let task = rules::run(&mut draft, id, claimant())?;
     if task.is_some() {
-        locked.commit(draft.finish()?)?;
+        hooks::commit(session, &locked, draft)?;
     }
     drop(locked);
     let end = match task {

@@ -18,6 +18,7 @@ use crate::rules::transition::task::{self as rules, End, NewJob, NewTask};
 use crate::store::{Agent, Store, evidence, layout};
 
 use super::background::{self, Due, is_here};
+use super::hooks;
 use super::log::Log;
 use super::lookup::{self, Found};
 use super::session::{Session, plane_agent, required_agent};
@@ -155,7 +156,7 @@ fn list(session: &mut Session, agent: &Agent<'_>, ended: bool) -> Result<Status>
 fn start(session: &mut Session, store: &Store, agent: &Agent<'_>, new: NewTask) -> Result<Status> {
     let (mut draft, locked) = load::begin(session, agent)?;
     let task = rules::start(&mut draft, new)?;
-    locked.commit(draft.finish()?)?;
+    hooks::commit(session, &locked, draft)?;
     drop(locked);
     match &task.job {
         TaskJob::Command { .. } => background::begin(session, store, agent, task.id)?,

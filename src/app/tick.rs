@@ -24,6 +24,7 @@ use crate::store::inbox::Scan;
 use crate::store::view::View;
 use crate::store::{Agent, Locked, Store, lock};
 
+use super::attention;
 use super::background;
 use super::delegate::tell_parent;
 use super::drops;
@@ -46,6 +47,8 @@ pub fn tick(session: &mut Session, args: cli::Tick) -> Result<Status> {
     } else {
         many::one_by_one(session, &store, &names, &args, &mut moved)
     };
+    // What the others have not reported: a child's step may tell of its parent.
+    let status = if session.raised.borrow().is_empty() { status } else { status.graver(Status::TurnFailed) };
     if args.exit_code && !moved && status == Status::Done {
         return Ok(Status::NothingDone);
     }
@@ -65,9 +68,10 @@ pub fn steps(
     let most = if args.until_idle { args.max_steps } else { 1 };
     for _ in 0..most {
         let before = revision(&agent, args)?;
-        let report =
+        let mut report =
             if args.dry_run { would_do(session, store, &agent)? } else { step(session, store, &agent)? };
-        if report.turn_failed() {
+        report.attention = session.raised.take();
+        if report.turn_failed() || !report.attention.is_empty() {
             status = status.graver(Status::TurnFailed);
         }
         let did = report.did_something();
@@ -109,6 +113,7 @@ pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<S
     let mut recovered = None;
     let mut tried_outbox = false;
     let mut looked_after_tasks = false;
+    let mut told_late = false;
     loop {
         let now = session.clock.now();
         let locked = agent.lock(now)?;
@@ -155,6 +160,14 @@ pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<S
         // Behind a closed gate nothing is taken in: there is nothing more to look for then.
         if more_stale && draft.records.inbox.stale.is_empty() {
             hooks::commit(session, &locked, draft)?;
+            continue;
+        }
+        let late = attention::late(&draft.records, now);
+        if !late.is_empty() && !told_late {
+            told_late = true;
+            // Without the lock, for the same reason.
+            drop(locked);
+            attention::tell_late(session, store, agent, late);
             continue;
         }
         let (decision, grant) = decide_and_take(store, agent, &mut draft, resources::Purpose::Take)?;
@@ -364,6 +377,7 @@ fn report(state: &State, decision: DecisionReport) -> StepReport {
         scheduling_posture: None,
         next_due_at: state.next_due_at,
         recovered_run_id: None,
+        attention: Vec::new(),
         duration_ms: 0,
     }
 }

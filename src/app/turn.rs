@@ -271,7 +271,7 @@ pub fn deliver(session: &Session, store: &Store, agent: &Agent<'_>, outbox: &[Me
     }
     let (mut draft, locked) = load::begin(session, agent)?;
     draft.forget_delivered(|message| dealt_with.contains(&message.id));
-    locked.commit(draft.finish()?)?;
+    hooks::commit(session, &locked, draft)?;
     Ok(())
 }
 

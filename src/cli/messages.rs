@@ -109,6 +109,10 @@ pub enum QueueCommand {
     Dead {
         #[command(flatten)]
         agent: PlaneAgent,
+        /// Acknowledge what needs attention, and list nothing: all of it, be it dead letters or anything
+        /// else, or what names one of these ids or files. No message is changed
+        #[arg(long, value_name = "ID", num_args = 0..)]
+        ack: Option<Vec<String>>,
     },
     /// Put a dead, aborted or dropped message back into the queue
     Requeue {

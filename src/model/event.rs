@@ -34,6 +34,8 @@ names! {
         PreemptionForced = "preemption_forced",
         RunYielded = "run_yielded",
         Advisory = "advisory",
+        Attention = "attention",
+        AttentionAcknowledged = "attention_acknowledged",
     }
 }
 

@@ -7,6 +7,7 @@ pub use names::UnknownName;
 
 pub mod action;
 pub mod agent;
+pub mod attention;
 pub mod closure;
 pub mod continuation;
 pub mod decision;

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::agent::Status;
+use super::attention::Mark;
 use super::closure::Closure;
 use super::continuation::Continuation;
 use super::decision::DecisionReport;
@@ -236,6 +237,9 @@ pub struct State {
     /// In the current hour and day, as of the last turn that ended.
     #[serde(default, skip_serializing_if = "Spending::is_nothing")]
     pub spending: Spending,
+    /// What a person should look at and has not acknowledged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attention: Option<Mark>,
     #[serde(default)]
     pub counters: Counters,
     /// Events of transactions that touched nothing but this record. The next transaction that

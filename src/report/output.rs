@@ -135,6 +135,11 @@ impl Output {
         }
     }
 
+    /// What a person must hear of, also one who wants nothing but results.
+    pub fn alarm(&self, text: &str) {
+        let _ = writeln!(io::stderr(), "dormouse: {}", escape(text));
+    }
+
     /// A failure: prose on stderr, and with --json an object on stdout.
     pub fn failure(&mut self, error: &Error, agent: Option<&str>) {
         let said = escape(&error.to_string());

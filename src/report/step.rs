@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::model::agent::Status;
+use crate::model::attention::Attention;
 use crate::model::closure::Closure;
 use crate::model::decision::{DecisionKind, DecisionReport};
 use crate::model::execution::ExecutionState;
@@ -40,6 +41,9 @@ pub struct StepReport {
     /// What the step settled before it decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recovered_run_id: Option<RunId>,
+    /// What the step has found or done that a person should look at.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub attention: Vec<Attention>,
     pub duration_ms: u64,
 }
 

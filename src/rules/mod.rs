@@ -2,6 +2,7 @@
 
 pub mod admission;
 pub mod advisory;
+pub mod attention;
 pub mod closure;
 pub mod continuation;
 pub mod decide;

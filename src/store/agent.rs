@@ -72,6 +72,10 @@ impl<'s> Agent<'s> {
         &self.name
     }
 
+    pub fn store(&self) -> &'s Store {
+        self.store
+    }
+
     pub fn dir(&self) -> &AgentDir {
         &self.dir
     }
@@ -264,7 +268,7 @@ fn missing(path: &Path) -> Error {
 /// An agent whose lock is held: the only way to change its records.
 #[derive(Debug)]
 pub struct Locked<'a> {
-    agent: &'a Agent<'a>,
+    pub agent: &'a Agent<'a>,
     /// The revision that was read under this lock.
     revision: Cell<Option<u64>>,
     /// The segments of the inbox, once they are known: only who holds the lock makes and removes any.

@@ -1,5 +1,6 @@
 //! The integration tests: one binary, one file per command family or danger.
 
+mod attention;
 mod awaiting;
 #[cfg(target_os = "linux")]
 mod checker;

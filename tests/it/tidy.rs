@@ -304,6 +304,14 @@ fn only_transitions_move_an_agent() {
 }
 
 #[test]
+fn changes_are_committed_in_one_place() {
+    let found = offences(&shipped(), |source, line| {
+        line.contains("locked.commit(") && source.path != "src/app/hooks.rs"
+    });
+    assert_none(found, "what a transition raises is told of by whoever commits it: hooks::commit");
+}
+
+#[test]
 fn only_transitions_make_a_state() {
     let found = offences(&shipped(), |source, line| {
         let makes = has_word(line, "State {")

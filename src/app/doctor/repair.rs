@@ -13,6 +13,7 @@ use crate::model::records::Lease;
 use crate::rules::transition::draft::Draft;
 use crate::store::{Agent, Locked, files, inbox};
 
+use super::super::hooks;
 use super::super::load::{self, Purpose};
 use super::super::session::Session;
 use super::{Finding, QUARANTINE, Remedy};
@@ -84,7 +85,7 @@ fn recount(session: &Session, agent: &Agent<'_>, locked: &Locked<'_>, dead: u64)
         None,
         json!({ "counter": "dead", "before": before, "after": dead }),
     );
-    locked.commit(draft.finish()?)?;
+    hooks::commit(session, locked, draft)?;
     Ok(())
 }
 
@@ -98,6 +99,6 @@ pub fn note(session: &Session, agent: &Agent<'_>, locked: &Locked<'_>, finding: 
         "repair": finding.remedy.describe(),
     });
     draft.event(EventKind::RecordRepaired, None, data);
-    locked.commit(draft.finish()?)?;
+    hooks::commit(session, locked, draft)?;
     Ok(())
 }

@@ -130,6 +130,7 @@ pub fn state(status: Status, execution: ExecutionState) -> State {
         open_tasks: 0,
         outbox: Vec::new(),
         spending: Spending::default(),
+        attention: None,
         counters: Counters::default(),
         events: Vec::new(),
         extra: Extra::new(),

@@ -3,11 +3,14 @@
 use serde_json::json;
 
 use crate::model::agent::Status;
+use crate::model::attention::{About, Subject};
 use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
 use crate::model::message::{Message, MessageStatus, Settlement};
 use crate::model::transaction::{Archived, Delete, Put};
+use crate::rules::attention::tell_at;
 use crate::rules::decide::decide;
+use crate::rules::due::next_due;
 use crate::rules::projection::project;
 
 use super::{
@@ -182,7 +185,9 @@ fn a_settled_message_leaves_the_inbox_for_the_archive_and_is_counted() {
         assert_eq!(transaction.deletes, [Delete::Message(prompt(1).key())]);
         let expected = Message { settlement: Some(settled(status, dead_letter)), ..prompt(1) };
         assert_eq!(archived_message(&transaction), &expected);
-        assert_eq!(kinds(&transaction.events), [EventKind::MessageSettled]);
+        // A dead letter needs a person.
+        let expected = [EventKind::MessageSettled, EventKind::Attention];
+        assert_eq!(kinds(&transaction.events), expected[..1 + usize::from(dead_letter)]);
         let data = of_kind(&transaction.events, EventKind::MessageSettled).next().expect("one");
         assert_eq!((word(data, "status"), word(data, "reason")), (status.name(), "why"));
         assert_eq!(transaction.events[0].run_id, Some(run_id(1)));
@@ -210,4 +215,54 @@ fn a_dedupe_key_remembers_how_its_message_ended() {
     assert_eq!((entry.key.as_str(), entry.message_id), ("build-7", message_id(1)));
     assert_eq!((entry.admitted_at, entry.status), (at(-1000), MessageStatus::Processed));
     assert_eq!(entry.revision, transaction.state.revision);
+}
+
+#[test]
+fn what_is_raised_is_an_event_and_a_mark() {
+    let mut draft = draft(records());
+    draft.raise(Subject::DeadLetter, About::message(message_id(7)), "gave up");
+    draft.raise(Subject::MessageDropped, About::message(message_id(8)), "ttl_expired");
+    draft.raise(Subject::MessageDropped, About::message(message_id(9)), "ttl_expired");
+    let raised: Vec<String> = draft.raised().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        raised,
+        [
+            format!("dead letter {}: gave up", message_id(7)),
+            format!("message dropped {} and 1 more: ttl_expired", message_id(8)),
+        ]
+    );
+    let transaction = finish(draft);
+    let kinds: Vec<EventKind> = transaction.events.iter().map(|event| event.kind).collect();
+    assert_eq!(kinds, [EventKind::Attention; 3]);
+    let mark = transaction.state.attention.unwrap();
+    assert_eq!((mark.count, mark.newest.len(), mark.knows_all()), (3, 2, true));
+}
+
+#[test]
+fn a_mark_is_bounded_and_goes_when_all_of_it_is_seen() {
+    let mut draft = draft(records());
+    for number in 0..25 {
+        draft.raise(Subject::MessageRejected, About::file(&number.to_string()), number.to_string());
+    }
+    let mark = draft.records.state.attention.clone().unwrap();
+    assert_eq!((mark.count, mark.newest.len(), mark.knows_all()), (25, 10, false));
+    assert_eq!(draft.acknowledge(|seen| seen.reason == "24"), 1);
+    assert_eq!(draft.acknowledge(|seen| seen.reason == "3"), 0, "it is not known any more which it was");
+    assert_eq!(draft.records.state.attention.as_ref().unwrap().count, 24);
+    assert_eq!(draft.acknowledge_all(), 24);
+    assert_eq!(draft.records.state.attention, None);
+    assert_eq!(draft.acknowledge_all(), 0);
+}
+
+#[test]
+fn a_teller_that_is_gone_is_replaced_once() {
+    let mut draft = draft(records());
+    draft.raise(Subject::AnswerLost, About::default(), "why");
+    assert_eq!((tell_at(&draft.records), next_due(&draft.records)), (None, None), "there is no hook");
+    draft.is_to_be_told();
+    let late = tell_at(&draft.records).unwrap();
+    assert!(late > draft.now());
+    assert_eq!(next_due(&draft.records), Some(late));
+    draft.told(|_| true);
+    assert_eq!((tell_at(&draft.records), next_due(&draft.records)), (None, None));
 }

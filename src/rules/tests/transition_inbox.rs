@@ -56,7 +56,9 @@ fn stale_messages_are_dropped_with_the_reason() {
         take_in(&mut draft).expect("taken in");
         assert!(draft.records.inbox.stale.is_empty());
         let transaction = finish(draft);
-        assert_eq!(kinds(&transaction.events), [EventKind::MessageAdmitted, EventKind::MessageSettled]);
+        // What has expired was not heard; a copy was.
+        let expected = [EventKind::MessageAdmitted, EventKind::MessageSettled, EventKind::Attention];
+        assert_eq!(kinds(&transaction.events), expected[..2 + notes]);
         let settled = archived_message(&transaction).settlement.clone().expect("settled");
         assert_eq!((settled.status, settled.reason.as_deref()), (MessageStatus::Dropped, Some(reason)));
         assert_eq!(transaction.state.counters.messages_dropped, 1);
@@ -580,7 +582,7 @@ fn a_hand_written_file_is_admitted_under_its_key_or_rejected_with_the_reason() {
     let mut rejecting = draft(records());
     reject_drop(&mut rejecting, "todo.txt", "not JSON");
     let transaction = finish(rejecting);
-    assert_eq!(kinds(&transaction.events), [EventKind::MessageRejected]);
+    assert_eq!(kinds(&transaction.events), [EventKind::MessageRejected, EventKind::Attention]);
     let data = &transaction.events[0].data;
     assert_eq!((word(data, "file"), word(data, "reason")), ("todo.txt", "not JSON"));
 }

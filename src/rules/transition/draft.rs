@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::model::agent::Status;
+use crate::model::attention::{About, Attention, Mark, Subject};
 use crate::model::decision::DecisionReport;
 use crate::model::dedupe::DedupeEntry;
 use crate::model::event::{Event, EventKind, EventSchema};
@@ -28,6 +29,7 @@ pub struct Draft {
     deletes: Vec<Delete>,
     archived: Vec<Archived>,
     events: Vec<Event>,
+    raised: Vec<Attention>,
     resting: Option<DecisionReport>,
     touched: bool,
 }
@@ -41,6 +43,7 @@ impl Draft {
             deletes: Vec::new(),
             archived: Vec::new(),
             events: Vec::new(),
+            raised: Vec::new(),
             resting: None,
             touched: false,
         }
@@ -90,6 +93,78 @@ impl Draft {
             run_id,
             data,
         });
+    }
+
+    /// Says that a person should look at something: an event, and a mark until that is acknowledged.
+    /// Whoever commits this tells people of it. What is alike in one transaction is one with a count.
+    pub fn raise(&mut self, subject: Subject, about: About, reason: impl Into<String>) {
+        let reason = reason.into();
+        let mut data = json!(about);
+        data["subject"] = json!(subject);
+        data["reason"] = json!(reason);
+        self.event(EventKind::Attention, about.run_id, data);
+        let state = &mut self.records.state;
+        let (seq, at) = (state.counters.events, self.stamp.now);
+        let is_alike = |other: &Attention| other.subject == subject && other.reason == reason;
+        if let Some(alike) = self.raised.iter_mut().find(|other| is_alike(other)) {
+            alike.count += 1;
+            if let Some(mark) = &mut state.attention {
+                mark.count += 1;
+                mark.newest
+                    .iter_mut()
+                    .filter(|other| other.seq == alike.seq)
+                    .for_each(|other| other.count += 1);
+            }
+            return;
+        }
+        let attention = Attention { seq, at, subject, about, reason, count: 1, untold: false };
+        state.attention = Some(Mark::with(state.attention.take(), attention.clone()));
+        self.raised.push(attention);
+    }
+
+    /// What this transaction raises.
+    pub fn raised(&self) -> &[Attention] {
+        &self.raised
+    }
+
+    /// There is a hook that is to be told of what this transaction raises: until it was, a step may.
+    pub fn is_to_be_told(&mut self) {
+        let newest = self.records.state.attention.iter_mut().flat_map(|mark| &mut mark.newest);
+        let raised = &self.raised;
+        newest
+            .filter(|attention| raised.iter().any(|new| new.seq == attention.seq))
+            .for_each(|attention| attention.untold = true);
+    }
+
+    /// The hook was told of these attentions.
+    pub fn told(&mut self, is_told: impl Fn(&Attention) -> bool) {
+        let newest = self.records.state.attention.iter_mut().flat_map(|mark| &mut mark.newest);
+        for attention in newest.filter(|attention| attention.untold && is_told(attention)) {
+            attention.untold = false;
+            self.touched = true;
+        }
+    }
+
+    /// A person has seen these of the newest attentions. Returns how many they were.
+    pub fn acknowledge(&mut self, is_seen: impl Fn(&Attention) -> bool) -> u64 {
+        let before = self.records.state.attention.take();
+        let count = before.as_ref().map_or(0, |mark| mark.count);
+        self.seen(count, before.and_then(|mark| mark.without(is_seen)))
+    }
+
+    /// A person has seen every attention. Returns how many they were.
+    pub fn acknowledge_all(&mut self) -> u64 {
+        let before = self.records.state.attention.take();
+        self.seen(before.map_or(0, |mark| mark.count), None)
+    }
+
+    fn seen(&mut self, before: u64, left: Option<Mark>) -> u64 {
+        let count = before - left.as_ref().map_or(0, |mark| mark.count);
+        self.records.state.attention = left;
+        if count > 0 {
+            self.event(EventKind::AttentionAcknowledged, None, json!({ "count": count }));
+        }
+        count
     }
 
     /// Enters an execution state, if an edge leads there; the cause goes into the ledger.
@@ -158,6 +233,10 @@ impl Draft {
             data["reason"] = json!(reason);
         }
         self.event(EventKind::MessageSettled, settlement.run_id, data);
+        if settlement.dead_letter {
+            let about = About { run_id: settlement.run_id, ..About::message(message.id) };
+            self.raise(Subject::DeadLetter, about, settlement.reason.clone().unwrap_or_default());
+        }
         message.settlement = Some(settlement);
         let inbox = &mut self.records.inbox;
         for slot in [&mut inbox.head, &mut inbox.claimed] {

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::model::agent::Status;
+use crate::model::attention::{About, Subject};
 use crate::model::continuation::Continuation;
 use crate::model::decision::Tick;
 use crate::model::event::EventKind;
@@ -65,7 +66,11 @@ pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
             dedupe_key: message.dedupe_key.clone().filter(|_| why == Staleness::Expired),
             ..message
         };
-        drop_message(draft, keyless, reason);
+        match why {
+            Staleness::Expired => drop_unasked(draft, keyless, reason),
+            // Its first copy is there.
+            Staleness::Duplicate => drop_message(draft, keyless, reason),
+        }
     }
     end_overdue_state(draft)?;
     take_in_due(draft);
@@ -193,6 +198,14 @@ pub fn put_off(draft: &mut Draft, message: Message, at: Time) -> Result<(), Refu
 /// Records a hand-written file that could not be admitted and was moved aside.
 pub fn reject_drop(draft: &mut Draft, file: &str, reason: &str) {
     draft.event(EventKind::MessageRejected, None, json!({ "file": file, "reason": reason }));
+    draft.raise(Subject::MessageRejected, About::file(file), reason);
+}
+
+/// Drops a message that nobody asked to be dropped: what it said has not been heard.
+pub fn drop_unasked(draft: &mut Draft, message: Message, reason: &str) {
+    let id = message.id;
+    drop_message(draft, message, reason);
+    draft.raise(Subject::MessageDropped, About::message(id), reason);
 }
 
 /// Drops a message, with the reason in the ledger.
@@ -348,4 +361,6 @@ fn bury(draft: &mut Draft, archived: &Message, last: &Settlement, status: Messag
     };
     let line = Message { settlement: Some(settlement), ..archived.clone() };
     draft.archive(Archived::Message(Box::new(line)));
+    // Whoever decides about a message has seen what became of it.
+    draft.acknowledge(|seen| seen.about.message_id == Some(archived.id) && seen.count == 1);
 }

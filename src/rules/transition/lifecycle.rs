@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::model::agent::Status;
+use crate::model::attention::{About, Subject};
 use crate::model::event::EventKind;
 use crate::model::execution::{Execution, ExecutionState};
 use crate::model::id::{AgentName, RunId};
@@ -49,6 +50,7 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
         outbox: Vec::new(),
         open_tasks: 0,
         spending: Spending::default(),
+        attention: None,
         counters: Counters::default(),
         events: Vec::new(),
         extra: Extra::new(),
@@ -86,6 +88,7 @@ pub fn end_late_start(draft: &mut Draft) -> Result<(), Refusal> {
     if let Some((_, reason)) = overdue {
         draft.enter(ExecutionState::Failed, None, reason)?;
         draft.set_status(Status::Stopped);
+        draft.raise(Subject::AgentStopped, About::default(), reason);
     }
     Ok(())
 }
@@ -108,6 +111,7 @@ pub fn start(draft: &mut Draft) -> Result<(), Refusal> {
         ignore_hints(draft, "stopped");
     }
     draft.set_status(Status::AwakeIdle);
+    draft.acknowledge(|seen| seen.subject == Subject::AgentStopped);
     if draft.records.state.execution.state == ExecutionState::Initializing {
         draft.enter(ExecutionState::Runnable, None, "start")?;
     }

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::model::agent::Status;
+use crate::model::attention::{About, Subject};
 use crate::model::closure::{Closure, ClosureOutcome, WaitingReason};
 use crate::model::continuation::Continuation;
 use crate::model::event::EventKind;
@@ -376,6 +377,8 @@ fn fail(draft: &mut Draft, run: &CurrentRun, terminal: Terminal, reason: String)
     draft.records.state.current_run = None;
     if exhausted && policy.on_exhausted == OnExhausted::Stop {
         stop(draft, Span::ZERO, false, Some("recovery.on_exhausted".to_owned()))?;
+        let about = About { run_id: Some(run.run_id), ..About::message(run.message_id) };
+        draft.raise(Subject::AgentStopped, about, "recovery.on_exhausted");
     }
     Ok(())
 }

@@ -1,0 +1,257 @@
+//! What has gone wrong reaches a person: one line, one exit status, one mark, one hook.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::harness::Sandbox;
+use crate::setup::{Beside, add, edit_state, extend_policy, hook, objects, record, say, started, wait_for};
+
+const LAST: &str = "[recovery]\nmax_attempts = 1\n";
+
+/// An agent whose turns fail, and whose messages are dead at once.
+fn hopeless() -> Sandbox {
+    let sandbox = started("exit 3");
+    extend_policy(&sandbox, "ada", LAST);
+    sandbox
+}
+
+fn noted(sandbox: &Sandbox) -> Vec<Value> {
+    objects(&fs::read_to_string(sandbox.home().join("noted")).unwrap_or_default())
+}
+
+/// A hook that notes what it is told.
+const NOTE: &str = r#"cat >> "$HOME/noted""#;
+
+fn raised(sandbox: &Sandbox) -> Vec<String> {
+    let events = sandbox.json_lines(["events", "ada"]);
+    let raised = events.iter().filter(|event| event["kind"] == "attention");
+    raised.map(|event| event["data"]["subject"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_dead_letter_is_told_on_stderr_even_of_a_quiet_step_and_by_its_status() {
+    let sandbox = hopeless();
+    let id = say(&sandbox, "try");
+    let ran = sandbox.cmd(["tick", "ada", "-q", "--json"]).output();
+    assert_eq!(ran.code(), 7, "{ran}");
+    assert_eq!(
+        ran.stderr,
+        format!("dormouse: ada: dead letter {id}: gave up after 1 attempts: exit status 3\n")
+    );
+    let step = &objects(&ran.stdout)[0];
+    assert_eq!(step["attention"][0]["subject"], "dead_letter");
+    assert_eq!(step["attention"][0]["message_id"], id);
+    assert_eq!(raised(&sandbox), ["dead_letter"]);
+    assert_eq!(record(&sandbox, "state.json")["attention"]["count"], 1);
+    let ran = sandbox.cmd(["tick", "ada"]).output();
+    assert_eq!((ran.code(), ran.stderr.as_str()), (0, ""), "it is told once: {ran}");
+}
+
+#[test]
+fn a_failure_that_is_tried_again_needs_nobody() {
+    let sandbox = started("exit 3");
+    say(&sandbox, "try");
+    let ran = sandbox.cmd(["tick", "ada"]).output();
+    assert_eq!((ran.code(), ran.stderr.as_str()), (7, ""), "{ran}");
+    assert_eq!(raised(&sandbox), [""; 0]);
+}
+
+#[test]
+fn what_expired_is_told_and_makes_a_step_end_with_7() {
+    let sandbox = started("true");
+    for text in ["one", "two"] {
+        sandbox.run(["enqueue", "ada", text, "--ttl", "1m"]);
+    }
+    sandbox.run(["enqueue", "ada", "once", "--dedupe-key", "k"]);
+    sandbox.pass(120);
+    let ran = sandbox.cmd(["tick", "ada", "--until-idle"]).output();
+    assert_eq!(ran.code(), 7, "{ran}");
+    assert!(ran.stderr.starts_with("dormouse: ada: message dropped msg_"), "{ran}");
+    assert!(ran.stderr.ends_with(" and 1 more: ttl_expired\n"), "{ran}");
+    assert_eq!(record(&sandbox, "state.json")["attention"]["count"], 2);
+}
+
+#[test]
+fn what_the_operator_drops_and_a_copy_that_is_dropped_need_nobody() {
+    let sandbox = started("true");
+    let id = say(&sandbox, "never mind");
+    sandbox.run(["queue", "drop", &id]);
+    assert_eq!(record(&sandbox, "state.json").get("attention"), None);
+}
+
+#[test]
+fn a_rejected_file_is_told() {
+    let sandbox = started("true");
+    fs::write(sandbox.agent("ada").join("inbox/todo.json"), "{").unwrap();
+    let ran = sandbox.cmd(["tick", "ada", "--quiet"]).output();
+    assert_eq!(ran.code(), 7, "{ran}");
+    assert!(ran.stderr.starts_with("dormouse: ada: message rejected todo.json: not a message: "), "{ran}");
+    assert_eq!(ran.stderr.lines().count(), 1, "{ran}");
+    assert_eq!(raised(&sandbox), ["message_rejected"]);
+}
+
+#[test]
+fn an_agent_that_stops_itself_says_so_until_it_is_started() {
+    let sandbox = hopeless();
+    extend_policy(&sandbox, "ada", "on_exhausted = \"stop\"\n");
+    say(&sandbox, "try");
+    let ran = sandbox.cmd(["tick", "ada"]).output();
+    let lines: Vec<&str> = ran.stderr.lines().collect();
+    assert_eq!(ran.code(), 7);
+    assert!(lines[0].contains("dead letter") && lines[1].contains("the agent stopped itself"), "{ran}");
+    assert_eq!(record(&sandbox, "state.json")["attention"]["count"], 2);
+    sandbox.run(["start", "ada"]);
+    assert_eq!(record(&sandbox, "state.json")["attention"]["count"], 1, "the dead letter is still there");
+}
+
+#[test]
+fn a_start_that_is_given_up_is_told_by_the_step_that_finds_it() {
+    let sandbox = Sandbox::new();
+    sandbox.run(["create", "ada", "--shell", "true"]);
+    hook(&sandbox.store(), "on-startup", "touch \"$HOME/begun\"; exec sleep 600");
+    let start = Beside::start(sandbox.cmd(["start", "ada"]));
+    wait_for(&sandbox.home().join("begun"));
+    drop(start);
+    sandbox.pass(3600);
+    let ran = sandbox.cmd(["tick", "ada"]).output();
+    assert_eq!(ran.code(), 7, "{ran}");
+    assert_eq!(ran.stderr, "dormouse: ada: the agent stopped itself: init_timeout\n");
+}
+
+#[test]
+fn acknowledged_is_all_of_it_or_what_is_named_and_no_message_changes() {
+    let sandbox = hopeless();
+    let ids = ["one", "two", "three"].map(|text| {
+        let id = say(&sandbox, text);
+        sandbox.cmd(["tick", "ada", "--until-idle"]).output();
+        id
+    });
+    assert_eq!(record(&sandbox, "state.json")["attention"]["count"], 3);
+    sandbox
+        .cmd(["queue", "dead", "-a", "ada", "--ack", &ids[1]])
+        .stdout("ada  acknowledged 1, 2 left\n")
+        .check();
+    let ran = sandbox.cmd(["queue", "dead", "-a", "ada", "--ack", &ids[1]]).output();
+    assert_eq!(ran.code(), 3, "{ran}");
+    sandbox.run(["queue", "requeue", &ids[2]]);
+    assert_eq!(record(&sandbox, "state.json")["attention"]["count"], 1, "who requeues has seen it");
+    sandbox.run(["queue", "dead", "-a", "ada", "--ack"]);
+    sandbox.cmd(["queue", "dead", "-a", "ada", "--ack"]).stdout("ada  acknowledged 0, 0 left\n").check();
+    assert_eq!(record(&sandbox, "state.json").get("attention"), None);
+    assert_eq!(sandbox.json_lines(["queue", "dead", "-a", "ada"]).len(), 2);
+}
+
+#[test]
+fn the_hook_is_told_what_and_of_whom() {
+    let sandbox = hopeless();
+    hook(&sandbox.store(), "on-attention", NOTE);
+    let id = say(&sandbox, "try");
+    let step = &objects(&sandbox.cmd(["tick", "ada", "--json"]).output().stdout)[0];
+    let told = &noted(&sandbox)[0];
+    assert_eq!(told["hook"], "on-attention");
+    assert_eq!((&told["subject"], &told["agent"]), (&"dead_letter".into(), &"ada".into()));
+    assert_eq!((&told["message_id"], &told["run_id"]), (&id.as_str().into(), &step["run_id"]));
+    assert_eq!(told["reason"], "gave up after 1 attempts: exit status 3");
+    assert_eq!(record(&sandbox, "state.json")["attention"]["newest"][0].get("untold"), None);
+    sandbox.pass(3600);
+    sandbox.run(["tick", "ada"]);
+    assert_eq!(noted(&sandbox).len(), 1, "it is told once");
+}
+
+#[test]
+fn a_hook_that_fails_is_recorded_and_not_called_again() {
+    let sandbox = hopeless();
+    hook(&sandbox.store(), "on-attention", r#"echo x >> "$HOME/noted"; echo no mail >&2; exit 2"#);
+    say(&sandbox, "try");
+    let ran = sandbox.cmd(["tick", "ada"]).output();
+    assert_eq!(ran.code(), 7);
+    assert!(ran.stderr.ends_with("ada: on-attention failed: exit status 2: no mail\n"), "{ran}");
+    sandbox.pass(3600);
+    sandbox.run(["tick", "ada"]);
+    assert_eq!(fs::read_to_string(sandbox.home().join("noted")).unwrap(), "x\n");
+}
+
+#[test]
+fn what_a_killed_teller_left_a_later_step_tells() {
+    let sandbox = hopeless();
+    let path = hook(&sandbox.store(), "on-attention", "touch \"$HOME/begun\"; exec sleep 600");
+    say(&sandbox, "try");
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for(&sandbox.home().join("begun"));
+    drop(tick);
+    fs::remove_file(path).unwrap();
+    hook(&sandbox.store(), "on-attention", NOTE);
+    let ran = sandbox.cmd(["tick", "ada"]).output();
+    assert_eq!(ran.stderr, "", "whoever raised it may still be at it: {ran}");
+    sandbox.pass(1200);
+    let ran = sandbox.cmd(["tick", "ada"]).output();
+    assert_eq!(ran.code(), 7, "{ran}");
+    assert!(ran.stderr.contains("dead letter"), "{ran}");
+    assert_eq!(noted(&sandbox).len(), 1);
+    sandbox.pass(1200);
+    sandbox.run(["tick", "ada"]);
+    assert_eq!(noted(&sandbox).len(), 1);
+}
+
+#[test]
+fn a_dead_letter_that_the_hook_itself_causes_is_told_by_a_step_outside() {
+    let sandbox = hopeless();
+    add(&sandbox, "bob", "exit 4");
+    extend_policy(&sandbox, "bob", LAST);
+    let line = r#"cat >> "$HOME/noted"; $D enqueue bob help; $D tick bob --until-idle || true"#;
+    hook(&sandbox.store(), "on-attention", line);
+    say(&sandbox, "try");
+    sandbox.cmd(["tick", "ada"]).output();
+    assert_eq!(noted(&sandbox).len(), 1, "no hook runs in a hook");
+    sandbox.pass(1200);
+    let ran = sandbox.cmd(["tick", "bob"]).output();
+    assert_eq!(ran.code(), 7, "{ran}");
+    assert_eq!(noted(&sandbox)[1]["agent"], "bob");
+}
+
+#[test]
+fn a_clock_that_ran_ahead_keeps_nothing_untold() {
+    let sandbox = hopeless();
+    hook(&sandbox.store(), "on-attention", NOTE);
+    say(&sandbox, "try");
+    sandbox.cmd(["tick", "ada"]).output();
+    edit_state(&sandbox, |state| {
+        let attention = &mut state["attention"]["newest"][0];
+        attention["untold"] = true.into();
+        attention["at"] = "2031-01-01T00:00:00.000Z".into();
+    });
+    let ran = sandbox.cmd(["tick", "ada"]).output();
+    assert_eq!((ran.code(), noted(&sandbox).len()), (7, 2), "{ran}");
+}
+
+#[test]
+fn of_several_at_once_each_is_told_and_the_status_is_the_gravest() {
+    let sandbox = hopeless();
+    add(&sandbox, "bob", "exit 3");
+    extend_policy(&sandbox, "bob", LAST);
+    for name in ["ada", "bob"] {
+        sandbox.run(["enqueue", name, "try"]);
+    }
+    let ran = sandbox.cmd(["tick", "--all", "--jobs", "2", "--until-idle"]).output();
+    assert_eq!(ran.code(), 7, "{ran}");
+    let mut lines: Vec<&str> = ran.stderr.lines().collect();
+    lines.sort_unstable();
+    assert!(lines[0].starts_with("dormouse: ada: dead letter"), "{ran}");
+    assert!(lines[1].starts_with("dormouse: bob: dead letter"), "{ran}");
+    assert_eq!(lines.len(), 2, "{ran}");
+}
+
+#[test]
+fn an_agent_does_not_acknowledge_for_itself() {
+    let sandbox = hopeless();
+    say(&sandbox, "try");
+    sandbox.cmd(["tick", "ada"]).output();
+    let path = sandbox.agent("ada").join("agent.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    let line = format!("{} queue dead --ack", crate::setup::own_name());
+    fs::write(&path, text.replace("exit 3", &line)).unwrap();
+    say(&sandbox, "again");
+    let ran = sandbox.cmd(["tick", "ada", "--until-idle"]).output();
+    assert!(ran.stdout.contains("can't acknowledge for itself"), "{ran}");
+}
