@@ -81,7 +81,7 @@ complete -c dormouse -n "__fish_dormouse_using_subcommand init" -s h -l help -d 
 complete -c dormouse -n "__fish_dormouse_using_subcommand create" -l shell -d 'The turn command as one line for sh' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand create" -l from -d 'Take this file as its agent.toml' -r -F
 complete -c dormouse -n "__fish_dormouse_using_subcommand create" -l description -d 'What the agent is for' -r
-complete -c dormouse -n "__fish_dormouse_using_subcommand create" -l parent -d 'The agent that owns it: it becomes a private child' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand create" -l parent -d 'The agent that owns it: it becomes a private child. Inside a turn or task: its own agent' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand create" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
 complete -c dormouse -n "__fish_dormouse_using_subcommand create" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
 always\t''
@@ -156,7 +156,7 @@ complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l json -d 'P
 complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -s q -l quiet -d 'Say nothing but results'
 complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -s v -l verbose -d 'Say more on stderr'
 complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c dormouse -n "__fish_dormouse_using_subcommand wake" -l source -d 'Who gives the hint' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand wake" -l source -d 'Who gives the hint [default: operator; inside a turn, its agent]' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand wake" -l resource -d 'What has changed, for example `github:org/repo#12`' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand wake" -l wait -d 'The wait that may be over' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand wake" -l reason -d 'Why, for people' -r

@@ -11,7 +11,7 @@ use crate::model::agent::Status as AgentStatus;
 use crate::model::dedupe::DedupeEntry;
 use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{
-    AdmissionContext, Body, DeliverySurface, InboxKey, Message, MessageStatus, Origin, WakeHint,
+    AdmissionContext, Body, DeliverySurface, InboxKey, Message, MessageStatus, Origin, OriginKind, WakeHint,
 };
 use crate::model::policy::{Policy, Size};
 use crate::model::records::Lease;
@@ -21,8 +21,9 @@ use crate::model::time::{Span, Time};
 use crate::rules::admission::admit;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox as rules;
-use crate::store::{Agent, dedupe, inbox};
+use crate::store::{Agent, Store, dedupe, inbox};
 
+use super::authority;
 use super::hooks;
 use super::load::{self, Purpose};
 use super::session::Session;
@@ -43,6 +44,9 @@ pub fn enqueue(session: &mut Session, args: cli::Enqueue) -> Result<Status> {
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     let policy = agent.policy()?;
     let caller = session.caller(&store)?;
+    if let Some(caller) = &caller {
+        authority::hears(&agent, &caller.agent)?;
+    }
     parse_optional::<Origin>("--origin", args.origin.as_deref())?;
     if args.batch {
         return enqueue_batch(session, &agent, &policy, caller.as_ref(), &args);
@@ -253,10 +257,11 @@ pub fn wake(session: &mut Session, args: cli::Wake) -> Result<Status> {
             hint: None,
         });
     }
+    let source = hint_source(session, &store, &agent, args.source)?;
     let hint = WakeHint {
         id: MessageId(stamp.mint()),
         agent: agent.name().clone(),
-        source: args.source,
+        source,
         reason: args.reason,
         resource: args.resource,
         trigger_id: None,
@@ -274,4 +279,20 @@ pub fn wake(session: &mut Session, args: cli::Wake) -> Result<Status> {
     }
     session.out.result(&json!({ "agent": agent.name(), "hint_id": hint.id }), |_| hint.id.to_string());
     Ok(Status::Done)
+}
+
+/// Who gives a hint: the one that is named, else the operator. A turn or task gives its own.
+fn hint_source(session: &Session, store: &Store, agent: &Agent<'_>, named: Option<String>) -> Result<String> {
+    let Some(caller) = session.caller(store)? else {
+        return Ok(named.unwrap_or_else(|| OriginKind::Operator.name().to_owned()));
+    };
+    authority::hears(agent, &caller.agent)?;
+    match named.filter(|named| named != caller.agent.as_str()) {
+        None => Ok(caller.agent.to_string()),
+        Some(other) => Err(Error::Refused {
+            kind: "origin_not_allowed",
+            message: format!("an agent can't give a hint as `{other}`"),
+            hint: Some("leave out --source: it is the agent's own".to_owned()),
+        }),
+    }
 }

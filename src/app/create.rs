@@ -13,6 +13,7 @@ use crate::model::trigger::{DeliveryMode, Trigger, TriggerScope, TriggerStatus};
 use crate::rules::transition::lifecycle;
 use crate::store::{NewAgent, Store, layout};
 
+use super::authority;
 use super::session::Session;
 use super::words::{parse, parse_optional};
 
@@ -30,6 +31,7 @@ pub fn create(session: &mut Session, args: cli::Create) -> Result<Status> {
     let store = session.store()?;
     let name: AgentName = parse("AGENT", &args.agent)?;
     let parent: Option<AgentName> = parse_optional("--parent", args.parent.as_deref())?;
+    let parent = authority::parent(session, &store, parent)?;
     if let Some(parent) = &parent {
         store.agent(parent)?;
     }

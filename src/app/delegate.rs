@@ -3,14 +3,16 @@
 use crate::error::{Error, Result};
 use crate::model::agent::Status;
 use crate::model::id::{AgentName, MessageId, TaskId};
-use crate::model::message::Message;
+use crate::model::message::{Message, OriginKind};
 use crate::model::task::{Assignment, ChildEnd, Task, TaskJob, TaskStatus};
 use crate::model::time::{Span, Time};
+use crate::rules::authority as rights;
 use crate::rules::delegation::{self, Child};
 use crate::rules::transition::task::{self as rules, End};
 use crate::store::view::View;
 use crate::store::{Agent, Store, layout};
 
+use super::authority;
 use super::background::{self, Due};
 use super::create::make;
 use super::hooks;
@@ -22,7 +24,18 @@ use super::session::Session;
 /// Refuses a child that isn't one, and an `agent.toml` that would not do.
 pub fn check(store: &Store, parent: &AgentName, child: &AgentName, policy: &str) -> Result<()> {
     match store.agent(child) {
-        Ok(found) if found.identity()?.parent.as_ref() == Some(parent) => Ok(()),
+        Ok(found) if found.identity()?.parent.as_ref() == Some(parent) => {
+            // One that was stopped is started again for this, unless that is not for its parent to do.
+            let state = found.peek()?;
+            match state.status {
+                Status::Stopped => Ok(rights::may_start(&state, &rights::agent(parent))?),
+                Status::Booting
+                | Status::AwakeIdle
+                | Status::AwakeRunning
+                | Status::AwaitingTask
+                | Status::Asleep => Ok(()),
+            }
+        }
         Ok(_) => Err(Error::Refused {
             kind: "not_a_child",
             message: format!("`{child}` is not a child of `{parent}`"),
@@ -142,7 +155,7 @@ fn make_ready(
     if !is_closed()? {
         return Ok(());
     }
-    match open_gate(session, store, &child) {
+    match open_gate(session, store, &child, &rights::agent(parent)) {
         // Somebody else has opened it meanwhile.
         Err(error) if is_closed()? => Err(error),
         _ => Ok(()),
@@ -153,8 +166,17 @@ fn make_ready(
 /// between the look and the arrival: of two who deliver it, one does.
 pub fn deliver(session: &Session, store: &Store, message: &Message) -> Result<()> {
     let other = store.agent(&message.agent)?;
+    if let Some(speaker) = speaker(message) {
+        authority::hears(&other, &speaker)?;
+    }
     let _locked = other.lock(session.clock.now())?;
     if has_got(&other, message.id)? { Ok(()) } else { other.arrive(message) }
+}
+
+/// The agent whose turn says it, if one does.
+fn speaker(message: &Message) -> Option<AgentName> {
+    let id = message.origin.id.as_deref().filter(|_| message.origin.kind == OriginKind::System)?;
+    id.parse().ok()
 }
 
 fn has_got(agent: &Agent<'_>, id: MessageId) -> Result<bool> {
@@ -183,7 +205,9 @@ pub fn stop_child(
         return Ok(Ok(()));
     }
     let reason = Some(format!("its parent has stopped {}", task.id));
-    Ok(stop_agent(session, store, &agent, &Stop { grace: Some(grace), requeue: false, reason })?.cleared)
+    let by = rights::agent(parent.name());
+    let stop = Stop { grace: Some(grace), requeue: false, reason, by };
+    Ok(stop_agent(session, store, &agent, &stop)?.cleared)
 }
 
 /// Settles the parent's task if this child has come to an end, so that the parent hears of it at

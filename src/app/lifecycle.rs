@@ -9,6 +9,7 @@ use crate::error::{Error, Result, Status};
 use crate::model::agent::Status as AgentStatus;
 use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, RunId, TaskId};
+use crate::model::message::Origin;
 use crate::model::state::{CurrentRun, State};
 use crate::model::submission::CalledBy;
 use crate::model::time::{Span, Time};
@@ -20,6 +21,7 @@ use crate::rules::transition::lifecycle;
 use crate::rules::transition::turn::{finish_stop, interrupt, settle};
 use crate::store::{Agent, Locked, Store, layout};
 
+use super::authority;
 use super::background;
 use super::delegate::tell_parent;
 use super::hooks::{self, Occasion};
@@ -27,7 +29,7 @@ use super::load::begin;
 use super::patience::wait_until;
 use super::recover::{Owner, TICK_GONE};
 use super::resources;
-use super::session::{Session, named_agents};
+use super::session::Session;
 use super::turn::{KILL_GRACE, surroundings};
 use super::words::{parse, parse_optional};
 
@@ -48,24 +50,31 @@ const HOOK_WITHOUT_LIMIT: Span = Span::from_secs(24 * 3600);
 
 pub fn start(session: &mut Session, args: cli::Start) -> Result<Status> {
     let store = session.store()?;
-    let names = named_agents(&store, &args.agents)?;
+    let names = authority::governed(session, &store, &args.agents.agents, args.agents.all)?;
     Ok(session.each_agent(&names, |session, name| start_one(session, &store, name)))
 }
 
 pub fn start_one(session: &mut Session, store: &Store, name: &AgentName) -> Result<Status> {
-    let (previous, state) = open_gate(session, store, &store.agent(name)?)?;
+    let agent = store.agent(name)?;
+    authority::reach(session, store, &agent, "start")?;
+    let (previous, state) = open_gate(session, store, &agent, &authority::actor(session, store)?)?;
     report(session, &state, "start", previous, true, None, &[]);
     Ok(Status::Done)
 }
 
-/// Opens the gate of an agent that is not started. Returns the status before, and the state after.
-pub fn open_gate(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<(AgentStatus, State)> {
+/// Opens the gate of an agent that is not started, if `by` may. Returns the status before, and the state after.
+pub fn open_gate(
+    session: &Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    by: &Origin,
+) -> Result<(AgentStatus, State)> {
     let (mut draft, mut locked) = begin(session, agent)?;
     let previous = draft.records.state.status;
     if lifecycle::is_uninitialized(&draft.records.state)
         && let Some(hook) = hooks::find(store, agent, hooks::ON_STARTUP)
     {
-        lifecycle::begin_start(&mut draft)?;
+        lifecycle::begin_start(&mut draft, by)?;
         let limit = draft.records.policy.timeouts.init.0;
         let state =
             if draft.is_empty() { draft.records.state } else { hooks::commit(session, &locked, draft)? };
@@ -84,7 +93,7 @@ pub fn open_gate(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<
             });
         }
     }
-    lifecycle::start(&mut draft)?;
+    lifecycle::start(&mut draft, by)?;
     let state = hooks::commit(session, &locked, draft)?;
     drop(locked);
     hooks::tell(session, store, agent);
@@ -136,12 +145,14 @@ fn report(
 
 pub fn stop(session: &mut Session, args: cli::Stop) -> Result<Status> {
     let store = session.store()?;
-    let names = named_agents(&store, &args.agents)?;
+    let names = authority::governed(session, &store, &args.agents.agents, args.agents.all)?;
     let grace: Option<Span> = parse_optional("--grace", args.grace.as_deref())?;
-    let stop = Stop { grace, requeue: args.requeue, reason: args.reason };
+    let by = authority::actor(session, &store)?;
+    let stop = Stop { grace, requeue: args.requeue, reason: args.reason, by };
     Ok(session.each_agent(&names, |session, name| {
         let agent = store.agent(name)?;
         refuse_from_inside(session, &store, &agent, "stop")?;
+        authority::reach(session, &store, &agent, "stop")?;
         let Stopped { state, previous, changed, aborted, tasks, cleared } =
             stop_agent(session, &store, &agent, &stop)?;
         tell_parent(session, &store, &agent);
@@ -156,6 +167,7 @@ pub struct Stop {
     pub grace: Option<Span>,
     pub requeue: bool,
     pub reason: Option<String>,
+    pub by: Origin,
 }
 
 /// What a stop has done.
@@ -235,7 +247,7 @@ fn close_gate(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -
         Some(_) => grace.plus(draft.records.policy.timeouts.hook.0.unwrap_or(HOOK_WITHOUT_LIMIT)),
         None => grace,
     };
-    let changed = lifecycle::stop(&mut draft, at_most, how.requeue, how.reason.clone())?;
+    let changed = lifecycle::stop(&mut draft, at_most, how.requeue, how.reason.clone(), &how.by)?;
     let state = match hook.filter(|_| lifecycle::is_to_be_shut_down(&draft.records.state)) {
         None => shut_down(session, locked, draft, grace)?,
         Some(hook) => {
@@ -299,8 +311,10 @@ pub fn fail(session: &mut Session, args: cli::Fail) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     refuse_from_inside(session, &store, &agent, "fail")?;
+    authority::reach(session, &store, &agent, "fail")?;
+    let by = authority::actor(session, &store)?;
     let (mut draft, locked) = begin(session, &agent)?;
-    let run_id = lifecycle::fail(&mut draft, &args.reason)?;
+    let run_id = lifecycle::fail(&mut draft, &args.reason, &by)?;
     let state = hooks::commit(session, &locked, draft)?;
     drop(locked);
     let state = match state.current_run.clone() {

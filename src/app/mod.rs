@@ -2,6 +2,7 @@
 
 mod admit;
 mod attention;
+mod authority;
 mod awaiting;
 mod background;
 mod create;

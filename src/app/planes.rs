@@ -23,6 +23,7 @@ use crate::rules::work::{WaitsByItem, readiness, scheduling_state};
 use crate::store::view::View;
 use crate::store::{Agent, Store, evidence, layout};
 
+use super::authority;
 use super::hooks;
 use super::load::begin;
 use super::lookup::{self, Found};
@@ -32,12 +33,17 @@ use super::words::{parse, parse_optional, text};
 /// The largest plan, in bytes: it is prose, not an archive.
 const PLAN_MAX: Size = Size(1 << 20);
 
+/// What a turn may not do to an agent that is not its own child.
+const CHANGE: &str = "change the records of";
+
 /// Changes the records of one agent by a rule, and returns what the rule made.
 fn change<T>(
     session: &Session,
+    store: &Store,
     agent: &Agent<'_>,
     rule: impl FnOnce(&mut Draft) -> std::result::Result<T, Refusal>,
 ) -> Result<T> {
+    authority::reach_records(session, store, agent, CHANGE)?;
     let (mut draft, locked) = begin(session, agent)?;
     let made = rule(&mut draft)?;
     hooks::commit(session, &locked, draft)?;
@@ -64,8 +70,9 @@ pub fn work(session: &mut Session, command: WorkCommand) -> Result<Status> {
                 recheck_at: moment_in(session, "--recheck", recheck.as_deref())?,
                 pick,
             };
-            let changed =
-                change(session, &agent, |draft| work::add(draft, new).map(|item| changed(draft, item)))?;
+            let changed = change(session, &store, &agent, |draft| {
+                work::add(draft, new).map(|item| changed(draft, item))
+            })?;
             show_changed(session, changed)
         }
         WorkCommand::List { agent, state, scheduling_state } => {
@@ -136,7 +143,8 @@ fn change_work(
 ) -> Result<Status> {
     let found = find_work(store, agent, part)?;
     let agent = store.agent(&found.agent)?;
-    let changed = change(session, &agent, |draft| rule(draft, found.id).map(|item| changed(draft, item)))?;
+    let changed =
+        change(session, store, &agent, |draft| rule(draft, found.id).map(|item| changed(draft, item)))?;
     show_changed(session, changed)
 }
 
@@ -149,6 +157,7 @@ fn complete_work(
 ) -> Result<Status> {
     let found = find_work(store, agent, part)?;
     let agent = store.agent(&found.agent)?;
+    authority::reach_records(session, store, &agent, CHANGE)?;
     let (mut draft, locked) = begin(session, &agent)?;
     let plan = read_plan(&locked.view(), found.id)?;
     let item = work::complete(&mut draft, found.id, result, plan)?;
@@ -292,7 +301,8 @@ pub fn wait(session: &mut Session, args: cli::Wait) -> Result<Status> {
         Some(WaitCommand::Cancel { id, agent }) => {
             let found: Found<WaitId> =
                 lookup::open(&store, plane_agent(&agent)?, "active wait", &id, layout::WAITS)?;
-            let wait = change(session, &store.agent(&found.agent)?, |draft| wait::cancel(draft, found.id))?;
+            let wait =
+                change(session, &store, &store.agent(&found.agent)?, |draft| wait::cancel(draft, found.id))?;
             session.out.result(&wait_object(&wait), |_| format!("cancelled {}", wait.id));
             Ok(Status::Done)
         }
@@ -330,7 +340,7 @@ fn set_wait(session: &mut Session, store: &Store, args: cli::Wait) -> Result<Sta
         ended_task: if in_turn { ended_in_turn(&agent, args.resource.as_deref())? } else { None },
         resource: args.resource,
     };
-    let wait = change(session, &agent, |draft| wait::set(draft, new))?;
+    let wait = change(session, store, &agent, |draft| wait::set(draft, new))?;
     session.out.result(&wait_object(&wait), |_| wait.id.to_string());
     Ok(Status::Done)
 }
@@ -389,7 +399,7 @@ pub fn timer(session: &mut Session, command: TimerCommand) -> Result<Status> {
                     .transpose()?,
                 message: None,
             };
-            let timer = change(session, &agent, |draft| timer::add(draft, new))?;
+            let timer = change(session, &store, &agent, |draft| timer::add(draft, new))?;
             session.out.result(&timer, |_| timer.id.to_string());
             Ok(Status::Done)
         }
@@ -405,7 +415,8 @@ pub fn timer(session: &mut Session, command: TimerCommand) -> Result<Status> {
         TimerCommand::Cancel { id, agent } => {
             let found: Found<TimerId> =
                 lookup::open(&store, plane_agent(&agent)?, "active timer", &id, layout::TIMERS)?;
-            let timer = change(session, &store.agent(&found.agent)?, |draft| timer::cancel(draft, found.id))?;
+            let timer =
+                change(session, &store, &store.agent(&found.agent)?, |draft| timer::cancel(draft, found.id))?;
             session.out.result(&timer, |_| format!("cancelled {}", timer.id));
             Ok(Status::Done)
         }

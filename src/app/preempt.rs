@@ -13,11 +13,12 @@ use crate::report::text::relative;
 use crate::rules::transition::preemption as rules;
 use crate::store::{Agent, Store};
 
+use super::authority;
 use super::hooks::{self, Occasion};
 use super::lifecycle::start_one;
 use super::load::begin;
 use super::recover::Owner;
-use super::session::{Session, named_agents};
+use super::session::Session;
 use super::words::{parse, parse_optional};
 
 pub fn preempt(session: &mut Session, args: cli::Preempt) -> Result<Status> {
@@ -25,6 +26,7 @@ pub fn preempt(session: &mut Session, args: cli::Preempt) -> Result<Status> {
     let resume_after: Option<Span> = parse_optional("--for", args.resume_after.as_deref())?;
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
+    authority::reach_records(session, &store, &agent, "preempt")?;
     let (mut draft, locked) = begin(session, &agent)?;
     let now = draft.now();
     if !is_live(&agent, &draft.records.state, now)? {
@@ -65,7 +67,7 @@ fn is_live(agent: &Agent<'_>, state: &State, now: Time) -> Result<bool> {
 
 pub fn resume(session: &mut Session, args: cli::Resume) -> Result<Status> {
     let store = session.store()?;
-    let mut names = named_agents(&store, &args.agents)?;
+    let mut names = authority::governed(session, &store, &args.agents.agents, args.agents.all)?;
     if args.agents.all {
         names.retain(|name| is_suspended(&store, name).unwrap_or(true));
     }
@@ -84,6 +86,7 @@ fn resume_one(session: &mut Session, store: &Store, name: &AgentName) -> Result<
         session.out.note("`resume` of a stopped agent is deprecated: this is `start`");
         return start_one(session, store, name);
     }
+    authority::reach_records(session, store, &agent, "resume")?;
     let (mut draft, locked) = begin(session, &agent)?;
     rules::resume(&mut draft)?;
     let state = hooks::commit(session, &locked, draft)?;

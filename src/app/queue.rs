@@ -18,6 +18,7 @@ use crate::rules::transition::inbox as rules;
 use crate::store::view::View;
 use crate::store::{Agent, Store, evidence, inbox};
 
+use super::authority;
 use super::hooks;
 use super::load::{self, Purpose};
 use super::lookup::{self, Found};
@@ -206,6 +207,7 @@ fn change(
     rule: impl FnOnce(&mut Draft, Message, &State) -> std::result::Result<(), Refusal>,
 ) -> Result<Status> {
     let agent: Agent<'_> = store.agent(&found.agent)?;
+    authority::reach_records(session, store, &agent, "settle messages of")?;
     let now = session.clock.now();
     let locked = agent.lock(now)?;
     let state = locked.state()?;

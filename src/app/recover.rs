@@ -20,6 +20,7 @@ use crate::rules::transition::recovery;
 use crate::rules::transition::turn::{interrupt, settle};
 use crate::store::{Agent, Locked, Store, layout, lock};
 
+use super::authority;
 use super::background;
 use super::hooks::{self, Failure, Occasion};
 use super::load::{self, Purpose};
@@ -152,6 +153,7 @@ fn ended(
 pub fn recover(session: &mut Session, args: cli::Recover) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
+    authority::reach(session, &store, &agent, "recover")?;
     let now = session.clock.now();
     let run = agent.peek()?.current_run;
     let mut interrupted = None;

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::env;
 use std::path::{Path, PathBuf};
 
-use crate::cli::{Agents, Color, Global, PlaneAgent};
+use crate::cli::{Color, Global, PlaneAgent};
 use crate::clock::Clock;
 use crate::error::{Context, Error, Result, Status};
 use crate::model::attention::Attention;
@@ -104,18 +104,42 @@ impl Session {
     /// The turn or task from inside which this command is called, if it is about the same state
     /// directory.
     pub fn caller(&self, store: &Store) -> Result<Option<Caller>> {
-        let set = |name| env::var(name).ok().filter(|value| !value.is_empty());
-        let Some(agent) = set("DORMOUSE_AGENT") else { return Ok(None) };
+        let Some(agent) = self.called_in(store)? else { return Ok(None) };
         match (set(process::RUN), set(process::TASK)) {
-            (Some(run), _) => turn_caller(store, &agent, &run).map(Some),
-            (None, Some(task)) => task_caller(store, &agent, &task).map(Some),
+            (Some(run), _) => turn_caller(store, agent, &run).map(Some),
+            (None, Some(task)) => task_caller(store, agent, &task).map(Some),
             (None, None) => Ok(None),
         }
     }
+
+    /// The agent of that turn or task, whether it still goes on or not.
+    pub fn called_in(&self, store: &Store) -> Result<Option<AgentName>> {
+        let Some(agent) = set("DORMOUSE_AGENT") else { return Ok(None) };
+        if set(process::RUN).or(set(process::TASK)).is_none() || !is_about(store) {
+            return Ok(None);
+        }
+        parse("DORMOUSE_AGENT", &agent).map(Some)
+    }
 }
 
-fn turn_caller(store: &Store, agent: &str, run: &str) -> Result<Caller> {
-    let (agent, run_id): (AgentName, RunId) = (parse("DORMOUSE_AGENT", agent)?, parse(process::RUN, run)?);
+/// A variable that says something.
+fn set(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Whether the turn or task whose environment this is belongs to the store: one that looks into another
+/// state directory is nobody there.
+fn is_about(store: &Store) -> bool {
+    let own = env::var_os("DORMOUSE_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    own.is_none_or(|own| {
+        let same = |dir: &Path| dir == store.root() || dir == store.home();
+        same(&own)
+            || own.canonicalize().is_ok_and(|own| store.root().canonicalize().is_ok_and(|root| own == root))
+    })
+}
+
+fn turn_caller(store: &Store, agent: AgentName, run: &str) -> Result<Caller> {
+    let run_id: RunId = parse(process::RUN, run)?;
     let state = store.agent(&agent)?.peek()?;
     let Some(run) = state.current_run.filter(|run| run.run_id == run_id) else {
         return Err(Error::Refused {
@@ -128,9 +152,8 @@ fn turn_caller(store: &Store, agent: &str, run: &str) -> Result<Caller> {
     Ok(Caller { agent, by, hops: run.hops })
 }
 
-fn task_caller(store: &Store, agent: &str, task: &str) -> Result<Caller> {
-    let (agent, task_id): (AgentName, TaskId) =
-        (parse("DORMOUSE_AGENT", agent)?, parse(process::TASK, task)?);
+fn task_caller(store: &Store, agent: AgentName, task: &str) -> Result<Caller> {
+    let task_id: TaskId = parse(process::TASK, task)?;
     let path = layout::task(task_id);
     let Some(task) = store.agent(&agent)?.consistently(|view, _| view.record::<Task>(&path))? else {
         return Err(Error::Refused {
@@ -142,11 +165,7 @@ fn task_caller(store: &Store, agent: &str, task: &str) -> Result<Caller> {
     Ok(Caller { agent, by: CalledBy::Task { task_id, run_id: task.run_id }, hops: task.hops })
 }
 
-/// The agents of a verb: those named, or all.
-pub fn named_agents(store: &Store, args: &Agents) -> Result<Vec<AgentName>> {
-    agents(store, &args.agents, args.all)
-}
-
+/// Those named, or all.
 pub fn agents(store: &Store, named: &[String], all: bool) -> Result<Vec<AgentName>> {
     if all {
         return store.agents();

@@ -17,6 +17,7 @@ use crate::report::text::one_line;
 use crate::rules::transition::task::{self as rules, End, NewJob, NewTask};
 use crate::store::{Agent, Store, evidence, layout};
 
+use super::authority;
 use super::background::{self, Due, is_here};
 use super::hooks;
 use super::log::Log;
@@ -34,6 +35,7 @@ pub fn task(session: &mut Session, command: TaskCommand) -> Result<Status> {
     match command {
         TaskCommand::Start(args) => {
             let agent = store.agent(&required_agent(&args.agent)?)?;
+            authority::reach_records(session, &store, &agent, "start a task of")?;
             let new = wanted(session, &store, &agent, args)?;
             start(session, &store, &agent, new)
         }
@@ -51,12 +53,15 @@ pub fn task(session: &mut Session, command: TaskCommand) -> Result<Status> {
         }
         TaskCommand::Input { id, agent, text } => {
             let found = find(&store, plane_agent(&agent)?, &id)?;
-            input(session, &store.agent(&found.agent)?, found.id, text.as_deref())
+            let agent = store.agent(&found.agent)?;
+            authority::reach_records(session, &store, &agent, "speak to a task of")?;
+            input(session, &agent, found.id, text.as_deref())
         }
         TaskCommand::Stop { id, agent, grace, force } => {
             let grace: Span = parse("--grace", &grace)?;
             let found = find(&store, plane_agent(&agent)?, &id)?;
             let agent = store.agent(&found.agent)?;
+            authority::reach_records(session, &store, &agent, "stop a task of")?;
             if force {
                 give_up(session, &agent, found.id)?;
             }

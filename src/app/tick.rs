@@ -25,6 +25,7 @@ use crate::store::view::View;
 use crate::store::{Agent, Locked, Store, lock};
 
 use super::attention;
+use super::authority;
 use super::background;
 use super::delegate::tell_parent;
 use super::drops;
@@ -33,12 +34,14 @@ use super::load::{self, Purpose};
 use super::many;
 use super::recover::{Owner, carry_out, given_up_at, settle_abandoned};
 use super::resources::{self, Hold, decide_and_take};
-use super::session::{Session, agents};
+use super::session::Session;
 use super::turn::{self, Turn};
 
 pub fn tick(session: &mut Session, args: cli::Tick) -> Result<Status> {
     let store = session.store()?;
-    let names = agents(&store, &args.agents, args.all)?;
+    let mut names = authority::governed(session, &store, &args.agents, args.all)?;
+    let is_free = args.dry_run || authority::inside(session, &store)?.is_none();
+    let refused = if is_free { Status::Done } else { leave_out_others(session, &store, &mut names) };
     let mut moved = false;
     let status = if args.jobs > 1 && names.len() > 1 && !args.dry_run {
         many::in_parallel(session, &store, &names, &args, &mut moved)?
@@ -49,10 +52,23 @@ pub fn tick(session: &mut Session, args: cli::Tick) -> Result<Status> {
     };
     // What the others have not reported: a child's step may tell of its parent.
     let status = if session.raised.borrow().is_empty() { status } else { status.graver(Status::TurnFailed) };
+    let status = status.graver(refused);
     if args.exit_code && !moved && status == Status::Done {
         return Ok(Status::NothingDone);
     }
     Ok(status)
+}
+
+/// Inside a turn or task: says which of the agents it may not tick, and leaves them out.
+fn leave_out_others(session: &mut Session, store: &Store, names: &mut Vec<AgentName>) -> Status {
+    let mut reached = Vec::with_capacity(names.len());
+    let status = session.each_agent(names, |session, name| {
+        authority::reach(session, store, &store.agent(name)?, "tick")?;
+        reached.push(name.clone());
+        Ok(Status::Done)
+    });
+    *names = reached;
+    status
 }
 
 /// The steps of one agent: one, or as many as it takes.

@@ -14,6 +14,7 @@ use crate::model::id::RunId;
 use crate::model::message::Message;
 use crate::model::policy::{CommandSpec, Policy, StdinForm};
 use crate::model::records::{Lease, Records};
+use crate::model::refusal::Refusal;
 use crate::model::run::Exit;
 use crate::model::state::CurrentRun;
 use crate::model::turn::{Claimant, Outcome, TurnEnd};
@@ -23,11 +24,13 @@ use crate::process::{self, Mark, host};
 use crate::report::context::{self, Past};
 use crate::rules::preemption::{is_being_ended, why_suspended, will_be_suspended};
 use crate::rules::transition::draft::Draft;
+use crate::rules::transition::inbox as arrivals;
 use crate::rules::transition::outcome::Surroundings;
 use crate::rules::transition::turn::{self as rules, Claimed, Settled};
 use crate::store::view::View;
 use crate::store::{Agent, Store, evidence, files, layout, lock};
 
+use super::authority;
 use super::delegate;
 use super::hooks::{self, Occasion};
 use super::load::{self, Purpose};
@@ -221,10 +224,13 @@ pub fn surroundings(
 ) -> Result<Surroundings> {
     let actions = end.outcome.as_ref().map(|outcome| outcome.actions.as_slice()).unwrap_or_default();
     let mut around = Surroundings { at: claimant(), ..Surroundings::default() };
-    for action in actions {
+    for (at, action) in actions.iter().enumerate() {
         match action {
-            Action::Enqueue { agent: Some(_), .. } if around.agents.is_empty() => {
-                around.agents = store.agents()?
+            Action::Enqueue { agent: Some(other), .. } if other != agent.name() => {
+                let heard = store.agent(other).and_then(|other| authority::hears(&other, agent.name()));
+                if let Err(error) = heard {
+                    around.objections.push((at, objection(error)?));
+                }
             }
             Action::TimerAdd { .. } => around.time_zone = session.clock.time_zone(),
             Action::WorkComplete { id, .. } => {
@@ -234,7 +240,7 @@ pub fn surroundings(
             Action::TaskStart { delegate: Some(child), .. } => {
                 around.policy = agent.policy_text()?;
                 if let Err(error) = delegate::check(store, agent.name(), child, &around.policy) {
-                    around.unfit_children.push((child.clone(), error.to_string()));
+                    around.objections.push((at, objection(error)?));
                 }
             }
             Action::Wait { kind: WaitKind::Task, resource, .. } => {
@@ -253,23 +259,43 @@ pub fn surroundings(
     Ok(around)
 }
 
+/// What is wrong with an action, where it is no failure of the machine.
+fn objection(error: Error) -> Result<Refusal> {
+    let refusal = match error {
+        Error::Refused { kind, message, .. } => Refusal::new(kind, message),
+        Error::NoAgent { agent, .. } => Refusal::new("no_agent", format!("there is no agent `{agent}`")),
+        Error::Damaged { .. } | Error::Newer { .. } => Refusal::new(error.kind(), error.to_string()),
+        error => return Err(error),
+    };
+    Ok(refusal)
+}
+
 /// Delivers what a turn says to other agents. Each message is delivered once, however often this is
 /// tried: one that the other agent has, or has dealt with, is not put into its inbox again.
 pub fn deliver(session: &Session, store: &Store, agent: &Agent<'_>, outbox: &[Message]) -> Result<()> {
-    let mut dealt_with = Vec::new();
+    let (mut dealt_with, mut unheard) = (Vec::new(), Vec::new());
     for message in outbox {
         match delegate::deliver(session, store, message) {
             Ok(()) | Err(Error::NoAgent { .. }) => dealt_with.push(message.id),
+            // It won't be heard another time either.
+            Err(error @ Error::Refused { .. }) => {
+                session.out.note(&format!("{}: {} is not delivered: {error}", agent.name(), message.id));
+                unheard.push((message, error.to_string()));
+            }
             // It stays in the outbox: the next step tries again.
             Err(error) => {
                 session.out.note(&format!("{}: {} is not delivered yet: {error}", agent.name(), message.id))
             }
         }
     }
-    if dealt_with.is_empty() {
+    if dealt_with.is_empty() && unheard.is_empty() {
         return Ok(());
     }
     let (mut draft, locked) = load::begin(session, agent)?;
+    for (message, reason) in unheard {
+        arrivals::not_delivered(&mut draft, message, &reason);
+        dealt_with.push(message.id);
+    }
     draft.forget_delivered(|message| dealt_with.contains(&message.id));
     hooks::commit(session, &locked, draft)?;
     Ok(())

@@ -32,7 +32,7 @@ pub struct Create {
     /// What the agent is for
     #[arg(long, value_name = "TEXT")]
     pub description: Option<String>,
-    /// The agent that owns it: it becomes a private child
+    /// The agent that owns it: it becomes a private child. Inside a turn or task: its own agent
     #[arg(long, value_name = "AGENT")]
     pub parent: Option<String>,
     /// The turn command
@@ -43,6 +43,7 @@ pub struct Create {
 /// Let agents run
 ///
 /// Creates no message and runs no turn: the next tick decides what is to be done.
+/// Inside a turn or task it reaches the children of its agent alone.
 #[derive(Debug, Args)]
 pub struct Start {
     #[command(flatten)]

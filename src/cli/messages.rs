@@ -67,9 +67,9 @@ pub struct Wake {
     pub agent: String,
     /// What the agent should find, if it should find anything
     pub text: Option<String>,
-    /// Who gives the hint
-    #[arg(long, value_name = "NAME", default_value = "operator")]
-    pub source: String,
+    /// Who gives the hint [default: operator; inside a turn, its agent]
+    #[arg(long, value_name = "NAME")]
+    pub source: Option<String>,
     /// What has changed, for example `github:org/repo#12`
     #[arg(long, value_name = "REF")]
     pub resource: Option<String>,

@@ -60,6 +60,7 @@ pub struct Policy {
     pub recovery: RecoveryPolicy,
     pub limits: Limits,
     pub expect: Expectations,
+    pub authority: Authority,
 }
 
 impl Default for Policy {
@@ -73,8 +74,28 @@ impl Default for Policy {
             recovery: RecoveryPolicy::default(),
             limits: Limits::default(),
             expect: Expectations::default(),
+            authority: Authority::default(),
         }
     }
+}
+
+names! {
+    /// Whom turns and tasks of an agent may create, start, stop, recover and tick.
+    #[derive(Default)]
+    "reach of an agent" Reach {
+        #[default]
+        Children = "children",
+        All = "all",
+    }
+}
+
+/// What turns and tasks of the agent may do to others.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Authority {
+    /// Its own children alone, unless it is `all`.
+    pub lifecycle: Reach,
 }
 
 /// A command as argv, or, with `shell = true`, as one string.

@@ -10,7 +10,7 @@ use super::decision::DecisionReport;
 use super::event::Event;
 use super::execution::{Execution, ExecutionState};
 use super::id::{AgentName, MessageId, RunId, WorkId};
-use super::message::{Message, WakeHint};
+use super::message::{Message, Origin, WakeHint};
 use super::preemption::{Checkpoint, Preemption, Section};
 use super::record::{Extra, Record};
 use super::resource::Resource;
@@ -195,6 +195,10 @@ pub struct State {
     /// +1 with every transaction; a commit against another revision is refused.
     pub revision: u64,
     pub status: Status,
+    /// Who has stopped it: the operator, or an agent, itself among them. Absent in a stopped agent of an older
+    /// version: the operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped_by: Option<Origin>,
     pub execution: Execution,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_run: Option<CurrentRun>,

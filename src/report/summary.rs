@@ -11,6 +11,7 @@ use crate::model::id::{AgentName, TaskId};
 use crate::model::message::{InboxKey, Priority};
 use crate::model::posture::Posture;
 use crate::model::records::Records;
+use crate::model::state::State;
 use crate::model::time::Time;
 use crate::model::trigger::Trigger;
 use crate::model::work::{Readiness, SchedulingState};
@@ -64,7 +65,7 @@ pub fn summary(facts: &Facts<'_>) -> Value {
         "status": state.status,
         "execution": execution,
         "scheduling_posture": posture(records),
-        "lifecycle": lifecycle(state.status),
+        "lifecycle": lifecycle(state),
         "queue": queue(facts),
         "current_run": state.current_run,
         "last_turn": state.last_turn,
@@ -114,7 +115,8 @@ fn strip_nulls(value: &mut Value) {
     }
 }
 
-fn lifecycle(status: Status) -> Value {
+fn lifecycle(state: &State) -> Value {
+    let status = state.status;
     let hint = match status {
         Status::Booting => "start it with `dormouse start`",
         Status::Stopped => "messages are kept until `dormouse start`",
@@ -126,6 +128,7 @@ fn lifecycle(status: Status) -> Value {
         "runnable": !matches!(status, Status::Booting | Status::Stopped),
         "accepts_messages": true,
         "hint": hint,
+        "stopped_by": state.stopped_by,
     })
 }
 

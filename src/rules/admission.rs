@@ -148,30 +148,14 @@ fn origin_and_kind(
         }
         None => None,
     };
+    if let Some(caller) = caller {
+        return of_agent(&caller.agent, named, submission.kind);
+    }
     let origin = match (named, submission.kind) {
         (Some(origin), _) => origin,
-        (None, Some(kind)) => Origin { kind: speaker(kind, caller.is_some()), id: None },
-        (None, None) if caller.is_some() => Origin { kind: OriginKind::System, id: None },
+        (None, Some(kind)) => Origin { kind: speaker(kind), id: None },
         (None, None) => Origin { kind: OriginKind::Operator, id: None },
     };
-    match caller {
-        Some(caller) if origin.kind == OriginKind::System => {
-            let kind = submission.kind.unwrap_or(MessageKind::InternalFollowup);
-            if kind != MessageKind::InternalFollowup {
-                return Err(Refusal::new(
-                    "kind_not_allowed",
-                    format!("an agent can't send a message of kind `{kind}`"),
-                )
-                .hint("leave out --kind: it sends an internal_followup"));
-            }
-            return Ok((Origin { id: Some(caller.agent.to_string()), ..origin }, kind));
-        }
-        Some(_) if origin.kind == OriginKind::Operator => {
-            return Err(Refusal::new("origin_not_allowed", "an agent can't speak as the operator")
-                .hint("leave out --origin: it speaks as the agent"));
-        }
-        Some(_) | None => {}
-    }
     let kind = submission.kind.unwrap_or(kinds(origin.kind)[0]);
     if !is_open_to_outside(origin.kind) {
         return Err(Refusal::new(
@@ -191,10 +175,38 @@ fn origin_and_kind(
     Ok((origin, kind))
 }
 
+/// An agent speaks as itself, in follow-ups: what it has heard from others it quotes.
+fn of_agent(
+    agent: &AgentName,
+    named: Option<Origin>,
+    kind: Option<MessageKind>,
+) -> Result<(Origin, MessageKind), Refusal> {
+    let own = Origin { kind: OriginKind::System, id: Some(agent.to_string()) };
+    let kind = kind.unwrap_or(MessageKind::InternalFollowup);
+    let claimed = named
+        .or((!kinds(OriginKind::System).contains(&kind)).then(|| Origin { kind: speaker(kind), id: None }));
+    if let Some(other) =
+        claimed.filter(|claimed| *claimed != own && *claimed != Origin { id: None, ..own.clone() })
+    {
+        let who =
+            if other.kind == OriginKind::Operator { "the operator".to_owned() } else { format!("`{other}`") };
+        return Err(Refusal::new("origin_not_allowed", format!("an agent can't speak as {who}"))
+            .hint("leave out --origin and --kind: it speaks as the agent"));
+    }
+    if kind != MessageKind::InternalFollowup {
+        return Err(Refusal::new(
+            "kind_not_allowed",
+            format!("an agent can't send a message of kind `{kind}`"),
+        )
+        .hint("leave out --kind: it sends an internal_followup"));
+    }
+    Ok((own, kind))
+}
+
 /// Who speaks in a kind, if nobody says.
-fn speaker(kind: MessageKind, inside_a_turn: bool) -> OriginKind {
+fn speaker(kind: MessageKind) -> OriginKind {
     let speaks = |origin: &&OriginKind| kinds(**origin).contains(&kind);
-    let default = if inside_a_turn { OriginKind::System } else { OriginKind::Operator };
+    let default = OriginKind::Operator;
     if speaks(&&default) { default } else { OriginKind::ALL.iter().find(speaks).copied().unwrap_or(default) }
 }
 

@@ -148,7 +148,7 @@ fn a_stop_of_the_parent_stops_the_child_and_a_stop_of_the_child_ends_the_task() 
     assert_eq!(task(&sandbox, &id)["status"], "cancelled");
     assert_eq!(sandbox.run(["get", "kid", "status"]).trim(), "stopped");
     assert!(sandbox.run(["events", "kid"]).contains(&id), "it says who stopped it");
-    // A new delegation is its operator's word: it starts again.
+    // The parent has stopped it: a new delegation starts it again.
     sandbox.run(["start", "boss"]);
     let again = delegate(&sandbox, "again");
     assert_eq!(sandbox.run(["get", "kid", "status"]).trim(), "awake_idle");
@@ -158,6 +158,10 @@ fn a_stop_of_the_parent_stops_the_child_and_a_stop_of_the_child_ends_the_task() 
         (ended["status"].as_str(), ended["reason"].as_str()),
         (Some("cancelled"), Some("`kid` was stopped"))
     );
+    // The operator has stopped it: only the operator starts it again.
+    let refused = sandbox.cmd(["task", "start", "-a", "boss", "--delegate", "kid", "third"]).output();
+    assert_eq!(refused.code(), 4, "{refused}");
+    sandbox.run(["start", "kid"]);
     // By name.
     let third = delegate(&sandbox, "third");
     assert_eq!(sandbox.json(["task", "stop", &third])["status"], "cancelled");

@@ -1,6 +1,7 @@
 //! The integration tests: one binary, one file per command family or danger.
 
 mod attention;
+mod authority;
 mod awaiting;
 #[cfg(target_os = "linux")]
 mod checker;

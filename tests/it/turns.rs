@@ -620,7 +620,7 @@ fn a_turn_sees_its_own_run_and_speaks_to_its_own_agent() {
     assert_eq!(read(&sandbox, "run").trim_end(), stepped["run_id"].as_str().unwrap());
     assert!(read(&sandbox, "runs").contains("running"), "{}", read(&sandbox, "runs"));
     assert!(read(&sandbox, "queue").contains("dequeued"));
-    assert_eq!(read(&sandbox, "tick"), "ada  noop (turn_in_progress)\n");
+    assert_eq!(read(&sandbox, "tick"), "", "it ticks its children alone");
     assert_eq!(decision(&sandbox.json(["tick", "ada", "--dry-run"])), "start_model_turn (internal_followup)");
 }
 

@@ -243,7 +243,7 @@ fn a_turn_speaks_as_its_agent_in_a_follow_up_one_hop_further() {
 
     for request in [
         Submission { origin: Some("system".to_owned()), ..said("next") },
-        Submission { origin: Some("system:somebody-else".to_owned()), ..said("next") },
+        Submission { origin: Some("system:writer".to_owned()), ..said("next") },
         Submission { kind: Some(MessageKind::InternalFollowup), ..said("next") },
     ] {
         assert_eq!(submit_inside(request, 3), Ok(found.clone()));
@@ -269,7 +269,7 @@ fn a_turn_can_not_speak_as_the_operator_nor_in_any_other_kind_of_the_runtime() {
         let request = Submission { kind: Some(kind), ..said("x") };
         assert_eq!(refused(submit_inside(request, 0)), "origin_not_allowed", "{kind}");
     }
-    for origin in ["timer", "task"] {
+    for origin in ["timer", "task", "webhook:ci", "channel", "callback:x", "system:somebody-else"] {
         let request = Submission { origin: Some(origin.to_owned()), ..said("x") };
         assert_eq!(refused(submit_inside(request, 0)), "origin_not_allowed", "{origin}");
     }

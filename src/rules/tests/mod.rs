@@ -2,6 +2,7 @@
 
 mod admission;
 mod advisory;
+mod authority;
 mod closure;
 mod continuation;
 mod decide;
@@ -110,6 +111,7 @@ pub fn timer_id(number: u32) -> TimerId {
 /// An agent that is `status` in `execution`, and about which nothing else is known.
 pub fn state(status: Status, execution: ExecutionState) -> State {
     State {
+        stopped_by: None,
         agent: agent(),
         revision: 10,
         status,

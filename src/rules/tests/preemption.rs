@@ -12,6 +12,7 @@ use crate::model::state::{CurrentRun, Held, Stopping};
 use crate::model::time::Time;
 use crate::model::transaction::{Put, Transaction};
 use crate::model::turn::{Outcome, TurnEnd};
+use crate::rules::authority::OPERATOR;
 use crate::rules::decide::decide;
 use crate::rules::execution::deadline;
 use crate::rules::preemption::{asks_to_yield, force_at, is_interjection, is_overdue, will_be_suspended};
@@ -439,13 +440,13 @@ fn fail_condemns_what_runs_fails_a_recovery_and_is_refused_elsewhere() {
         let mut records = live(current_run(&prompt(1)));
         records.state.execution.state = state;
         let mut draft = draft(records);
-        assert_eq!(lifecycle::fail(&mut draft, "enough"), Ok(Some(run_id(1))));
+        assert_eq!(lifecycle::fail(&mut draft, "enough", &OPERATOR), Ok(Some(run_id(1))));
         let run = draft.records.state.current_run.clone().expect("still to be ended");
         assert_eq!(run.condemned.as_deref(), Some("enough"));
         assert_eq!(draft.records.state.execution.state, state);
     }
     let mut recovering = draft(records_in(Status::AwakeIdle, ExecutionState::Recovering));
-    assert_eq!(lifecycle::fail(&mut recovering, "enough"), Ok(None));
+    assert_eq!(lifecycle::fail(&mut recovering, "enough", &OPERATOR), Ok(None));
     assert_eq!(path(&finish(recovering).events), ["recovering -> failed"]);
     let refusing = [
         ExecutionState::Initializing,
@@ -460,7 +461,7 @@ fn fail_condemns_what_runs_fails_a_recovery_and_is_refused_elsewhere() {
     ];
     for state in refusing {
         let mut draft = draft(records_in(Status::AwakeIdle, state));
-        let refused = lifecycle::fail(&mut draft, "enough").expect_err("refused");
+        let refused = lifecycle::fail(&mut draft, "enough", &OPERATOR).expect_err("refused");
         assert!(refused.message.contains(state.name()), "{}", refused.message);
         assert!(draft.is_empty());
     }

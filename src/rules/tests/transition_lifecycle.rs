@@ -9,6 +9,7 @@ use crate::model::state::Stopping;
 use crate::model::task::TaskStatus;
 use crate::model::transaction::{Delete, Put};
 use crate::model::wait::WaitKind;
+use crate::rules::authority::OPERATOR;
 use crate::rules::transition::lifecycle::{create, is_to_be_shut_down, shut_down, start, stop};
 use crate::rules::transition::recovery::{self, recover};
 
@@ -44,7 +45,7 @@ fn start_is_accepted_for_booting_and_stopped_alone() {
     for (status, state) in occurring() {
         let mut draft = draft(records_in(status, state));
         let before = draft.records.clone();
-        let result = start(&mut draft);
+        let result = start(&mut draft, &OPERATOR);
         if matches!(status, Status::Booting | Status::Stopped) {
             assert_eq!(result, Ok(()), "{status} {state}");
             assert_eq!(draft.records.state.status, Status::AwakeIdle);
@@ -68,7 +69,7 @@ fn start_leads_from_initializing_to_runnable_and_leaves_every_other_state_where_
         ExecutionState::Failed,
     ] {
         let mut draft = draft(records_in(Status::Stopped, state));
-        start(&mut draft).expect("started");
+        start(&mut draft, &OPERATOR).expect("started");
         let transaction = finish(draft);
         let (expected, steps): (_, &[&str]) = match state {
             ExecutionState::Initializing => (ExecutionState::Runnable, &["initializing -> runnable"]),
@@ -82,7 +83,7 @@ fn start_leads_from_initializing_to_runnable_and_leaves_every_other_state_where_
 #[test]
 fn start_creates_no_message_and_runs_nothing() {
     let mut draft = draft(records_in(Status::Booting, ExecutionState::Initializing));
-    start(&mut draft).expect("started");
+    start(&mut draft, &OPERATOR).expect("started");
     let transaction = finish(draft);
     assert_eq!(
         kinds(&transaction.events),
@@ -97,7 +98,7 @@ fn start_waits_for_a_stop_that_has_not_ended_its_run() {
     let mut records = records_in(Status::Stopped, ExecutionState::ShuttingDown);
     records.state.current_run = Some(current_run(&prompt(1)));
     let mut draft = draft(records);
-    assert_eq!(start(&mut draft).expect_err("refused").kind, "still_stopping");
+    assert_eq!(start(&mut draft, &OPERATOR).expect_err("refused").kind, "still_stopping");
     assert!(draft.is_empty());
 }
 
@@ -105,7 +106,7 @@ fn start_waits_for_a_stop_that_has_not_ended_its_run() {
 fn stop_is_accepted_in_every_status_and_the_second_one_changes_nothing() {
     for (status, state) in occurring() {
         let mut draft = draft(records_in(status, state));
-        let changed = stop(&mut draft, secs(30), false, None).expect("stopped");
+        let changed = stop(&mut draft, secs(30), false, None, &OPERATOR).expect("stopped");
         assert_eq!(changed, status != Status::Stopped, "{status} {state}");
         assert_eq!(draft.is_empty(), status == Status::Stopped, "{status} {state}");
         assert_eq!(draft.records.state.status, Status::Stopped);
@@ -122,7 +123,7 @@ fn what_a_stopped_agent_is_at_is_shut_down_once() {
         }
         let mut draft = draft(records);
         assert!(status == Status::Stopped || !is_to_be_shut_down(&draft.records.state));
-        stop(&mut draft, secs(7), false, None).expect("stopped");
+        stop(&mut draft, secs(7), false, None, &OPERATOR).expect("stopped");
         draft.stamp.now = at(5000);
         let run_stops = draft.records.state.current_run.as_ref().is_some_and(|run| run.stopping.is_some());
         let expected = match state {
@@ -147,7 +148,7 @@ fn stop_says_what_it_was_asked_and_what_it_did() {
     records.tasks = vec![task(1, TaskStatus::Running)];
     records.policy.workspace.path = "site".to_owned();
     let mut draft = draft(records);
-    stop(&mut draft, secs(30), false, Some("holiday".to_owned())).expect("stopped");
+    stop(&mut draft, secs(30), false, Some("holiday".to_owned()), &OPERATOR).expect("stopped");
     let transaction = finish(draft);
     assert_eq!(kinds(&transaction.events), [EventKind::ControlRequestAdmitted, EventKind::ControlApplied]);
     let asked = &transaction.events[0].data;
@@ -167,7 +168,7 @@ fn stop_marks_a_live_run_and_leaves_its_end_to_whoever_sees_it() {
     for requeue in [false, true] {
         let mut draft = draft(running(&prompt(1)));
         let reason = Some("enough".to_owned());
-        assert_eq!(stop(&mut draft, secs(7), requeue, reason.clone()), Ok(true));
+        assert_eq!(stop(&mut draft, secs(7), requeue, reason.clone(), &OPERATOR), Ok(true));
         shut_down(&mut draft, secs(7)).expect("an edge leads there");
         let transaction = finish(draft);
         assert_eq!(path(&transaction.events), ["running -> shutting_down"]);
@@ -199,7 +200,7 @@ fn full() -> Records {
 #[test]
 fn stop_clears_the_sleep_and_the_wake_hints_and_keeps_everything_else() {
     let mut draft = draft(full());
-    stop(&mut draft, secs(30), false, None).expect("stopped");
+    stop(&mut draft, secs(30), false, None, &OPERATOR).expect("stopped");
     let mut expected = full();
     expected.state = draft.records.state.clone();
     expected.inbox.hints.clear();
@@ -217,11 +218,11 @@ fn stop_clears_the_sleep_and_the_wake_hints_and_keeps_everything_else() {
 #[test]
 fn hints_that_came_before_a_stop_or_while_stopped_are_recorded_as_ignored() {
     let mut stopping = draft(full());
-    stop(&mut stopping, secs(30), false, None).expect("stopped");
+    stop(&mut stopping, secs(30), false, None, &OPERATOR).expect("stopped");
     let mut stopped = full();
     stopped.state.status = Status::Stopped;
     let mut starting = draft(stopped);
-    start(&mut starting).expect("started");
+    start(&mut starting, &OPERATOR).expect("started");
     for draft in [stopping, starting] {
         assert_eq!(draft.records.state.pending_wake_hint, None);
         let transaction = finish(draft);
@@ -293,7 +294,7 @@ fn a_recovery_that_fails_is_tried_again_after_a_pause_at_the_same_attempt() {
 #[test]
 fn a_control_action_puts_no_record_of_its_own() {
     let mut draft = draft(records());
-    stop(&mut draft, secs(1), false, None).expect("stopped");
+    stop(&mut draft, secs(1), false, None, &OPERATOR).expect("stopped");
     let put_anything = finish(draft).puts.iter().any(|put| matches!(put, Put::Message(_) | Put::Run(_)));
     assert!(!put_anything);
 }

@@ -22,6 +22,7 @@ use crate::model::transaction::{Archived, Delete, Put, Transaction};
 use crate::model::turn::TurnEnd;
 use crate::model::wait::Wait;
 use crate::model::wait::{WaitKind, WaitStatus};
+use crate::rules::authority::OPERATOR;
 use crate::rules::decide::decide;
 use crate::rules::execution::{agrees, can};
 use crate::rules::preemption::{force_at, is_interjection};
@@ -435,7 +436,8 @@ impl World {
             Act::LoseTick => self.live = None,
             Act::Stop { requeue } => {
                 let mut draft = self.draft();
-                let changed = stop(&mut draft, secs(30), *requeue, None).expect("a stop is never refused");
+                let changed =
+                    stop(&mut draft, secs(30), *requeue, None, &OPERATOR).expect("a stop is never refused");
                 assert_eq!(changed, self.records.state.status != Status::Stopped);
                 if changed {
                     self.commit(draft);
@@ -457,7 +459,7 @@ impl World {
             }
             Act::Start => {
                 let mut draft = self.draft();
-                match start(&mut draft) {
+                match start(&mut draft, &OPERATOR) {
                     Ok(()) => self.commit(draft),
                     Err(refusal) => assert!(draft.is_empty(), "{refusal:?} left a trace"),
                 }
@@ -502,7 +504,7 @@ impl World {
             }
             Act::Resume => self.control(true, resume),
             Act::Fail => {
-                self.control(true, |draft| fail(draft, "by hand").map(drop));
+                self.control(true, |draft| fail(draft, "by hand", &OPERATOR).map(drop));
                 // Whoever fails a run ends it before anything else happens.
                 let ends = self.records.state.current_run.as_ref().is_some_and(|run| run.condemned.is_some());
                 if ends && self.live.is_some() {

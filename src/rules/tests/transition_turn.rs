@@ -15,6 +15,7 @@ use crate::model::transaction::{Archived, Delete, Put, Transaction};
 use crate::model::turn::{Outcome, TurnEnd};
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
 use crate::model::work::WorkItem;
+use crate::rules::authority::OPERATOR;
 use crate::rules::decide::decide;
 use crate::rules::projection::project;
 use crate::rules::transition::draft::Draft;
@@ -560,7 +561,7 @@ fn a_deferred_turn_goes_on_where_it_was_once_its_time_has_come() {
 
 fn stopping(requeue: bool) -> Draft {
     let mut draft = draft(running(&prompt(1)));
-    stop(&mut draft, secs(30), requeue, Some("enough".to_owned())).expect("stopped");
+    stop(&mut draft, secs(30), requeue, Some("enough".to_owned()), &OPERATOR).expect("stopped");
     shut_down(&mut draft, secs(30)).expect("an edge leads there");
     let records = Records { state: draft.records.state.clone(), ..draft.records.clone() };
     super::draft(records)
@@ -640,7 +641,7 @@ fn the_settlement_of_a_run_that_is_being_stopped_finishes_the_stop() {
 #[test]
 fn a_turn_that_ends_before_it_is_shut_down_takes_every_step_at_once() {
     let mut draft = draft(running(&prompt(1)));
-    stop(&mut draft, secs(30), false, None).expect("stopped");
+    stop(&mut draft, secs(30), false, None, &OPERATOR).expect("stopped");
     finish_stop(&mut draft, false, Some(&exited(0))).expect("finished");
     assert_eq!(path(&finish(draft).events), ["running -> shutting_down", "shutting_down -> completed"]);
 }

@@ -208,6 +208,12 @@ pub fn drop_unasked(draft: &mut Draft, message: Message, reason: &str) {
     draft.raise(Subject::MessageDropped, About::message(id), reason);
 }
 
+/// Records a message to another agent which that one does not hear.
+pub fn not_delivered(draft: &mut Draft, message: &Message, reason: &str) {
+    let data = json!({ "message_id": message.id, "to": message.agent, "reason": reason });
+    draft.event(EventKind::MessageRejected, None, data);
+}
+
 /// Drops a message, with the reason in the ledger.
 pub fn drop_message(draft: &mut Draft, message: Message, reason: &str) {
     let settlement = Settlement {

@@ -7,6 +7,7 @@ use crate::model::attention::{About, Subject};
 use crate::model::event::EventKind;
 use crate::model::execution::{Execution, ExecutionState};
 use crate::model::id::{AgentName, RunId};
+use crate::model::message::Origin;
 use crate::model::policy::Policy;
 use crate::model::record::Extra;
 use crate::model::records::{Inbox, Lease, Records};
@@ -16,6 +17,7 @@ use crate::model::state::{Counters, Spending, State, Stopping};
 use crate::model::time::Span;
 use crate::model::transaction::Transaction;
 
+use crate::rules::authority;
 use crate::rules::execution::{INIT_TIMEOUT, check, deadline, is_over};
 
 use super::draft::Draft;
@@ -28,6 +30,7 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
         agent: agent.clone(),
         revision: 0,
         status: Status::Booting,
+        stopped_by: None,
         execution: Execution {
             state: ExecutionState::Initializing,
             since: stamp.now,
@@ -72,8 +75,8 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
 }
 
 /// The start of an agent that has something to do before: from here its `timeouts.init` counts.
-pub fn begin_start(draft: &mut Draft) -> Result<(), Refusal> {
-    may_start(&draft.records.state)?;
+pub fn begin_start(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
+    may_start(&draft.records.state, by)?;
     if draft.records.state.execution.state == ExecutionState::Initializing {
         draft.begin_again("start");
     }
@@ -89,6 +92,7 @@ pub fn end_late_start(draft: &mut Draft) -> Result<(), Refusal> {
         draft.enter(ExecutionState::Failed, None, reason)?;
         draft.set_status(Status::Stopped);
         draft.raise(Subject::AgentStopped, About::default(), reason);
+        draft.records.state.stopped_by = Some(authority::agent(&draft.records.state.agent));
     }
     Ok(())
 }
@@ -103,10 +107,11 @@ pub fn is_uninitialized(state: &State) -> bool {
 }
 
 /// Opens the gate. Creates no message, runs no turn: the next step decides.
-pub fn start(draft: &mut Draft) -> Result<(), Refusal> {
+pub fn start(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
     let previous = draft.records.state.status;
-    may_start(&draft.records.state)?;
-    control(draft, "start", previous, Status::AwakeIdle, None);
+    may_start(&draft.records.state, by)?;
+    control(draft, "start", previous, Status::AwakeIdle, by, None);
+    draft.records.state.stopped_by = None;
     if previous == Status::Stopped {
         ignore_hints(draft, "stopped");
     }
@@ -118,14 +123,14 @@ pub fn start(draft: &mut Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn may_start(state: &State) -> Result<(), Refusal> {
+fn may_start(state: &State, by: &Origin) -> Result<(), Refusal> {
     match state.status {
         Status::Booting => Ok(()),
         Status::Stopped if state.current_run.is_some() => {
             Err(Refusal::new("still_stopping", format!("`{}` is still being stopped", state.agent))
                 .hint("finish it with `dormouse stop`"))
         }
-        Status::Stopped => Ok(()),
+        Status::Stopped => authority::may_start(state, by),
         Status::AwakeIdle | Status::AwakeRunning | Status::AwaitingTask | Status::Asleep => {
             let message = format!("`{}` is {}: it is started", state.agent, state.status);
             Err(Refusal::new("already_started", message))
@@ -136,10 +141,22 @@ fn may_start(state: &State) -> Result<(), Refusal> {
 /// Closes the gate: from here nothing is claimed. Returns whether anything changed.
 ///
 /// A live run is marked as stopping; `shut_down` comes next, and `turn::finish_stop` once its processes
-/// are gone. Until then whoever finishes a stop may still say that the message goes back.
-pub fn stop(draft: &mut Draft, grace: Span, requeue: bool, reason: Option<String>) -> Result<bool, Refusal> {
+/// are gone. Until then whoever finishes a stop may still say that the message goes back. What the operator
+/// stops once more, only the operator starts.
+pub fn stop(
+    draft: &mut Draft,
+    grace: Span,
+    requeue: bool,
+    reason: Option<String>,
+    by: &Origin,
+) -> Result<bool, Refusal> {
     let previous = draft.records.state.status;
     if previous == Status::Stopped {
+        let stopped_by = &mut draft.records.state.stopped_by;
+        if *by == authority::OPERATOR && stopped_by.as_ref().is_some_and(|before| before != by) {
+            *stopped_by = Some(by.clone());
+            draft.touch();
+        }
         let unfinished = draft.records.state.current_run.as_mut().and_then(|run| run.stopping.as_mut());
         if let Some(stopping) = unfinished.filter(|stopping| requeue && !stopping.requeue) {
             stopping.requeue = true;
@@ -147,7 +164,8 @@ pub fn stop(draft: &mut Draft, grace: Span, requeue: bool, reason: Option<String
         }
         return Ok(false);
     }
-    control(draft, "stop", previous, Status::Stopped, reason.as_deref());
+    control(draft, "stop", previous, Status::Stopped, by, reason.as_deref());
+    draft.records.state.stopped_by = Some(by.clone());
     let now = draft.now();
     if let Some(run) = &mut draft.records.state.current_run {
         run.stopping = Some(Stopping { requested_at: now, kill_at: now.after(grace), requeue, reason });
@@ -185,9 +203,9 @@ pub fn shut_down(draft: &mut Draft, grace: Span) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Fails what runs, shuts down or recovers, for the operator's reason. Returns the run whose processes
+/// Fails what runs, shuts down or recovers, for a reason. Returns the run whose processes
 /// are to be ended then, and which is settled after that; a recovery has failed at once.
-pub fn fail(draft: &mut Draft, reason: &str) -> Result<Option<RunId>, Refusal> {
+pub fn fail(draft: &mut Draft, reason: &str, by: &Origin) -> Result<Option<RunId>, Refusal> {
     if reason.trim().is_empty() {
         return Err(Refusal::new("empty_reason", "the next attempt is told why: a failure needs a reason"));
     }
@@ -203,7 +221,7 @@ pub fn fail(draft: &mut Draft, reason: &str) -> Result<Option<RunId>, Refusal> {
             format!("`{}` is {from}: only what runs, shuts down or recovers can be failed", state.agent);
         return Err(Refusal::new("nothing_to_fail", message));
     }
-    control(draft, "fail", status, status, Some(reason));
+    control(draft, "fail", status, status, by, Some(reason));
     if run_id.is_none() {
         recovery::fail(draft, reason)?;
     }
@@ -211,9 +229,16 @@ pub fn fail(draft: &mut Draft, reason: &str) -> Result<Option<RunId>, Refusal> {
 }
 
 /// The two events of a control action, with what it affects.
-fn control(draft: &mut Draft, action: &str, previous: Status, next: Status, reason: Option<&str>) {
+fn control(
+    draft: &mut Draft,
+    action: &str,
+    previous: Status,
+    next: Status,
+    by: &Origin,
+    reason: Option<&str>,
+) {
     let run_id = draft.records.state.current_run.as_ref().map(|run| run.run_id);
-    let mut request = json!({ "action": action });
+    let mut request = json!({ "action": action, "by": by.to_string() });
     if let Some(reason) = reason {
         request["reason"] = json!(reason);
     }

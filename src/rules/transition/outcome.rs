@@ -21,10 +21,11 @@ use super::timer::{self, NewTimer};
 use super::wait::{self, NewWait, Owner};
 use super::work::{self, NewWork, WorkChange};
 
-/// What the rules can't know: which agents there are, and where the machine is.
+/// What the rules can't know: how other agents stand, and where the machine is.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Surroundings {
-    pub agents: Vec<AgentName>,
+    /// The actions, by their place, that can't be carried out because of other agents, and why.
+    pub objections: Vec<(usize, Refusal)>,
     pub time_zone: String,
     /// The prose plans of the work items that the actions complete, as far as there are any.
     pub plans: Vec<(crate::model::id::WorkId, String)>,
@@ -32,8 +33,6 @@ pub struct Surroundings {
     pub ended_tasks: Vec<TaskId>,
     /// The agent's `agent.toml`, where the actions delegate.
     pub policy: String,
-    /// Those it can't delegate to, and why.
-    pub unfit_children: Vec<(AgentName, String)>,
     /// Who starts the tasks.
     pub at: Claimant,
 }
@@ -48,7 +47,10 @@ pub fn apply(
     let mut trial = draft.clone();
     let mut started = None;
     for (at, action) in actions.iter().enumerate() {
-        carry_out(&mut trial, run, action.clone(), around, &mut started)
+        let objection = around.objections.iter().find(|(of, _)| *of == at);
+        objection
+            .map_or(Ok(()), |(_, refusal)| Err(refusal.clone()))
+            .and_then(|()| carry_out(&mut trial, run, action.clone(), around, &mut started))
             .map_err(|refusal| (format!("$.actions[{at}]"), refusal))?;
     }
     *draft = trial;
@@ -175,7 +177,7 @@ fn carry_out(
                 correlation_id,
                 ..Submission::default()
             };
-            send(draft, run, agent, submission, at.or(after(within)), around)?;
+            send(draft, run, agent, submission, at.or(after(within)))?;
         }
     }
     Ok(())
@@ -190,9 +192,6 @@ fn job(
     match (argv.first(), delegate, text) {
         (Some(program), None, None) if !program.is_empty() => Ok(NewJob::Command { argv }),
         (None, Some(child), Some(text)) => {
-            if let Some((_, why)) = around.unfit_children.iter().find(|(unfit, _)| *unfit == child) {
-                return Err(Refusal::new("not_a_child", why.clone()));
-            }
             Ok(NewJob::Delegate { child, body: Body::Text { text }, policy: around.policy.clone() })
         }
         _ => Err(invalid_task("a task has a `command`, or `delegate` and `text`")),
@@ -226,7 +225,6 @@ fn send(
     to: Option<AgentName>,
     submission: Submission,
     later: Option<Time>,
-    around: &Surroundings,
 ) -> Result<(), Refusal> {
     let own = draft.records.state.agent.clone();
     let by = CalledBy::Turn { run_id: run.run_id, message_id: run.message_id };
@@ -245,9 +243,6 @@ fn send(
                 Ok(())
             }
         };
-    }
-    if !around.agents.contains(&to) {
-        return Err(Refusal::new("no_agent", format!("there is no agent `{to}`")));
     }
     if later.is_some() {
         return Err(Refusal::new("not_own", "only a message to the agent itself can be put off"));

@@ -21,6 +21,7 @@ use crate::model::transaction::{Archived, Put};
 use crate::model::turn::{Claimant, TurnEnd};
 use crate::model::wait::{Wait, WaitStatus};
 
+use crate::rules::authority;
 use crate::rules::closure::derive;
 use crate::rules::limits;
 use crate::rules::preemption::{is_overdue, why_suspended, will_be_suspended};
@@ -376,7 +377,8 @@ fn fail(draft: &mut Draft, run: &CurrentRun, terminal: Terminal, reason: String)
     });
     draft.records.state.current_run = None;
     if exhausted && policy.on_exhausted == OnExhausted::Stop {
-        stop(draft, Span::ZERO, false, Some("recovery.on_exhausted".to_owned()))?;
+        let itself = authority::agent(&draft.records.state.agent);
+        stop(draft, Span::ZERO, false, Some("recovery.on_exhausted".to_owned()), &itself)?;
         let about = About { run_id: Some(run.run_id), ..About::message(run.message_id) };
         draft.raise(Subject::AgentStopped, about, "recovery.on_exhausted");
     }

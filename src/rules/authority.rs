@@ -1,0 +1,79 @@
+//! What a turn may do to agents that are not its own, and who may speak to whom (contract, semantics §14).
+//! These are guard rails for turns that mean well: whoever runs as the same user can write the files.
+
+use crate::model::agent::{Identity, Visibility};
+use crate::model::id::AgentName;
+use crate::model::message::{Origin, OriginKind};
+use crate::model::policy::Reach;
+use crate::model::refusal::Refusal;
+use crate::model::state::State;
+
+/// The operator, as whoever stops or starts.
+pub const OPERATOR: Origin = Origin { kind: OriginKind::Operator, id: None };
+
+/// An agent, as whoever stops or starts: by its turn, its task or its delegation.
+pub fn agent(name: &AgentName) -> Origin {
+    Origin { kind: OriginKind::System, id: Some(name.to_string()) }
+}
+
+/// Whether a turn or task of `caller` may do `verb` to another agent: to its own children, or, where its
+/// policy says so, to every agent.
+pub fn reaches(caller: &AgentName, reach: Reach, target: &Identity, verb: &str) -> Result<(), Refusal> {
+    if reach == Reach::All || target.parent.as_ref() == Some(caller) {
+        return Ok(());
+    }
+    let whom = if target.name == *caller {
+        "its own agent".to_owned()
+    } else {
+        format!("`{}`, which is not its child", target.name)
+    };
+    Err(Refusal::new(
+        "not_own_child",
+        format!("this is a turn or task of `{caller}`: it can't {verb} {whom}"),
+    )
+    .hint(format!("`lifecycle = \"all\"` below [authority] in the agent.toml of `{caller}` lets it")))
+}
+
+/// Whether an agent may be started by `by`. What the operator has stopped, the operator starts. A turn
+/// starts what was stopped by a turn of the same agent, and what has stopped itself.
+pub fn may_start(state: &State, by: &Origin) -> Result<(), Refusal> {
+    if *by == OPERATOR {
+        return Ok(());
+    }
+    // Records from before this was noted don't say who it was.
+    let stopped_by = state.stopped_by.as_ref().unwrap_or(&OPERATOR);
+    if *stopped_by == *by || *stopped_by == agent(&state.agent) {
+        return Ok(());
+    }
+    let who = match stopped_by.kind {
+        OriginKind::Operator => "the operator".to_owned(),
+        OriginKind::Channel
+        | OriginKind::Webhook
+        | OriginKind::Callback
+        | OriginKind::Timer
+        | OriginKind::System
+        | OriginKind::Task => format!("`{}`", stopped_by.id.as_deref().unwrap_or(stopped_by.kind.name())),
+    };
+    Err(Refusal::new("stopped_by_other", format!("`{}` was stopped by {who}: it stays stopped", state.agent))
+        .hint(format!("the operator starts it with `dormouse start {}`", state.agent)))
+}
+
+/// Whether an agent hears what a turn or task of `speaker` says. A private one hears the operator, its
+/// parent, its triggers, and itself.
+pub fn hears(target: &Identity, speaker: &AgentName) -> Result<(), Refusal> {
+    let is_open = match target.visibility {
+        Visibility::Public => true,
+        Visibility::Private => target.name == *speaker || target.parent.as_ref() == Some(speaker),
+    };
+    if is_open {
+        return Ok(());
+    }
+    let parent = target.parent.as_ref().map(|parent| format!(", its parent `{parent}`")).unwrap_or_default();
+    Err(Refusal::new(
+        "private",
+        format!(
+            "`{}` is private: it does not hear `{speaker}`, only the operator{parent} and its triggers",
+            target.name
+        ),
+    ))
+}

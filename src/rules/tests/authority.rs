@@ -1,0 +1,79 @@
+//! What a turn may do to whom, as tables.
+
+use crate::model::agent::{AgentKind, Identity, Status, Visibility};
+use crate::model::execution::ExecutionState;
+use crate::model::id::AgentName;
+use crate::model::message::Origin;
+use crate::model::policy::Reach;
+use crate::rules::authority::{OPERATOR, agent, hears, may_start, reaches};
+
+use super::{now, state};
+
+fn name(word: &str) -> AgentName {
+    word.parse().unwrap()
+}
+
+fn identity(word: &str, parent: Option<&str>, visibility: Visibility) -> Identity {
+    Identity {
+        name: name(word),
+        kind: if parent.is_some() { AgentKind::Child } else { AgentKind::Named },
+        visibility,
+        owner: parent.map(name),
+        parent: parent.map(name),
+        profile: None,
+        created_at: now(),
+        extra: Default::default(),
+    }
+}
+
+#[test]
+fn a_turn_reaches_its_own_children_unless_its_policy_says_all() {
+    let kid = identity("kid", Some("boss"), Visibility::Private);
+    let grandkid = identity("grandkid", Some("kid"), Visibility::Private);
+    let ada = identity("ada", None, Visibility::Public);
+    let boss = identity("boss", None, Visibility::Public);
+    for (target, reached) in [(&kid, true), (&grandkid, false), (&ada, false), (&boss, false)] {
+        let found = reaches(&name("boss"), Reach::Children, target, "tick");
+        assert_eq!(found.is_ok(), reached, "{}", target.name);
+        assert_eq!(found.err().map(|refusal| refusal.kind), (!reached).then_some("not_own_child"));
+        assert_eq!(reaches(&name("boss"), Reach::All, target, "tick"), Ok(()));
+    }
+}
+
+#[test]
+fn what_the_operator_stopped_the_operator_starts() {
+    let (boss, cleo) = (agent(&name("boss")), agent(&name("cleo")));
+    let itself = agent(&state(Status::Stopped, ExecutionState::Runnable).agent);
+    let rows: [(Option<&Origin>, &Origin, bool); 8] = [
+        (None, &OPERATOR, true),
+        (None, &boss, false),
+        (Some(&OPERATOR), &boss, false),
+        (Some(&boss), &boss, true),
+        (Some(&cleo), &boss, false),
+        (Some(&itself), &boss, true),
+        (Some(&boss), &OPERATOR, true),
+        (Some(&OPERATOR), &OPERATOR, true),
+    ];
+    for (stopped_by, by, allowed) in rows {
+        let mut state = state(Status::Stopped, ExecutionState::Runnable);
+        state.stopped_by = stopped_by.cloned();
+        assert_eq!(may_start(&state, by).is_ok(), allowed, "{stopped_by:?} {by}");
+    }
+}
+
+#[test]
+fn a_private_agent_hears_its_parent_and_itself_of_all_agents() {
+    let kid = identity("kid", Some("boss"), Visibility::Private);
+    let orphan = identity("orphan", None, Visibility::Private);
+    let open = identity("open", Some("boss"), Visibility::Public);
+    for (target, speaker, heard) in [
+        (&kid, "boss", true),
+        (&kid, "kid", true),
+        (&kid, "ada", false),
+        (&orphan, "orphan", true),
+        (&orphan, "ada", false),
+        (&open, "ada", true),
+    ] {
+        assert_eq!(hears(target, &name(speaker)).is_ok(), heard, "{} {speaker}", target.name);
+    }
+}
