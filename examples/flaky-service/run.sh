@@ -98,11 +98,14 @@ dormouse enqueue courier "the order after it"
 while [ "$(cat outage)" -gt 0 ]; do
     at "$("$DORMOUSE" next-wake courier)" "the pause is over"
     status=0
-    dormouse tick courier --until-idle || status=$?
+    # What needs a person stands on stderr, where cron takes it from.
+    dormouse tick courier --until-idle 2>&1 || status=$?
     same "$status" 7 "exit status of a turn that failed"
 done
 
 say "After four attempts it was a dead letter, and held up nobody: the next order went through."
+dormouse list
+same "$(get attention.count)" 1 "what needs attention"
 same "$(get last_turn.brief)" "200 OK, on attempt 1" "the last word"
 dormouse queue dead -a courier
 dormouse queue show "$order"
@@ -110,6 +113,7 @@ same "$(get queue.dead)" 1 "dead letters"
 
 say "The service works again, so the operator sends it once more; it begins at the first attempt."
 dormouse queue requeue "$order"
+same "$(get attention.count)" "" "what needs attention"
 dormouse tick courier --until-idle
 same "$(get last_turn.brief)" "200 OK, on attempt 1" "the last word"
 same "$(get queue.dead)" 0 "dead letters"

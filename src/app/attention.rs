@@ -8,12 +8,16 @@ use crate::model::attention::Attention;
 use crate::model::id::AgentName;
 use crate::model::records::Records;
 use crate::model::time::Time;
+use crate::report::text::one_line;
 use crate::rules::attention::tell_at;
 use crate::store::{Agent, Store};
 
 use super::hooks::{self, Occasion};
 use super::load::begin;
 use super::session::Session;
+
+/// How long the line may be: a reason from outside may be of any length.
+const LINE: usize = 500;
 
 /// Remembers what a commit has raised, for whoever tells of it and for the exit status.
 pub fn note(session: &Session, agent: &AgentName, raised: &[Attention]) {
@@ -92,7 +96,7 @@ fn tell_these(session: &Session, store: &Store, agent: &Agent<'_>, these: &[Atte
 }
 
 fn say(session: &Session, agent: &AgentName, attention: &Attention) {
-    session.out.alarm(&format!("{agent}: {attention}"));
+    session.out.alarm(&format!("{agent}: {}", one_line(&attention.to_string(), LINE)));
 }
 
 /// Records that the hook was told.

@@ -166,16 +166,8 @@ fn dead(session: &mut Session, store: &Store, name: &AgentName) -> Result<Status
 
 /// Takes the mark from an agent, or what of it the words name.
 fn acknowledge(session: &mut Session, store: &Store, name: &AgentName, words: &[String]) -> Result<Status> {
-    if let Some(caller) = session.caller(store)?
-        && caller.agent == *name
-    {
-        return Err(Error::Refused {
-            kind: "not_operator",
-            message: format!("`{name}` can't acknowledge for itself what a person should look at"),
-            hint: None,
-        });
-    }
     let agent = store.agent(name)?;
+    authority::reach(session, store, &agent, "acknowledge for")?;
     let (mut draft, locked) = load::begin(session, &agent)?;
     let mut seen = 0;
     for word in words {

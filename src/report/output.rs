@@ -9,6 +9,11 @@ use crate::error::{Error, Status};
 
 use super::text::{escape, paint};
 
+/// A line on stderr, written at once: of several processes none cuts into the line of another.
+fn talk(text: &str) {
+    let _ = io::stderr().write_all(format!("dormouse: {}\n", escape(text)).as_bytes());
+}
+
 /// A colour by its use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
@@ -70,7 +75,7 @@ impl Output {
     /// Talk for whoever asked for more of it.
     pub fn detail(&self, text: &str) {
         if self.style.verbose {
-            let _ = writeln!(io::stderr(), "dormouse: {}", escape(text));
+            talk(text);
         }
     }
 
@@ -131,13 +136,13 @@ impl Output {
     /// Talk, unless told to be quiet.
     pub fn note(&self, text: &str) {
         if !self.style.quiet {
-            let _ = writeln!(io::stderr(), "dormouse: {}", escape(text));
+            talk(text);
         }
     }
 
     /// What a person must hear of, also one who wants nothing but results.
     pub fn alarm(&self, text: &str) {
-        let _ = writeln!(io::stderr(), "dormouse: {}", escape(text));
+        talk(text);
     }
 
     /// A failure: prose on stderr, and with --json an object on stdout.

@@ -6,12 +6,13 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::model::agent::{Identity, Status};
+use crate::model::attention::Mark;
 use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, TaskId};
 use crate::model::message::{InboxKey, Priority};
 use crate::model::posture::Posture;
 use crate::model::records::Records;
-use crate::model::state::State;
+use crate::model::state::{Retry, State};
 use crate::model::time::Time;
 use crate::model::trigger::Trigger;
 use crate::model::work::{Readiness, SchedulingState};
@@ -67,6 +68,7 @@ pub fn summary(facts: &Facts<'_>) -> Value {
         "scheduling_posture": posture(records),
         "lifecycle": lifecycle(state),
         "queue": queue(facts),
+        "attention": state.attention,
         "current_run": state.current_run,
         "last_turn": state.last_turn,
         "closure": closure_now(records),
@@ -247,6 +249,9 @@ pub fn raw(value: &Value) -> String {
     }
 }
 
+/// How many of the newest attentions `get` shows to people.
+const ATTENTIONS: usize = 3;
+
 /// `get` for people.
 pub fn text(facts: &Facts<'_>, out: &Output) -> String {
     let records = facts.records;
@@ -260,6 +265,15 @@ pub fn text(facts: &Facts<'_>, out: &Output) -> String {
     };
     row("agent", out.paint(Tone::Strong, state.agent.as_str()));
     row("for", out.safe(&one_line(records.policy.description.as_deref().unwrap_or_default(), 100)));
+    if let Some(mark) = &state.attention {
+        let since = relative(mark.since, facts.now);
+        row("attention", out.paint(Tone::Bad, &format!("{} since {since}", mark.count)));
+        for attention in mark.newest.iter().rev().take(ATTENTIONS) {
+            let said =
+                format!("{}: {}", relative(attention.at, facts.now), one_line(&attention.to_string(), 150));
+            row("", out.safe(&said));
+        }
+    }
     row("status", state.status.to_string());
     row("posture", format!("{}: {}", posture.posture, out.safe(&one_line(&posture.reason, 100))));
     let since = relative(state.execution.since, facts.now);
@@ -305,6 +319,13 @@ pub struct Line {
     pub posture: Posture,
     pub reason: String,
     pub pending: usize,
+    /// What a person should look at and has not acknowledged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attention: Option<Mark>,
+    pub dead: u64,
+    /// What is tried again, and when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry: Option<Retry>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_turn_at: Option<Time>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -322,20 +343,44 @@ impl Line {
             posture: posture.posture,
             reason: posture.reason,
             pending,
+            attention: state.attention.clone(),
+            dead: state.counters.dead,
+            retry: state.retry.clone(),
             last_turn_at: state.last_turn.as_ref().map(|turn| turn.ended_at),
             next_due_at: state.next_due_at,
         }
     }
 
     pub fn cells(&self, out: &Output, now: Time) -> Vec<String> {
+        let mark = if self.attention.is_some() { " !" } else { "" };
         vec![
-            out.paint(Tone::Strong, self.id.as_str()),
+            out.paint(Tone::Strong, &format!("{}{mark}", self.id)),
             self.status.to_string(),
             self.posture.to_string(),
             format!("{} pending", self.pending),
             self.last_turn_at
                 .map_or_else(|| "no turn yet".to_owned(), |at| format!("turn {}", relative(at, now))),
-            out.safe(&one_line(&self.reason, 60)),
+            out.safe(&self.words(now)),
         ]
+    }
+
+    /// Why it stands as it does: what is wrong first.
+    fn words(&self, now: Time) -> String {
+        let attention = self.attention.as_ref().map(|mark| {
+            let newest = mark.newest.last().map(|newest| format!(" ({})", newest.subject.words()));
+            format!("{} to look at{}", mark.count, newest.unwrap_or_default())
+        });
+        let dead = (self.dead > 0).then(|| count(self.dead, "dead letter", "dead letters"));
+        let retry =
+            self.retry.as_ref().filter(|_| self.execution_state == ExecutionState::Failed).map(|retry| {
+                let what = match retry.attempt {
+                    Some(attempt) => format!("attempt {attempt}"),
+                    None => "goes on".to_owned(),
+                };
+                format!("failed, {what} {}: {}", relative(retry.not_before, now), one_line(&retry.reason, 60))
+            });
+        let why = one_line(&self.reason, 60);
+        let wrong: Vec<String> = attention.into_iter().chain(dead).chain(retry).collect();
+        if wrong.is_empty() { why } else { format!("{}; {why}", wrong.join(", ")) }
     }
 }

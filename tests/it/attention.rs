@@ -253,5 +253,54 @@ fn an_agent_does_not_acknowledge_for_itself() {
     fs::write(&path, text.replace("exit 3", &line)).unwrap();
     say(&sandbox, "again");
     let ran = sandbox.cmd(["tick", "ada", "--until-idle"]).output();
-    assert!(ran.stdout.contains("can't acknowledge for itself"), "{ran}");
+    assert!(ran.stderr.contains("gave up after 1 attempts: exit status 4"), "{ran}");
+    let run = sandbox.json_lines(["run", "list", "-a", "ada"])[0]["id"].as_str().unwrap().to_owned();
+    let said = fs::read_to_string(sandbox.agent("ada").join("runs").join(run).join("stderr.log")).unwrap();
+    assert!(said.contains("it can't acknowledge for its own agent"), "{said}");
+}
+
+#[test]
+fn the_mark_is_seen_where_people_look_until_it_is_acknowledged() {
+    let sandbox = hopeless();
+    let id = say(&sandbox, "try");
+    let ran = sandbox.cmd(["tick", "ada", "--until-idle"]).output();
+    assert_eq!(ran.code(), 7, "a dead letter stays the news of later steps: {ran}");
+    let list = sandbox.run(["list"]);
+    assert!(list.starts_with("ada !  "), "{list}");
+    assert!(list.contains("1 to look at (dead letter), 1 dead letter; nothing to do"), "{list}");
+    let line = sandbox.json(["list"]);
+    assert_eq!((&line["attention"]["count"], &line["dead"]), (&1.into(), &1.into()));
+    let get = sandbox.json(["get", "ada"]);
+    assert_eq!(get["attention"]["newest"][0]["message_id"], id.as_str());
+    assert!(get["attention"]["since"].is_string());
+    let text = sandbox.run(["get", "ada"]);
+    assert!(text.contains("attention   1 since"), "{text}");
+    let found = sandbox.json_lines(["doctor", "ada"]);
+    assert_eq!((&found[0]["kind"], &found[0]["repaired"]), (&"needs_attention".into(), &false.into()));
+    assert_eq!((&found[1]["findings"], &found[1]["warnings"]), (&0.into(), &1.into()));
+    sandbox.run(["queue", "dead", "-a", "ada", "--ack"]);
+    let list = sandbox.run(["list"]);
+    assert!(list.starts_with("ada  ") && list.ends_with("1 dead letter; nothing to do\n"), "{list}");
+    assert_eq!(sandbox.json(["get", "ada"]).get("attention"), None);
+    assert_eq!(sandbox.json_lines(["doctor", "ada"]).len(), 1);
+}
+
+#[test]
+fn list_says_in_words_what_is_tried_again() {
+    let sandbox = started("echo no disk >&2; exit 3");
+    say(&sandbox, "try");
+    sandbox.cmd(["tick", "ada"]).output();
+    let list = sandbox.run(["list"]);
+    assert!(list.contains("failed, attempt 2 ") && list.contains("no disk"), "{list}");
+    assert_eq!(sandbox.json(["list"])["retry"]["attempt"], 2);
+}
+
+#[test]
+fn a_failure_of_an_early_step_is_not_forgotten_by_the_last() {
+    let sandbox = started("[ \"$DORMOUSE_ATTEMPT\" = 2 ] || exit 3");
+    extend_policy(&sandbox, "ada", "[recovery]\nbase = \"0s\"\n");
+    say(&sandbox, "try");
+    let ran = sandbox.cmd(["tick", "ada", "--until-idle"]).output();
+    assert_eq!((ran.code(), ran.stderr.as_str()), (7, ""), "{ran}");
+    assert_eq!(sandbox.json(["list"]).get("attention"), None);
 }

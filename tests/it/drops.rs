@@ -63,7 +63,8 @@ fn what_is_no_message_is_moved_aside() {
     sandbox
         .cmd(["tick", "a"])
         .stdout("a  sleep (no_pending_scheduler_facts)\n")
-        .stderr("dormouse: a: moved inbox/junk to inbox/rejected/: not a message: expected value at line 1 column 1\n")
+        .stderr("dormouse: a: message rejected junk: not a message: expected value at line 1 column 1 (it is in inbox/rejected/)\n")
+        .status(7)
         .check();
     let inbox = sandbox.agent("a").join("inbox");
     assert_eq!(fs::read_to_string(inbox.join("rejected/junk")).unwrap(), "junk");
@@ -75,7 +76,7 @@ fn what_is_moved_aside_replaces_nothing_that_was() {
     let sandbox = sandbox();
     for junk in ["one", "two"] {
         drop(&sandbox, "junk", junk);
-        assert_eq!(sandbox.cmd(["tick", "a"]).output().code(), 0);
+        assert_eq!(sandbox.cmd(["tick", "a"]).output().code(), 7);
     }
     let rejected = sandbox.agent("a").join("inbox/rejected");
     let texts = ["junk", "junk.1"].map(|name| fs::read_to_string(rejected.join(name)).unwrap());

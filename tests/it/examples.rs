@@ -91,6 +91,8 @@ fn flaky_service() {
     shows(&output, "→ completed, attempt 4: 200 OK, on attempt 4\n");
     shows(&output, "aborted, attempt 4  operator_prompt from operator  the order that has bad luck\n");
     shows(&output, &format!("attempt 4 failed: {down}\naborted: gave up after 4 attempts: {down}\n"));
+    shows(&output, "\ndormouse: courier: dead letter msg_");
+    shows(&output, "\ncourier !  ");
     shows(&output, "\nrequeued msg_");
     shows(&output, "nothing wrong");
 }

@@ -174,7 +174,8 @@ fn list_shows_a_line_per_agent() {
         lines[0],
         json!({
             "id": "ada", "status": "awake_idle", "execution_state": "completed", "posture": "has_queued_input",
-            "reason": "next is a message of kind operator_prompt", "pending": 1, "last_turn_at": "2026-01-02T03:04:12.000Z",
+            "reason": "next is a message of kind operator_prompt", "pending": 1,
+            "dead": 0, "last_turn_at": "2026-01-02T03:04:12.000Z",
         })
     );
     let ids = |args: &[&str]| -> Vec<String> {

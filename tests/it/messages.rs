@@ -798,12 +798,13 @@ fn an_invalid_file_is_moved_aside_with_the_reason() {
         .cmd(["tick", "ada"])
         .stdout("ada  sleep (no_pending_scheduler_facts)\n")
         .stderr(
-            "dormouse: ada: moved inbox/a.json to inbox/rejected/: not a message: unknown field `txt`, expected one of `text`, `body`, `kind`, `origin`, `priority`, `dedupe_key`, `ttl`, `expires_at`, `resource`, `work_item_id`, `correlation_id` at line 1 column 6\n\
-             dormouse: ada: moved inbox/b to inbox/rejected/: not a message: expected value at line 1 column 1\n\
-             dormouse: ada: moved inbox/c.json to inbox/rejected/: `task` is the runtime's own origin\n\
-             dormouse: ada: moved inbox/d.json to inbox/rejected/: only the operator can interject\n\
-             dormouse: ada: moved inbox/e.json to inbox/rejected/: a symbolic link: records and their directories are never followed elsewhere\n",
+            "dormouse: ada: message rejected a.json: not a message: unknown field `txt`, expected one of `text`, `body`, `kind`, `origin`, `priority`, `dedupe_key`, `ttl`, `expires_at`, `resource`, `work_item_id`, `correlation_id` at line 1 column 6 (it is in inbox/rejected/)\n\
+             dormouse: ada: message rejected b: not a message: expected value at line 1 column 1 (it is in inbox/rejected/)\n\
+             dormouse: ada: message rejected c.json: `task` is the runtime's own origin (it is in inbox/rejected/)\n\
+             dormouse: ada: message rejected d.json: only the operator can interject (it is in inbox/rejected/)\n\
+             dormouse: ada: message rejected e.json: a symbolic link: records and their directories are never followed elsewhere (it is in inbox/rejected/)\n",
         )
+        .status(7)
         .check();
     assert_eq!(names(&inbox), [".hidden", "rejected"]);
     assert_eq!(

@@ -166,6 +166,11 @@ impl Checks<'_> {
         if state.agent != *self.agent.name() {
             self.find(path.clone(), "wrong_owner", format!("the record of `{}`", state.agent), Remedy::None);
         }
+        if let Some(mark) = &state.attention {
+            let newest = mark.newest.last().map(|newest| format!(": {newest}")).unwrap_or_default();
+            let message = format!("{} since {}{newest}", mark.count, mark.since);
+            self.find(path.clone(), "needs_attention", message, Remedy::Acknowledge);
+        }
         let execution = state.execution.state;
         if !agrees(execution, state.status) {
             let message = format!("status `{}` does not go with execution state `{execution}`", state.status);

@@ -30,6 +30,8 @@ enum Remedy {
     Protect,
     /// Count the dead letters anew.
     Recount(u64),
+    /// The records are right: a person should look at what they say, and acknowledge it.
+    Acknowledge,
 }
 
 impl Remedy {
@@ -40,6 +42,7 @@ impl Remedy {
             Remedy::QuarantineLines(_) => "move the lines to quarantine/",
             Remedy::Protect => "take write permission from others",
             Remedy::Recount(_) => "set the counter right",
+            Remedy::Acknowledge => "look at it, then `dormouse queue dead --ack`",
         }
     }
 }
@@ -82,15 +85,19 @@ pub fn doctor(session: &mut Session, args: cli::Doctor) -> Result<Status> {
         look_at(session, &store.agent(name)?, args.repair, &mut seen)?;
         Ok(Status::Done)
     });
-    let Seen { checked, open } = seen;
+    let Seen { checked, open, warnings } = seen;
     if open > 0 {
         status = status.graver(Status::Damaged);
     }
-    let object = json!({ "checked": checked, "findings": open });
+    let object = json!({ "checked": checked, "findings": open, "warnings": warnings });
     session.out.result(&object, |out| {
         let found = if open == 0 { out.paint(Tone::Good, "nothing wrong") } else { format!("{open} open") };
+        let warned = match warnings {
+            0 => String::new(),
+            some => format!(", {}", count(some as u64, "warning", "warnings")),
+        };
         format!(
-            "{} in {}: {found}",
+            "{} in {}: {found}{warned}",
             count(checked as u64, "record", "records"),
             count(names.len() as u64, "agent", "agents")
         )
@@ -103,6 +110,8 @@ pub fn doctor(session: &mut Session, args: cli::Doctor) -> Result<Status> {
 struct Seen {
     checked: usize,
     open: usize,
+    /// What is no damage, and for a person to look at.
+    warnings: usize,
 }
 
 impl Seen {
@@ -112,7 +121,11 @@ impl Seen {
             session.out.note(&format!("{}: {error}", finding.path.display()));
             false
         });
-        self.open += usize::from(!repaired);
+        if finding.remedy == Remedy::Acknowledge {
+            self.warnings += 1;
+        } else {
+            self.open += usize::from(!repaired);
+        }
         say(session, finding, repaired);
     }
 }
