@@ -22,6 +22,9 @@ _dormouse() {
             dormouse,briefs)
                 cmd="dormouse__subcmd__briefs"
                 ;;
+            dormouse,checkpoint)
+                cmd="dormouse__subcmd__checkpoint"
+                ;;
             dormouse,completions)
                 cmd="dormouse__subcmd__completions"
                 ;;
@@ -126,6 +129,9 @@ _dormouse() {
                 ;;
             dormouse__subcmd__help,briefs)
                 cmd="dormouse__subcmd__help__subcmd__briefs"
+                ;;
+            dormouse__subcmd__help,checkpoint)
+                cmd="dormouse__subcmd__help__subcmd__checkpoint"
                 ;;
             dormouse__subcmd__help,completions)
                 cmd="dormouse__subcmd__help__subcmd__completions"
@@ -536,7 +542,7 @@ _dormouse() {
 
     case "${cmd}" in
         dormouse)
-            opts="-C -q -v -h -V --dir --json --quiet --verbose --color --lock-timeout --help --version init create start stop pause enqueue wake tick get list explain state await next-wake queue work wait timer task supervise run briefs events recover fail preempt resume safe-point yield non-preemptible doctor schema completions man help"
+            opts="-C -q -v -h -V --dir --json --quiet --verbose --color --lock-timeout --help --version init create start stop pause enqueue wake tick get list explain state await next-wake queue work wait timer task supervise run briefs events recover fail preempt resume safe-point checkpoint yield non-preemptible doctor schema completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -619,6 +625,44 @@ _dormouse() {
             fi
             case "${prev}" in
                 --limit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -C)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --lock-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__checkpoint)
+            opts="-a -C -q -v -h --agent --dir --json --quiet --verbose --color --lock-timeout --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --agent)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -a)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -962,7 +1006,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__help)
-            opts="init create start stop pause enqueue wake tick get list explain state await next-wake queue work wait timer task supervise run briefs events recover fail preempt resume safe-point yield non-preemptible doctor schema completions man help"
+            opts="init create start stop pause enqueue wake tick get list explain state await next-wake queue work wait timer task supervise run briefs events recover fail preempt resume safe-point checkpoint yield non-preemptible doctor schema completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -990,6 +1034,20 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__help__subcmd__briefs)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__help__subcmd__checkpoint)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2822,7 +2880,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__safe__subcmd__point)
-            opts="-a -C -q -v -h --agent --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-a -C -q -v -h --agent --peek --wait --signal --grace --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2833,6 +2891,18 @@ _dormouse() {
                     return 0
                     ;;
                 -a)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --wait)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --signal)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --grace)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

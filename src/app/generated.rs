@@ -12,6 +12,7 @@ pub const FISH: &str = committed!("completions/dormouse.fish");
 pub const MAN: &[(&str, &str)] = &[
     ("dormouse-await", committed!("man/dormouse-await.1")),
     ("dormouse-briefs", committed!("man/dormouse-briefs.1")),
+    ("dormouse-checkpoint", committed!("man/dormouse-checkpoint.1")),
     ("dormouse-completions", committed!("man/dormouse-completions.1")),
     ("dormouse-create", committed!("man/dormouse-create.1")),
     ("dormouse-doctor", committed!("man/dormouse-doctor.1")),

@@ -27,6 +27,7 @@ mod preempt;
 mod queue;
 mod recover;
 mod resources;
+mod safe_point;
 mod session;
 mod static_text;
 mod supervise;
@@ -94,6 +95,7 @@ fn name(command: &Command) -> &'static str {
         Command::Preempt(_) => "preempt",
         Command::Fail(_) => "fail",
         Command::SafePoint(_) => "safe-point",
+        Command::Checkpoint(_) => "checkpoint",
         Command::Yield(_) => "yield",
         Command::NonPreemptible(_) => "non-preemptible",
         Command::Stop(_) | Command::Pause(_) => "stop",
@@ -136,7 +138,8 @@ fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
         Command::Preempt(args) => preempt::preempt(session, args),
         Command::Resume(args) => preempt::resume(session, args),
         Command::Fail(args) => lifecycle::fail(session, args),
-        Command::SafePoint(args) => inside::safe_point(session, args),
+        Command::SafePoint(args) => safe_point::safe_point(session, args),
+        Command::Checkpoint(args) => inside::checkpoint(session, args),
         Command::Yield(args) => inside::give_way(session, args),
         Command::NonPreemptible(args) => inside::non_preemptible(session, args),
         Command::Enqueue(args) => admit::enqueue(session, args),

@@ -89,6 +89,11 @@ pub fn of_run<'a>(session: &'a Session, agent: &'a Agent<'a>, run_id: RunId) -> 
     })
 }
 
+/// When a moment is over, by a clock that can't be set: exactly then it is not yet.
+pub fn instant_of(at: Time, now: Time) -> Option<Instant> {
+    Instant::now().checked_add(at.after(Span::from_millis(1)).since(now).as_std())
+}
+
 /// The end of a run's grace by a clock that can't be set: counted from when it was first seen.
 #[derive(Default)]
 struct Grace {
@@ -98,9 +103,7 @@ struct Grace {
 impl Grace {
     fn end(&mut self, at: Time, now: Time) -> Option<Instant> {
         if self.seen.is_none_or(|(seen, _)| seen != at) {
-            // Exactly then it is not over yet.
-            let left = at.after(Span::from_millis(1)).since(now).as_std();
-            self.seen = Some((at, Instant::now().checked_add(left)));
+            self.seen = Some((at, instant_of(at, now)));
         }
         self.seen.and_then(|(_, end)| end)
     }

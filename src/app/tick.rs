@@ -259,7 +259,8 @@ fn act(
         | Decision::Resume { message_id, continuation, .. } => {
             let message = take(&draft.records, message_id)?;
             decided(&mut draft, &decision_report);
-            let claimed = claim(&mut draft, message, continuation, turn::claimant())?;
+            let mut claimed = claim(&mut draft, message, continuation, turn::claimant())?;
+            turn::look_for_checkpoint(session, agent, &mut draft, &mut claimed);
             let records = draft.records.clone();
             hooks::commit(session, &locked, draft)?;
             drop(locked);

@@ -26,6 +26,7 @@ use crate::rules::preemption::{is_being_ended, why_suspended, will_be_suspended}
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox as arrivals;
 use crate::rules::transition::outcome::Surroundings;
+use crate::rules::transition::preemption::lose_checkpoint;
 use crate::rules::transition::turn::{self as rules, Claimed, Settled};
 use crate::store::view::View;
 use crate::store::{Agent, Store, evidence, files, layout, lock};
@@ -57,6 +58,18 @@ pub struct Turn<'a> {
 /// This process, as the one that runs a turn.
 pub fn claimant() -> Claimant {
     Claimant { host: host::hostname(), boot_id: host::boot_id(), pid: std::process::id() }
+}
+
+/// A turn whose checkpoint is not there begins anew: it could not go on, and its message would never be
+/// dealt with.
+pub fn look_for_checkpoint(session: &Session, agent: &Agent<'_>, draft: &mut Draft, claimed: &mut Claimed) {
+    let Some(path) = claimed.run.checkpoint.map(|checkpoint| agent.checkpoint(checkpoint)) else { return };
+    if path.is_file() {
+        return;
+    }
+    let shown = path.to_string_lossy();
+    session.out.note(&format!("{}: the checkpoint {shown} is missing: the turn begins anew", agent.name()));
+    lose_checkpoint(draft, claimed, &shown);
 }
 
 /// Runs the turn command to its end. What keeps it from starting is an end like any other.
@@ -306,14 +319,6 @@ fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {
     let run_id = claimed.run.run_id;
     let policy = &records.policy;
     let argv = argv(policy, agent)?;
-    // Without it the turn would begin from the start, and take that for going on.
-    let checkpoint = claimed.run.checkpoint.map(|checkpoint| agent.checkpoint(checkpoint));
-    if let Some(lost) = checkpoint.filter(|path| !path.exists()) {
-        return Err(Error::Failed {
-            message: format!("the checkpoint {} is missing", lost.display()),
-            hint: None,
-        });
-    }
     agent.make_run_dir(run_id)?;
     let dir = agent.dir().run_dir(run_id);
     // Others may be at work on the records: the lock is not held any more.

@@ -110,6 +110,7 @@ pub enum Command {
     Preempt(Preempt),
     Resume(Resume),
     SafePoint(SafePoint),
+    Checkpoint(Checkpoint),
     Yield(Yield),
     NonPreemptible(NonPreemptible),
     Doctor(Doctor),
@@ -126,6 +127,7 @@ impl Cli {
     /// for help, is read once more with all there is.
     pub fn read(argv: &[OsString]) -> Result<Cli, clap::Error> {
         let common = argv.iter().skip(1).find_map(|word| match word.to_str()? {
+            "checkpoint" => alone(argv, "checkpoint", Command::Checkpoint),
             "enqueue" => alone(argv, "enqueue", Command::Enqueue),
             "get" => alone(argv, "get", Command::Get),
             "list" => alone(argv, "list", Command::List),
@@ -210,6 +212,11 @@ mod tests {
             "safe-point",
             "safe-point -a tick --json",
             "safe-point more",
+            "safe-point --wait 1m --peek",
+            "safe-point --grace 3s --signal INT -- curl -q --json x",
+            "safe-point --grace 3s",
+            "checkpoint -",
+            "checkpoint",
             "",
         ] {
             let argv: Vec<OsString> =

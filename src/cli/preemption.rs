@@ -13,7 +13,7 @@ use super::messages::PlaneAgent;
 ///
 /// What has yielded is suspended until `--for` is over or somebody says `dormouse resume`. Where
 /// nobody does, it is given up after `timeouts.suspend`, an hour unless set: the attempt then begins
-/// anew, without the checkpoint.
+/// anew, with the checkpoint.
 #[derive(Debug, Args)]
 pub struct Preempt {
     /// Which agent
@@ -56,11 +56,45 @@ pub struct Fail {
 /// Ask whether to go on, from inside a turn
 ///
 /// Exit status 0 says go on, 10 says please yield. What the operator has said with priority
-/// `interject` meanwhile is handed over on stdout, a JSON object a line, each once.
+/// `interject` meanwhile is handed over on stdout, a JSON object a line, each once. Where stdout is
+/// /dev/null nothing is handed over: it stays for whoever reads it.
+///
+/// With a command, that runs, and the records are looked at meanwhile: when the turn is to yield, the
+/// command is ended, and the exit status is 10; else it is the command's own. What the operator says
+/// does not end it, and stays for the next safe point.
 #[derive(Debug, Args)]
 pub struct SafePoint {
     #[command(flatten)]
     pub agent: PlaneAgent,
+    /// Show what the operator has said, and leave it for the next safe point
+    #[arg(long, conflicts_with = "argv")]
+    pub peek: bool,
+    /// Wait until there is something to say, at most this long
+    #[arg(long, value_name = "DURATION", conflicts_with = "argv")]
+    pub wait: Option<String>,
+    /// What the command gets when the turn is to yield
+    #[arg(long, value_name = "NAME", default_value = "TERM", requires = "argv")]
+    pub signal: String,
+    /// How long the command may take to end then, before it gets SIGKILL
+    #[arg(long, value_name = "DURATION", default_value = "2s", requires = "argv")]
+    pub grace: String,
+    /// A command that knows nothing of safe points
+    #[arg(last = true, value_name = "COMMAND")]
+    pub argv: Vec<std::ffi::OsString>,
+}
+
+/// Save what this turn needs to go on, from inside it
+///
+/// The latest one stands. The next run of the same message finds it in DORMOUSE_CHECKPOINT: after a
+/// `yield`, a failure, a timeout, a kill or a requeue. It goes when the message is dealt with. A turn
+/// that was told to end can still save one, until it is killed.
+#[derive(Debug, Args)]
+pub struct Checkpoint {
+    #[command(flatten)]
+    pub agent: PlaneAgent,
+    /// A file, or `-` for stdin
+    #[arg(value_name = "FILE|-")]
+    pub file: String,
 }
 
 /// Have this turn suspended, from inside it

@@ -33,6 +33,8 @@ names! {
         PreemptionRequested = "preemption_requested",
         PreemptionForced = "preemption_forced",
         RunYielded = "run_yielded",
+        CheckpointSaved = "checkpoint_saved",
+        CheckpointLost = "checkpoint_lost",
         Advisory = "advisory",
         Attention = "attention",
         AttentionAcknowledged = "attention_acknowledged",

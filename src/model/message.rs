@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::continuation::{Continuation, TriggerKind};
 use super::id::{AgentName, MessageId, RunId, TaskId, TriggerId, WaitId, WorkId};
+use super::preemption::Checkpoint;
 use super::record::{Extra, Record};
 use super::run::Terminal;
 use super::task::TaskStatus;
@@ -230,6 +231,10 @@ pub struct Message {
     /// What the operator said to earlier runs of this message while they were at it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interjected: Vec<MessageId>,
+    /// What was last saved for it, when the last of its runs ended: the next one goes on from there. While
+    /// one runs or is held, the state says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<Checkpoint>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settlement: Option<Settlement>,
     #[serde(flatten)]

@@ -51,9 +51,12 @@ pub struct CurrentRun {
     /// When its turn asked to be suspended: it is, however it ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub yielded_at: Option<Time>,
-    /// The last one that was saved in this attempt: by an earlier run of it, or by this one.
+    /// The last one that was saved for its message: by an earlier run, or by this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpoint>,
+    /// The one that it goes on from. Its turn may read it as long as it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given: Option<Checkpoint>,
     /// Why it is to fail, however its turn ends: noted before its processes are ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub condemned: Option<String>,

@@ -4,6 +4,7 @@ use super::dedupe::DedupeEntry;
 use super::event::Event;
 use super::id::{AgentName, MessageId, TaskId, TimerId, WaitId, WorkId};
 use super::message::{InboxKey, Message};
+use super::preemption::Checkpoint;
 use super::run::{Brief, Run};
 use super::state::State;
 use super::task::Task;
@@ -35,6 +36,8 @@ pub enum Delete {
     Work(WorkId),
     Timer(TimerId),
     Task(TaskId),
+    /// What a run has saved.
+    Checkpoint(Checkpoint),
 }
 
 /// A terminal record to append to the archive.

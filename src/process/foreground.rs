@@ -5,13 +5,15 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
 use super::signals::Signals;
-use super::{Signal, kernel};
+use super::turn::{Fate, Overseer, is_past, timespec};
+use super::{Patience, Signal, kernel};
 use crate::error::{Context, Result, describe};
 
 /// What a shell says of a command that is not there, and of one that can't be run.
@@ -25,42 +27,95 @@ pub struct Ran {
     pub status: u8,
     /// Why it did not start.
     pub trouble: Option<String>,
+    /// Whether a signal has ended it, from whomever.
+    pub was_signalled: bool,
+    /// Whether its overseer had it ended.
+    pub was_ended: bool,
 }
 
-/// Runs a command to its end. A signal that asks us to end is passed on: when the command has ended
-/// there is still something to do.
-pub fn run(argv: &[OsString]) -> Result<Ran> {
+/// How a command is ended before its time.
+#[derive(Debug, Clone, Copy)]
+pub struct Ending {
+    pub signal: Signal,
+    /// Until SIGKILL.
+    pub grace: Duration,
+}
+
+impl Default for Ending {
+    fn default() -> Ending {
+        Ending { signal: Signal::TERM, grace: Duration::ZERO }
+    }
+}
+
+/// Runs a command to its end, or until its overseer ends it. A signal that asks us to end is passed on:
+/// when the command has ended there is still something to do.
+pub fn run(argv: &[OsString], overseer: &mut dyn Overseer, ending: &Ending) -> Result<Ran> {
+    let failed =
+        |status, trouble| Ran { status, trouble: Some(trouble), was_signalled: false, was_ended: false };
     let Some((program, arguments)) = argv.split_first() else {
-        return Ok(Ran { status: NOT_FOUND, trouble: Some("no command".to_owned()) });
+        return Ok(failed(NOT_FOUND, "no command".to_owned()));
     };
     let signals = Signals::hold()?;
     let ran = match Command::new(program).args(arguments).spawn() {
-        Ok(child) => Ran { status: code(watch(child, &signals)?), trouble: None },
+        Ok(child) => {
+            let (status, was_ended) = watch(child, &signals, overseer, ending)?;
+            let was_signalled = status.signal().is_some();
+            Ran { status: code(status), trouble: None, was_signalled, was_ended }
+        }
         Err(error) => {
             let status = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUN };
-            Ran { status, trouble: Some(format!("{}: {}", Path::new(program).display(), describe(&error))) }
+            failed(status, format!("{}: {}", Path::new(program).display(), describe(&error)))
         }
     };
     signals.release();
     Ok(ran)
 }
 
-fn watch(mut child: Child, signals: &Signals) -> Result<ExitStatus> {
+/// Its status, and whether its overseer had it ended.
+fn watch(
+    mut child: Child,
+    signals: &Signals,
+    overseer: &mut dyn Overseer,
+    ending: &Ending,
+) -> Result<(ExitStatus, bool)> {
     let pid = Pid::from_child(&child);
     let this = Path::new("the command");
     let ended = kernel::open(pid).context("watch", this)?;
+    // It is not reaped as long as it is watched, so its pid means nobody else.
+    let send = |signal| {
+        let _ = rustix::process::kill_process(pid, signal);
+    };
+    let mut ask_again = Some(Instant::now());
+    let mut patience: Option<Patience> = None;
     loop {
+        if patience.is_none() && is_past(ask_again) {
+            match overseer.ask() {
+                Fate::GoesOn { ask_again: then } => ask_again = then,
+                Fate::Ends => {
+                    send(ending.signal);
+                    send(Signal::CONT);
+                    patience = Some(Patience::of(ending.grace));
+                }
+            }
+        }
+        let until = match &mut patience {
+            None => ask_again,
+            Some(patience) => patience.next().or_else(|| {
+                send(Signal::KILL);
+                None
+            }),
+        };
+        let timeout = until.map(|until| timespec(until.saturating_duration_since(Instant::now())));
         let mut fds = [PollFd::new(&ended, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
-        match rustix::event::poll(&mut fds, None) {
+        match rustix::event::poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno).context("wait for", this),
         }
         if let Some(signal) = signals.caught().and_then(Signal::from_named_raw) {
-            // It is not reaped yet, so its pid means nobody else.
-            let _ = rustix::process::kill_process(pid, signal);
+            send(signal);
         }
         if let Some(status) = child.try_wait().context("wait for", this)? {
-            return Ok(status);
+            return Ok((status, patience.is_some()));
         }
     }
 }

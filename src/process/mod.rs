@@ -33,6 +33,24 @@ pub const HOOK: &str = "DORMOUSE_HOOK";
 /// In the same, with what no other hook has: the path of its scratch directory.
 const HOOK_SCRATCH: &str = "DORMOUSE_HOOK_SCRATCH";
 
+/// A signal that can end a command, by its name with or without `SIG`.
+pub fn signal_named(name: &str) -> Option<Signal> {
+    let upper = name.to_ascii_uppercase();
+    let signal = match upper.strip_prefix("SIG").unwrap_or(&upper) {
+        "HUP" => Signal::HUP,
+        "INT" => Signal::INT,
+        "QUIT" => Signal::QUIT,
+        "TERM" => Signal::TERM,
+        "USR1" => Signal::USR1,
+        "USR2" => Signal::USR2,
+        "ALRM" => Signal::ALARM,
+        "ABRT" => Signal::ABORT,
+        "KILL" => Signal::KILL,
+        _ => return None,
+    };
+    Some(signal)
+}
+
 /// What the processes of one run, task or hook carry in their environment, wherever they go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {

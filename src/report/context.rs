@@ -69,10 +69,15 @@ pub fn document<'a>(
 ) -> Document<'a> {
     let run = &claimed.run;
     let limits = &records.policy.limits;
+    let mut about_run = json!({ "id": run.run_id, "attempt": run.attempt, "claimed_at": run.claimed_at });
+    if claimed.lost.is_some() {
+        // It is no first try, whatever it looks like.
+        about_run["checkpoint_lost"] = json!(true);
+    }
     Document {
         schema: "dormouse/context/1",
         agent: json!({ "id": records.state.agent, "description": records.policy.description }),
-        run: json!({ "id": run.run_id, "attempt": run.attempt, "claimed_at": run.claimed_at }),
+        run: about_run,
         message: marked(&claimed.message),
         continuation: &run.continuation,
         reduced: json!({

@@ -1,6 +1,7 @@
 //! Where results and talk go: stdout is the result, stderr is talk.
 
 use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::MetadataExt;
 
 use serde::Serialize;
 use serde_json::json;
@@ -117,6 +118,13 @@ impl Output {
         if self.failure.is_none() {
             self.failure = self.stdout.flush().err();
         }
+    }
+
+    /// Whether there may be somebody who reads it: it is not the null device.
+    pub fn is_read(&self) -> bool {
+        let null = std::fs::metadata("/dev/null").map(|null| null.rdev());
+        let stdout = rustix::fs::fstat(io::stdout()).map(|stdout| stdout.st_rdev);
+        !matches!((null, stdout), (Ok(null), Ok(stdout)) if null == stdout)
     }
 
     /// Whether whoever read us has gone: then there is no point in going on.

@@ -114,6 +114,7 @@ pub fn admit(
         continuation: None,
         failures: Vec::new(),
         interjected: Vec::new(),
+        checkpoint: None,
         settlement: None,
         extra: Extra::new(),
     })

@@ -20,6 +20,11 @@ pub fn asks_to_yield(run: &CurrentRun, now: Time) -> Option<&str> {
     (!is_protected).then_some(&request.reason)
 }
 
+/// Until when its open sections protect a run.
+pub fn protected_until(run: &CurrentRun) -> Option<Time> {
+    run.sections.iter().map(|section| section.until).max()
+}
+
 /// When a run that was asked to yield is ended if it still runs: after the grace, and after the
 /// last of its open sections has no time left. Exactly then is not yet over.
 pub fn force_at(run: &CurrentRun) -> Option<Time> {

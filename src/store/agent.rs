@@ -472,6 +472,7 @@ impl<'a> Locked<'a> {
             Delete::Work(id) => vec![layout::work(id), layout::plan(id)],
             Delete::Timer(id) => vec![layout::timer(id)],
             Delete::Task(id) => vec![layout::task(id)],
+            Delete::Checkpoint(checkpoint) => vec![layout::checkpoint(checkpoint)],
         })
     }
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::model::id::{AgentName, MessageId, RunId, TaskId, TimerId, WaitId, WorkId};
 use crate::model::message::InboxKey;
+use crate::model::preemption::Checkpoint;
 use crate::model::time::Time;
 
 /// The name of a state directory.
@@ -42,6 +43,8 @@ pub const LEADER: &str = "leader";
 pub const STDOUT: &str = "stdout.log";
 pub const STDERR: &str = "stderr.log";
 pub const HOOK_LOG: &str = "hooks.log";
+/// Before the number of a checkpoint.
+pub const CHECKPOINT: &str = "checkpoint-";
 /// In a task's directory: the pipe that an interactive one reads from.
 pub const STDIN: &str = "stdin";
 pub const DEDUPE: &str = "cache/dedupe";
@@ -119,9 +122,9 @@ pub fn run(id: RunId) -> String {
     format!("{RUNS}/{id}/run.json")
 }
 
-/// In a run's directory.
-pub fn checkpoint(number: u32) -> String {
-    format!("checkpoint-{number}")
+/// In the directory of the run that has saved it.
+pub fn checkpoint(checkpoint: Checkpoint) -> String {
+    format!("{RUNS}/{}/{CHECKPOINT}{}", checkpoint.run_id, checkpoint.number)
 }
 
 pub fn ledger(at: Time) -> String {

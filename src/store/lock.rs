@@ -106,6 +106,12 @@ pub fn hold(file: &File, path: &Path) -> Result<()> {
     fs2::FileExt::try_lock_exclusive(file).context("lock", path)
 }
 
+/// Takes the lock of a directory, for as long as the file lives. `None`: somebody else has it.
+pub fn try_dir(path: &Path) -> Result<Option<File>> {
+    let dir = File::open(path).context("open", path)?;
+    Ok(attempt(&dir, Sharing::Exclusive, path)?.then_some(dir))
+}
+
 /// Whether somebody holds the lock for good, without making the file.
 pub fn is_held(path: &Path) -> Result<bool> {
     Ok(!would_get(path, Sharing::Shared)?)

@@ -97,14 +97,28 @@ impl Agent<'_> {
         self.store.disk.sync_dir(files::parent(&path))
     }
 
-    /// Removes a checkpoint that no record names any more.
-    pub fn remove_checkpoint(&self, checkpoint: Checkpoint) -> Result<()> {
-        files::remove(&self.checkpoint(checkpoint))
+    /// Removes every other checkpoint of the same run: no record names any of them any more. Only for
+    /// whoever holds the lock.
+    pub fn remove_older(&self, checkpoint: Checkpoint) -> Result<()> {
+        let path = self.checkpoint(checkpoint);
+        let dir = files::parent(&path);
+        for entry in files::entries(dir)? {
+            let is_checkpoint = entry.name.as_encoded_bytes().starts_with(layout::CHECKPOINT.as_bytes());
+            if is_checkpoint && Some(entry.name.as_os_str()) != path.file_name() {
+                files::remove(&dir.join(&entry.name))?;
+            }
+        }
+        Ok(())
     }
 
     /// Where a checkpoint is.
     pub fn checkpoint(&self, checkpoint: Checkpoint) -> PathBuf {
-        self.dir.run_dir(checkpoint.run_id).join(layout::checkpoint(checkpoint.number))
+        self.dir.join(layout::checkpoint(checkpoint))
+    }
+
+    /// The right to hand interjections over to the turn of a run. `None`: somebody is doing it.
+    pub fn hand_over_alone(&self, id: RunId) -> Result<Option<std::fs::File>> {
+        lock::try_dir(&self.dir.run_dir(id))
     }
 }
 

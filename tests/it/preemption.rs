@@ -1,5 +1,6 @@
 //! Preemption: a turn is asked to yield, saves what it needs, is suspended, and goes on; or it is forced.
 
+mod checkpoints;
 #[cfg(target_os = "linux")]
 mod crash;
 mod forced;
@@ -7,6 +8,7 @@ mod hooks;
 mod interjections;
 mod outside;
 mod rounds;
+mod safe_points;
 mod sections;
 
 use std::fs;

@@ -192,6 +192,7 @@ fn an_admitted_message_is_the_request_and_its_provenance_and_nothing_else() {
         continuation: None,
         failures: Vec::new(),
         interjected: Vec::new(),
+        checkpoint: None,
         settlement: None,
         extra: Default::default(),
     };

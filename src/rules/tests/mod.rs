@@ -222,6 +222,7 @@ pub fn message(number: u32, kind: MessageKind) -> Message {
         continuation: None,
         failures: Vec::new(),
         interjected: Vec::new(),
+        checkpoint: None,
         settlement: None,
         extra: Extra::new(),
     }
@@ -410,6 +411,7 @@ pub fn current_run(message: &Message) -> CurrentRun {
         sections: Vec::new(),
         yielded_at: None,
         checkpoint: None,
+        given: None,
         condemned: None,
     }
 }

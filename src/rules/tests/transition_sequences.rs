@@ -328,6 +328,7 @@ impl World {
                 Delete::Wait(id) => self.records.waits.retain(|wait| wait.id != *id),
                 Delete::Work(id) => self.records.works.retain(|item| item.id != *id),
                 Delete::Timer(id) => self.records.timers.retain(|timer| timer.id != *id),
+                Delete::Checkpoint(_) => {}
                 Delete::Task(id) => self.records.tasks.retain(|task| task.id != *id),
             }
         }

@@ -10,6 +10,7 @@ use crate::model::event::{Event, EventKind, EventSchema};
 use crate::model::execution::{Execution, ExecutionState};
 use crate::model::id::{EventId, MessageId, RunId};
 use crate::model::message::{Message, MessageStatus, Settlement};
+use crate::model::preemption::Checkpoint;
 use crate::model::records::Records;
 use crate::model::refusal::Refusal;
 use crate::model::stamp::Stamp;
@@ -212,8 +213,28 @@ impl Draft {
         }
     }
 
-    /// Ends a message: out of the inbox, into the archive.
+    /// What was last saved for a message: by the run that is at it, else by the one that is held, else by
+    /// the last that has ended.
+    pub fn checkpoint_of(&self, message: &Message) -> Option<Checkpoint> {
+        let state = &self.records.state;
+        let run = state.current_run.as_ref().filter(|run| run.message_id == message.id);
+        let held = state.held.as_ref().filter(|held| held.message_id == message.id);
+        match (run, held) {
+            (Some(run), _) => run.checkpoint,
+            (None, Some(held)) => held.checkpoint,
+            (None, None) => message.checkpoint,
+        }
+    }
+
+    /// Ends a message: out of the inbox, into the archive. What was saved for it goes, unless it may still
+    /// be brought back.
     pub fn settle_message(&mut self, mut message: Message, settlement: Settlement) {
+        message.checkpoint = self.checkpoint_of(&message);
+        if settlement.status != MessageStatus::Aborted
+            && let Some(checkpoint) = message.checkpoint.take()
+        {
+            self.delete(Delete::Checkpoint(checkpoint));
+        }
         self.delete(Delete::Message(message.key()));
         let counters = &mut self.records.state.counters;
         match settlement.status {

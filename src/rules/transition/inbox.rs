@@ -97,6 +97,7 @@ fn end_overdue_state(draft: &mut Draft) -> Result<(), Refusal> {
     let attempt = claimed.as_ref().map(|message| message.attempt);
     if let Some(mut message) = claimed {
         message.continuation = Some(held.continuation);
+        message.checkpoint = held.checkpoint;
         // Nothing holds it back any more but the backoff; one whose own time is over is dropped.
         if staleness(&message, None, draft.now()).is_none() {
             draft.records.inbox.offer(&message);
@@ -336,7 +337,10 @@ pub fn requeue(draft: &mut Draft, archived: Message) -> Result<(), Refusal> {
 pub fn drop_dead_letter(draft: &mut Draft, archived: Message, reason: &str) -> Result<(), Refusal> {
     match archived.settlement.clone() {
         Some(settlement) if settlement.dead_letter => {
+            let checkpoint = archived.checkpoint;
+            let archived = Message { checkpoint: None, ..archived };
             bury(draft, &archived, &settlement, MessageStatus::Dropped, reason);
+            checkpoint.into_iter().for_each(|saved| draft.delete(Delete::Checkpoint(saved)));
             draft.records.state.counters.messages_dropped += 1;
             draft.event(
                 EventKind::MessageSettled,

@@ -52,6 +52,7 @@ pub fn own_message(draft: &mut Draft, kind: MessageKind, body: Body) -> Message 
         continuation: None,
         failures: Vec::new(),
         interjected: Vec::new(),
+        checkpoint: None,
         settlement: None,
         extra: Extra::new(),
     }

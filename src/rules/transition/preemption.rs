@@ -18,6 +18,7 @@ use crate::rules::preemption::{force_at, is_being_ended, is_overdue, why_suspend
 
 use super::draft::Draft;
 use super::inbox::admitted;
+use super::turn::{Claimed, leave};
 
 /// Why a run has failed that did not yield in time.
 pub const FORCED: &str = "forced_preemption";
@@ -99,27 +100,45 @@ pub fn close_section(draft: &mut Draft, run_id: RunId, number: Option<u32>) -> R
     Ok(section)
 }
 
-/// The turn asks to be suspended as soon as it has ended. Returns the checkpoint that it then goes on
-/// from: with `saved` a new one, which has to be there before this is committed; else the last one of
-/// this attempt.
+/// Saves a checkpoint, also of a run whose turn is told to end. Returns its place: it has to be there
+/// before this is committed.
+pub fn save(draft: &mut Draft, run_id: RunId) -> Result<Checkpoint, Refusal> {
+    let checkpoint = next_checkpoint(current(draft, run_id)?);
+    draft.event(EventKind::CheckpointSaved, Some(run_id), json!({ "checkpoint": checkpoint.number }));
+    Ok(checkpoint)
+}
+
+/// The turn asks to be suspended as soon as it has ended, and that is what becomes of it unless somebody
+/// ends it: a stop or a failure comes before. Returns the checkpoint that its message then has: with
+/// `saved` a new one, which has to be there before this is committed; else the last one.
 pub fn give_way(draft: &mut Draft, run_id: RunId, saved: bool) -> Result<Option<Checkpoint>, Refusal> {
     let now = draft.now();
     let run = current(draft, run_id)?;
-    if is_being_ended(run) {
-        return Err(Refusal::new(
-            "already_ending",
-            format!("{run_id} is being ended: it is too late to yield"),
-        ));
-    }
     run.yielded_at.get_or_insert(now);
     if saved {
-        let last = run.checkpoint.filter(|last| last.run_id == run_id);
-        let number = last.map_or(1, |last| last.number.saturating_add(1));
-        run.checkpoint = Some(Checkpoint { run_id, number });
+        next_checkpoint(run);
     }
     let checkpoint = run.checkpoint;
     draft.event(EventKind::RunYielded, Some(run_id), json!({ "checkpoint": saved }));
     Ok(checkpoint)
+}
+
+fn next_checkpoint(run: &mut CurrentRun) -> Checkpoint {
+    let last = run.checkpoint.filter(|last| last.run_id == run.run_id);
+    let number = last.map_or(1, |last| last.number.saturating_add(1));
+    let next = Checkpoint { run_id: run.run_id, number };
+    run.checkpoint = Some(next);
+    next
+}
+
+/// What a claimed run should have gone on from is not there, in a clone without it say: it begins anew,
+/// and is told.
+pub fn lose_checkpoint(draft: &mut Draft, claimed: &mut Claimed, path: &str) {
+    claimed.lost = claimed.run.checkpoint.take();
+    claimed.run.given = None;
+    let run_id = claimed.run.run_id;
+    draft.records.state.current_run = Some(claimed.run.clone());
+    draft.event(EventKind::CheckpointLost, Some(run_id), json!({ "path": path }));
 }
 
 /// The time of a run that should have yielded is over, by the clock of whoever watches it: that of
@@ -181,7 +200,7 @@ pub(super) fn suspend(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal
         checkpoint: run.checkpoint,
         entered: None,
     });
-    draft.records.state.current_run = None;
+    leave(draft, run);
     Ok(())
 }
 

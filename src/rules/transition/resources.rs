@@ -47,7 +47,7 @@ pub fn lack(
             not_before,
             continuation,
             deferrals,
-            checkpoint: None,
+            checkpoint: message.checkpoint,
             entered: None,
         },
     };

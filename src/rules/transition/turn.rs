@@ -11,13 +11,14 @@ use crate::model::execution::ExecutionState;
 use crate::model::id::{MessageId, RunId};
 use crate::model::message::{Failure, Message, MessageStatus, Settlement};
 use crate::model::policy::OnExhausted;
+use crate::model::preemption::Checkpoint;
 use crate::model::record::Extra;
 use crate::model::records::Records;
 use crate::model::refusal::Refusal;
 use crate::model::run::{Brief, Exit, Run, Terminal};
 use crate::model::state::{CurrentRun, Held, Retry};
 use crate::model::time::Span;
-use crate::model::transaction::{Archived, Put};
+use crate::model::transaction::{Archived, Delete, Put};
 use crate::model::turn::{Claimant, TurnEnd};
 use crate::model::wait::{Wait, WaitStatus};
 
@@ -49,6 +50,8 @@ pub struct Claimed {
     pub message: Message,
     /// The state that was entered for this very turn: its hook runs before the turn.
     pub entered: Option<ExecutionState>,
+    /// A checkpoint that it should have gone on from, and that is not there: it begins anew.
+    pub lost: Option<Checkpoint>,
 }
 
 /// How a settlement found the run.
@@ -68,6 +71,7 @@ pub fn claim(
     claimant: Claimant,
 ) -> Result<Claimed, Refusal> {
     let now = draft.now();
+    let checkpoint = draft.checkpoint_of(&message);
     let held = draft.records.state.held.take();
     let lease = draft.records.policy.turn.timeout.0.unwrap_or(LEASE_WITHOUT_TIMEOUT);
     let run = CurrentRun {
@@ -88,7 +92,8 @@ pub fn claim(
         preemption: None,
         sections: Vec::new(),
         yielded_at: None,
-        checkpoint: held.as_ref().and_then(|held| held.checkpoint),
+        checkpoint,
+        given: checkpoint,
         condemned: None,
     };
     // A message that was claimed before has been told of, and knows what it means.
@@ -103,7 +108,7 @@ pub fn claim(
     draft.records.state.last_continuation = Some(continuation);
     let entered = to_running(draft, message.id)?.or(held.and_then(|held| held.entered));
     draft.set_status(Status::AwakeRunning);
-    Ok(Claimed { run, message, entered })
+    Ok(Claimed { run, message, entered, lost: None })
 }
 
 /// Every way that leads to `running`, with the state through which it leads, if it does.
@@ -251,12 +256,10 @@ pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Re
     let terminal = Terminal::Aborted;
     let now = draft.now();
     note_turn(draft, &run, terminal, reason.clone(), None, now);
-    if let Some(mut message) = claimed_message(draft, run.message_id) {
+    if let Some(message) = claimed_message(draft, run.message_id) {
         if requeue {
             draft.event(EventKind::MessageRequeued, Some(run.run_id), json!({ "message_id": message.id }));
-            message.continuation = Some(run.continuation.clone());
-            release(draft, &message);
-            draft.put(Put::Message(Box::new(message)));
+            release(draft, message, &run);
         } else {
             let status = MessageStatus::Aborted;
             let settlement = Settlement {
@@ -285,7 +288,7 @@ pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Re
             draft.enter(ExecutionState::Completed, None, "ended within the grace")?;
         }
     }
-    draft.records.state.current_run = None;
+    leave(draft, &run);
     draft.records.state.retry = None;
     let closure = derive(&closure_facts(&draft.records));
     draft.records.state.last_closure = Some(closure.clone());
@@ -308,10 +311,21 @@ fn claimed_message(draft: &Draft, id: MessageId) -> Option<Message> {
     inbox.claimed.iter().chain(&inbox.head).find(|message| message.id == id).cloned()
 }
 
-/// A message that was claimed stands in the queue like any other again.
-fn release(draft: &mut Draft, message: &Message) {
+/// A message that was claimed stands in the queue like any other again, with what its run knew of it.
+fn release(draft: &mut Draft, mut message: Message, run: &CurrentRun) {
+    message.continuation = Some(run.continuation.clone());
+    message.checkpoint = run.checkpoint;
     draft.records.inbox.claimed = None;
-    draft.records.inbox.offer(message);
+    draft.records.inbox.offer(&message);
+    draft.put(Put::Message(Box::new(message)));
+}
+
+/// The run is no longer the current one. What it went on from goes, if it has saved something since.
+pub(super) fn leave(draft: &mut Draft, run: &CurrentRun) {
+    draft.records.state.current_run = None;
+    if let Some(given) = run.given.filter(|given| run.checkpoint != Some(*given)) {
+        draft.delete(Delete::Checkpoint(given));
+    }
 }
 
 fn complete(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal> {
@@ -325,7 +339,7 @@ fn complete(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal> {
         };
         draft.settle_message(message, settlement);
     }
-    draft.records.state.current_run = None;
+    leave(draft, run);
     draft.records.state.retry = None;
     Ok(())
 }
@@ -345,7 +359,7 @@ fn defer(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal> {
         checkpoint: run.checkpoint,
         entered: None,
     });
-    draft.records.state.current_run = None;
+    leave(draft, run);
     Ok(())
 }
 
@@ -363,9 +377,7 @@ fn fail(draft: &mut Draft, run: &CurrentRun, terminal: Terminal, reason: String)
             park(draft, message, run, &reason);
         } else {
             message.attempt = run.attempt + 1;
-            message.continuation = Some(run.continuation.clone());
-            release(draft, &message);
-            draft.put(Put::Message(Box::new(message)));
+            release(draft, message, run);
         }
     }
     let pause = if exhausted { Span::ZERO } else { delay(&policy, run.attempt, draft.stamp.chance) };
@@ -375,7 +387,7 @@ fn fail(draft: &mut Draft, run: &CurrentRun, terminal: Terminal, reason: String)
         not_before: now.after(pause),
         reason,
     });
-    draft.records.state.current_run = None;
+    leave(draft, run);
     if exhausted && policy.on_exhausted == OnExhausted::Stop {
         let itself = authority::agent(&draft.records.state.agent);
         stop(draft, Span::ZERO, false, Some("recovery.on_exhausted".to_owned()), &itself)?;

@@ -100,8 +100,8 @@ fn a_yield_that_is_killed_has_saved_all_of_its_checkpoint_or_not_happened() {
     assert!(suspensions > 0 && deferrals > 0, "{suspensions} suspensions, {deferrals} deferrals");
 }
 
-/// Each message is handed over now or at the next safe point, or it was marked and the next attempt
-/// is told of it: none is lost, and none comes twice.
+/// Each message is handed over now or at the next safe point, or at both where it was cut in between, and
+/// the next attempt is told of it: none is lost.
 #[test]
 fn a_safe_point_that_is_killed_loses_no_message() {
     let template = agent();
@@ -122,7 +122,8 @@ fn a_safe_point_that_is_killed_loses_no_message() {
         let counter = if again.is_empty() { &early } else { &late };
         counter.fetch_add(1, Ordering::Relaxed);
         assert!(again.is_empty() || again == ["one", "two"], "{again:?}: {:?}", harmed.hit);
-        assert!(again.is_empty() || harmed.ran.stdout.is_empty(), "twice: {:?}", harmed.hit);
+        // What was marked had been written out.
+        assert!(!again.is_empty() || harmed.ran.stdout.contains("two"), "lost: {:?}", harmed.hit);
         sandbox.run(["recover", "ada"]);
         let stepped = turn(sandbox, r#"cp "$DORMOUSE_CONTEXT" "$HOME/context"; $D safe-point >&2"#);
         assert_eq!((&stepped["terminal"], &stepped["attempt"]), (&json!("completed"), &json!(2)));

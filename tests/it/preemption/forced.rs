@@ -87,7 +87,7 @@ fn a_turn_that_is_forced_has_failed_and_its_outcome_is_not_taken() {
         (&stepped["terminal"], &stepped["terminal_reason"]),
         (&json!("failed"), &json!("forced_preemption"))
     );
-    assert_eq!(noted(&sandbox), ["told: 10", "too late: 4"]);
+    assert_eq!(noted(&sandbox), ["told: 10", "too late: 0"]);
     assert_eq!(field(&sandbox, "counters.input_tokens"), "5");
     assert_eq!(sandbox.json_lines(["work", "list", "-a", "ada"]), Vec::<Value>::new());
 }
@@ -209,9 +209,9 @@ fn fail_settles_a_run_whose_tick_is_gone() {
     assert_eq!((&shown["attempt"], &shown["failures"][0]["reason"]), (&json!(2), &json!("gone")));
 }
 
-/// What has yielded is given up as well.
+/// What has yielded is given up as well, and what it has saved is there for the next attempt.
 #[test]
-fn fail_takes_the_checkpoint_of_a_turn_that_has_yielded() {
+fn fail_comes_before_a_yield() {
     let sandbox = agent();
     say(&sandbox, "hello");
     let tick = running(&sandbox, &format!("printf here | $D yield --checkpoint - >/dev/null; {POLITE}"));
@@ -220,7 +220,7 @@ fn fail_takes_the_checkpoint_of_a_turn_that_has_yielded() {
     noted(&sandbox);
     sandbox.run(["recover", "ada"]);
     assert_eq!(turn(&sandbox, "told")["attempt"], 2);
-    assert_eq!(noted(&sandbox), ["from nothing"]);
+    assert_eq!(noted(&sandbox), ["from here"]);
 }
 
 #[test]

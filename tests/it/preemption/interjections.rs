@@ -168,7 +168,7 @@ fn only_the_operator_interjects() {
 fn the_next_attempt_is_told_what_was_said_to_the_one_that_failed() {
     let sandbox = agent();
     say(&sandbox, "a long job");
-    let tick = running(&sandbox, r#"up; come said; $D safe-point >/dev/null; exit 1"#);
+    let tick = running(&sandbox, r#"up; come said; $D safe-point > "$HOME/said-to-it"; exit 1"#);
     interject(&sandbox, "mind the gap");
     interject(&sandbox, "and the dog");
     go(&sandbox, "said");

@@ -109,7 +109,9 @@ fn a_turn_may_yield_without_a_checkpoint_and_unasked() {
     let run = stepped["run_id"].as_str().unwrap();
     let answer = fs::read(sandbox.agent("ada").join("runs").join(run).join("stdout.log")).unwrap();
     let answer: Value = serde_json::from_slice(&answer).unwrap();
-    assert_eq!(answer, json!({ "agent": "ada", "run_id": run, "checkpoint": null, "bytes": null }));
+    let expected =
+        json!({ "agent": "ada", "run_id": run, "checkpoint": null, "bytes": null, "becomes": "suspended" });
+    assert_eq!(answer, expected);
     assert_eq!(field(&sandbox, "execution.reason"), "its turn yielded");
     assert_eq!(events(&sandbox, "run_yielded").len(), 1);
     sandbox.run(["resume", "ada"]);
@@ -173,14 +175,14 @@ fn a_checkpoint_outlives_a_resource_that_is_missing() {
 }
 
 #[test]
-fn an_attempt_that_failed_takes_its_checkpoint_with_it() {
+fn an_attempt_that_failed_leaves_its_checkpoint_to_the_next() {
     let sandbox = suspended("here");
     sandbox.run(["resume", "ada"]);
     assert_eq!(turn(&sandbox, "told; exit 1")["terminal"], "failed");
     sandbox.run(["recover", "ada"]);
     let stepped = turn(&sandbox, "told");
     assert_eq!((&stepped["terminal"], &stepped["attempt"]), (&json!("completed"), &json!(2)));
-    assert_eq!(noted(&sandbox), ["from here", "from nothing"]);
+    assert_eq!(noted(&sandbox), ["from here", "from here"]);
 }
 
 /// What the turn says in its outcome is not taken, whether it is valid or not; what it used counts.
