@@ -16,6 +16,9 @@ _dormouse() {
             ",$1")
                 cmd="dormouse"
                 ;;
+            dormouse,ask)
+                cmd="dormouse__subcmd__ask"
+                ;;
             dormouse,await)
                 cmd="dormouse__subcmd__await"
                 ;;
@@ -123,6 +126,9 @@ _dormouse() {
                 ;;
             dormouse,yield)
                 cmd="dormouse__subcmd__yield"
+                ;;
+            dormouse__subcmd__help,ask)
+                cmd="dormouse__subcmd__help__subcmd__ask"
                 ;;
             dormouse__subcmd__help,await)
                 cmd="dormouse__subcmd__help__subcmd__await"
@@ -542,12 +548,82 @@ _dormouse() {
 
     case "${cmd}" in
         dormouse)
-            opts="-C -q -v -h -V --dir --json --quiet --verbose --color --lock-timeout --help --version init create start stop pause enqueue wake tick get list explain state await next-wake queue work wait timer task supervise run briefs events recover fail preempt resume safe-point checkpoint yield non-preemptible doctor schema completions man help"
+            opts="-C -q -v -h -V --dir --json --quiet --verbose --color --lock-timeout --help --version init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task supervise run briefs events recover fail preempt resume safe-point checkpoint yield non-preemptible doctor schema completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -C)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --lock-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__ask)
+            opts="-C -q -v -h --body-json --kind --origin --priority --dedupe-key --ttl --resource --work-item --correlation-id --timeout --dir --json --quiet --verbose --color --lock-timeout --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --body-json)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kind)
+                    COMPREPLY=($(compgen -W "operator_prompt control channel_event webhook_event callback_event internal_followup" -- "${cur}"))
+                    return 0
+                    ;;
+                --origin)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --priority)
+                    COMPREPLY=($(compgen -W "interject next normal background" -- "${cur}"))
+                    return 0
+                    ;;
+                --dedupe-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ttl)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --resource)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --work-item)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --correlation-id)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --dir)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -796,7 +872,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__enqueue)
-            opts="-C -q -v -h --body-json --kind --origin --priority --dedupe-key --ttl --in --at --resource --work-item --correlation-id --batch --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-C -q -v -h --body-json --kind --origin --priority --dedupe-key --ttl --resource --work-item --correlation-id --in --at --batch --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -826,14 +902,6 @@ _dormouse() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --in)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --at)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 --resource)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -843,6 +911,14 @@ _dormouse() {
                     return 0
                     ;;
                 --correlation-id)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --in)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --at)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1006,8 +1082,22 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__help)
-            opts="init create start stop pause enqueue wake tick get list explain state await next-wake queue work wait timer task supervise run briefs events recover fail preempt resume safe-point checkpoint yield non-preemptible doctor schema completions man help"
+            opts="init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task supervise run briefs events recover fail preempt resume safe-point checkpoint yield non-preemptible doctor schema completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__help__subcmd__ask)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi

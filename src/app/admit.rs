@@ -33,8 +33,8 @@ use super::words::{parse, parse_optional, text};
 const LINE_MARGIN: u64 = 64 << 10;
 
 /// What became of one request.
-struct Admitted {
-    id: MessageId,
+pub struct Admitted {
+    pub id: MessageId,
     status: MessageStatus,
     duplicate: bool,
 }
@@ -42,28 +42,50 @@ struct Admitted {
 pub fn enqueue(session: &mut Session, args: cli::Enqueue) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
-    let policy = agent.policy()?;
-    let caller = session.caller(&store)?;
-    if let Some(caller) = &caller {
-        authority::hears(&agent, &caller.agent)?;
-    }
-    parse_optional::<Origin>("--origin", args.origin.as_deref())?;
     if args.batch {
-        return enqueue_batch(session, &agent, &policy, caller.as_ref(), &args);
+        let (policy, caller) = speaker(session, &store, &agent, &args.said)?;
+        return enqueue_batch(session, &agent, &policy, caller.as_ref(), &args.said);
     }
-    let submission = submission(&args, policy.limits.max_message)?;
+    let later = later(session, &args)?;
+    let admitted = take(session, &store, &agent, &args.said, later)?;
+    say(session, agent.name(), &admitted);
+    Ok(Status::Done)
+}
+
+/// Who speaks, if the agent hears that one, and how long it may be.
+fn speaker(
+    session: &Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    said: &cli::Said,
+) -> Result<(Policy, Option<Caller>)> {
+    let policy = agent.policy()?;
+    let caller = session.caller(store)?;
+    if let Some(caller) = &caller {
+        authority::hears(agent, &caller.agent)?;
+    }
+    parse_optional::<Origin>("--origin", said.origin.as_deref())?;
+    Ok((policy, caller))
+}
+
+/// Admits what was said on the command line, now or by a timer.
+pub fn take(
+    session: &Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    said: &cli::Said,
+    later: Option<Time>,
+) -> Result<Admitted> {
+    let (policy, caller) = speaker(session, store, agent, said)?;
+    let submission = submission(said, policy.limits.max_message)?;
     let mut stamp = session.clock.stamp()?;
     let message =
         admit(agent.name(), submission, DeliverySurface::Cli, caller.as_ref(), &policy.limits, &mut stamp)?;
-    let later = later(session, &args)?;
-    let admitted = if message.dedupe_key.is_some() || later.is_some() {
-        admit_once(session, &agent, &policy, message, later)?
-    } else {
-        agent.arrive(&message)?;
-        Admitted { id: message.id, status: MessageStatus::Queued, duplicate: false }
-    };
-    say(session, agent.name(), &admitted);
-    Ok(Status::Done)
+    if message.dedupe_key.is_some() || later.is_some() {
+        return admit_once(session, agent, &policy, message, later);
+    }
+    agent.arrive(&message)?;
+    Ok(Admitted { id: message.id, status: MessageStatus::Queued, duplicate: false })
 }
 
 fn say(session: &mut Session, agent: &AgentName, admitted: &Admitted) {
@@ -86,7 +108,7 @@ fn later(session: &Session, args: &cli::Enqueue) -> Result<Option<Time>> {
 }
 
 /// The flags as a request.
-fn submission(args: &cli::Enqueue, limit: Size) -> Result<Submission> {
+fn submission(args: &cli::Said, limit: Size) -> Result<Submission> {
     let mut submission = Submission {
         kind: parse_optional("--kind", args.kind.as_deref())?,
         origin: args.origin.clone(),
@@ -156,7 +178,7 @@ fn enqueue_batch(
     agent: &Agent<'_>,
     policy: &Policy,
     caller: Option<&Caller>,
-    args: &cli::Enqueue,
+    args: &cli::Said,
 ) -> Result<Status> {
     let mut stamp = session.clock.stamp()?;
     let mut batch = agent.batch(stamp.mint())?;
@@ -202,7 +224,7 @@ fn batch_message(
     agent: &Agent<'_>,
     policy: &Policy,
     caller: Option<&Caller>,
-    args: &cli::Enqueue,
+    args: &cli::Said,
     number: usize,
     line: &[u8],
     stamp: &mut Stamp,

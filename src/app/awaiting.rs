@@ -8,10 +8,12 @@ use crate::cli;
 use crate::error::{Error, Result, Status};
 use crate::model::agent::Status as AgentStatus;
 use crate::model::id::{AgentName, MessageId};
-use crate::model::message::MessageStatus;
+use crate::model::message::{MessageStatus, Settlement};
 use crate::model::posture::Posture;
 use crate::model::time::Span;
+use crate::model::timer::Timer;
 use crate::report::output::Output;
+use crate::rules::advisory::advisories;
 use crate::rules::posture::posture;
 use crate::store::watch::Watch;
 use crate::store::{Agent, Store, layout};
@@ -19,7 +21,7 @@ use crate::store::{Agent, Store, layout};
 use super::load;
 use super::lookup::{self, Whereabouts, whereabouts};
 use super::session::Session;
-use super::words::{parse, parse_optional};
+use super::words::{matches_id, parse, parse_optional};
 
 /// What every agent is waited for to be. Of several postures, or statuses, one will do.
 struct Wanted {
@@ -56,18 +58,26 @@ pub fn wait_until(session: &mut Session, args: cli::Await) -> Result<Status> {
         watch.add(agent.dir().path());
         watch.add(&agent.dir().join(layout::INBOX));
     }
+    let mut status = Status::Done;
+    let mut warned = false;
     loop {
         let mut still = Vec::new();
         for agent in waiting {
             match wanted.look(session, &agent)? {
-                Some(found) => session.out.result(&found, |out| line(&found, out)),
+                Some(found) => {
+                    status = status.graver(found.message_status.map_or(Status::Done, verdict));
+                    session.out.result(&found, |out| line(&found, out));
+                }
                 None => still.push(agent),
             }
         }
         session.out.flush();
         waiting = still;
         if waiting.is_empty() || session.out.is_closed() {
-            return Ok(Status::Done);
+            return Ok(status);
+        }
+        if wanted.message.is_some() && !warned {
+            warned = warn(session, &waiting)?;
         }
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         if left == Some(Duration::ZERO) {
@@ -80,7 +90,7 @@ pub fn wait_until(session: &mut Session, args: cli::Await) -> Result<Status> {
 fn wanted(store: &Store, args: &cli::Await, names: &[AgentName]) -> Result<Wanted> {
     let message = match (&args.message, names) {
         (None, _) => None,
-        (Some(part), [name]) => Some(lookup::message(store, Some(name.clone()), part)?.id),
+        (Some(part), [name]) => Some(message(store, name, part)?),
         (Some(_), _) => return Err(Error::usage("--message: a message has one agent; name that one alone")),
     };
     Ok(Wanted {
@@ -88,6 +98,18 @@ fn wanted(store: &Store, args: &cli::Await, names: &[AgentName]) -> Result<Wante
         statuses: args.status.iter().map(|word| parse("--status", word)).collect::<Result<_>>()?,
         message,
     })
+}
+
+/// A message that is there, or that a timer will bring.
+fn message(store: &Store, name: &AgentName, part: &str) -> Result<MessageId> {
+    let missing = match lookup::message(store, Some(name.clone()), part) {
+        Ok(found) => return Ok(found.id),
+        Err(missing @ Error::NoRecord { .. }) => missing,
+        Err(error) => return Err(error),
+    };
+    let timers = store.agent(name)?.consistently(|view, _| view.records::<Timer>(layout::TIMERS))?;
+    let mut put_off = timers.iter().filter_map(|timer| timer.message.as_ref()).map(|message| message.id);
+    put_off.find(|id| matches_id(&id.to_string(), part)).ok_or(missing)
 }
 
 impl Wanted {
@@ -106,9 +128,9 @@ impl Wanted {
             return Ok(None);
         }
         if let Some(id) = self.message {
-            let Some((status, reason)) = settled(agent, id)? else { return Ok(None) };
-            found.message_status = Some(status);
-            found.reason = reason;
+            let Some(end) = settled(agent, id)? else { return Ok(None) };
+            found.message_status = Some(end.status);
+            found.reason = end.reason;
         }
         if !self.postures.is_empty() {
             let records = load::look(agent, session.clock.now())?;
@@ -123,12 +145,46 @@ impl Wanted {
     }
 }
 
-/// How a message ended, and why, once it has.
-fn settled(agent: &Agent<'_>, id: MessageId) -> Result<Option<(MessageStatus, Option<String>)>> {
+/// How a message ended, once it has.
+pub fn settled(agent: &Agent<'_>, id: MessageId) -> Result<Option<Settlement>> {
     Ok(match whereabouts(agent, id)? {
-        Whereabouts::Archived(message) => message.settlement.map(|end| (end.status, end.reason)),
+        Whereabouts::Archived(message) => message.settlement,
         Whereabouts::Unknown | Whereabouts::InInbox => None,
     })
+}
+
+/// What the end of a message means to whoever waited for it. What was handed over to a turn was heard.
+pub fn verdict(status: MessageStatus) -> Status {
+    match status {
+        MessageStatus::Processed | MessageStatus::Interjected => Status::Done,
+        MessageStatus::Aborted | MessageStatus::Dropped => Status::TurnFailed,
+        MessageStatus::Queued | MessageStatus::Dequeued => Status::Done,
+    }
+}
+
+/// Says that as things are nobody takes a message up. Returns whether it has.
+fn warn(session: &Session, waiting: &[Agent<'_>]) -> Result<bool> {
+    let Some(agent) = waiting.first() else { return Ok(false) };
+    let name = agent.name();
+    let records = load::look(agent, session.clock.now())?;
+    let why = match records.state.status {
+        AgentStatus::Stopped => format!("{name} is stopped: nothing is taken up before `dormouse start`"),
+        AgentStatus::Booting => {
+            format!("{name} was never started: nothing is taken up before `dormouse start`")
+        }
+        AgentStatus::AwakeIdle
+        | AgentStatus::AwakeRunning
+        | AgentStatus::AwaitingTask
+        | AgentStatus::Asleep => {
+            let advisories = advisories(&records, session.clock.now());
+            let Some(nobody) = advisories.iter().find(|advisory| advisory.kind == "nobody_ticks") else {
+                return Ok(false);
+            };
+            format!("{name}: {}", nobody.message)
+        }
+    };
+    session.out.note(&why);
+    Ok(true)
 }
 
 fn line(found: &Found, out: &Output) -> String {

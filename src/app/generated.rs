@@ -10,6 +10,7 @@ pub const BASH: &str = committed!("completions/dormouse.bash");
 pub const ZSH: &str = committed!("completions/_dormouse");
 pub const FISH: &str = committed!("completions/dormouse.fish");
 pub const MAN: &[(&str, &str)] = &[
+    ("dormouse-ask", committed!("man/dormouse-ask.1")),
     ("dormouse-await", committed!("man/dormouse-await.1")),
     ("dormouse-briefs", committed!("man/dormouse-briefs.1")),
     ("dormouse-checkpoint", committed!("man/dormouse-checkpoint.1")),

@@ -279,7 +279,7 @@ fn shut_down(session: &Session, locked: Locked<'_>, mut draft: Draft, grace: Spa
 
 /// Nobody stops an agent from inside its own work, or that of a child: the stop would wait for the
 /// turn or task that it is called from, and that for the stop. `verb`: what is refused.
-fn refuse_from_inside(session: &Session, store: &Store, agent: &Agent<'_>, verb: &str) -> Result<()> {
+pub fn refuse_from_inside(session: &Session, store: &Store, agent: &Agent<'_>, verb: &str) -> Result<()> {
     // One whose own work is over may stop whom it likes.
     let Ok(Some(caller)) = session.caller(store) else { return Ok(()) };
     let (kind, what) = match caller.by {

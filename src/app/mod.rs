@@ -1,6 +1,7 @@
 //! One file per command family: load, decide by the rules, commit, act, report. The only glue.
 
 mod admit;
+mod ask;
 mod attention;
 mod authority;
 mod awaiting;
@@ -100,6 +101,7 @@ fn name(command: &Command) -> &'static str {
         Command::NonPreemptible(_) => "non-preemptible",
         Command::Stop(_) | Command::Pause(_) => "stop",
         Command::Enqueue(_) => "enqueue",
+        Command::Ask(_) => "ask",
         Command::Wake(_) => "wake",
         Command::Tick(_) => "tick",
         Command::Get(_) => "get",
@@ -143,6 +145,7 @@ fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
         Command::Yield(args) => inside::give_way(session, args),
         Command::NonPreemptible(args) => inside::non_preemptible(session, args),
         Command::Enqueue(args) => admit::enqueue(session, args),
+        Command::Ask(args) => ask::ask(session, args),
         Command::Wake(args) => admit::wake(session, args),
         Command::Tick(args) => tick::tick(session, args),
         Command::Get(args) => inspect::get(session, args),

@@ -8,7 +8,7 @@ use crate::cli::{Color, Global, PlaneAgent};
 use crate::clock::Clock;
 use crate::error::{Context, Error, Result, Status};
 use crate::model::attention::Attention;
-use crate::model::id::{AgentName, RunId, TaskId};
+use crate::model::id::{AgentName, MessageId, RunId, TaskId};
 use crate::model::refusal::Refusal;
 use crate::model::submission::{CalledBy, Caller};
 use crate::model::task::Task;
@@ -29,6 +29,8 @@ pub struct Session {
     pub to_tell: RefCell<Vec<(AgentName, Attention)>>,
     /// What this command has raised, for its result and its exit status.
     pub raised: RefCell<Vec<Attention>>,
+    /// The message whose turns are listened to: what they say goes to stderr as it comes.
+    pub listens_to: Cell<Option<MessageId>>,
     /// The signal that this process got while a turn or a hook ran: it begins nothing more.
     pub cancelled_by: Cell<Option<i32>>,
     command: &'static str,
@@ -54,6 +56,7 @@ impl Session {
                 moves: RefCell::default(),
                 to_tell: RefCell::default(),
                 raised: RefCell::default(),
+                listens_to: Cell::default(),
                 cancelled_by: Cell::default(),
                 command,
                 dir: global.dir.clone(),

@@ -99,6 +99,7 @@ fn prepare(store: &Store, agent: &Agent<'_>, task: &Task) -> Result<(TurnSpec, O
         stdout: dir.join(layout::STDOUT),
         stderr: dir.join(layout::STDERR),
         leader: dir.join(layout::LEADER),
+        listener: None,
         max_output: policy.turn.max_output.0,
         timeout: task.timeout.map(Span::as_std),
         kill_grace: KILL_GRACE,

@@ -61,7 +61,7 @@ pub struct Await {
     /// Until this is its status (or, repeated, one of these)
     #[arg(long, value_parser = PossibleValuesParser::new(STATUSES))]
     pub status: Vec<String>,
-    /// Until this message is settled, well or not
+    /// Until this message is settled: exit status 0 if it was completed, 7 if it failed for good
     #[arg(long, value_name = "ID")]
     pub message: Option<String>,
     /// Give up after this long

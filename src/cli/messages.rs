@@ -1,4 +1,4 @@
-//! `enqueue`, `wake`, `queue`.
+//! `enqueue`, `ask`, `wake`, `queue`.
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
@@ -16,14 +16,48 @@ pub const PRIORITIES: &[&str] = &["interject", "next", "normal", "background"];
 pub struct Enqueue {
     /// Which agent
     pub agent: String,
+    #[command(flatten)]
+    pub said: Said,
+    /// Admit it so long from now, by a timer
+    #[arg(long = "in", value_name = "DURATION", conflicts_with_all = ["at", "batch"])]
+    pub within: Option<String>,
+    /// Admit it then, by a timer
+    #[arg(long, value_name = "TIME", conflicts_with = "batch")]
+    pub at: Option<String>,
+    /// One message per line of stdin, each a JSON object: text or body, kind, origin, priority,
+    /// dedupe_key, ttl, expires_at, resource, work_item_id, correlation_id. A bad line admits none
+    #[arg(long, conflicts_with_all = ["text", "body_json", "kind", "dedupe_key", "work_item"])]
+    pub batch: bool,
+}
+
+/// Say something to an agent and wait for what comes of it
+///
+/// Admits one message as enqueue does, makes steps of that agent until the message is settled, and
+/// prints the brief of its turn. What the turn says meanwhile goes to stderr. Exit status 0 says that
+/// the message was completed, 7 that it failed for good, 8 that the time was over first: it stays
+/// queued then, as it does when this is interrupted.
+#[derive(Debug, Args)]
+pub struct Ask {
+    /// Which agent
+    pub agent: String,
+    #[command(flatten)]
+    pub said: Said,
+    /// Make no more steps after this long; a turn that runs then is not cut off
+    #[arg(long, value_name = "DURATION")]
+    pub timeout: Option<String>,
+}
+
+/// One message, as it is said on the command line
+#[derive(Debug, Args)]
+pub struct Said {
     /// What to say
-    #[arg(value_name = "TEXT", conflicts_with_all = ["body_json", "batch"])]
+    #[arg(value_name = "TEXT", conflicts_with = "body_json")]
     pub text: Option<String>,
     /// A body of JSON instead of text: itself, `@FILE`, or `-`
-    #[arg(long, value_name = "JSON", conflicts_with = "batch")]
+    #[arg(long, value_name = "JSON")]
     pub body_json: Option<String>,
     /// The message kind [default: the first that the origin may send]
-    #[arg(long, value_parser = PossibleValuesParser::new(OUTSIDE_KINDS), conflicts_with = "batch")]
+    #[arg(long, value_parser = PossibleValuesParser::new(OUTSIDE_KINDS))]
     pub kind: Option<String>,
     /// Who speaks: operator, channel, webhook or callback, and a name (`webhook:ci`) [default: operator]
     #[arg(long, value_name = "KIND[:ID]")]
@@ -32,30 +66,20 @@ pub struct Enqueue {
     #[arg(long, value_parser = PossibleValuesParser::new(PRIORITIES))]
     pub priority: Option<String>,
     /// Admit one message under this key within 24 hours, and answer a repeat with its id
-    #[arg(long, value_name = "KEY", conflicts_with = "batch")]
+    #[arg(long, value_name = "KEY")]
     pub dedupe_key: Option<String>,
     /// Drop the message if it has not been taken up by then
     #[arg(long, value_name = "DURATION")]
     pub ttl: Option<String>,
-    /// Admit it so long from now, by a timer
-    #[arg(long = "in", value_name = "DURATION", conflicts_with_all = ["at", "batch"])]
-    pub within: Option<String>,
-    /// Admit it then, by a timer
-    #[arg(long, value_name = "TIME", conflicts_with = "batch")]
-    pub at: Option<String>,
     /// What it is about, for example `github:org/repo#12`
     #[arg(long, value_name = "REF")]
     pub resource: Option<String>,
     /// The work item it belongs to
-    #[arg(long, value_name = "ID", conflicts_with = "batch")]
+    #[arg(long, value_name = "ID")]
     pub work_item: Option<String>,
     /// What ties it to other messages
     #[arg(long, value_name = "ID")]
     pub correlation_id: Option<String>,
-    /// One message per line of stdin, each a JSON object: text or body, kind, origin, priority,
-    /// dedupe_key, ttl, expires_at, resource, work_item_id, correlation_id. A bad line admits none
-    #[arg(long)]
-    pub batch: bool,
 }
 
 /// Tell an agent that something may have changed

@@ -87,6 +87,7 @@ pub enum Command {
     #[command(hide = true)]
     Pause(Stop),
     Enqueue(Enqueue),
+    Ask(Ask),
     Wake(Wake),
     Tick(Tick),
     Get(Get),

@@ -121,6 +121,7 @@ fn run_in(hook: &HookSpec, scratch: &Path, overseer: &mut dyn Overseer) -> Resul
         stdout: file("stdout"),
         stderr: file("stderr"),
         leader: file(LEADER),
+        listener: None,
         max_output: MAX_OUTPUT,
         timeout: hook.timeout,
         kill_grace: KILL_GRACE,

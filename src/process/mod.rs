@@ -12,7 +12,7 @@ pub mod turn;
 mod kernel;
 mod output;
 mod patience;
-mod signals;
+pub mod signals;
 mod spawn;
 mod table;
 

@@ -45,6 +45,8 @@ pub struct TurnSpec {
     pub stderr: PathBuf,
     /// Records who leads the process group, for `Remains`.
     pub leader: PathBuf,
+    /// Gets what is said on both streams, as it comes.
+    pub listener: Option<fn(&[u8])>,
     /// In bytes, for each log.
     pub max_output: u64,
     pub timeout: Option<Duration>,
@@ -111,6 +113,7 @@ pub fn run(spec: &TurnSpec, overseer: &mut dyn Overseer) -> Result<Ended> {
         Spawned::No(error) => return not_started(error, started, signals),
     };
     let mut live = Live::new(child, stdout, stderr, &signals)?;
+    live.listener = spec.listener;
     let cut = live.watch(spec.timeout.and_then(|timeout| started.checked_add(timeout)), overseer)?;
     let timed_out = cut == Some(Cut::Late);
     if cut.is_some() || live.cancelled_by.is_some() || live.trouble.is_some() {
@@ -173,6 +176,7 @@ struct Live<'a> {
     leader_ended: bool,
     stdout: Stream,
     stderr: Stream,
+    listener: Option<fn(&[u8])>,
     signals: &'a Signals,
     cancelled_by: Option<i32>,
     /// The first log that couldn't be written.
@@ -201,6 +205,7 @@ impl<'a> Live<'a> {
             leader_ended: false,
             stdout,
             stderr,
+            listener: None,
             signals,
             cancelled_by: None,
             trouble: None,
@@ -317,7 +322,7 @@ impl<'a> Live<'a> {
             self.cancelled_by = self.cancelled_by.or(self.signals.caught());
         }
         for (stream, ready) in [(&mut self.stdout, stdout), (&mut self.stderr, stderr)] {
-            if ready && let Err(error) = stream.read(&mut self.buffer) {
+            if ready && let Err(error) = stream.read(&mut self.buffer, self.listener) {
                 self.trouble.get_or_insert(error);
             }
         }
@@ -378,11 +383,14 @@ struct Stream {
 
 impl Stream {
     /// To be called only when there is something to read: the pipe blocks.
-    fn read(&mut self, buffer: &mut [u8]) -> Result<()> {
+    fn read(&mut self, buffer: &mut [u8], listener: Option<fn(&[u8])>) -> Result<()> {
         let Some(pipe) = &self.pipe else { return Ok(()) };
         match rustix::io::read(pipe, &mut *buffer) {
             Ok(0) => self.pipe = None,
-            Ok(length) => self.log.take(&buffer[..length])?,
+            Ok(length) => {
+                listener.iter().for_each(|listener| listener(&buffer[..length]));
+                self.log.take(&buffer[..length])?;
+            }
             Err(Errno::INTR | Errno::AGAIN) => {}
             Err(errno) => {
                 self.pipe = None;
@@ -447,6 +455,7 @@ mod tests {
             stdout: dir.join("stdout.log"),
             stderr: dir.join("stderr.log"),
             leader: dir.join("leader"),
+            listener: None,
             max_output: 1 << 20,
             timeout: Some(LONG),
             kill_grace: LONG,

@@ -15,6 +15,24 @@ fn talk(text: &str) {
     let _ = io::stderr().write_all(format!("dormouse: {}\n", escape(text)).as_bytes());
 }
 
+/// Passes on what somebody else says, to stderr. On a terminal control characters are escaped.
+pub fn overhear(said: &[u8]) {
+    let mut stderr = io::stderr();
+    // What is cut by the end of a piece stays whole: only bytes that stand for themselves are replaced.
+    let is_plain = |byte: &u8| !byte.is_ascii_control() || matches!(byte, b'\n' | b'\t');
+    let shown = if stderr.is_terminal() && !said.iter().all(is_plain) {
+        said.iter()
+            .flat_map(|byte| match is_plain(byte) {
+                true => vec![*byte],
+                false => byte.escape_ascii().collect(),
+            })
+            .collect()
+    } else {
+        said.to_vec()
+    };
+    let _ = stderr.write_all(&shown);
+}
+
 /// A colour by its use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {

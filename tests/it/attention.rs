@@ -1,6 +1,10 @@
 //! What has gone wrong reaches a person: one line, one exit status, one mark, one hook.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::thread;
 
 use serde_json::Value;
 
@@ -303,4 +307,130 @@ fn a_failure_of_an_early_step_is_not_forgotten_by_the_last() {
     let ran = sandbox.cmd(["tick", "ada", "--until-idle"]).output();
     assert_eq!((ran.code(), ran.stderr.as_str()), (7, ""), "{ran}");
     assert_eq!(sandbox.json(["list"]).get("attention"), None);
+}
+
+fn example(path: &str) -> String {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// A directory of programs that are found first.
+fn programs(sandbox: &Sandbox, name: &str, script: &str) -> String {
+    let dir = sandbox.home().join("bin");
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join(name), format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(dir.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    format!("{}:{}", dir.display(), std::env::var("PATH").unwrap_or_default())
+}
+
+fn install(sandbox: &Sandbox, script: &str) {
+    let path = hook(&sandbox.store(), "on-attention", "");
+    fs::write(&path, example(script)).unwrap();
+}
+
+#[test]
+fn the_mail_of_the_example_is_sent() {
+    let sandbox = hopeless();
+    install(&sandbox, "attention/on-attention-mail");
+    let path =
+        programs(&sandbox, "sendmail", r#"echo "to $3"; cat >> "$HOME/mail"; echo "$*" > "$HOME/args""#);
+    let id = say(&sandbox, "try");
+    let ran = sandbox.cmd(["tick", "ada"]).env("PATH", path).output();
+    assert_eq!(ran.stderr.lines().count(), 1, "{ran}");
+    assert_eq!(fs::read_to_string(sandbox.home().join("args")).unwrap(), "-i -- root\n");
+    let mail = fs::read_to_string(sandbox.home().join("mail")).unwrap();
+    assert!(mail.starts_with("Subject: dormouse: ada needs attention\n"), "{mail}");
+    assert!(mail.contains("\"subject\":\"dead_letter\"") && mail.contains(&id), "{mail}");
+}
+
+#[test]
+fn the_webhook_of_the_example_is_called() {
+    if std::process::Command::new("curl").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no curl");
+        return;
+    }
+    let sandbox = hopeless();
+    install(&sandbox, "attention/on-attention-webhook");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/attention", listener.local_addr().unwrap());
+    say(&sandbox, "try");
+    let heard = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut text = String::new();
+        let mut buffer = [0; 4096];
+        while !text.ends_with("}\n") {
+            let length = stream.read(&mut buffer).unwrap();
+            text.push_str(&String::from_utf8_lossy(&buffer[..length]));
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
+        text
+    });
+    let ran = sandbox.cmd(["tick", "ada"]).env("ATTENTION_URL", &url).output();
+    assert_eq!(ran.stderr.lines().count(), 1, "{ran}");
+    let text = heard.join().unwrap();
+    assert!(text.starts_with("POST /attention HTTP/1.1\r\n"), "{text}");
+    assert!(text.contains("Content-Type: application/json\r\n"), "{text}");
+    let told: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    assert_eq!(told["subject"], "dead_letter");
+}
+
+/// What cron would mail of the lines that we ship: each by the number of its field, and what it says.
+fn mailed(sandbox: &Sandbox) -> Vec<String> {
+    let crontab = example("cron/crontab");
+    let lines = crontab
+        .lines()
+        .filter(|line| line.starts_with('*') || line.starts_with(|c: char| c.is_ascii_digit()));
+    let mailed = lines.map(|line| {
+        let command = line.splitn(6, ' ').nth(5).unwrap().trim();
+        let own = format!("{} --dir {}", crate::setup::own_name(), sandbox.store().display());
+        let command = command.replace("dormouse --dir /srv/agents", &own);
+        let ran = sandbox.program("sh", vec!["-c".into(), command.into()]).output();
+        format!("{}{}", ran.stdout, ran.stderr)
+    });
+    mailed.collect()
+}
+
+#[test]
+fn the_crontab_mails_what_went_wrong_and_nothing_else() {
+    let sandbox = started("exit 3");
+    assert_eq!(mailed(&sandbox), ["", "", ""]);
+    say(&sandbox, "try");
+    assert_eq!(mailed(&sandbox), ["", "", ""], "it is tried again");
+    extend_policy(&sandbox, "ada", LAST);
+    sandbox.pass(60);
+    let mails = mailed(&sandbox);
+    assert!(mails[0].starts_with("dormouse: ada: dead letter msg_"), "{mails:?}");
+    assert!(mails[1].starts_with("ada !"), "{mails:?}");
+    assert_eq!(mails[2], "");
+    let mails = mailed(&sandbox);
+    assert_eq!(mails[0], "", "once");
+    assert!(mails[1].starts_with("ada !"), "every day: {mails:?}");
+    sandbox.run(["queue", "dead", "-a", "ada", "--ack"]);
+    assert_eq!(mailed(&sandbox), ["", "", ""]);
+}
+
+#[test]
+fn the_units_hide_no_failure_and_are_in_order() {
+    let unit = example("systemd/dormouse-tick.service");
+    assert!(!unit.contains("SuccessExitStatus"), "{unit}");
+    assert!(unit.contains("\nOnFailure=dormouse-attention.service\n"), "{unit}");
+    let sandbox = Sandbox::empty();
+    let mut paths = Vec::new();
+    for name in ["dormouse-tick.service", "dormouse-tick.timer", "dormouse-attention.service"] {
+        let text = example(&format!("systemd/{name}"));
+        let own = crate::harness::dormouse();
+        let text = text.replace("/usr/local/bin/dormouse", &own.display().to_string());
+        fs::write(sandbox.home().join(name), text).unwrap();
+        paths.push(sandbox.home().join(name));
+    }
+    let mut verify = std::process::Command::new("systemd-analyze");
+    let ran = verify.arg("verify").arg("--man=no").args(&paths).output();
+    match ran {
+        Ok(ran) => {
+            let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+            let ours: Vec<&str> = said.lines().filter(|line| line.contains("dormouse-")).collect();
+            assert!(ours.is_empty(), "{said}");
+        }
+        Err(_) => eprintln!("skipped: there is no systemd-analyze"),
+    }
 }

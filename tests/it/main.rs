@@ -1,5 +1,6 @@
 //! The integration tests: one binary, one file per command family or danger.
 
+mod asking;
 mod attention;
 mod authority;
 mod awaiting;

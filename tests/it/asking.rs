@@ -1,0 +1,191 @@
+//! `ask`, and the verdict of `await`: one message from its admission to its end.
+
+use std::fs;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::harness::Sandbox;
+use crate::setup::{Beside, add, extend_policy, objects, say, started, wait_for};
+
+const LAST: &str = "[recovery]\nmax_attempts = 1\n";
+const AT_ONCE: &str = "[recovery]\nbase = \"10ms\"\n";
+
+#[test]
+fn the_answer_is_the_brief_and_what_the_turn_says_is_talk() {
+    let sandbox = started("echo looking; echo hm >&2; echo all is well");
+    let ran = sandbox.cmd(["ask", "ada", "how is it?"]).output();
+    assert_eq!((ran.code(), ran.stdout.as_str()), (0, "all is well\n"), "{ran}");
+    for said in ["looking\n", "hm\n", "all is well\n"] {
+        assert!(ran.stderr.contains(said), "{ran}");
+    }
+    sandbox.cmd(["ask", "ada", "again", "-q"]).stdout("all is well\n").check();
+    let answer = sandbox.json(["ask", "ada", "--body-json", "{\"n\": 1}", "--priority", "next"]);
+    assert_eq!((&answer["message_status"], &answer["brief"]), (&"processed".into(), &"all is well".into()));
+    assert!(answer["run_id"].is_string() && answer["message_id"].is_string());
+}
+
+#[test]
+fn what_failed_is_tried_again_until_there_is_a_verdict() {
+    let sandbox = started("[ $DORMOUSE_ATTEMPT = 3 ] && echo done || exit 3").with_real_clock();
+    extend_policy(&sandbox, "ada", AT_ONCE);
+    let ran = sandbox.cmd(["ask", "ada", "try"]).output();
+    assert_eq!((ran.code(), ran.stdout.as_str()), (0, "done\n"), "{ran}");
+    assert!(ran.stderr.contains("ada: attempt 2 failed: exit status 3\n"), "{ran}");
+}
+
+#[test]
+fn what_failed_for_good_is_said_once_and_ends_with_7() {
+    let sandbox = started("exit 3");
+    extend_policy(&sandbox, "ada", LAST);
+    let ran = sandbox.cmd(["ask", "ada", "try", "-q"]).output();
+    assert_eq!((ran.code(), ran.stdout.as_str()), (7, ""), "{ran}");
+    assert_eq!(ran.stderr.matches("dead letter").count(), 1, "{ran}");
+    let ran = sandbox.cmd(["ask", "ada", "try", "--json"]).output();
+    let answer = &objects(&ran.stdout)[0];
+    assert_eq!((ran.code(), &answer["message_status"]), (7, &"aborted".into()), "{ran}");
+    assert_eq!(answer["reason"], "gave up after 1 attempts: exit status 3");
+}
+
+#[test]
+fn a_closed_gate_is_said_before_anything_is_said_to_it() {
+    let sandbox = Sandbox::new();
+    sandbox.run(["create", "ada", "--shell", "true"]);
+    let ran = sandbox.cmd(["ask", "ada", "x"]).output();
+    assert_eq!(ran.code(), 4, "{ran}");
+    assert!(ran.stderr.contains("hint: start it with `dormouse start ada`"), "{ran}");
+    sandbox.run(["start", "ada"]);
+    sandbox.run(["stop", "ada"]);
+    assert_eq!(sandbox.cmd(["ask", "ada", "x"]).output().code(), 4);
+    assert_eq!(sandbox.run(["queue", "list", "-a", "ada"]), "");
+}
+
+#[test]
+fn the_time_ends_and_the_message_stays() {
+    let sandbox = started("exit 75").with_real_clock();
+    let ran = sandbox.cmd(["ask", "ada", "x", "--timeout", "300ms"]).output();
+    assert_eq!((ran.code(), ran.stdout.as_str()), (8, ""), "{ran}");
+    assert!(ran.stderr.contains("stays queued; `dormouse await ada --message msg_"), "{ran}");
+    assert_eq!(sandbox.json_lines(["queue", "list", "-a", "ada"]).len(), 1);
+}
+
+#[test]
+fn it_waits_for_a_turn_that_another_tick_runs_and_hears_it() {
+    let sandbox = started(
+        "echo begun; touch \"$HOME/begun\"; while ! [ -e \"$HOME/go\" ]; do sleep 0.05; done; echo done",
+    );
+    let sandbox = sandbox.with_real_clock();
+    say(&sandbox, "first");
+    let tick = Beside::start(sandbox.cmd(["tick", "ada", "--until-idle"]));
+    wait_for(&sandbox.home().join("begun"));
+    let ask = Beside::start(sandbox.cmd(["ask", "ada", "second"]));
+    std::thread::sleep(Duration::from_millis(100));
+    fs::write(sandbox.home().join("go"), "").unwrap();
+    let ran = ask.end();
+    assert_eq!((ran.code(), ran.stdout.as_str()), (0, "done\n"), "{ran}");
+    assert_eq!(tick.end().code(), 0);
+}
+
+#[test]
+fn an_interrupt_leaves_the_message_queued_and_says_so() {
+    let sandbox = started("exit 75").with_real_clock();
+    extend_policy(&sandbox, "ada", "[recovery]\nbase = \"10m\"\n");
+    let ask = Beside::start(sandbox.cmd(["ask", "ada", "x"]));
+    crate::setup::eventually("the turn was put off", || {
+        (sandbox.run(["get", "ada", "execution.state"]) == "waiting_resources\n").then_some(())
+    });
+    std::thread::sleep(Duration::from_millis(200));
+    kill_process(Pid::from_raw(ask.0.id() as i32).unwrap(), Signal::INT).unwrap();
+    let ran = ask.end();
+    assert_eq!(ran.code(), 1, "{ran}");
+    assert!(ran.stderr.contains("stays queued") && ran.stderr.contains("ended by signal 2"), "{ran}");
+    assert_eq!(sandbox.json_lines(["queue", "list", "-a", "ada"]).len(), 1);
+}
+
+#[test]
+fn an_interrupt_ends_the_turn_and_the_message_stays() {
+    let sandbox = started("touch \"$HOME/begun\"; exec sleep 600").with_real_clock();
+    let ask = Beside::start(sandbox.cmd(["ask", "ada", "x"]));
+    wait_for(&sandbox.home().join("begun"));
+    kill_process(Pid::from_raw(ask.0.id() as i32).unwrap(), Signal::TERM).unwrap();
+    let ran = ask.end();
+    assert_eq!(ran.code(), 1, "{ran}");
+    assert!(ran.stderr.contains("stays queued"), "{ran}");
+    assert_eq!(sandbox.json_lines(["queue", "list", "-a", "ada"])[0]["attempt"], 2);
+}
+
+#[test]
+fn a_stop_ends_the_wait() {
+    let sandbox = started("exit 75").with_real_clock();
+    extend_policy(&sandbox, "ada", "[recovery]\nbase = \"10m\"\n");
+    let ask = Beside::start(sandbox.cmd(["ask", "ada", "x"]));
+    crate::setup::eventually("the turn was put off", || {
+        (sandbox.run(["get", "ada", "execution.state"]) == "waiting_resources\n").then_some(())
+    });
+    sandbox.run(["stop", "ada"]);
+    let ran = ask.end();
+    assert_eq!(ran.code(), 4, "{ran}");
+    assert!(ran.stderr.contains("`ada` is stopped: it answers nobody"), "{ran}");
+}
+
+#[test]
+fn nobody_asks_himself_and_another_agent_is_not_stepped() {
+    let sandbox = started("true");
+    add(&sandbox, "bob", "echo bob");
+    let own = format!("{} ask ada hello 2>\"$HOME/said\"; true", crate::setup::own_name());
+    let path = sandbox.agent("ada").join("agent.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.replace("command = \"true\"", &format!("command = {}", serde_json::json!(own))))
+        .unwrap();
+    sandbox.run(["enqueue", "bob", "x"]);
+    sandbox.cmd(["ask", "ada", "go", "-q"]).output();
+    let said = fs::read_to_string(sandbox.home().join("said")).unwrap();
+    assert!(said.contains("can't ask its own agent"), "{said}");
+    assert_eq!(sandbox.run(["get", "bob", "queue.pending"]), "1\n");
+}
+
+#[test]
+fn what_needs_no_turn_is_an_answer_too() {
+    let sandbox = started("true");
+    let ran = sandbox.cmd(["ask", "ada", "note this", "--kind", "control"]).output();
+    assert_eq!((ran.code(), ran.stdout.as_str()), (0, ""), "{ran}");
+    assert!(ran.stderr.ends_with("processed: reduced\n"), "{ran}");
+}
+
+#[test]
+fn await_says_by_its_status_how_the_message_ended() {
+    let sandbox = started("[ \"$(cat)\" ] && exit 3");
+    extend_policy(&sandbox, "ada", LAST);
+    let dead = say(&sandbox, "dies");
+    sandbox.cmd(["tick", "ada", "--until-idle"]).output();
+    let ran = sandbox.cmd(["await", "ada", "--message", &dead]).output();
+    assert_eq!(ran.code(), 7, "{ran}");
+    assert!(ran.stdout.contains("aborted  (gave up after 1 attempts"), "{ran}");
+    let dropped = say(&sandbox, "never mind");
+    sandbox.run(["queue", "drop", &dropped]);
+    assert_eq!(sandbox.cmd(["await", "ada", "--message", &dropped]).output().code(), 7);
+    sandbox.run(["queue", "requeue", &dead]);
+    let ran = sandbox.cmd(["await", "ada", "--message", &dead, "--timeout", "10ms"]).output();
+    assert_eq!(ran.code(), 8, "what was requeued is open again: {ran}");
+}
+
+#[test]
+fn await_says_that_nobody_takes_the_message_up() {
+    let sandbox = started("true");
+    let id = say(&sandbox, "x");
+    sandbox.run(["stop", "ada"]);
+    let ran = sandbox.cmd(["await", "ada", "--message", &id, "--timeout", "10ms"]).output();
+    assert_eq!(ran.code(), 8);
+    assert!(ran.stderr.starts_with("dormouse: ada is stopped: nothing is taken up before"), "{ran}");
+}
+
+#[test]
+fn await_knows_a_message_that_a_timer_brings() {
+    let sandbox = started("true");
+    let id = sandbox.run(["enqueue", "ada", "later", "--in", "1h"]);
+    let ran = sandbox.cmd(["await", "ada", "--message", id.trim(), "--timeout", "10ms"]).output();
+    assert_eq!(ran.code(), 8, "{ran}");
+    sandbox.pass(7200);
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    assert_eq!(sandbox.cmd(["await", "ada", "--message", id.trim()]).output().code(), 0);
+}
