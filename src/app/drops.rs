@@ -21,6 +21,7 @@ use super::session::Session;
 
 /// A hand-written file counts as the message that it would become.
 pub fn foresee(session: &Session, agent: &Agent<'_>, draft: &mut Draft) -> Result<()> {
+    draft.records.inbox.drops = 0;
     for name in &inbox::scan(&View::open(agent.dir())?)?.drops {
         let Some(Ok(message)) = read_drop(session, agent, draft, name)? else { continue };
         let head = &mut draft.records.inbox.head;

@@ -7,19 +7,23 @@ use crate::error::{Error, Result, Status};
 use crate::model::agent::{AgentKind, Identity, Status as AgentStatus};
 use crate::model::event::{Event, EventKind};
 use crate::model::execution::ExecutionState;
-use crate::model::message::InboxKey;
+use crate::model::id::{AgentName, MessageId};
 use crate::model::posture::Posture;
 use crate::model::records::{Lease, Records};
 use crate::model::state::State;
 use crate::model::time::Time;
 use crate::report::explain;
 use crate::report::output::{Output, Tone};
-use crate::report::summary::{self, ActiveChild, Facts, Field, Line, field, raw, shown};
+use crate::report::summary::{
+    self, ActiveChild, Arrivals, Child, Facts, Field, Line, Lineage, Places, field, raw, shown,
+};
 use crate::report::text::{one_line, relative, table};
 use crate::rules::execution::{can, next};
+use crate::store::view::View;
 use crate::store::{Agent, Store, evidence, inbox};
 
 use super::load::{self, Purpose};
+use super::resources;
 use super::session::Session;
 use super::tick::foresee;
 use super::words::parse;
@@ -27,16 +31,48 @@ use super::words::parse;
 /// How many transitions `state` shows.
 const HISTORY: usize = 10;
 
-/// The records and every queued message, at one revision.
-fn look(agent: &Agent<'_>, now: Time) -> Result<(Records, Vec<InboxKey>)> {
+/// The records and everything that arrived, at one revision. `past`: also which messages were reduced.
+fn look(agent: &Agent<'_>, now: Time, past: Past) -> Result<(Records, Arrivals)> {
     agent.consistently(|view, state| {
         let scan = inbox::scan(view)?;
         let mut queued = inbox::all(view, &scan)?;
         let claimed = state.current_run.as_ref().map(|run| run.message_id);
         queued.retain(|key| Some(key.id) != claimed);
+        let reduced = match past {
+            Past::Counted => Vec::new(),
+            Past::Named => reduced(view, &state, now)?,
+        };
+        let rejected = inbox::rejected(view, &scan)?;
         let records = load::records(agent, view, &scan, state, Lease::Free, now, Purpose::Look)?;
-        Ok((records, queued))
+        Ok((records, Arrivals { queued, rejected, reduced }))
     })
+}
+
+/// Whether the archive is asked which messages were reduced.
+#[derive(Debug, Clone, Copy)]
+enum Past {
+    Counted,
+    Named,
+}
+
+/// The ids of the messages that were reduced since the last turn that completed, as far as a turn is told of them.
+fn reduced(view: &View<'_>, state: &State, now: Time) -> Result<Vec<MessageId>> {
+    let messages = super::turn::reduced(view, state, now)?;
+    Ok(messages.iter().rev().map(|message| message.id).collect())
+}
+
+/// All agents that were made for this one. Every identity is looked at: only for whoever asks.
+fn all_children(store: &Store, parent: &AgentName) -> Result<Vec<Child>> {
+    let mut children = Vec::new();
+    for name in store.agents()? {
+        let Ok(agent) = store.agent(&name) else { continue };
+        // One that can't be read is nobody's child for all that is known.
+        if agent.identity().is_ok_and(|identity| identity.parent.as_ref() == Some(parent)) {
+            let status = agent.peek().ok().map(|state| state.status);
+            children.push(Child { agent: name, status });
+        }
+    }
+    Ok(children)
 }
 
 /// The children that are at work for an agent, and how each stands.
@@ -55,16 +91,27 @@ pub fn get(session: &mut Session, args: cli::Get) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     let now = session.clock.now();
-    let (records, queued) = look(&agent, now)?;
+    let wants = |field: &str| args.field.as_deref().is_none_or(|path| path.split('.').next() == Some(field));
+    let past = if wants("reduced") { Past::Named } else { Past::Counted };
+    let (records, arrivals) = look(&agent, now, past)?;
     let identity: Identity = agent.identity()?;
     let triggers = agent.triggers()?;
-    let children = children(&store, &records);
+    let at_work = children(&store, &records);
+    // Text has no room for them.
+    let all = (args.field.is_some() || session.out.is_json()) && wants("children");
+    let children = if all { Some(all_children(&store, agent.name())?) } else { None };
+    let places = Places {
+        cwd: store.home().join(&records.policy.turn.workdir),
+        workspace: resources::workspace_path(&store, &records.policy),
+    };
     let facts = Facts {
         identity: &identity,
         records: &records,
-        queued: &queued,
+        arrivals: &arrivals,
         triggers: &triggers,
-        children: &children,
+        at_work: &at_work,
+        children: children.as_deref(),
+        places: &places,
         now,
     };
     let Some(path) = &args.field else {
@@ -98,13 +145,13 @@ pub fn list(session: &mut Session, args: cli::List) -> Result<Status> {
     let mut rows = Vec::new();
     let status = session.each_agent(&names, |session, name| {
         let agent = store.agent(name)?;
-        if let Some(kind) = kind
-            && agent.identity()?.kind != kind
-        {
+        let asked = kind.is_some() || session.out.is_json();
+        let identity = if asked { Some(agent.identity()?) } else { None };
+        if kind.is_some_and(|kind| identity.as_ref().is_some_and(|identity| identity.kind != kind)) {
             return Ok(Status::Done);
         }
-        let (records, queued) = look(&agent, now)?;
-        let line = Line::new(&records, queued.len());
+        let (records, arrivals) = look(&agent, now, Past::Counted)?;
+        let line = Line::new(&records, &arrivals, identity.map(Lineage::from));
         let wanted = (postures.is_empty() || postures.contains(&line.posture))
             && (statuses.is_empty() || statuses.contains(&line.status));
         if wanted && session.out.is_json() {

@@ -70,6 +70,7 @@ fn inbox(
     let mut interjects = scan.direct.iter().filter(|key| key.priority == Priority::Interject);
     let mut inbox = Inbox {
         hints: inbox::read_hints(view, scan)?,
+        drops: scan.drops.len(),
         last_interject: interjects.next_back().map(|key| key.id),
         ..Inbox::default()
     };

@@ -15,6 +15,7 @@ use crate::model::wait::{Wait, WaitKind};
 use crate::model::work::{PlanStatus, SchedulingState, Todo, WorkItem, WorkState};
 use crate::report::output::{Output, Tone};
 use crate::report::text::{one_line, relative};
+use crate::report::wait as shown_wait;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::timer::{self, NewTimer};
 use crate::rules::transition::wait::{self, NewWait, Owner};
@@ -303,7 +304,7 @@ pub fn wait(session: &mut Session, args: cli::Wait) -> Result<Status> {
                 lookup::open(&store, plane_agent(&agent)?, "active wait", &id, layout::WAITS)?;
             let wait =
                 change(session, &store, &store.agent(&found.agent)?, |draft| wait::cancel(draft, found.id))?;
-            session.out.result(&wait_object(&wait), |_| format!("cancelled {}", wait.id));
+            session.out.result(&shown_wait::object(&wait), |_| format!("cancelled {}", wait.id));
             Ok(Status::Done)
         }
         None => set_wait(session, &store, args),
@@ -341,7 +342,7 @@ fn set_wait(session: &mut Session, store: &Store, args: cli::Wait) -> Result<Sta
         resource: args.resource,
     };
     let wait = change(session, store, &agent, |draft| wait::set(draft, new))?;
-    session.out.result(&wait_object(&wait), |_| wait.id.to_string());
+    session.out.result(&shown_wait::object(&wait), |_| wait.id.to_string());
     Ok(Status::Done)
 }
 
@@ -363,16 +364,8 @@ fn time(flag: &str, word: &str) -> Result<Time> {
     Time::parse(word).map_err(|error| Error::usage(format!("{flag}: {error}")))
 }
 
-fn wait_object(wait: &Wait) -> Value {
-    let mut object = json!(wait);
-    if wait.kind == WaitKind::External {
-        object["recoverability"] = json!(wait.recoverability());
-    }
-    object
-}
-
 fn say_wait(session: &mut Session, wait: &Wait) {
-    session.out.result(&wait_object(wait), |out| {
+    session.out.result(&shown_wait::object(wait), |out| {
         let owner = wait.work_item_id.map_or_else(|| "the agent".to_owned(), |id| id.to_string());
         let what = wait.resource.as_deref().map(|resource| format!(" {resource}")).unwrap_or_default();
         format!(

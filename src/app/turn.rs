@@ -16,7 +16,8 @@ use crate::model::policy::{CommandSpec, Policy, StdinForm};
 use crate::model::records::{Lease, Records};
 use crate::model::refusal::Refusal;
 use crate::model::run::Exit;
-use crate::model::state::CurrentRun;
+use crate::model::state::{CurrentRun, State};
+use crate::model::time::Time;
 use crate::model::turn::{Claimant, Outcome, TurnEnd};
 use crate::model::wait::WaitKind;
 use crate::process::turn::{Ended, Stdin, TurnSpec};
@@ -326,7 +327,7 @@ fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {
     let past = agent.consistently(|view, _| {
         Ok(Past {
             briefs: evidence::recent(view, session.clock.now(), context::BRIEFS, |_| true)?,
-            reduced: reduced(session, view, records)?,
+            reduced: reduced(view, &records.state, session.clock.now())?,
             reduced_count: records.state.counters.reduced_since_turn,
             interjected: interjected(session, view, &claimed.message)?,
         })
@@ -378,14 +379,14 @@ fn interjected(session: &Session, view: &View<'_>, message: &Message) -> Result<
     evidence::recent(view, session.clock.now(), context::INTERJECTED, was_said)
 }
 
-fn reduced(session: &Session, view: &View<'_>, records: &Records) -> Result<Vec<Message>> {
-    let count = usize::try_from(records.state.counters.reduced_since_turn)
-        .unwrap_or(usize::MAX)
-        .min(context::REDUCED);
+/// The messages that were reduced since the last turn that completed, newest first, as far as a turn is told of them.
+pub fn reduced(view: &View<'_>, state: &State, now: Time) -> Result<Vec<Message>> {
+    let count =
+        usize::try_from(state.counters.reduced_since_turn).unwrap_or(usize::MAX).min(context::REDUCED);
     if count == 0 {
         return Ok(Vec::new());
     }
-    evidence::recent(view, session.clock.now(), count, |message: &Message| {
+    evidence::recent(view, now, count, |message: &Message| {
         message.settlement.as_ref().is_some_and(|settlement| settlement.reason.as_deref() == Some("reduced"))
     })
 }

@@ -38,6 +38,8 @@ pub struct Inbox {
     pub last_interject: Option<MessageId>,
     /// Wake hints that nobody has taken in yet, in order of arrival.
     pub hints: Vec<WakeHint>,
+    /// How many hand-written files nobody has taken in yet.
+    pub drops: usize,
 }
 
 impl Inbox {

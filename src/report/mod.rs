@@ -6,3 +6,4 @@ pub mod output;
 pub mod step;
 pub mod summary;
 pub mod text;
+pub mod wait;

@@ -1,30 +1,32 @@
 //! `get` and `list`: how an agent stands, assembled when it is asked for and never read back (contract, cli §4).
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::model::agent::{Identity, Status};
+use crate::model::agent::{AgentKind, Identity, Status, Visibility};
 use crate::model::attention::Mark;
 use crate::model::execution::ExecutionState;
-use crate::model::id::{AgentName, TaskId};
-use crate::model::message::{InboxKey, Priority};
+use crate::model::id::{AgentName, MessageId, TaskId};
+use crate::model::message::{InboxKey, Priority, WakeHint};
 use crate::model::posture::Posture;
 use crate::model::records::Records;
 use crate::model::state::{Retry, State};
 use crate::model::time::Time;
 use crate::model::trigger::Trigger;
-use crate::model::work::{Readiness, SchedulingState};
+use crate::model::work::SchedulingState;
 use crate::rules::advisory::advisories;
 use crate::rules::execution::deadline;
-use crate::rules::limits::left;
-use crate::rules::posture::posture;
+use crate::rules::limits::{dollars, left};
+use crate::rules::posture::{posture, waking_hint};
 use crate::rules::projection::closure_facts;
-use crate::rules::work::{WaitsByItem, readiness, scheduling_state};
+use crate::rules::work::{WaitsByItem, scheduling_state};
 
 use super::output::{Output, Tone};
 use super::text::{count, one_line, relative, table};
+use super::wait;
 
 /// An agent that works on what was delegated to it.
 #[derive(Debug, Clone, Serialize)]
@@ -35,15 +37,51 @@ pub struct ActiveChild {
     pub status: Option<Status>,
 }
 
+/// An agent that was made for another one.
+#[derive(Debug, Clone, Serialize)]
+pub struct Child {
+    pub agent: AgentName,
+    /// Absent where it can't be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<Status>,
+}
+
+/// Where the turns of an agent work: absolute paths, as its policy has them now.
+#[derive(Debug, Clone)]
+pub struct Places {
+    pub cwd: PathBuf,
+    pub workspace: PathBuf,
+}
+
+/// What arrived and no step has taken up, and what came of the rest.
+#[derive(Debug, Clone, Default)]
+pub struct Arrivals {
+    /// Every queued message, in processing order, without the claimed one.
+    pub queued: Vec<InboxKey>,
+    /// How many hand-written files could not be admitted.
+    pub rejected: usize,
+    /// The newest of the messages that were reduced since the last turn that completed, oldest first.
+    pub reduced: Vec<MessageId>,
+}
+
 /// Everything that a summary is assembled from.
 pub struct Facts<'a> {
     pub identity: &'a Identity,
     pub records: &'a Records,
-    /// Every queued message, in processing order, without the claimed one.
-    pub queued: &'a [InboxKey],
+    pub arrivals: &'a Arrivals,
     pub triggers: &'a [Trigger],
-    pub children: &'a [ActiveChild],
+    pub at_work: &'a [ActiveChild],
+    /// Absent where nobody asks for them.
+    pub children: Option<&'a [Child]>,
+    pub places: &'a Places,
     pub now: Time,
+}
+
+impl Facts<'_> {
+    /// How many messages wait: those in the queue, and the hand-written files that are to become some.
+    fn pending(&self) -> usize {
+        self.arrivals.queued.len() + self.records.inbox.drops
+    }
 }
 
 /// `get --json`
@@ -62,6 +100,8 @@ pub fn summary(facts: &Facts<'_>) -> Value {
     let summary = json!({
         "id": state.agent,
         "identity": facts.identity,
+        "parent": facts.identity.parent,
+        "children": facts.children,
         "description": records.policy.description,
         "status": state.status,
         "execution": execution,
@@ -69,27 +109,48 @@ pub fn summary(facts: &Facts<'_>) -> Value {
         "lifecycle": lifecycle(state),
         "queue": queue(facts),
         "attention": state.attention,
-        "current_run": state.current_run,
-        "last_turn": state.last_turn,
+        "current_run": state.current_run.as_ref().map(|run| placed(run, facts.places)),
+        "last_turn": state.last_turn.as_ref().map(|turn| placed(turn, facts.places)),
         "closure": closure_now(records),
+        "last_closure": state.last_closure,
         "continuation": state.last_continuation,
         "work": work(records),
-        "active_waits": records.waits.iter().filter(|wait| wait.is_active()).collect::<Vec<_>>(),
+        "active_waits": active_waits(records),
         "active_tasks": records.tasks.iter().filter(|task| !task.status.is_terminal()).collect::<Vec<_>>(),
-        "active_children": facts.children,
+        "active_children": facts.at_work,
         "active_timers": records.timers,
         "external_triggers": facts.triggers.iter().map(public_trigger).collect::<Vec<_>>(),
-        "pending_wake_hint": state.pending_wake_hint,
+        "pending_wake_hint": waking_hint(records),
+        "reduced": { "count": state.counters.reduced_since_turn, "ids": facts.arrivals.reduced },
         "retry": state.retry,
         "held": state.held,
         "limits": limits(records, facts.now),
         "capabilities": capabilities(records),
-        "counters": state.counters,
+        "counters": counters(state),
         "revision": state.revision,
         "next_due_at": state.next_due_at,
         "advisories": advisories(records, facts.now),
     });
     summary
+}
+
+/// A turn with the places in which it works, or worked.
+fn placed(turn: &impl Serialize, places: &Places) -> Value {
+    let mut value = json!(turn);
+    value["cwd"] = json!(places.cwd.to_string_lossy());
+    value["workspace"] = json!(places.workspace.to_string_lossy());
+    value
+}
+
+fn active_waits(records: &Records) -> Vec<Value> {
+    records.waits.iter().filter(|wait| wait.is_active()).map(wait::object).collect()
+}
+
+/// The counters, with money as people write it: older records may have the dust of many sums in it.
+fn counters(state: &State) -> Value {
+    let mut counters = json!(state.counters);
+    counters["cost_usd"] = json!(dollars(state.counters.cost_usd));
+    counters
 }
 
 /// When the turn that runs has had its time.
@@ -117,57 +178,76 @@ fn strip_nulls(value: &mut Value) {
     }
 }
 
-fn lifecycle(state: &State) -> Value {
-    let status = state.status;
-    let hint = match status {
+/// What an agent of a status needs from whoever looks.
+fn next_act(status: Status) -> &'static str {
+    match status {
         Status::Booting => "start it with `dormouse start`",
         Status::Stopped => "messages are kept until `dormouse start`",
         Status::AwakeIdle | Status::AwakeRunning | Status::AwaitingTask | Status::Asleep => {
             "the next tick decides"
         }
-    };
+    }
+}
+
+fn lifecycle(state: &State) -> Value {
+    let status = state.status;
     json!({
         "runnable": !matches!(status, Status::Booting | Status::Stopped),
         "accepts_messages": true,
-        "hint": hint,
+        "hint": next_act(status),
         "stopped_by": state.stopped_by,
     })
 }
 
 fn queue(facts: &Facts<'_>) -> Value {
     let mut by_priority: BTreeMap<Priority, u64> = BTreeMap::new();
-    for key in facts.queued {
+    for key in &facts.arrivals.queued {
         *by_priority.entry(key.priority).or_default() += 1;
     }
     let by_priority: serde_json::Map<String, Value> =
         by_priority.into_iter().map(|(priority, count)| (priority.name().to_owned(), json!(count))).collect();
-    let oldest_at = facts.queued.iter().filter_map(|key| key.id.minted_at()).min();
+    let oldest_at = facts.arrivals.queued.iter().filter_map(|key| key.id.minted_at()).min();
     let queue = json!({
-        "pending": facts.queued.len(),
+        "pending": facts.pending(),
         "by_priority": by_priority,
         "oldest_at": oldest_at,
         "dead": facts.records.state.counters.dead,
+        "dropped_files": facts.records.inbox.drops,
+        "rejected": facts.arrivals.rejected,
     });
     queue
 }
 
 fn work(records: &Records) -> Value {
     let waits = WaitsByItem::of(&records.waits);
-    let mut by_readiness = BTreeMap::new();
-    for item in &records.works {
-        *by_readiness.entry(readiness(scheduling_state(item, &waits))).or_insert(0u64) += 1;
+    let focus = records.state.focus;
+    let states: Vec<SchedulingState> =
+        records.works.iter().map(|item| scheduling_state(item, &waits)).collect();
+    let count = |is_such: fn(SchedulingState) -> bool| states.iter().filter(|state| is_such(**state)).count();
+    let open = count(|state| state != SchedulingState::Completed);
+    let current = records.works.iter().zip(&states).find(|(item, _)| Some(item.id) == focus);
+    let is_current_open = current.is_some_and(|(_, state)| *state != SchedulingState::Completed);
+    json!({
+        "current": focus,
+        "open": open,
+        "queued": open - usize::from(is_current_open),
+        "runnable": count(|state| state == SchedulingState::Runnable),
+        "waiting": count(is_waiting),
+        "waiting_for_operator": count(|state| state == SchedulingState::WaitingOperator),
+        "blocked": count(|state| state == SchedulingState::Blocked),
+    })
+}
+
+/// Whether an item waits for something or somebody: then it is neither runnable nor blocked.
+fn is_waiting(state: SchedulingState) -> bool {
+    match state {
+        SchedulingState::WaitingTask
+        | SchedulingState::WaitingOperator
+        | SchedulingState::WaitingTimer
+        | SchedulingState::WaitingExternal
+        | SchedulingState::WaitingSystem => true,
+        SchedulingState::Completed | SchedulingState::Blocked | SchedulingState::Runnable => false,
     }
-    let of = |readiness: Readiness| by_readiness.get(&readiness).copied().unwrap_or(0);
-    let open =
-        records.works.iter().filter(|item| scheduling_state(item, &waits) != SchedulingState::Completed);
-    let work = json!({
-        "current": records.state.focus,
-        "open": open.count(),
-        "runnable": of(Readiness::Runnable),
-        "waiting": of(Readiness::WaitingForOperator),
-        "blocked": of(Readiness::Blocked),
-    });
-    work
 }
 
 /// A trigger without its hash: what is stored of a secret is shown to nobody.
@@ -288,7 +368,17 @@ pub fn text(facts: &Facts<'_>, out: &Output) -> String {
         0 => String::new(),
         dead => format!(", {}", out.paint(Tone::Bad, &count(dead, "dead letter", "dead letters"))),
     };
-    row("queue", format!("{} pending{dead}", facts.queued.len()));
+    let rejected = match facts.arrivals.rejected {
+        0 => String::new(),
+        rejected => {
+            format!(", {}", out.paint(Tone::Bad, &count(rejected as u64, "rejected file", "rejected files")))
+        }
+    };
+    row("queue", format!("{} pending{dead}{rejected}", facts.pending()));
+    if let Some(hint) = waking_hint(records) {
+        let why = hint.reason.as_deref().or(hint.resource.as_deref()).unwrap_or_default();
+        row("wake hint", out.safe(&one_line(&format!("from {}: {why}", hint.source), 100)));
+    }
     if let Some(turn) = &state.last_turn {
         let said =
             turn.brief.as_ref().or(turn.reason.as_ref()).map(|said| format!(": {}", one_line(said, 100)));
@@ -310,6 +400,32 @@ pub fn text(facts: &Facts<'_>, out: &Output) -> String {
     table(&rows)
 }
 
+/// Where an agent comes from, and whom it is shown to.
+#[derive(Debug, Clone, Serialize)]
+pub struct Lineage {
+    pub kind: AgentKind,
+    pub visibility: Visibility,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<AgentName>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent: Option<AgentName>,
+}
+
+impl From<Identity> for Lineage {
+    fn from(identity: Identity) -> Lineage {
+        let Identity { kind, visibility, owner, parent, .. } = identity;
+        Lineage { kind, visibility, owner, parent }
+    }
+}
+
+fn is_none(count: &usize) -> bool {
+    *count == 0
+}
+
+fn is_none_yet(count: &u64) -> bool {
+    *count == 0
+}
+
 /// A line of `list`.
 #[derive(Debug, Clone, Serialize)]
 pub struct Line {
@@ -318,6 +434,10 @@ pub struct Line {
     pub execution_state: ExecutionState,
     pub posture: Posture,
     pub reason: String,
+    #[serde(flatten)]
+    pub lineage: Option<Lineage>,
+    /// What to do about it, or who does.
+    pub hint: &'static str,
     pub pending: usize,
     /// What a person should look at and has not acknowledged.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -326,6 +446,14 @@ pub struct Line {
     /// What is tried again, and when.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
+    /// Hand-written files that could not be admitted.
+    #[serde(skip_serializing_if = "is_none")]
+    pub rejected: usize,
+    /// Messages that were reduced since the last turn that completed.
+    #[serde(skip_serializing_if = "is_none_yet")]
+    pub reduced: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pending_wake_hint: Option<WakeHint>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_turn_at: Option<Time>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -333,7 +461,7 @@ pub struct Line {
 }
 
 impl Line {
-    pub fn new(records: &Records, pending: usize) -> Line {
+    pub fn new(records: &Records, arrivals: &Arrivals, lineage: Option<Lineage>) -> Line {
         let state = &records.state;
         let posture = posture(records);
         Line {
@@ -342,10 +470,15 @@ impl Line {
             execution_state: state.execution.state,
             posture: posture.posture,
             reason: posture.reason,
-            pending,
             attention: state.attention.clone(),
             dead: state.counters.dead,
             retry: state.retry.clone(),
+            lineage,
+            hint: next_act(state.status),
+            pending: arrivals.queued.len() + records.inbox.drops,
+            rejected: arrivals.rejected,
+            reduced: state.counters.reduced_since_turn,
+            pending_wake_hint: waking_hint(records).cloned(),
             last_turn_at: state.last_turn.as_ref().map(|turn| turn.ended_at),
             next_due_at: state.next_due_at,
         }
@@ -357,7 +490,10 @@ impl Line {
             out.paint(Tone::Strong, &format!("{}{mark}", self.id)),
             self.status.to_string(),
             self.posture.to_string(),
-            format!("{} pending", self.pending),
+            match self.rejected {
+                0 => format!("{} pending", self.pending),
+                rejected => format!("{} pending, {rejected} rejected", self.pending),
+            },
             self.last_turn_at
                 .map_or_else(|| "no turn yet".to_owned(), |at| format!("turn {}", relative(at, now))),
             out.safe(&self.words(now)),

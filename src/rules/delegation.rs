@@ -32,6 +32,7 @@ impl Child {
             && inbox.claimed.is_none()
             && inbox.stale.is_empty()
             && inbox.hints.is_empty()
+            && inbox.drops == 0
             && state.pending_wake_hint.is_none();
         let does_nothing = state.current_run.is_none()
             && state.held.is_none()

@@ -79,8 +79,8 @@ fn reached(resource: Resource, window: Window, never: bool, used: String, spent:
     Shortage { resource, evidence: std::iter::once(used).chain(back).collect(), back_at }
 }
 
-/// A sum of dollars without the dust of its additions; a number whatever was added.
-fn dollars(sum: f64) -> f64 {
+/// A sum of dollars as people write it, without the dust of its additions; a number whatever was added.
+pub fn dollars(sum: f64) -> f64 {
     let parts = (sum * PARTS_OF_A_DOLLAR).round();
     if parts.is_finite() { parts / PARTS_OF_A_DOLLAR } else { sum.min(f64::MAX) }
 }

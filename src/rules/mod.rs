@@ -18,6 +18,7 @@ pub mod projection;
 pub mod retry;
 pub mod schedule;
 pub mod transition;
+pub mod wake_sources;
 pub mod work;
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::model::agent::Status;
 use crate::model::execution::ExecutionState;
 use crate::model::id::{MessageId, RunId, TaskId, WaitId, WorkId};
+use crate::model::message::WakeHint;
 use crate::model::posture::Posture;
 use crate::model::records::Records;
 use crate::model::wait::{Wait, WaitKind};
@@ -71,6 +72,13 @@ pub fn posture(records: &Records) -> PostureReport {
         let report = PostureReport::new(Posture::HasQueuedInput, reason);
         return PostureReport { message_id: Some(message.id), ..report };
     }
+    if let Some(hint) = waking_hint(records) {
+        let reason = format!("a wake hint from {} waits to be taken in", hint.source);
+        return PostureReport::new(Posture::HasQueuedInput, reason);
+    }
+    if records.inbox.drops > 0 {
+        return PostureReport::new(Posture::HasQueuedInput, "a dropped file waits to be taken in");
+    }
     if let Some(item) = runnable_work(records) {
         let reason = format!("can go on with: {}", item.objective);
         return PostureReport::new(Posture::HasRunnableWork, reason).about_work(item);
@@ -85,6 +93,11 @@ pub fn posture(records: &Records) -> PostureReport {
         return report;
     }
     blocked(records).unwrap_or_else(|| PostureReport::new(Posture::Idle, "nothing to do"))
+}
+
+/// The hint that comes next: the pending one, else the first that no step has taken in.
+pub fn waking_hint(records: &Records) -> Option<&WakeHint> {
+    records.state.pending_wake_hint.as_ref().or(records.inbox.hints.first())
 }
 
 /// The current item if it is runnable, else the oldest runnable one.

@@ -347,7 +347,7 @@ impl<'a> Locked<'a> {
         let name = inbox::given_name(taken).unwrap_or(taken);
         let place = files::free_place(&rejected, name.as_os_str());
         let mut note = place.clone().into_os_string();
-        note.push(".reason");
+        note.push(inbox::REASON);
         let staged = self.agent.dir.join(layout::TMP).join("reason");
         disk.replace(&staged, Path::new(&note), format!("{reason}\n").as_bytes())?;
         files::rename(&inbox.join(taken), &place)?;

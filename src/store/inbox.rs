@@ -32,7 +32,9 @@ pub enum Name {
     Segment(InboxKey),
     /// A hand-written file that asks to be admitted.
     Drop,
-    /// Not ours: hidden files, `rejected/`.
+    /// The directory of files that could not be admitted.
+    Rejected,
+    /// Not ours: hidden files, other directories.
     Other,
 }
 
@@ -41,6 +43,9 @@ pub fn parse_name(name: &[u8], is_dir: bool) -> Name {
     let Ok(text) = std::str::from_utf8(name) else { return if is_dir { Name::Other } else { Name::Drop } };
     if text.starts_with('.') {
         return Name::Other;
+    }
+    if is_dir && text == layout::REJECTED {
+        return Name::Rejected;
     }
     if is_dir {
         return parse_key(text).map_or(Name::Other, Name::Segment);
@@ -68,13 +73,15 @@ pub struct Scan {
     pub hints: Vec<MessageId>,
     /// Names of hand-written files, sorted.
     pub drops: Vec<PathBuf>,
+    /// Whether there is a directory of files that could not be admitted.
+    pub has_rejected: bool,
 }
 
 /// Whether there is anything in the inbox at all: the one look of a step that finds nothing to do.
 pub fn is_empty(view: &View<'_>) -> Result<bool> {
     let mut empty = true;
     files::each_entry(&view.agent.join(layout::INBOX), |name, is_dir| {
-        empty = parse_name(name, is_dir) == Name::Other;
+        empty = matches!(parse_name(name, is_dir), Name::Other | Name::Rejected);
         empty
     })?;
     Ok(empty && !view.has_journal())
@@ -103,6 +110,7 @@ fn list(view: &View<'_>) -> Result<Scan> {
         Name::Segment(key) => scan.segments.push(key),
         Name::Hint(id) => scan.hints.push(id),
         Name::Drop => scan.drops.push(files::child(Path::new(""), name)),
+        Name::Rejected => scan.has_rejected = true,
         Name::Other => {}
     };
     files::each_entry(&view.agent.join(layout::INBOX), |name, is_dir| {
@@ -230,6 +238,25 @@ pub fn read(view: &View<'_>, key: InboxKey, path: &str) -> Result<Option<Message
         ));
     }
     Ok(Some(message))
+}
+
+/// How many files lie where those are put that can't be admitted. Costs nothing where there never was one.
+pub fn rejected(view: &View<'_>, scan: &Scan) -> Result<usize> {
+    let mut count = 0;
+    if scan.has_rejected {
+        files::each_entry(&view.agent.join(layout::INBOX).join(layout::REJECTED), |name, _| {
+            count += usize::from(!is_reason(name));
+            true
+        })?;
+    }
+    Ok(count)
+}
+
+/// How the name of the file ends that says why another one was rejected.
+pub const REASON: &str = ".reason";
+
+pub fn is_reason(name: &[u8]) -> bool {
+    name.ends_with(REASON.as_bytes())
 }
 
 /// Reads the waiting hints, in order of arrival.

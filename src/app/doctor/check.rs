@@ -21,8 +21,9 @@ use crate::model::timer::Timer;
 use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
+use crate::report::text::count;
 use crate::rules::execution::agrees;
-use crate::store::inbox::{Name, parse_name};
+use crate::store::inbox::{Name, is_reason, parse_name};
 use crate::store::journal::Journal;
 use crate::store::record::{conflict_marker, decode, decode_at, decode_plain};
 use crate::store::{Agent, Store, files, layout};
@@ -209,6 +210,20 @@ impl Checks<'_> {
         Some(state)
     }
 
+    /// What lies where those files are put that could not be admitted.
+    fn rejected(&mut self, dir: PathBuf) {
+        let files = match files::entries(&dir) {
+            Ok(entries) => {
+                entries.into_iter().filter(|entry| !is_reason(entry.name.as_encoded_bytes())).count()
+            }
+            Err(error) => return self.unreadable(dir, &error),
+        };
+        if files > 0 {
+            let message = count(files as u64, "file could not be admitted", "files could not be admitted");
+            self.find(dir, "rejected_files", message, Remedy::Sort);
+        }
+    }
+
     /// The inbox and its segments: names, contents, and that no message is there twice.
     fn inbox(&mut self) -> HashSet<MessageId> {
         let mut places: HashMap<MessageId, PathBuf> = HashMap::new();
@@ -247,6 +262,7 @@ impl Checks<'_> {
                         }
                     }
                     Name::Segment(_) => dirs.push(path),
+                    Name::Rejected => self.rejected(path),
                     // Hand-written files are the next step's to judge.
                     Name::Drop | Name::Other => {}
                 }

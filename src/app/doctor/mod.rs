@@ -30,6 +30,8 @@ enum Remedy {
     Protect,
     /// Count the dead letters anew.
     Recount(u64),
+    /// Files that could not be admitted: a person puts them right, or takes them away.
+    Sort,
     /// The records are right: a person should look at what they say, and acknowledge it.
     Acknowledge,
 }
@@ -42,6 +44,7 @@ impl Remedy {
             Remedy::QuarantineLines(_) => "move the lines to quarantine/",
             Remedy::Protect => "take write permission from others",
             Remedy::Recount(_) => "set the counter right",
+            Remedy::Sort => "drop it again as it should be, or remove it with its reason",
             Remedy::Acknowledge => "look at it, then `dormouse queue dead --ack`",
         }
     }
@@ -121,7 +124,7 @@ impl Seen {
             session.out.note(&format!("{}: {error}", finding.path.display()));
             false
         });
-        if finding.remedy == Remedy::Acknowledge {
+        if matches!(finding.remedy, Remedy::Acknowledge | Remedy::Sort) {
             self.warnings += 1;
         } else {
             self.open += usize::from(!repaired);

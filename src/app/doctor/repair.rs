@@ -22,7 +22,7 @@ use super::{Finding, QUARANTINE, Remedy};
 /// put something else in its place. `false`: it is for people to decide.
 pub fn repair(session: &Session, agent: &Agent<'_>, locked: &Locked<'_>, finding: &Finding) -> Result<bool> {
     match &finding.remedy {
-        Remedy::None | Remedy::Acknowledge => return Ok(false),
+        Remedy::None | Remedy::Acknowledge | Remedy::Sort => return Ok(false),
         Remedy::Protect => protect(&finding.path)?,
         Remedy::Quarantine => move_aside(agent, &finding.path)?,
         Remedy::QuarantineLines(lines) => move_lines_aside(agent, &finding.path, lines)?,

@@ -461,6 +461,7 @@ pub fn last_turn(terminal: Terminal) -> LastTurn {
         ended_at: at(-2000),
         brief: None,
         reason: None,
+        model: None,
     }
 }
 

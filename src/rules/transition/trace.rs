@@ -11,7 +11,7 @@ use crate::model::time::Time;
 use crate::model::transaction::Put;
 use crate::model::turn::TurnEnd;
 
-use crate::rules::limits;
+use crate::rules::limits::{self, dollars};
 
 use super::draft::Draft;
 use super::turn::Settled;
@@ -61,7 +61,7 @@ pub(super) fn count_usage(draft: &mut Draft, usage: Option<&Usage>) {
     counters.input_tokens = counters.input_tokens.saturating_add(usage.input_tokens.unwrap_or(0));
     counters.output_tokens = counters.output_tokens.saturating_add(usage.output_tokens.unwrap_or(0));
     // JSON has no word for an infinite number: one would leave a record that can't be read.
-    counters.cost_usd = (counters.cost_usd + usage.cost_usd.unwrap_or(0.0)).clamp(f64::MIN, f64::MAX);
+    counters.cost_usd = dollars(counters.cost_usd + usage.cost_usd.unwrap_or(0.0)).clamp(f64::MIN, f64::MAX);
 }
 
 pub(super) fn note_turn(
@@ -92,7 +92,15 @@ pub(super) fn note_turn(
         ended_at,
         brief,
         reason,
+        model: None,
     });
+}
+
+/// Notes the model that the last turn says it used.
+pub(super) fn name_model(draft: &mut Draft, usage: Option<&Usage>) {
+    if let Some(last) = &mut draft.records.state.last_turn {
+        last.model = usage.and_then(|usage| usage.model.clone());
+    }
 }
 
 pub(super) fn run_record(draft: &Draft, run: &CurrentRun, terminal: Terminal, end: &TurnEnd) -> Run {

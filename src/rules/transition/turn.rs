@@ -35,7 +35,7 @@ use super::lifecycle::{shut_down, stop};
 use super::outcome::{Surroundings, apply};
 use super::preemption::{FORCED, suspend};
 use super::trace::{
-    brief, count_usage, note_turn, record_output, run_record, settled_event, unseen_run, verdict,
+    brief, count_usage, name_model, note_turn, record_output, run_record, settled_event, unseen_run, verdict,
 };
 use super::wait::{end_if_due, end_wait};
 
@@ -178,6 +178,7 @@ pub fn settle(
     let brief = brief(&end, terminal);
     count_usage(draft, usage.as_ref());
     note_turn(draft, &run, terminal, reason.clone(), brief.clone(), end.ended_at);
+    name_model(draft, usage.as_ref());
     if let Exit::NotStarted { error } = &end.exit {
         draft.records.state.runtime_error = Some(error.clone());
     }
@@ -299,6 +300,7 @@ pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Re
     // What it used counts, whether or not it came to its end.
     record.usage = end.and_then(|end| end.outcome.as_ref().ok()).and_then(|outcome| outcome.usage.clone());
     count_usage(draft, record.usage.as_ref());
+    name_model(draft, record.usage.as_ref());
     record.reason = reason.clone();
     record.closure = Some(closure.clone());
     settled_event(draft, &record);
