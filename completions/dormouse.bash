@@ -796,7 +796,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__create)
-            opts="-C -q -v -h --shell --from --description --parent --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-C -q -v -h --shell --from --description --parent --profile --visibility --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -816,6 +816,14 @@ _dormouse() {
                     ;;
                 --parent)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --profile)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --visibility)
+                    COMPREPLY=($(compgen -W "public private" -- "${cur}"))
                     return 0
                     ;;
                 --dir)

@@ -150,6 +150,7 @@ impl Error {
     /// A word for scripts: `error.kind` in JSON.
     pub fn kind(&self) -> &'static str {
         match self {
+            Error::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => "not_allowed",
             Error::Io { .. } => "io",
             Error::Usage { .. } => "usage",
             Error::NoStore { .. } | Error::NotAStore { .. } => "no_state_directory",
@@ -187,6 +188,9 @@ impl Error {
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                     Some("make room and try again; no record is half-written".into())
                 }
+                io::ErrorKind::PermissionDenied => Some(
+                    "it is there, and you may not: see whose it is with `ls -ld`, or ask its owner".into(),
+                ),
                 _ => None,
             },
             Error::NoRecord { .. } => None,

@@ -18,13 +18,33 @@ use super::session::Session;
 use super::words::{parse, parse_optional};
 
 pub fn init(session: &mut Session, args: cli::Init) -> Result<Status> {
-    let (dir, created) = Store::init(&args.into)?;
+    let named = session.named_dir();
+    if let (Some(into), Some(named)) = (&args.into, &named)
+        && !same_place(into, named)?
+    {
+        session.out.note(&format!(
+            "made in {}, as DIR says: --dir or DORMOUSE_DIR points to {}",
+            into.display(),
+            named.display()
+        ));
+    }
+    let (dir, created) = Store::init(&args.into.or(named).unwrap_or_else(|| PathBuf::from(".")))?;
     let object = json!({ "dir": dir.to_string_lossy(), "created": created });
     session.out.result(&object, |out| {
         let dir = out.safe(&dir.display().to_string());
         if created { format!("made {dir}") } else { format!("{dir} is there already: nothing changed") }
     });
     Ok(Status::Done)
+}
+
+/// Whether two words for where a state directory is to be mean the same.
+fn same_place(one: &Path, other: &Path) -> Result<bool> {
+    let place = |path: &Path| {
+        let path = std::path::absolute(path).context("find", path)?;
+        let is_one = path.file_name().is_some_and(|name| name == layout::STATE_DIR);
+        Ok::<PathBuf, Error>(if is_one { path } else { path.join(layout::STATE_DIR) })
+    };
+    Ok(place(one)? == place(other)?)
 }
 
 pub fn create(session: &mut Session, args: cli::Create) -> Result<Status> {
@@ -35,10 +55,15 @@ pub fn create(session: &mut Session, args: cli::Create) -> Result<Status> {
     if let Some(parent) = &parent {
         store.agent(parent)?;
     }
+    let visibility: Option<Visibility> = parse_optional("--visibility", args.visibility.as_deref())?;
+    if let Some(profile) = &args.profile {
+        check_profile(&store, profile)?;
+    }
     let (path, text) = policy_text(&args)?;
     let policy = store.policy_from(&path, &text)?;
     let has_command = policy.turn.command.is_some();
-    let Made { status, trigger_id, secret } = make(session, &store, name.clone(), parent, text)?;
+    let new = New { name: name.clone(), parent, visibility, policy: text };
+    let Made { status, trigger_id, secret } = make(session, &store, new)?;
     let object =
         json!({ "agent": name, "status": status, "trigger_id": trigger_id, "trigger_secret": secret });
     session.out.result(&object, |_| format!("created {name}\ntrigger {trigger_id}\nsecret  {secret}"));
@@ -48,6 +73,30 @@ pub fn create(session: &mut Session, args: cli::Create) -> Result<Status> {
     Ok(Status::Done)
 }
 
+/// A profile that nobody has described is a slip of the pen.
+fn check_profile(store: &Store, profile: &str) -> Result<()> {
+    let known: Vec<&str> = store.profiles().collect();
+    if known.contains(&profile) {
+        return Ok(());
+    }
+    let hint = match known.as_slice() {
+        [] => format!("there is none yet: write a table [profiles.{profile}] into dormouse.toml"),
+        known => format!("there is {}", known.join(", ")),
+    };
+    Err(Error::Usage { message: format!("--profile: no profile `{profile}`"), hint: Some(hint) })
+}
+
+/// An agent to make.
+pub struct New {
+    pub name: AgentName,
+    /// Where there is one, the agent is its child and belongs to it.
+    pub parent: Option<AgentName>,
+    /// Absent: a child is private, any other agent public.
+    pub visibility: Option<Visibility>,
+    /// Its `agent.toml`.
+    pub policy: String,
+}
+
 /// What came of making an agent.
 pub struct Made {
     pub status: AgentStatus,
@@ -55,15 +104,11 @@ pub struct Made {
     pub secret: String,
 }
 
-/// Makes an agent, whole. Where it has a parent it is a child: private, and its own.
-pub fn make(
-    session: &Session,
-    store: &Store,
-    name: AgentName,
-    parent: Option<AgentName>,
-    text: String,
-) -> Result<Made> {
+/// Makes an agent, whole.
+pub fn make(session: &Session, store: &Store, new: New) -> Result<Made> {
+    let New { name, parent, visibility, policy: text } = new;
     let policy = store.policy_from(Path::new(layout::POLICY), &text)?;
+    let default = if parent.is_some() { Visibility::Private } else { Visibility::Public };
     let mut stamp = session.clock.stamp()?;
     let secret = session.clock.secret()?;
     let trigger = Trigger {
@@ -79,10 +124,10 @@ pub fn make(
     let identity = Identity {
         name: name.clone(),
         kind: if parent.is_some() { AgentKind::Child } else { AgentKind::Named },
-        visibility: if parent.is_some() { Visibility::Private } else { Visibility::Public },
+        visibility: visibility.unwrap_or(default),
         owner: parent.clone(),
         parent,
-        profile: None,
+        profile: policy.profile.clone(),
         created_at: stamp.now,
         extra: Default::default(),
     };
@@ -99,9 +144,12 @@ pub fn make(
 fn policy_text(args: &cli::Create) -> Result<(PathBuf, String)> {
     if let Some(path) = &args.from {
         let text = std::fs::read_to_string(path).context("read", path)?;
-        return Ok((path.clone(), text));
+        return Ok((path.clone(), with_profile(text, args.profile.as_deref())?));
     }
     let mut text = String::new();
+    if let Some(profile) = &args.profile {
+        text.push_str(&format!("profile = {}\n", quoted(profile)));
+    }
     if let Some(description) = &args.description {
         text.push_str(&format!("description = {}\n\n", quoted(description)));
     }
@@ -117,8 +165,25 @@ fn policy_text(args: &cli::Create) -> Result<(PathBuf, String)> {
             text.push_str(&format!("command = [{}]\n", argv.join(", ")));
         }
     }
-    text.push_str("timeout = \"30m\"\nstdin = \"context\"\n");
+    // What a profile says about them is not to be said otherwise by the way.
+    let open = if args.profile.is_some() { "# " } else { "" };
+    text.push_str(&format!("{open}timeout = \"30m\"\n{open}stdin = \"context\"\n"));
     Ok((PathBuf::from("agent.toml"), text))
+}
+
+/// A policy from a file, as one of this profile.
+fn with_profile(text: String, profile: Option<&str>) -> Result<String> {
+    let Some(profile) = profile else { return Ok(text) };
+    // What can't be read is said by whoever reads all of it.
+    let named = text.parse::<toml::Table>().ok().and_then(|table| table.get("profile").cloned());
+    match named {
+        None => Ok(format!("profile = {}\n{text}", quoted(profile))),
+        Some(named) if named.as_str() == Some(profile) => Ok(text),
+        Some(named) => Err(Error::Usage {
+            message: format!("--profile: the file of --from says `profile = {named}`"),
+            hint: Some("leave out --profile, or change the file".to_owned()),
+        }),
+    }
 }
 
 /// A TOML string of any text.

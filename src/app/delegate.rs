@@ -14,7 +14,7 @@ use crate::store::{Agent, Store, layout};
 
 use super::authority;
 use super::background::{self, Due};
-use super::create::make;
+use super::create::{New, make};
 use super::hooks;
 use super::lifecycle::{Stop, open_gate, stop_agent};
 use super::load;
@@ -144,7 +144,13 @@ fn make_ready(
 ) -> Result<()> {
     check(store, parent, name, policy)?;
     if matches!(store.agent(name), Err(Error::NoAgent { .. })) {
-        match make(session, store, name.clone(), Some(parent.clone()), policy.to_owned()) {
+        let new = New {
+            name: name.clone(),
+            parent: Some(parent.clone()),
+            visibility: None,
+            policy: policy.to_owned(),
+        };
+        match make(session, store, new) {
             // Somebody else has just made it.
             Err(Error::Refused { kind: "agent_exists", .. }) => check(store, parent, name, policy)?,
             made => drop(made?),

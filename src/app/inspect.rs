@@ -13,10 +13,9 @@ use crate::model::records::{Lease, Records};
 use crate::model::state::State;
 use crate::model::time::Time;
 use crate::report::explain;
+use crate::report::list::{Line, Lineage};
 use crate::report::output::{Output, Tone};
-use crate::report::summary::{
-    self, ActiveChild, Arrivals, Child, Facts, Field, Line, Lineage, Places, field, raw, shown,
-};
+use crate::report::summary::{self, ActiveChild, Arrivals, Child, Facts, Field, Places, field, raw, shown};
 use crate::report::text::{one_line, relative, table};
 use crate::rules::execution::{can, next};
 use crate::store::view::View;

@@ -3,15 +3,19 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
+
+pub const VISIBILITIES: &[&str] = &["public", "private"];
 
 /// Make a state directory
 ///
 /// Makes DIR/.dormouse with its settings and its git files. Where there is one already, nothing changes.
+/// Without DIR it is made where --dir or DORMOUSE_DIR points, else here.
 #[derive(Debug, Args)]
 pub struct Init {
     /// The directory to put it into
-    #[arg(value_name = "DIR", default_value = ".")]
-    pub into: PathBuf,
+    #[arg(value_name = "DIR")]
+    pub into: Option<PathBuf>,
 }
 
 /// Make a new agent
@@ -35,6 +39,12 @@ pub struct Create {
     /// The agent that owns it: it becomes a private child. Inside a turn or task: its own agent
     #[arg(long, value_name = "AGENT")]
     pub parent: Option<String>,
+    /// The table [profiles.NAME] of dormouse.toml whose keys are its defaults
+    #[arg(long, value_name = "NAME")]
+    pub profile: Option<String>,
+    /// Who speaks to it: every agent, or the operator, its parent and its triggers [default: public; of a child: private]
+    #[arg(long, value_parser = PossibleValuesParser::new(VISIBILITIES))]
+    pub visibility: Option<String>,
     /// The turn command
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,

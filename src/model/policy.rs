@@ -19,6 +19,9 @@ pub struct StoreConfig {
     /// What every agent starts from; `agent.toml` goes over it.
     #[serde(default)]
     pub defaults: toml::Table,
+    /// The same by name: what agents of that profile start from, over the defaults.
+    #[serde(default)]
+    pub profiles: BTreeMap<String, toml::Table>,
 }
 
 /// The format of the state directory that this program reads and writes.
@@ -52,6 +55,8 @@ names! {
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Policy {
+    /// The table of `dormouse.toml` whose keys are its defaults, `[profiles.NAME]`.
+    pub profile: Option<String>,
     pub description: Option<String>,
     pub turn: TurnPolicy,
     pub workspace: WorkspacePolicy,
@@ -66,6 +71,7 @@ pub struct Policy {
 impl Default for Policy {
     fn default() -> Self {
         Policy {
+            profile: None,
             description: None,
             turn: TurnPolicy::default(),
             workspace: WorkspacePolicy { mode: None, ..WorkspacePolicy::default() },

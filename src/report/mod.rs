@@ -2,6 +2,7 @@
 
 pub mod context;
 pub mod explain;
+pub mod list;
 pub mod output;
 pub mod step;
 pub mod summary;

@@ -81,7 +81,7 @@ impl<'s> Agent<'s> {
     }
 
     pub fn policy(&self) -> Result<Policy> {
-        config::policy(&self.dir.join(layout::POLICY), &self.store.config.defaults)
+        config::policy(&self.dir.join(layout::POLICY), &self.store.config)
     }
 
     /// `agent.toml` as it is written.

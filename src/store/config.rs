@@ -31,29 +31,61 @@ pub fn store_config(path: &Path, bytes: &[u8]) -> Result<StoreConfig> {
     parse(path, text)
 }
 
-/// Reads `agent.toml` over the defaults of the state directory.
-pub fn policy(path: &Path, defaults: &Table) -> Result<Policy> {
+/// Reads `agent.toml` over the profile that it names and the defaults of the state directory.
+pub fn policy(path: &Path, config: &StoreConfig) -> Result<Policy> {
     let Some(bytes) = files::read(path)? else {
         return Err(Error::damaged(path, "missing: it says what the agent runs"));
     };
-    policy_from(path, &bytes, defaults)
+    policy_from(path, &bytes, config)
 }
 
 /// The same from bytes that are not in place yet; `path` is what errors name.
-pub fn policy_from(path: &Path, bytes: &[u8], defaults: &Table) -> Result<Policy> {
+pub fn policy_from(path: &Path, bytes: &[u8], config: &StoreConfig) -> Result<Policy> {
     let text = utf8(path, bytes)?;
     // The file alone first: only so do errors name a place in it.
     let mut policy: Policy = parse(path, text)?;
-    if !defaults.is_empty() {
-        let mut merged = defaults.clone();
+    let by_default = config.defaults.get("profile").and_then(toml::Value::as_str);
+    let profile = match policy.profile.as_deref().or(by_default) {
+        Some(name) => Some((name.to_owned(), profile(path, name, config)?)),
+        None => None,
+    };
+    if !config.defaults.is_empty() || profile.is_some() {
+        let mut merged = config.defaults.clone();
+        if let Some((name, table)) = profile {
+            // Alone first, for the same reason.
+            let alone: std::result::Result<Policy, _> = table.clone().try_into();
+            alone.map_err(|error| in_settings(path, &format!("[profiles.{name}]"), &error))?;
+            overlay(&mut merged, table.clone());
+        }
         overlay(&mut merged, parse(path, text)?);
-        policy = merged.try_into().map_err(|error: toml::de::Error| {
-            let config = files::parent(files::parent(files::parent(path))).join(super::layout::CONFIG);
-            Error::damaged(config, format!("[defaults]: {}", error.message()))
-        })?;
+        policy = merged.try_into().map_err(|error| in_settings(path, "[defaults]", &error))?;
     }
     policy.check().map_err(|reason| Error::damaged(path, reason))?;
     Ok(policy)
+}
+
+/// The table that an agent names as its profile.
+fn profile<'c>(path: &Path, name: &str, config: &'c StoreConfig) -> Result<&'c Table> {
+    config.profiles.get(name).ok_or_else(|| {
+        let known: Vec<&str> = config.profiles.keys().map(String::as_str).collect();
+        let hint = match known.as_slice() {
+            [] => format!("there is none: write a table [profiles.{name}] into dormouse.toml"),
+            known => format!("there is {}", known.join(", ")),
+        };
+        Error::Damaged {
+            path: path.to_owned(),
+            line: 0,
+            column: 0,
+            message: format!("no profile `{name}` in dormouse.toml"),
+            hint: Some(hint),
+        }
+    })
+}
+
+/// What is wrong in `dormouse.toml` with the defaults of the agent whose policy lies at `path`.
+fn in_settings(path: &Path, table: &str, error: &toml::de::Error) -> Error {
+    let config = files::parent(files::parent(files::parent(path))).join(super::layout::CONFIG);
+    Error::damaged(config, format!("{table}: {}", error.message()))
 }
 
 /// Table by table, key by key: what is over wins.

@@ -66,12 +66,12 @@ impl Store {
         if let Some(named) = named {
             // Both the state directory and the directory that holds it will do.
             let inside = named.join(layout::STATE_DIR);
-            let root = if inside.join(layout::CONFIG).is_file() { inside } else { named.to_owned() };
+            let root = if is_store(&inside)? { inside } else { named.to_owned() };
             return absolute(&root);
         }
         for dir in start.ancestors() {
             let root = dir.join(layout::STATE_DIR);
-            if root.join(layout::CONFIG).is_file() {
+            if is_store(&root)? {
                 return Ok(root);
             }
         }
@@ -87,9 +87,12 @@ impl Store {
         Ok(Store { root, config, disk, opener })
     }
 
-    /// Makes a state directory in `dir`, or finishes making one. Returns its path and whether it is new.
+    /// Makes a state directory in `dir`, or as `dir` where that is the name or the place of one, or finishes
+    /// making one. Returns its path and whether it is new.
     pub fn init(dir: &Path) -> Result<(PathBuf, bool)> {
-        let root = absolute(dir)?.join(layout::STATE_DIR);
+        let dir = absolute(dir)?;
+        let is_one = dir.file_name().is_some_and(|name| name == layout::STATE_DIR) || is_store(&dir)?;
+        let root = if is_one { dir } else { dir.join(layout::STATE_DIR) };
         let marker = root.join(layout::CONFIG);
         if let Some(bytes) = files::read(&marker)? {
             config::store_config(&marker, &bytes)?;
@@ -151,7 +154,12 @@ impl Store {
     /// The policy that a text would make, read as `agent.toml` of this state directory; `path` is
     /// what errors name.
     pub fn policy_from(&self, path: &Path, text: &str) -> Result<Policy> {
-        config::policy_from(path, text.as_bytes(), &self.config.defaults)
+        config::policy_from(path, text.as_bytes(), &self.config)
+    }
+
+    /// The names of the profiles of `dormouse.toml`.
+    pub fn profiles(&self) -> impl Iterator<Item = &str> {
+        self.config.profiles.keys().map(String::as_str)
     }
 
     /// Puts a new agent in place, whole: until the last rename there is none.
@@ -208,6 +216,20 @@ impl Store {
             since: now,
             agent: None,
         }
+    }
+}
+
+/// Whether a state directory lies there. One that is there and may not be looked into is an error, not nothing.
+fn is_store(root: &Path) -> Result<bool> {
+    let marker = root.join(layout::CONFIG);
+    match std::fs::metadata(&marker) {
+        Ok(found) => Ok(found.is_file()),
+        Err(error)
+            if error.kind() == std::io::ErrorKind::PermissionDenied && root.symlink_metadata().is_ok() =>
+        {
+            Err(error).context("look at", &marker)
+        }
+        Err(_) => Ok(false),
     }
 }
 

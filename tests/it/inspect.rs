@@ -57,8 +57,14 @@ fn get_shows_the_fields_of_the_contract_with_their_types() {
     assert_eq!(summary["execution"]["code"], 9);
     assert_eq!(keys(&summary["scheduling_posture"]), ["posture", "reason", "message_id"]);
     assert_eq!(keys(&summary["lifecycle"]), ["runnable", "accepts_messages", "hint"]);
-    assert_eq!(keys(&summary["queue"]), ["pending", "by_priority", "oldest_at", "dead"]);
-    assert_eq!(keys(&summary["work"]), ["open", "runnable", "waiting", "blocked"]);
+    assert_eq!(
+        keys(&summary["queue"]),
+        ["pending", "by_priority", "oldest_at", "dead", "dropped_files", "rejected"]
+    );
+    assert_eq!(
+        keys(&summary["work"]),
+        ["open", "queued", "runnable", "waiting", "waiting_for_operator", "blocked"]
+    );
     assert_eq!(
         keys(&summary["external_triggers"][0]),
         ["id", "delivery_mode", "scope", "status", "created_at"]
@@ -175,6 +181,7 @@ fn list_shows_a_line_per_agent() {
         json!({
             "id": "ada", "status": "awake_idle", "execution_state": "completed", "posture": "has_queued_input",
             "reason": "next is a message of kind operator_prompt", "pending": 1,
+            "kind": "named", "visibility": "public", "hint": "the next tick decides",
             "dead": 0, "last_turn_at": "2026-01-02T03:04:12.000Z",
         })
     );

@@ -26,6 +26,7 @@ mod held;
 mod hooks;
 mod inspect;
 mod lifecycle;
+mod making;
 mod messages;
 #[cfg(target_os = "linux")]
 mod model;
@@ -45,6 +46,7 @@ mod signals;
 mod stop;
 #[cfg(target_os = "linux")]
 mod strace;
+mod summary;
 #[cfg(target_os = "linux")]
 mod tasks;
 mod tick;

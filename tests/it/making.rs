@@ -1,0 +1,233 @@
+//! `init` and `create`: where a state directory is made, what an agent starts from, and whose it is.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Ran, Sandbox, dormouse};
+use crate::setup::{failure, field, say, started, step};
+
+/// More lines for the settings of the state directory.
+fn settings(sandbox: &Sandbox, lines: &str) {
+    let path = sandbox.store().join("dormouse.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, format!("{text}\n{lines}")).unwrap();
+}
+
+#[test]
+fn init_makes_it_where_it_is_told_to() {
+    let sandbox = Sandbox::empty();
+    for (args, env, made) in [
+        (&["init"][..], None, "project/.dormouse"),
+        (&["-C", "one", "init"], None, "project/one/.dormouse"),
+        (&["init", "two"], None, "project/two/.dormouse"),
+        (&["init"], Some("three"), "project/three/.dormouse"),
+        (&["-C", "four/.dormouse", "init"], None, "project/four/.dormouse"),
+        (&["-C", "five", "init"], Some("three"), "project/five/.dormouse"),
+        (&["init", "six"], Some("six/.dormouse"), "project/six/.dormouse"),
+    ] {
+        let mut cmd = sandbox.cmd(args.iter().copied());
+        if let Some(dir) = env {
+            cmd = cmd.env("DORMOUSE_DIR", dir);
+        }
+        cmd.stdout(&format!("made [SANDBOX]/{made}\n")).check();
+        assert!(sandbox.root().join(made).join("dormouse.toml").is_file());
+    }
+    sandbox
+        .cmd(["-C", "one", "init"])
+        .stdout("[SANDBOX]/project/one/.dormouse is there already: nothing changed\n")
+        .check();
+    assert!(!sandbox.project().join("one/.dormouse/.dormouse").exists());
+}
+
+#[test]
+fn init_says_where_two_words_point_to_different_places() {
+    let sandbox = Sandbox::empty();
+    let said = "dormouse: made in here, as DIR says: --dir or DORMOUSE_DIR points to there\n";
+    sandbox
+        .cmd(["-C", "there", "init", "here"])
+        .stdout("made [SANDBOX]/project/here/.dormouse\n")
+        .stderr(said)
+        .check();
+    assert!(!sandbox.project().join("there").exists());
+}
+
+/// Runs a command as somebody who owns nothing here; nothing where the tests can't be that.
+fn as_a_stranger(sandbox: &Sandbox, args: &[&str]) -> Option<Ran> {
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    // The program has to be where a stranger may run it.
+    let program = sandbox.root().join("dormouse");
+    fs::copy(dormouse(), &program).unwrap();
+    for open in [sandbox.root().to_owned(), program.clone()] {
+        fs::set_permissions(open, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let mut command = std::process::Command::new(program);
+    command.args(args).current_dir(sandbox.project()).env_clear().uid(65534).gid(65534);
+    let output = command.output().unwrap();
+    Some(Ran {
+        status: output.status,
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
+}
+
+#[test]
+fn what_may_not_be_read_is_not_told_as_what_is_not_there() {
+    let sandbox = started("true");
+    let close = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap();
+    let open = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    let dirs = [sandbox.store(), sandbox.store().join("agents"), sandbox.agent("ada")];
+    dirs.iter().for_each(|dir| open(dir));
+    fs::set_permissions(sandbox.store().join("dormouse.toml"), fs::Permissions::from_mode(0o644)).unwrap();
+    for args in [
+        &["--json", "get", "ada"][..],
+        &["--json", "-C", ".", "get", "ada"],
+        &["--json", "-C", ".dormouse", "get", "ada"],
+    ] {
+        for dir in &dirs {
+            close(dir);
+            let Some(ran) = as_a_stranger(&sandbox, args) else { return };
+            open(dir);
+            assert_eq!(ran.code(), 1, "{args:?}: {ran}");
+            let error = failure(&ran);
+            assert_eq!(error["kind"], "not_allowed", "{ran}");
+            assert!(error["hint"].as_str().unwrap().contains("ls -ld"), "{ran}");
+            assert!(ran.stderr.contains("permission denied"), "{ran}");
+        }
+    }
+    // A record of its own.
+    let ran = as_a_stranger(&sandbox, &["--json", "get", "ada"]).unwrap();
+    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (1, Some("not_allowed")), "{ran}");
+    let ran = as_a_stranger(&sandbox, &["--json", "-C", "/nowhere", "get", "ada"]).unwrap();
+    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (3, Some("no_state_directory")), "{ran}");
+}
+
+#[test]
+fn a_profile_stands_between_the_defaults_and_the_agents_own_policy() {
+    let sandbox = Sandbox::new();
+    settings(
+        &sandbox,
+        "[defaults.turn]\ntimeout = \"1m\"\nstdin = \"none\"\n[defaults.limits]\nmax_hops = 3\n\
+         [profiles.careful.turn]\nstdin = \"prompt\"\n[profiles.careful.recovery]\nmax_attempts = 2\n[profiles.fast]\n",
+    );
+    fs::write(sandbox.project().join("own.toml"), "[turn]\ncommand = [\"true\"]\ntimeout = \"5m\"\n")
+        .unwrap();
+    let made = sandbox.json(["create", "ada", "--from", "own.toml", "--profile", "careful"]);
+    assert_eq!(made["agent"], "ada");
+    assert_eq!(sandbox.json(["get", "ada"])["identity"]["profile"], "careful");
+    assert_eq!(field(&sandbox, "capabilities.stdin"), "prompt");
+    assert_eq!(field(&sandbox, "limits.max_attempts"), "2");
+    assert_eq!(field(&sandbox, "limits.max_hops"), "3");
+    assert_eq!(field(&sandbox, "limits.turn_timeout_ms"), "300000");
+    // The file is edited to be of another one.
+    let policy = sandbox.agent("ada").join("agent.toml");
+    let text = fs::read_to_string(&policy).unwrap();
+    fs::write(&policy, text.replace("careful", "fast")).unwrap();
+    assert_eq!(field(&sandbox, "capabilities.stdin"), "none");
+    sandbox.run(["create", "bob", "--profile", "careful", "--", "true"]);
+    assert_eq!(sandbox.json(["get", "bob", "capabilities.stdin"]), "prompt");
+    sandbox.run(["doctor"]);
+}
+
+#[test]
+fn a_profile_that_is_not_there_is_said() {
+    let sandbox = Sandbox::new();
+    let create = ["create", "ada", "--profile", "careful", "--", "true"];
+    sandbox
+        .cmd(create)
+        .status(2)
+        .stderr(
+            "dormouse: --profile: no profile `careful`\n\
+             hint: there is none yet: write a table [profiles.careful] into dormouse.toml\n",
+        )
+        .check();
+    settings(&sandbox, "[profiles.fast]\n[profiles.slow]\n");
+    sandbox
+        .cmd(create)
+        .status(2)
+        .stderr("dormouse: --profile: no profile `careful`\nhint: there is fast, slow\n")
+        .check();
+    sandbox.run(["create", "ada", "--profile", "fast", "--", "true"]);
+    sandbox.run(["start", "ada"]);
+    // It is removed later.
+    let path = sandbox.store().join("dormouse.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.replace("[profiles.fast]\n", "")).unwrap();
+    for verb in ["tick", "get", "enqueue"] {
+        let args: &[&str] = if verb == "enqueue" { &["enqueue", "ada", "x"] } else { &[verb, "ada"] };
+        let ran = sandbox.cmd(args.iter().copied()).output();
+        assert_eq!(ran.code(), 6, "{ran}");
+        assert!(ran.stderr.contains("no profile `fast` in dormouse.toml\nhint: there is slow\n"), "{ran}");
+    }
+    // What is wrong in one is said to be in it.
+    fs::write(&path, text.replace("[profiles.fast]\n", "[profiles.fast.turn]\ntimeout = 5\n")).unwrap();
+    let ran = sandbox.cmd(["get", "ada"]).output();
+    assert!(ran.stderr.contains("dormouse.toml: [profiles.fast]: "), "{ran}");
+}
+
+#[test]
+fn a_file_of_another_profile_is_not_taken_for_one_of_this() {
+    let sandbox = Sandbox::new();
+    settings(&sandbox, "[profiles.fast]\n[profiles.slow]\n");
+    fs::write(sandbox.project().join("own.toml"), "profile = \"slow\"\n[turn]\ncommand = [\"true\"]\n")
+        .unwrap();
+    let ran = sandbox.cmd(["create", "ada", "--from", "own.toml", "--profile", "fast"]).output();
+    assert_eq!(ran.code(), 2, "{ran}");
+    sandbox.run(["create", "ada", "--from", "own.toml"]);
+    assert_eq!(sandbox.json(["get", "ada", "identity.profile"]), "slow");
+}
+
+#[test]
+fn lineage_is_in_the_identity_and_in_the_list() {
+    let sandbox = Sandbox::new();
+    sandbox.run(["create", "boss", "--", "true"]);
+    sandbox.run(["create", "kid", "--parent", "boss", "--", "true"]);
+    sandbox.run(["create", "open", "--parent", "boss", "--visibility", "public", "--", "true"]);
+    sandbox.run(["create", "shy", "--visibility", "private", "--", "true"]);
+    let lines = sandbox.json_lines(["list"]);
+    let row = |line: &Value| {
+        json!([
+            line["id"],
+            line["kind"],
+            line["visibility"],
+            line.get("owner"),
+            line.get("parent"),
+            line["hint"].is_string()
+        ])
+    };
+    let rows: Vec<Value> = lines.iter().map(row).collect();
+    assert_eq!(
+        json!(rows),
+        json!([
+            ["boss", "named", "public", null, null, true],
+            ["kid", "child", "private", "boss", "boss", true],
+            ["open", "child", "public", "boss", "boss", true],
+            ["shy", "named", "private", null, null, true],
+        ])
+    );
+    let boss = sandbox.json(["get", "boss"]);
+    assert_eq!(
+        boss["children"],
+        json!([{ "agent": "kid", "status": "booting" }, { "agent": "open", "status": "booting" }])
+    );
+    assert_eq!(sandbox.json(["get", "kid"])["parent"], "boss");
+    assert_eq!(sandbox.json(["get", "kid", "children"]), json!([]));
+    sandbox.cmd(["create", "x", "--visibility", "secret", "--", "true"]).status(2).output();
+}
+
+#[test]
+fn a_delegation_hands_its_profile_on() {
+    let sandbox = Sandbox::new();
+    settings(&sandbox, "[profiles.careful.recovery]\nmax_attempts = 2\n");
+    sandbox.run(["create", "ada", "--profile", "careful", "--", "true"]);
+    sandbox.run(["start", "ada"]);
+    sandbox.run(["task", "start", "-a", "ada", "--delegate", "kid", "work"]);
+    assert_eq!(sandbox.json(["get", "kid", "identity.profile"]), "careful");
+    say(&sandbox, "x");
+    step(&sandbox);
+}
