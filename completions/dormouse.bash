@@ -3088,7 +3088,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__state)
-            opts="-C -q -v -h --can --diagram --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-C -q -v -h --can --diagram --hooks --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -280,6 +280,7 @@ complete -c dormouse -n "__fish_dormouse_using_subcommand state" -l color -d 'Wh
 always\t''
 never\t''"
 complete -c dormouse -n "__fish_dormouse_using_subcommand state" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand state" -l hooks -d 'List the hooks that are installed, where each lies, and which of them run'
 complete -c dormouse -n "__fish_dormouse_using_subcommand state" -l json -d 'Print JSON Lines on stdout, a failure included'
 complete -c dormouse -n "__fish_dormouse_using_subcommand state" -s q -l quiet -d 'Say nothing but results'
 complete -c dormouse -n "__fish_dormouse_using_subcommand state" -s v -l verbose -d 'Say more on stderr'

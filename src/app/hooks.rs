@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::error::Result;
@@ -13,12 +14,14 @@ use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, MessageId, RunId};
 use crate::model::policy::Policy;
+use crate::model::records::Onlookers;
 use crate::model::run::Exit;
-use crate::model::state::State;
+use crate::model::state::{FailureTold, State, Untold};
 use crate::model::time::Span;
 use crate::process;
 use crate::process::hook::{self, HookSpec};
 use crate::process::turn::{Ended, Nobody, Overseer};
+use crate::rules::telling as rules;
 use crate::rules::transition::draft::Draft;
 use crate::store::{Agent, Locked, Store, layout};
 
@@ -26,6 +29,7 @@ use super::attention;
 use super::load::begin;
 use super::resources::workspace_path;
 use super::session::Session;
+use super::telling;
 use super::turn::environment;
 
 /// How much of what a hook says goes into the ledger, in bytes: the end of it.
@@ -42,15 +46,31 @@ pub const ON_RECOVERY_COMPLETE: &str = "on-recovery-complete";
 pub const ON_STATE_CHANGE: &str = "on-state-change";
 pub const ON_ATTENTION: &str = "on-attention";
 
+/// Every hook, in the order of an agent's life.
+const NAMES: [&str; 10] = [
+    ON_STARTUP,
+    ON_SCHEDULED,
+    ON_PREEMPT_REQUEST,
+    ON_SUSPEND,
+    ON_RESUME,
+    ON_SHUTDOWN,
+    ON_RECOVERY_START,
+    ON_RECOVERY_COMPLETE,
+    ON_STATE_CHANGE,
+    ON_ATTENTION,
+];
+
 /// What a hook is told.
 #[derive(Debug, Clone)]
 pub struct Occasion {
     agent: AgentName,
-    pub from: Value,
-    to: Value,
+    pub from: Option<ExecutionState>,
+    to: Option<ExecutionState>,
     task_id: Option<MessageId>,
     reason: Option<String>,
     run_id: Option<RunId>,
+    /// What a recovery begins or ends for.
+    failure: Option<FailureTold>,
     /// Of a recovery that has ended.
     success: Option<bool>,
     /// What a person should look at, where that is what it is about.
@@ -59,15 +79,22 @@ pub struct Occasion {
 
 impl Occasion {
     /// Of an agent as it stands, before or after something.
-    pub fn of(state: &State, to: impl serde::Serialize, reason: Option<String>) -> Occasion {
+    pub fn of(state: &State, to: ExecutionState, reason: Option<String>) -> Occasion {
         let run = state.current_run.as_ref();
+        let is_recovering = state.execution.state == ExecutionState::Recovering;
+        let failure = rules::failure(state).filter(|_| is_recovering);
+        let failed = failure.as_ref();
         Occasion {
             agent: state.agent.clone(),
-            from: json!(state.execution.state),
-            to: json!(to),
-            task_id: run.map(|run| run.message_id).or(state.execution.task_id),
+            from: Some(state.execution.state),
+            to: Some(to),
+            task_id: run
+                .map(|run| run.message_id)
+                .or(state.execution.task_id)
+                .or(failed.map(|failure| failure.message_id)),
             reason,
-            run_id: run.map(|run| run.run_id),
+            run_id: run.map(|run| run.run_id).or(failed.and_then(|failure| failure.run_id)),
+            failure,
             success: None,
             attention: None,
         }
@@ -77,93 +104,74 @@ impl Occasion {
     pub fn about(agent: &AgentName, attention: &Attention) -> Occasion {
         Occasion {
             agent: agent.clone(),
-            from: Value::Null,
-            to: Value::Null,
+            from: None,
+            to: None,
             task_id: attention.about.message_id,
             reason: Some(attention.reason.clone()),
             run_id: attention.about.run_id,
+            failure: None,
             success: None,
             attention: Some(attention.clone()),
         }
     }
 
-    /// Whether it went well, if it is a recovery that has come to its end.
-    fn end_of_recovery(&self) -> Option<bool> {
-        let ends = |state: ExecutionState| self.to == json!(state);
+    /// Of a transition, as it is told to `on-state-change`.
+    pub fn transition(agent: &AgentName, untold: &Untold) -> Occasion {
+        Occasion {
+            agent: agent.clone(),
+            from: Some(untold.from),
+            to: Some(untold.to),
+            task_id: untold.task_id,
+            reason: Some(untold.cause.clone()),
+            run_id: untold.run_id,
+            failure: untold.failure.clone(),
+            success: None,
+            attention: None,
+        }
+    }
+
+    /// The same for `on-recovery-complete`, if that transition is the end of a recovery.
+    pub fn end_of_recovery(&self) -> Option<Occasion> {
+        let ends = |state| self.from == Some(ExecutionState::Recovering) && self.to == Some(state);
         let went_well = ends(ExecutionState::Runnable);
-        let has_ended =
-            self.from == json!(ExecutionState::Recovering) && (went_well || ends(ExecutionState::Failed));
-        has_ended.then_some(went_well)
+        let has_ended = went_well || ends(ExecutionState::Failed);
+        has_ended.then(|| Occasion { success: Some(went_well), ..self.clone() })
     }
 }
 
 /// Commits, and remembers for `tell` the transitions and what a person should look at. Everything
 /// that changes an agent is committed here.
 pub fn commit(session: &Session, locked: &Locked<'_>, mut draft: Draft) -> Result<State> {
+    let agent = locked.agent;
     let raised = draft.raised().to_vec();
-    if !raised.is_empty() {
-        let agent = locked.agent;
-        if program(agent.store(), agent, ON_ATTENTION).is_some() {
-            draft.is_to_be_told();
-        }
+    if !raised.is_empty() && program(agent.store(), agent, ON_ATTENTION).is_some() {
+        draft.is_to_be_told();
     }
-    let transaction = draft.finish()?;
-    let moves: Vec<_> =
-        transaction.events.iter().filter(|event| event.kind == EventKind::StateTransition).cloned().collect();
-    // A transaction is about one run at most; not every event of it says so.
-    let about = transaction.events.iter().find_map(|event| event.run_id);
+    let onlookers = draft.records.onlookers;
+    let mut transaction = draft.finish()?;
+    let moves = telling::note(session, agent, &mut transaction, onlookers)?;
     let state = locked.commit(transaction)?;
+    session.moves.borrow_mut().add(moves);
     attention::note(session, &state.agent, &raised);
-    let run_id = state.current_run.as_ref().map(|run| run.run_id).or(about);
-    let last = state.last_turn.as_ref().filter(|turn| Some(turn.run_id) == run_id);
-    let task_id = state.execution.task_id.or(last.map(|turn| turn.message_id));
-    let occasions = moves.into_iter().map(|event| Occasion {
-        agent: event.agent,
-        from: event.data["from"].clone(),
-        to: event.data["to"].clone(),
-        task_id,
-        reason: event.data["cause"].as_str().map(str::to_owned),
-        run_id,
-        success: None,
-        attention: None,
-    });
-    session.moves.borrow_mut().extend(occasions);
     Ok(state)
 }
 
 /// Tells of what was committed since the last time: of every transition, and of what a person should
 /// look at. To be called without the lock.
 pub fn tell(session: &Session, store: &Store, agent: &Agent<'_>) {
-    tell_moves(session, store, agent);
+    telling::tell(session, store, agent);
     attention::tell(session, store, agent);
 }
 
-/// Runs `on-state-change` for every transition, and where that was the end of a recovery
-/// `on-recovery-complete`.
-fn tell_moves(session: &Session, store: &Store, agent: &Agent<'_>) {
-    // The others are not told of here: a parent begins and stops its children while its own
-    // transitions are still to be told.
-    let (moves, others): (Vec<_>, Vec<_>) =
-        session.moves.take().into_iter().partition(|occasion| occasion.agent == *agent.name());
-    session.moves.replace(others);
-    if moves.is_empty() {
-        return;
-    }
-    let changed = find(store, agent, ON_STATE_CHANGE);
-    let recovered = find(store, agent, ON_RECOVERY_COMPLETE);
-    for occasion in moves {
-        let success = occasion.end_of_recovery();
-        let ended = Occasion { success, ..occasion.clone() };
-        let of_recovery = recovered.as_ref().filter(|_| success.is_some());
-        for (hook, occasion) in [(changed.as_ref(), occasion), (of_recovery, ended)] {
-            // Who is told to end has no time for more.
-            if session.cancelled_by.get().is_some() {
-                return;
-            }
-            if let Some(hook) = hook {
-                recorded(session, hook.run(session, &occasion));
-            }
-        }
+/// Looks which hooks there are that see a turn on its way to `running`.
+pub fn onlookers(store: &Store, agent: &Agent<'_>, state: &State) -> Onlookers {
+    let is_there = |name| find(store, agent, name).is_some();
+    let goes_on = state.execution.state == ExecutionState::Suspended
+        || state.held.as_ref().is_some_and(|held| held.entered == Some(ExecutionState::Resumed));
+    Onlookers {
+        on_scheduled: !goes_on && is_there(ON_SCHEDULED),
+        on_resume: goes_on && is_there(ON_RESUME),
+        on_state_change: is_there(ON_STATE_CHANGE),
     }
 }
 
@@ -200,8 +208,43 @@ pub fn is_nested() -> bool {
 
 /// Where the hook of an agent is, if there is one.
 fn program(store: &Store, agent: &Agent<'_>, name: &str) -> Option<PathBuf> {
-    let places = [agent.dir().join(layout::HOOKS), store.root().join(layout::HOOKS)];
-    places.into_iter().map(|place| place.join(name)).find(|path| hook::is_there(path))
+    places(store, agent).map(|(_, place)| place.join(name)).into_iter().find(|path| hook::is_there(path))
+}
+
+/// Where hooks lie: the first that is there runs.
+fn places(store: &Store, agent: &Agent<'_>) -> [(&'static str, PathBuf); 2] {
+    [("agent", agent.dir().join(layout::HOOKS)), ("shared", store.root().join(layout::HOOKS))]
+}
+
+/// A hook that is installed for an agent, whether or not it runs.
+#[derive(Debug, Serialize)]
+pub struct Installed {
+    pub hook: &'static str,
+    /// `agent`, or `shared` with all agents of the state directory.
+    pub place: &'static str,
+    pub path: PathBuf,
+    pub in_effect: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why_not: Option<&'static str>,
+}
+
+/// The hooks of an agent, in the order of an agent's life.
+pub fn installed(store: &Store, agent: &Agent<'_>) -> Vec<Installed> {
+    let mut found = Vec::new();
+    for hook in NAMES {
+        let program = program(store, agent, hook);
+        for (place, dir) in places(store, agent) {
+            let path = dir.join(hook);
+            let why_not = match &program {
+                Some(program) if *program == path => None,
+                _ if path.symlink_metadata().is_err() => continue,
+                _ if !hook::is_there(&path) => Some("not an executable file"),
+                _ => Some("the agent's own runs instead"),
+            };
+            found.push(Installed { hook, place, path, in_effect: why_not.is_none(), why_not });
+        }
+    }
+    found
 }
 
 /// How a hook ended.
@@ -217,9 +260,15 @@ pub struct Failure {
     how: String,
     /// The last line of its stderr.
     said: Option<String>,
+    was_killed: bool,
 }
 
 impl Failure {
+    /// It did not end by itself, and its time was not over.
+    pub fn was_killed(&self) -> bool {
+        self.was_killed
+    }
+
     /// As a reason: what it said last, else how it ended.
     pub fn reason(&self) -> &str {
         self.said.as_ref().unwrap_or(&self.how)
@@ -257,8 +306,9 @@ impl Hook<'_> {
             hook: self.name,
             how,
             said: ended.stderr.last_line.clone(),
+            was_killed: !ended.timed_out && matches!(ended.exit, Exit::Signal { .. }),
         });
-        let unheard = occasion.run_id.is_none() && !said.is_empty();
+        let unheard = self.log(occasion).is_none() && !said.is_empty();
         if failure.is_some() || unheard {
             self.record(session, occasion, failure.as_ref(), unheard.then_some(said.as_str()))?;
         }
@@ -269,13 +319,10 @@ impl Hook<'_> {
         let Hook { store, agent, .. } = self;
         // Only for as long as it is current: what it calls then speaks as its turn.
         let current = agent.peek()?.current_run.filter(|run| Some(run.run_id) == occasion.run_id);
-        let log = match occasion.run_id {
-            Some(run_id) => {
-                agent.make_run_dir(run_id)?;
-                Some(agent.dir().run_dir(run_id).join(layout::HOOK_LOG))
-            }
-            None => None,
-        };
+        if let Some(run) = &current {
+            agent.make_run_dir(run.run_id)?;
+        }
+        let log = self.log(occasion);
         Ok(HookSpec {
             name: self.name,
             program: self.program.clone(),
@@ -286,6 +333,12 @@ impl Hook<'_> {
             log,
             timeout: timeout.map(Span::as_std),
         })
+    }
+
+    /// Where the log of its run is. None where it is about no run, or one whose directory is gone.
+    fn log(&self, occasion: &Occasion) -> Option<PathBuf> {
+        let dir = self.agent.dir().run_dir(occasion.run_id?);
+        dir.is_dir().then(|| dir.join(layout::HOOK_LOG))
     }
 
     fn record(
@@ -330,6 +383,9 @@ fn document(hook: &str, occasion: &Occasion) -> Vec<u8> {
         "reason": occasion.reason,
         "run_id": occasion.run_id,
     });
+    if let Some(failure) = &occasion.failure {
+        document["failure"] = json!(failure);
+    }
     if let Some(success) = occasion.success {
         document["success"] = json!(success);
     }

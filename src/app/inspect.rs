@@ -21,6 +21,7 @@ use crate::rules::execution::{can, next};
 use crate::store::view::View;
 use crate::store::{Agent, Store, evidence, inbox};
 
+use super::hooks::{self, Installed};
 use super::load::{self, Purpose};
 use super::resources;
 use super::session::Session;
@@ -181,6 +182,10 @@ pub fn explain(session: &mut Session, args: cli::Explain) -> Result<Status> {
 pub fn state(session: &mut Session, args: cli::State) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
+    if args.hooks {
+        show_hooks(session, &store, &agent);
+        return Ok(Status::Done);
+    }
     let now = session.clock.now();
     let (state, history) = agent.consistently(|view, state| {
         let history =
@@ -209,6 +214,21 @@ pub fn state(session: &mut Session, args: cli::State) -> Result<Status> {
     }
     session.out.result(&machine_object(&state, &history), |out| machine_text(&state, &history, now, out));
     Ok(Status::Done)
+}
+
+/// Which hooks are installed, and which of them run.
+fn show_hooks(session: &mut Session, store: &Store, agent: &Agent<'_>) {
+    let hooks = hooks::installed(store, agent);
+    session.out.result(&json!({ "agent": agent.name(), "hooks": hooks }), |out| {
+        let row = |hook: &Installed| {
+            let why_not = hook.why_not.map(|why| format!("does not run: {why}")).unwrap_or_default();
+            vec![hook.hook.to_owned(), hook.place.to_owned(), out.safe(&hook.path.to_string_lossy()), why_not]
+        };
+        if hooks.is_empty() {
+            return format!("{} has no hooks", agent.name());
+        }
+        table(&hooks.iter().map(row).collect::<Vec<_>>())
+    });
 }
 
 /// The machine as `state --json` shows it.

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::model::dedupe::DedupeEntry;
 use crate::model::message::{Message, Priority};
 use crate::model::policy::Policy;
-use crate::model::records::{Inbox, Lease, Records};
+use crate::model::records::{Inbox, Lease, Onlookers, Records};
 use crate::model::state::State;
 use crate::model::time::Time;
 use crate::rules::transition::draft::Draft;
@@ -45,6 +45,7 @@ pub fn records(
         state: open.state,
         lease,
         shortage: None,
+        onlookers: Onlookers::default(),
         inbox,
         works: open.works,
         waits: open.waits,

@@ -33,6 +33,7 @@ mod session;
 mod static_text;
 mod supervise;
 mod tasks;
+mod telling;
 mod tick;
 mod turn;
 #[cfg(test)]

@@ -44,6 +44,9 @@ pub fn next_wake(session: &mut Session, args: NextWake) -> Result<Status> {
 /// When the next step of an agent has something to do: at once if it would do something now.
 fn due(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result<Option<Time>> {
     let state = agent.peek()?;
+    if !state.untold.is_empty() {
+        return Ok(Some(now));
+    }
     let rests = state.resting.is_some()
         && agent.is_quiet()?
         && state.next_due_at.is_none_or(|due| due > now)

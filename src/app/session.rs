@@ -17,14 +17,14 @@ use crate::process::{self, host};
 use crate::report::output::{Output, Style};
 use crate::store::{Opener, Store, layout};
 
-use super::hooks::Occasion;
+use super::telling::Moves;
 use super::words::parse;
 
 pub struct Session {
     pub clock: Clock,
     pub out: Output,
     /// Transitions that were committed and not told to any hook yet.
-    pub moves: RefCell<Vec<Occasion>>,
+    pub moves: RefCell<Moves>,
     /// What was raised in a commit and not told to anybody yet.
     pub to_tell: RefCell<Vec<(AgentName, Attention)>>,
     /// What this command has raised, for its result and its exit status.

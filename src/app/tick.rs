@@ -35,6 +35,7 @@ use super::many;
 use super::recover::{Owner, carry_out, given_up_at, settle_abandoned};
 use super::resources::{self, Hold, decide_and_take};
 use super::session::Session;
+use super::telling;
 use super::turn::{self, Turn};
 
 pub fn tick(session: &mut Session, args: cli::Tick) -> Result<Status> {
@@ -130,6 +131,7 @@ pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<S
     let mut tried_outbox = false;
     let mut looked_after_tasks = false;
     let mut told_late = false;
+    let mut told_abandoned = false;
     loop {
         let now = session.clock.now();
         let locked = agent.lock(now)?;
@@ -138,6 +140,13 @@ pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<S
             Leased::Live => return live_report(&state, now, started),
             Leased::Ours(lease) => lease,
         };
+        if !state.untold.is_empty() && !told_abandoned {
+            told_abandoned = true;
+            // Whoever made these transitions was killed before he had told of them.
+            drop(locked);
+            telling::tell_abandoned(session, store, agent);
+            continue;
+        }
         if let Some(run) = &state.current_run {
             // The lock is let go meanwhile: ending what is left of a run may take seconds.
             drop(locked);
@@ -223,7 +232,7 @@ pub fn quiet_step(
     let state = agent.peek()?;
     let Some(resting) = state.resting.clone() else { return Ok(None) };
     let due = state.next_due_at.is_some_and(|due| due <= session.clock.now());
-    if due || state.current_run.is_some() || !agent.is_quiet()? {
+    if due || state.current_run.is_some() || !state.untold.is_empty() || !agent.is_quiet()? {
         return Ok(None);
     }
     let now = session.clock.now();
@@ -259,6 +268,7 @@ fn act(
         | Decision::Resume { message_id, continuation, .. } => {
             let message = take(&draft.records, message_id)?;
             decided(&mut draft, &decision_report);
+            draft.records.onlookers = hooks::onlookers(store, agent, &draft.records.state);
             let mut claimed = claim(&mut draft, message, continuation, turn::claimant())?;
             turn::look_for_checkpoint(session, agent, &mut draft, &mut claimed);
             let records = draft.records.clone();

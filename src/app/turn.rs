@@ -5,7 +5,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde_json::json;
 
 use crate::error::{Error, Result};
 use crate::model::action::Action;
@@ -29,6 +28,7 @@ use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox as arrivals;
 use crate::rules::transition::outcome::Surroundings;
 use crate::rules::transition::preemption::lose_checkpoint;
+use crate::rules::transition::start;
 use crate::rules::transition::turn::{self as rules, Claimed, Settled};
 use crate::store::view::View;
 use crate::store::{Agent, Store, evidence, files, layout, lock};
@@ -104,22 +104,26 @@ pub fn run(session: &Session, turn: &Turn<'_>) -> Result<TurnEnd> {
     Ok(end)
 }
 
-/// Runs the hook of a turn that was scheduled or resumed; one that fails keeps the turn from
-/// starting. So does a signal that has ended any hook of it.
+/// Runs the hook of a turn that was scheduled or resumed, while the agent is so, and takes it to
+/// `running`. A hook that fails keeps the turn from starting. So does a signal that has ended any hook of it.
 fn entered(session: &Session, turn: &Turn<'_>) -> Result<()> {
-    let (name, from) = if turn.claimed.entered == Some(ExecutionState::Resumed) {
-        (hooks::ON_RESUME, ExecutionState::Suspended)
-    } else {
-        (hooks::ON_SCHEDULED, ExecutionState::Runnable)
-    };
-    if let Some(to) = turn.claimed.entered
-        && let Some(hook) = hooks::find(turn.store, turn.agent, name)
-    {
-        let mut occasion = Occasion::of(&turn.records.state, to, None);
-        occasion.from = json!(from);
-        let mut overseer = oversee::of_run(session, turn.agent, turn.claimed.run.run_id);
-        if let Some(failure) = hook.run_within(session, &occasion, None, &mut overseer)?.failure {
-            return Err(Error::Failed { message: failure.to_string(), hint: None });
+    if let Some(to) = turn.claimed.stands_in {
+        let (name, from) = if to == ExecutionState::Resumed {
+            (hooks::ON_RESUME, ExecutionState::Suspended)
+        } else {
+            (hooks::ON_SCHEDULED, ExecutionState::Runnable)
+        };
+        let hook = hooks::find(turn.store, turn.agent, name).filter(|_| session.cancelled_by.get().is_none());
+        if let Some(hook) = hook {
+            let mut occasion = Occasion::of(&turn.records.state, to, None);
+            occasion.from = Some(from);
+            let mut overseer = oversee::of_run(session, turn.agent, turn.claimed.run.run_id);
+            if let Some(failure) = hook.run_within(session, &occasion, None, &mut overseer)?.failure {
+                return Err(Error::Failed { message: failure.to_string(), hint: None });
+            }
+        }
+        if session.cancelled_by.get().is_none() {
+            begin(session, turn)?;
         }
     }
     let why_not = match session.cancelled_by.get() {
@@ -128,6 +132,18 @@ fn entered(session: &Session, turn: &Turn<'_>) -> Result<()> {
         None => "it was ended before it began".to_owned(),
     };
     Err(Error::Failed { message: why_not, hint: None })
+}
+
+/// The second commit of a claim whose hooks have run: from here the agent is `running`.
+fn begin(session: &Session, turn: &Turn<'_>) -> Result<()> {
+    let (mut draft, locked) = load::begin(session, turn.agent)?;
+    start::begin(&mut draft, turn.claimed.run.run_id)?;
+    if !draft.is_empty() {
+        hooks::commit(session, &locked, draft)?;
+        drop(locked);
+        hooks::tell(session, turn.store, turn.agent);
+    }
+    Ok(())
 }
 
 /// Whether nobody has ended the run since its claim; a hook that is told to end may end well. Who

@@ -103,6 +103,9 @@ pub struct State {
     /// Print the machine as a diagram with the current state marked
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, default_missing_value = "mermaid", conflicts_with = "can")]
     pub diagram: Option<Diagram>,
+    /// List the hooks that are installed, where each lies, and which of them run
+    #[arg(long, conflicts_with_all = ["can", "diagram"])]
+    pub hooks: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -54,6 +54,14 @@ impl Inbox {
     }
 }
 
+/// Which of the hooks are installed that see a turn on its way to `running`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Onlookers {
+    pub on_scheduled: bool,
+    pub on_resume: bool,
+    pub on_state_change: bool,
+}
+
 /// The open records of one agent at one revision.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Records {
@@ -62,6 +70,8 @@ pub struct Records {
     pub lease: Lease,
     /// What a claim would lack. Looked for only where a claim is what comes next.
     pub shortage: Option<Shortage>,
+    /// Looked for only where a turn is claimed.
+    pub onlookers: Onlookers,
     pub inbox: Inbox,
     /// In order of creation.
     pub works: Vec<WorkItem>,

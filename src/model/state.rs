@@ -116,6 +116,45 @@ pub struct Held {
     pub entered: Option<ExecutionState>,
 }
 
+/// A transition that was committed and that its hook has not been told of yet.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Untold {
+    /// That of its event.
+    pub seq: u64,
+    pub from: ExecutionState,
+    pub to: ExecutionState,
+    pub cause: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_id: Option<MessageId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
+    /// What a recovery begins or ends for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<FailureTold>,
+    /// The hook was killed while it was told: it is told once more, and then no more.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub again: bool,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// The failure that an agent recovers from, as hooks are told of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct FailureTold {
+    pub reason: String,
+    pub message_id: MessageId,
+    /// The attempt that failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+    /// Its run, if the failure is that of a turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
+}
+
 /// The last turn that was settled.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -256,6 +295,10 @@ pub struct State {
     /// writes the ledger takes them along.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Event>,
+    /// Transitions that `on-state-change` has still to be told of, oldest first. Always empty for an agent
+    /// that has no such hook.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub untold: Vec<Untold>,
     #[serde(flatten)]
     pub extra: Extra,
 }

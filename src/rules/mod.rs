@@ -17,6 +17,7 @@ pub mod priority;
 pub mod projection;
 pub mod retry;
 pub mod schedule;
+pub mod telling;
 pub mod transition;
 pub mod wake_sources;
 pub mod work;

@@ -72,12 +72,12 @@ impl<'s> Agent<'s> {
         &self.name
     }
 
-    pub fn store(&self) -> &'s Store {
-        self.store
-    }
-
     pub fn dir(&self) -> &AgentDir {
         &self.dir
+    }
+
+    pub fn store(&self) -> &'s Store {
+        self.store
     }
 
     pub fn policy(&self) -> Result<Policy> {
@@ -198,19 +198,9 @@ impl<'s> Agent<'s> {
         Batch::begin(self, self.store.disk, name)
     }
 
-    /// The lease of a run: free, and then held by the caller, or `None`.
-    pub fn lease(&self, now: Time) -> Result<Option<lock::Held>> {
-        lock::try_acquire(&self.dir.join(layout::RUN_LOCK), Some(&self.store.holder(now)))
-    }
-
     /// Puts a file that is no record of its own in place, whole: a ledger without its broken lines.
     pub fn replace_file(&self, path: &Path, bytes: &[u8]) -> Result<()> {
         self.store.disk.replace(&self.dir.join(layout::TMP).join("replacement"), path, bytes)
-    }
-
-    /// Whether somebody holds the lease, without taking it.
-    pub fn is_leased(&self) -> Result<bool> {
-        lock::is_held(&self.dir.join(layout::RUN_LOCK))
     }
 
     /// The message that a dedupe key stands for, if one was admitted under it within the window.

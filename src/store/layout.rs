@@ -34,6 +34,8 @@ pub const RUNS: &str = "runs";
 pub const LEDGER: &str = "ledger";
 pub const ARCHIVE: &str = "archive";
 pub const TMP: &str = "tmp";
+/// Held by every process that has a transition to tell of.
+pub const TELLING: &str = "tmp/telling.lock";
 /// In a run's directory.
 pub const CONTEXT: &str = "context.json";
 pub const PROMPT: &str = "prompt.txt";

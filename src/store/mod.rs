@@ -10,6 +10,7 @@ pub mod files;
 pub mod inbox;
 pub mod journal;
 pub mod layout;
+mod lease;
 pub mod lock;
 mod notes;
 pub mod occupancy;

@@ -34,6 +34,8 @@ pub struct Found {
 pub fn look(agent: &Path) -> Found {
     let mut found = Found { has_journal: agent.join("journal.json").exists(), ..Found::default() };
     found.leftovers = names(&agent.join("tmp"));
+    // A lock stays: it is never deleted.
+    found.leftovers.retain(|name| name != "telling.lock");
     found.read_top(agent);
     found.read_inbox(agent);
     found.read_archive(agent);

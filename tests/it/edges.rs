@@ -252,9 +252,9 @@ const WALKS: &[Walk] = &[
         from: "runnable",
         act: |sandbox, _| tick_once(sandbox, "completes"),
         noted: &[
-            "on-state-change runnable → scheduled: claimed @running",
+            "on-state-change runnable → scheduled: claimed @scheduled",
+            "on-scheduled runnable → scheduled: - @scheduled",
             "on-state-change scheduled → running: turn command starts @running",
-            "on-scheduled runnable → scheduled: - @running",
             "turn",
             "on-state-change running → completed: completed @completed",
         ],
@@ -265,10 +265,10 @@ const WALKS: &[Walk] = &[
         from: "completed",
         act: |sandbox, _| tick_once(sandbox, "completes"),
         noted: &[
-            "on-state-change completed → runnable: ready for the next message @running",
-            "on-state-change runnable → scheduled: claimed @running",
+            "on-state-change completed → runnable: ready for the next message @scheduled",
+            "on-state-change runnable → scheduled: claimed @scheduled",
+            "on-scheduled runnable → scheduled: - @scheduled",
             "on-state-change scheduled → running: turn command starts @running",
-            "on-scheduled runnable → scheduled: - @running",
             "turn",
             "on-state-change running → completed: completed @completed",
         ],
@@ -279,9 +279,9 @@ const WALKS: &[Walk] = &[
         from: "runnable",
         act: |sandbox, _| tick_once(sandbox, "waits"),
         noted: &[
-            "on-state-change runnable → scheduled: claimed @running",
+            "on-state-change runnable → scheduled: claimed @scheduled",
+            "on-scheduled runnable → scheduled: - @scheduled",
             "on-state-change scheduled → running: turn command starts @running",
-            "on-scheduled runnable → scheduled: - @running",
             "turn",
             "on-state-change running → waiting: awaiting_operator_input @waiting",
         ],
@@ -292,7 +292,12 @@ const WALKS: &[Walk] = &[
         from: "waiting",
         act: |sandbox, _| tick_once(sandbox, "completes"),
         noted: &[
-            "on-state-change waiting → running: turn command starts @running",
+            "on-state-change waiting → running: on the way to scheduled @scheduled",
+            "on-state-change running → completed: on the way to scheduled @scheduled",
+            "on-state-change completed → runnable: on the way to scheduled @scheduled",
+            "on-state-change runnable → scheduled: claimed @scheduled",
+            "on-scheduled runnable → scheduled: - @scheduled",
+            "on-state-change scheduled → running: turn command starts @running",
             "turn",
             "on-state-change running → completed: completed @completed",
         ],
@@ -303,9 +308,9 @@ const WALKS: &[Walk] = &[
         from: "runnable",
         act: |sandbox, _| tick_once(sandbox, "defers"),
         noted: &[
-            "on-state-change runnable → scheduled: claimed @running",
+            "on-state-change runnable → scheduled: claimed @scheduled",
+            "on-scheduled runnable → scheduled: - @scheduled",
             "on-state-change scheduled → running: turn command starts @running",
-            "on-scheduled runnable → scheduled: - @running",
             "turn",
             "on-state-change running → waiting_resources: exit status 75 @waiting_resources",
         ],
@@ -352,9 +357,9 @@ const WALKS: &[Walk] = &[
         from: "runnable",
         act: |sandbox, _| tick_once(sandbox, "fails"),
         noted: &[
-            "on-state-change runnable → scheduled: claimed @running",
+            "on-state-change runnable → scheduled: claimed @scheduled",
+            "on-scheduled runnable → scheduled: - @scheduled",
             "on-state-change scheduled → running: turn command starts @running",
-            "on-scheduled runnable → scheduled: - @running",
             "turn",
             "on-state-change running → failed: exit status 1: no luck @failed",
         ],
@@ -381,10 +386,10 @@ const WALKS: &[Walk] = &[
             });
         },
         noted: &[
-            "on-state-change completed → runnable: ready for the next message @running",
-            "on-state-change runnable → scheduled: claimed @running",
+            "on-state-change completed → runnable: ready for the next message @scheduled",
+            "on-state-change runnable → scheduled: claimed @scheduled",
+            "on-scheduled runnable → scheduled: - @scheduled",
             "on-state-change scheduled → running: turn command starts @running",
-            "on-scheduled runnable → scheduled: - @running",
             "turn",
             "on-state-change running → failed: turn.timeout was reached @failed",
         ],
@@ -509,9 +514,9 @@ const WALKS: &[Walk] = &[
         from: "runnable",
         act: |sandbox, _| tick_once(sandbox, "yields"),
         noted: &[
-            "on-state-change runnable → scheduled: claimed @running",
+            "on-state-change runnable → scheduled: claimed @scheduled",
+            "on-scheduled runnable → scheduled: - @scheduled",
             "on-state-change scheduled → running: turn command starts @running",
-            "on-scheduled runnable → scheduled: - @running",
             "turn",
             "on-suspend running → suspended: its turn yielded @running",
             "on-state-change running → suspended: its turn yielded @suspended",
@@ -555,9 +560,9 @@ const WALKS: &[Walk] = &[
             step(sandbox);
         },
         noted: &[
-            "on-state-change suspended → resumed: resumed @running",
+            "on-state-change suspended → resumed: resumed @resumed",
+            "on-resume suspended → resumed: - @resumed",
             "on-state-change resumed → running: turn command starts @running",
-            "on-resume suspended → resumed: - @running",
             "turn",
             "on-state-change running → completed: completed @completed",
         ],
@@ -585,7 +590,7 @@ const WALKS: &[Walk] = &[
         from: "shutting_down",
         act: |sandbox, beside| fail(sandbox, beside),
         noted: &[
-            "on-state-change running → shutting_down: stop @failed",
+            // That the stop began was before the hook was there.
             "on-state-change shutting_down → failed: the wrong door @failed",
         ],
         in_order: false,
@@ -668,8 +673,15 @@ fn heard(sandbox: &Sandbox, name: &str, lines: &[String], events: &[Value]) {
         let fields: BTreeSet<&str> = told.as_object().unwrap().keys().map(String::as_str).collect();
         let always = ["agent", "from", "hook", "reason", "run_id", "task_id", "to"];
         let ends_recovery = told["hook"] == "on-recovery-complete";
-        let all: BTreeSet<&str> = always.into_iter().chain(ends_recovery.then_some("success")).collect();
+        let of_recovery = [&told["from"], &told["to"]].contains(&&json!("recovering"));
+        let more = [ends_recovery.then_some("success"), of_recovery.then_some("failure")];
+        let all: BTreeSet<&str> = always.into_iter().chain(more.into_iter().flatten()).collect();
         assert_eq!(fields, all, "{name}: {line}");
+        if of_recovery {
+            let failure = &told["failure"];
+            assert_eq!((&failure["run_id"], &failure["message_id"]), (&told["run_id"], &told["task_id"]));
+            assert!(failure["reason"].is_string() && failure["attempt"].is_u64(), "{name}: {line}");
+        }
         if ends_recovery {
             assert_eq!(told["success"], json!(told["to"] == "runnable"), "{name}: {line}");
         }

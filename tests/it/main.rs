@@ -49,6 +49,8 @@ mod strace;
 mod summary;
 #[cfg(target_os = "linux")]
 mod tasks;
+#[cfg(target_os = "linux")]
+mod telling;
 mod tick;
 mod tidy;
 mod timeouts;

@@ -152,11 +152,8 @@ fn exactly_at_its_limit_a_state_is_not_over_and_one_millisecond_later_it_has_fai
         assert_eq!(state["retry"]["reason"], limited.reason, "{name}");
         assert_eq!(state["held"], Value::Null, "{name}");
         let event = transitions(&sandbox).pop().unwrap();
-        assert_eq!(
-            event["data"],
-            json!({ "from": limited.state, "to": "failed", "cause": limited.reason }),
-            "{name}"
-        );
+        let edge = ["from", "to", "cause"].map(|field| event["data"][field].clone());
+        assert_eq!(edge, [json!(limited.state), json!("failed"), json!(limited.reason)], "{name}");
         assert_eq!(event["at"], shown(over), "{name}");
         let machine = sandbox.json(["state", "ada"]);
         assert_eq!(

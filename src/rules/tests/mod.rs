@@ -41,7 +41,7 @@ use crate::model::message::{
 };
 use crate::model::policy::Policy;
 use crate::model::record::Extra;
-use crate::model::records::{Inbox, Lease, Records};
+use crate::model::records::{Inbox, Lease, Onlookers, Records};
 use crate::model::resource::{Resource, Shortage};
 use crate::model::run::{Exit, Terminal};
 use crate::model::stamp::Stamp;
@@ -135,6 +135,7 @@ pub fn state(status: Status, execution: ExecutionState) -> State {
         attention: None,
         counters: Counters::default(),
         events: Vec::new(),
+        untold: Vec::new(),
         extra: Extra::new(),
     }
 }
@@ -146,6 +147,7 @@ pub fn records_in(status: Status, execution: ExecutionState) -> Records {
         state: state(status, execution),
         lease: Lease::Free,
         shortage: None,
+        onlookers: Onlookers::default(),
         inbox: Inbox::default(),
         works: Vec::new(),
         waits: Vec::new(),

@@ -5,7 +5,7 @@ use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
 use crate::model::message::{Message, MessageStatus, Origin, OriginKind, Priority};
 use crate::model::preemption::{Checkpoint, Preemption, Section};
-use crate::model::records::Records;
+use crate::model::records::{Onlookers, Records};
 use crate::model::resource::Resource;
 use crate::model::run::{Exit, Terminal, Usage};
 use crate::model::state::{CurrentRun, Held, Stopping};
@@ -353,7 +353,6 @@ fn resume_lets_the_next_step_run_it_and_nothing_else() {
 fn the_run_that_goes_on_has_the_checkpoint_the_same_attempt_and_no_request() {
     let mut draft = draft(suspended());
     let claimed = claim(&mut draft, prompt(1), continuation(), claimant()).expect("claimed");
-    assert_eq!(claimed.entered, Some(ExecutionState::Resumed));
     let run = claimed.run;
     assert_eq!((run.checkpoint, run.attempt, run.yielded_at), (Some(saved(1)), 1, None));
     assert_eq!((run.preemption, run.sections.len(), run.condemned), (None, 0, None));
@@ -371,8 +370,12 @@ fn a_resumed_run_that_lacks_something_keeps_its_checkpoint_and_its_hook() {
     assert_eq!((held.checkpoint, held.entered), (Some(saved(1)), Some(ExecutionState::Resumed)));
     assert_eq!(draft.records.state.execution.state, ExecutionState::WaitingResources);
     draft.records.shortage = None;
+    let mut seen = draft.clone();
+    seen.records.onlookers = Onlookers { on_resume: true, ..Onlookers::default() };
+    let claimed = claim(&mut seen, prompt(1), continuation(), claimant()).expect("claimed");
+    assert_eq!(claimed.stands_in, Some(ExecutionState::Resumed));
     let claimed = claim(&mut draft, prompt(1), continuation(), claimant()).expect("claimed");
-    assert_eq!((claimed.entered, claimed.run.checkpoint), (Some(ExecutionState::Resumed), Some(saved(1))));
+    assert_eq!((claimed.stands_in, claimed.run.checkpoint), (None, Some(saved(1))), "no hook is installed");
     // A turn that itself asks to come back has had its hook, and keeps its checkpoint.
     let transaction =
         settled(CurrentRun { checkpoint: Some(saved(3)), ..current_run(&prompt(1)) }, exited(75));

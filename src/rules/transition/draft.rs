@@ -14,12 +14,13 @@ use crate::model::preemption::Checkpoint;
 use crate::model::records::Records;
 use crate::model::refusal::Refusal;
 use crate::model::stamp::Stamp;
-use crate::model::state::Held;
+use crate::model::state::{Held, Untold};
 use crate::model::time::Time;
 use crate::model::transaction::{Archived, Delete, Put, Transaction};
 
 use crate::rules::due::next_due;
 use crate::rules::execution;
+use crate::rules::telling::failure;
 
 /// Collects one transition. The records show at every point what they will be after the commit.
 #[derive(Debug, Clone)]
@@ -184,7 +185,12 @@ impl Draft {
         .then(|| cause.to_owned());
         self.records.state.execution = Execution { state: to, since: self.stamp.now, task_id, reason };
         let run_id = self.records.state.current_run.as_ref().map(|run| run.run_id);
-        self.event(EventKind::StateTransition, run_id, json!({ "from": from, "to": to, "cause": cause }));
+        let mut data = json!({ "from": from, "to": to, "cause": cause });
+        let of_recovery = [from, to].contains(&ExecutionState::Recovering);
+        if let Some(failure) = failure(&self.records.state).filter(|_| of_recovery) {
+            data["failure"] = json!(failure);
+        }
+        self.event(EventKind::StateTransition, run_id, data);
         Ok(())
     }
 
@@ -194,6 +200,19 @@ impl Draft {
         let execution = &mut self.records.state.execution;
         execution.since = self.stamp.now;
         execution.reason = Some(reason.to_owned());
+    }
+
+    /// Strikes off what `on-state-change` has been told, and notes where it was killed. Nothing else changes:
+    /// an agent that rests goes on resting.
+    pub fn strike_off(&mut self, told: impl Fn(&Untold) -> bool, killed_at: Option<u64>) {
+        self.touched = true;
+        self.resting = self.records.state.resting.clone();
+        let untold = &mut self.records.state.untold;
+        untold.retain(|untold| !told(untold));
+        untold
+            .iter_mut()
+            .filter(|untold| Some(untold.seq) == killed_at)
+            .for_each(|untold| untold.again = true);
     }
 
     /// Puts a run off; its message stays claimed.

@@ -10,7 +10,7 @@ use crate::model::id::{AgentName, RunId};
 use crate::model::message::Origin;
 use crate::model::policy::Policy;
 use crate::model::record::Extra;
-use crate::model::records::{Inbox, Lease, Records};
+use crate::model::records::{Inbox, Lease, Onlookers, Records};
 use crate::model::refusal::Refusal;
 use crate::model::stamp::Stamp;
 use crate::model::state::{Counters, Spending, State, Stopping};
@@ -23,6 +23,7 @@ use crate::rules::execution::{INIT_TIMEOUT, check, deadline, is_over};
 use super::draft::Draft;
 use super::inbox::ignore_hints;
 use super::recovery;
+use super::start::{has_not_begun, pass_through_running};
 
 /// The first state of a new agent: `booting`, and nothing has happened.
 pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transaction, Refusal> {
@@ -56,6 +57,7 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
         attention: None,
         counters: Counters::default(),
         events: Vec::new(),
+        untold: Vec::new(),
         extra: Extra::new(),
     };
     let records = Records {
@@ -63,6 +65,7 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
         state,
         lease: Lease::Free,
         shortage: None,
+        onlookers: Onlookers::default(),
         inbox: Inbox::default(),
         works: Vec::new(),
         waits: Vec::new(),
@@ -181,7 +184,8 @@ pub fn is_to_be_shut_down(state: &State) -> bool {
     let is_stopping = state.current_run.as_ref().is_some_and(|run| run.stopping.is_some());
     let execution = state.execution.state;
     state.status == Status::Stopped
-        && ((is_stopping && execution == ExecutionState::Running) || execution == ExecutionState::Recovering)
+        && ((is_stopping && (execution == ExecutionState::Running || has_not_begun(execution)))
+            || execution == ExecutionState::Recovering)
 }
 
 /// Begins to end what a stopped agent is at; `grace` counts from here.
@@ -195,6 +199,7 @@ pub fn shut_down(draft: &mut Draft, grace: Span) -> Result<(), Refusal> {
         run.stopping.iter_mut().for_each(|stopping| stopping.kill_at = kill_at);
         run.message_id
     });
+    pass_through_running(draft)?;
     draft.enter(ExecutionState::ShuttingDown, message_id, "stop")?;
     if message_id.is_none() {
         // It has not recovered: the next start begins with that. Nothing of it is waited for.

@@ -11,6 +11,7 @@ pub mod preemption;
 pub mod recovery;
 pub mod resources;
 pub mod rest;
+pub mod start;
 pub mod task;
 pub mod timer;
 pub mod trace;

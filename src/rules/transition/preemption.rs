@@ -113,7 +113,16 @@ pub fn save(draft: &mut Draft, run_id: RunId) -> Result<Checkpoint, Refusal> {
 /// `saved` a new one, which has to be there before this is committed; else the last one.
 pub fn give_way(draft: &mut Draft, run_id: RunId, saved: bool) -> Result<Option<Checkpoint>, Refusal> {
     let now = draft.now();
+    let execution = draft.records.state.execution.state;
     let run = current(draft, run_id)?;
+    // There is nothing to suspend yet: no edge leads from `scheduled` to `suspended`.
+    if execution == ExecutionState::Scheduled {
+        return Err(Refusal::new(
+            "not_begun",
+            format!("the turn of {run_id} has not begun: there is nothing to suspend"),
+        )
+        .hint("exit with a status other than 0: the turn does not start then"));
+    }
     run.yielded_at.get_or_insert(now);
     if saved {
         next_checkpoint(run);

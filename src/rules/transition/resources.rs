@@ -19,7 +19,7 @@ use crate::rules::retry::delay;
 use super::draft::Draft;
 use super::inbox::admitted;
 use super::rest::decided;
-use super::turn::to_running;
+use super::start::{hook_state, to_running};
 
 /// Puts a claim off for want of a resource. Its attempt does not count.
 ///
@@ -67,7 +67,8 @@ pub fn lack(
         admitted(draft, message);
     }
     decided(draft, report);
-    held.entered = to_running(draft, message.id)?.or(held.entered);
+    held.entered = hook_state(draft.records.state.execution.state, held.entered);
+    to_running(draft, message.id)?;
     draft.enter(ExecutionState::WaitingResources, Some(message.id), &held.missing)?;
     draft.hold(held);
     draft.set_status(Status::AwakeIdle);

@@ -34,6 +34,7 @@ use super::inbox::admitted;
 use super::lifecycle::{shut_down, stop};
 use super::outcome::{Surroundings, apply};
 use super::preemption::{FORCED, suspend};
+use super::start::{approach, go_round, pass_through_running};
 use super::trace::{
     brief, count_usage, name_model, note_turn, record_output, run_record, settled_event, unseen_run, verdict,
 };
@@ -48,8 +49,9 @@ const LEASE_WITHOUT_TIMEOUT: Span = Span::from_secs(24 * 3600);
 pub struct Claimed {
     pub run: CurrentRun,
     pub message: Message,
-    /// The state that was entered for this very turn: its hook runs before the turn.
-    pub entered: Option<ExecutionState>,
+    /// The state before `running` that the claim has led to. Its hook runs in it, and `start::begin` goes on
+    /// from there. Absent: the agent is `running`.
+    pub stands_in: Option<ExecutionState>,
     /// A checkpoint that it should have gone on from, and that is not there: it begins anew.
     pub lost: Option<Checkpoint>,
 }
@@ -104,45 +106,13 @@ pub fn claim(
         end_wait(draft, wait, WaitStatus::Resolved, &message.id.to_string());
     }
     end_if_due(draft, &message);
+    // Nothing of this is the run's own.
+    go_round(draft, held.and_then(|held| held.entered))?;
     draft.records.state.current_run = Some(run.clone());
     draft.records.state.last_continuation = Some(continuation);
-    let entered = to_running(draft, message.id)?.or(held.and_then(|held| held.entered));
+    let stands_in = approach(draft, message.id)?;
     draft.set_status(Status::AwakeRunning);
-    Ok(Claimed { run, message, entered, lost: None })
-}
-
-/// Every way that leads to `running`, with the state through which it leads, if it does.
-pub(super) fn to_running(
-    draft: &mut Draft,
-    message_id: MessageId,
-) -> Result<Option<ExecutionState>, Refusal> {
-    let task = Some(message_id);
-    let between = match draft.records.state.execution.state {
-        ExecutionState::Completed => {
-            draft.enter(ExecutionState::Runnable, None, "ready for the next message")?;
-            draft.enter(ExecutionState::Scheduled, task, "claimed")?;
-            Some(ExecutionState::Scheduled)
-        }
-        ExecutionState::Runnable => {
-            draft.enter(ExecutionState::Scheduled, task, "claimed")?;
-            Some(ExecutionState::Scheduled)
-        }
-        ExecutionState::Suspended => {
-            draft.enter(ExecutionState::Resumed, task, "resumed")?;
-            Some(ExecutionState::Resumed)
-        }
-        ExecutionState::Initializing
-        | ExecutionState::Scheduled
-        | ExecutionState::Running
-        | ExecutionState::Waiting
-        | ExecutionState::WaitingResources
-        | ExecutionState::Resumed
-        | ExecutionState::Failed
-        | ExecutionState::ShuttingDown
-        | ExecutionState::Recovering => None,
-    };
-    draft.enter(ExecutionState::Running, task, "turn command starts")?;
-    Ok(between)
+    Ok(Claimed { run, message, stands_in, lost: None })
 }
 
 /// Settles a run whose command has ended.
@@ -163,6 +133,7 @@ pub fn settle(
         let killed = matches!(end.exit, Exit::Signal { signal: 9 });
         return finish_stop(draft, killed, Some(&end));
     }
+    pass_through_running(draft)?;
     let (mut terminal, mut reason) = decided_before(&run).unwrap_or_else(|| verdict(&end));
     let mut usage = end.outcome.as_ref().ok().and_then(|outcome| outcome.usage.clone());
     if let (Terminal::Completed, Ok(outcome)) = (terminal, &end.outcome)
@@ -227,6 +198,7 @@ pub fn interrupt(draft: &mut Draft, why: &str) -> Result<(), Refusal> {
         finish_stop(draft, true, None)?;
         return Ok(());
     }
+    pass_through_running(draft)?;
     let now = draft.now();
     // Nobody was there to end it in time, so it ends now, and for that.
     let forced = is_overdue(&run, now).then(|| (Terminal::Failed, Some(FORCED.to_owned())));

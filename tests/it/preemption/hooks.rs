@@ -41,7 +41,7 @@ fn each_hook_is_told_of_its_change_while_the_agent_is_still_before_it() {
     assert_eq!(noted(&sandbox), Vec::<String>::new(), "the run goes on with the next step");
     let second = turn(&sandbox, "note turn")["run_id"].clone();
     let [resumes, resumes_in, then] = &noted(&sandbox)[..] else { panic!("one hook") };
-    assert_eq!((resumes_in.as_str(), then.as_str()), ("on-resume: running", "turn"));
+    assert_eq!((resumes_in.as_str(), then.as_str()), ("on-resume: resumed", "turn"));
     let expected = json!({
         "hook": "on-resume", "agent": "ada", "from": "suspended", "to": "resumed",
         "task_id": message, "reason": null, "run_id": second

@@ -1,0 +1,116 @@
+//! The way of a claimed turn to `running`, and the states on it in which hooks run (contract, execution §5).
+
+use crate::model::execution::ExecutionState;
+use crate::model::id::{MessageId, RunId};
+use crate::model::refusal::Refusal;
+use crate::rules::preemption::is_being_ended;
+
+use super::draft::Draft;
+
+/// The first half of the way of a turn that is claimed from `waiting` or `waiting_resources`, if its hook is
+/// installed. The only edge leads to `running` from there: so the agent goes round to where it can be
+/// scheduled or resumed. `pending`: the hook that an earlier claim of the same run has left to this one.
+pub(super) fn go_round(draft: &mut Draft, pending: Option<ExecutionState>) -> Result<(), Refusal> {
+    use ExecutionState::{Completed, Resumed, Runnable, Running, Scheduled, Suspended};
+    let from = draft.records.state.execution.state;
+    let onlookers = draft.records.onlookers;
+    let hook = hook_state(from, pending).filter(|_| goes_round(from));
+    let (steps, hook): (&[ExecutionState], _) = if hook == Some(Resumed) && onlookers.on_resume {
+        (&[Running, Suspended], Resumed)
+    } else if hook == Some(Scheduled) && onlookers.on_scheduled {
+        (&[Running, Completed, Runnable], Scheduled)
+    } else {
+        return Ok(());
+    };
+    steps.iter().try_for_each(|step| draft.enter(*step, None, &format!("on the way to {hook}")))
+}
+
+/// Leads a claimed turn to `running`; or to the state before, where a hook is installed that runs in that
+/// state. That state is returned, and `begin` comes next.
+pub(super) fn approach(draft: &mut Draft, message_id: MessageId) -> Result<Option<ExecutionState>, Refusal> {
+    let onlookers = draft.records.onlookers;
+    let hook = enter_before_running(draft, message_id)?.filter(|state| {
+        let has_its_hook =
+            if *state == ExecutionState::Resumed { onlookers.on_resume } else { onlookers.on_scheduled };
+        has_its_hook || onlookers.on_state_change
+    });
+    if hook.is_none() {
+        start(draft, message_id)?;
+    }
+    Ok(hook)
+}
+
+/// Leads straight to `running`, for a run that lacks something.
+pub(super) fn to_running(draft: &mut Draft, message_id: MessageId) -> Result<(), Refusal> {
+    enter_before_running(draft, message_id)?;
+    start(draft, message_id)
+}
+
+/// Enters the state before `running`, if the way from here leads through one.
+fn enter_before_running(draft: &mut Draft, message_id: MessageId) -> Result<Option<ExecutionState>, Refusal> {
+    let from = draft.records.state.execution.state;
+    let state = hook_state(from, None).filter(|_| !goes_round(from));
+    if from == ExecutionState::Completed {
+        draft.enter(ExecutionState::Runnable, None, "ready for the next message")?;
+    }
+    if let Some(state) = state {
+        let cause = if state == ExecutionState::Resumed { "resumed" } else { "claimed" };
+        draft.enter(state, Some(message_id), cause)?;
+    }
+    Ok(state)
+}
+
+fn start(draft: &mut Draft, message_id: MessageId) -> Result<(), Refusal> {
+    draft.enter(ExecutionState::Running, Some(message_id), "turn command starts")
+}
+
+/// The second half of a claim: its hook has run, and the turn command starts. Nothing changes where the
+/// run is over meanwhile, or somebody ends it.
+pub fn begin(draft: &mut Draft, run_id: RunId) -> Result<(), Refusal> {
+    let run = draft.records.state.current_run.as_ref();
+    let Some(run) = run.filter(|run| run.run_id == run_id && !is_being_ended(run)) else { return Ok(()) };
+    let message_id = run.message_id;
+    if has_not_begun(draft.records.state.execution.state) {
+        start(draft, message_id)?;
+    }
+    Ok(())
+}
+
+/// A run that ends before its turn has begun ends like any other: from `running`, to which the only edge leads.
+pub(super) fn pass_through_running(draft: &mut Draft) -> Result<(), Refusal> {
+    let execution = &draft.records.state.execution;
+    let task = execution.task_id;
+    if has_not_begun(execution.state) {
+        draft.enter(ExecutionState::Running, task, "ended before its turn began")?;
+    }
+    Ok(())
+}
+
+/// Whether a run in that state is claimed and its turn has not begun.
+pub fn has_not_begun(state: ExecutionState) -> bool {
+    matches!(state, ExecutionState::Scheduled | ExecutionState::Resumed)
+}
+
+/// The state whose hook is to run before a turn that is claimed from a state.
+pub(super) fn hook_state(from: ExecutionState, pending: Option<ExecutionState>) -> Option<ExecutionState> {
+    match from {
+        ExecutionState::Completed | ExecutionState::Runnable | ExecutionState::Waiting => {
+            Some(ExecutionState::Scheduled)
+        }
+        ExecutionState::Suspended => Some(ExecutionState::Resumed),
+        // What asked to come back has had its hook. What lacked something has not.
+        ExecutionState::WaitingResources => pending,
+        ExecutionState::Initializing
+        | ExecutionState::Scheduled
+        | ExecutionState::Running
+        | ExecutionState::Resumed
+        | ExecutionState::Failed
+        | ExecutionState::ShuttingDown
+        | ExecutionState::Recovering => None,
+    }
+}
+
+/// From these the only edge leads to `running`.
+fn goes_round(from: ExecutionState) -> bool {
+    matches!(from, ExecutionState::Waiting | ExecutionState::WaitingResources)
+}

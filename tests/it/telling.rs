@@ -1,0 +1,437 @@
+//! `scheduled` and `resumed` are seen by the hooks that are named after them, and `on-state-change` is told
+//! of every transition at least once, in order, whoever is killed where.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::harness::Sandbox;
+use crate::setup::{Beside, decision, failure, field, hook, objects, record, say, started, step, wait_for};
+
+/// Notes its name and how the agent stands.
+const NOTE: &str =
+    r#"echo "$DORMOUSE_HOOK $($D get ada execution.state) $($D get ada status)" >> "$HOME/noted""#;
+/// Notes the edge that it is told of.
+const EDGE: &str = r#"sed 's/.*"from":"\([^"]*\)","to":"\([^"]*\)".*/\1 \2/' >> "$HOME/noted""#;
+
+fn noted(sandbox: &Sandbox) -> Vec<String> {
+    let path = sandbox.home().join("noted");
+    let text = fs::read_to_string(&path).unwrap_or_default();
+    let _ = fs::remove_file(path);
+    text.lines().map(str::to_owned).collect()
+}
+
+/// The edges of the ledger, from its event of that number on.
+fn edges(sandbox: &Sandbox, from: usize) -> Vec<String> {
+    let events = sandbox.json_lines(["events", "ada", "--kind", "state_transition"]);
+    let word = |event: &Value, field: &str| event["data"][field].as_str().unwrap().to_owned();
+    events[from..].iter().map(|event| format!("{} {}", word(event, "from"), word(event, "to"))).collect()
+}
+
+fn untold(sandbox: &Sandbox) -> usize {
+    record(sandbox, "state.json")["untold"].as_array().map_or(0, Vec::len)
+}
+
+fn is_sound(sandbox: &Sandbox) {
+    let doctor = sandbox.cmd(["doctor"]).output();
+    assert_eq!(doctor.code(), 0, "{doctor}");
+}
+
+#[test]
+fn each_hook_runs_in_the_state_that_it_is_named_after() {
+    let sandbox = started(r#"D=$HOME/dormouse; . "$HOME/turn""#);
+    std::os::unix::fs::symlink(crate::harness::dormouse(), sandbox.home().join("dormouse")).unwrap();
+    let turns = |script: &str| fs::write(sandbox.home().join("turn"), script).unwrap();
+    for name in ["on-scheduled", "on-resume"] {
+        hook(&sandbox.store(), name, NOTE);
+    }
+    let scheduled = ["on-scheduled scheduled awake_running"];
+    for (script, then) in [
+        ("true", "completed"),
+        (r#"$D wait --on operator --reason why >/dev/null"#, "waiting"),
+        // From `waiting` no edge leads to `scheduled`: it goes round.
+        ("exit 1", "failed"),
+    ] {
+        turns(script);
+        say(&sandbox, "go on");
+        step(&sandbox);
+        assert_eq!(
+            (noted(&sandbox), field(&sandbox, "execution.state")),
+            (scheduled.map(str::to_owned).to_vec(), then.into())
+        );
+    }
+    let round = [
+        "waiting running",
+        "running completed",
+        "completed runnable",
+        "runnable scheduled",
+        "scheduled running",
+    ];
+    let all = edges(&sandbox, 0);
+    assert!(all.windows(5).any(|window| *window == round), "{all:?}");
+    sandbox.run(["recover", "ada"]);
+    turns("$D yield >/dev/null");
+    step(&sandbox);
+    noted(&sandbox);
+    sandbox.run(["resume", "ada"]);
+    turns("exit 75");
+    step(&sandbox);
+    assert_eq!(noted(&sandbox), ["on-resume resumed awake_running"]);
+    is_sound(&sandbox);
+}
+
+/// A claim that lacks something has no hook yet. It runs when that is there, in its state, too.
+#[test]
+fn a_turn_that_lacked_something_is_scheduled_when_it_is_there() {
+    let sandbox = started("true");
+    crate::setup::extend_policy(&sandbox, "ada", "[workspace]\npath = \"disk\"\nmode = \"exclusive\"\n");
+    for name in ["on-scheduled", "on-state-change"] {
+        hook(&sandbox.agent("ada"), name, "exit 0");
+    }
+    say(&sandbox, "hello");
+    assert_eq!(decision(&step(&sandbox)), "wait_for_resources (workspace)");
+    hook(&sandbox.agent("ada"), "on-scheduled", NOTE);
+    fs::create_dir(sandbox.project().join("disk")).unwrap();
+    assert_eq!(step(&sandbox)["terminal"], "completed");
+    assert_eq!(noted(&sandbox), ["on-scheduled scheduled awake_running"]);
+}
+
+#[test]
+fn without_hooks_a_claim_is_one_commit() {
+    let sandbox = started("true");
+    say(&sandbox, "hello");
+    let before = record(&sandbox, "state.json")["revision"].as_u64().unwrap();
+    step(&sandbox);
+    assert_eq!(record(&sandbox, "state.json")["revision"].as_u64().unwrap(), before + 2, "claimed, settled");
+    assert_eq!(record(&sandbox, "state.json")["untold"], Value::Null);
+}
+
+#[test]
+fn a_turn_can_not_yield_before_it_is_begun() {
+    let sandbox = started("true");
+    hook(
+        &sandbox.agent("ada"),
+        "on-scheduled",
+        r#"$D yield --json > "$HOME/answer"; echo $? >> "$HOME/noted""#,
+    );
+    say(&sandbox, "hello");
+    assert_eq!(step(&sandbox)["terminal"], "completed");
+    assert_eq!(noted(&sandbox), ["4"]);
+    let answer: Value =
+        serde_json::from_str(&fs::read_to_string(sandbox.home().join("answer")).unwrap()).unwrap();
+    assert_eq!(answer["error"]["kind"], "not_begun");
+}
+
+/// What a test does to a run whose hook runs.
+type Act = fn(&Sandbox, Beside);
+
+/// Whatever befalls a run whose hook runs, its message has a way on and the records agree.
+#[test]
+fn a_run_that_has_not_begun_can_be_stopped_failed_asked_to_yield_and_killed() {
+    let cases: [(&str, Act, &str, &str); 5] = [
+        (
+            "stop",
+            |sandbox, tick| {
+                sandbox.run(["stop", "ada", "--grace", "0s", "--requeue"]);
+                tick.end();
+                sandbox.run(["start", "ada"]);
+            },
+            "scheduled running",
+            "running shutting_down",
+        ),
+        (
+            "fail",
+            |sandbox, tick| {
+                sandbox.run(["fail", "ada", "--reason", "enough"]);
+                tick.end();
+            },
+            "scheduled running",
+            "running failed",
+        ),
+        ("kill", |_, tick| drop(tick), "scheduled running", "running failed"),
+        (
+            "forced",
+            |sandbox, tick| {
+                sandbox.run(["preempt", "ada", "--reason", "now", "--grace", "0s"]);
+                tick.end();
+            },
+            "scheduled running",
+            "running failed",
+        ),
+        (
+            "signal",
+            |_, tick| {
+                crate::setup::eventually("a signal", || {
+                    std::process::Command::new("kill").arg(tick.0.id().to_string()).status().ok()
+                });
+                tick.end();
+            },
+            "scheduled running",
+            "running failed",
+        ),
+    ];
+    for (name, act, begun, ended) in cases {
+        let sandbox = started(r#"echo turn >> "$HOME/noted""#);
+        hook(
+            &sandbox.agent("ada"),
+            "on-scheduled",
+            r#": > "$HOME/up"; until test -e "$HOME/go"; do sleep 0.01; done"#,
+        );
+        let message = say(&sandbox, "hello");
+        let before = edges(&sandbox, 0).len();
+        let tick = Beside::start(sandbox.cmd(["tick", "ada", "--json"]));
+        wait_for(&sandbox.home().join("up"));
+        assert_eq!(
+            (field(&sandbox, "execution.state"), field(&sandbox, "status")),
+            ("scheduled".into(), "awake_running".into())
+        );
+        assert_eq!(sandbox.cmd(["resume", "ada"]).output().code(), 4, "{name}");
+        assert_eq!(sandbox.cmd(["recover", "ada"]).output().code(), 4, "{name}");
+        assert_eq!(decision(&step(&sandbox)), "noop (turn_in_progress)");
+        is_sound(&sandbox);
+        act(&sandbox, tick);
+        // The next steps find their way, whoever settled it.
+        fs::write(sandbox.home().join("go"), "").unwrap();
+        for _ in 0..4 {
+            sandbox.pass(3600);
+            sandbox.cmd(["tick", "ada", "--until-idle"]).output();
+        }
+        let taken = edges(&sandbox, before);
+        let at = taken.iter().position(|edge| edge == begun).unwrap_or_else(|| panic!("{name}: {taken:?}"));
+        assert_eq!(taken[at + 1], ended, "{name}: {taken:?}");
+        assert_eq!(sandbox.json(["queue", "show", &message])["status"], "processed", "{name}");
+        assert_eq!(noted(&sandbox), ["turn"], "{name}");
+        is_sound(&sandbox);
+    }
+}
+
+#[test]
+fn a_hook_that_fails_or_takes_too_long_fails_the_turn_from_running() {
+    for (script, why) in
+        [("echo no >&2; exit 3", "exit status 3: no"), ("exec sleep 600", "timed out after 100ms")]
+    {
+        let sandbox = started("true");
+        hook(&sandbox.agent("ada"), "on-scheduled", script);
+        crate::setup::extend_policy(&sandbox, "ada", "[timeouts]\nhook = \"100ms\"\n");
+        say(&sandbox, "hello");
+        let before = edges(&sandbox, 0).len();
+        assert_eq!(step(&sandbox)["terminal_reason"], format!("not started: on-scheduled failed: {why}"));
+        assert_eq!(edges(&sandbox, before), ["runnable scheduled", "scheduled running", "running failed"]);
+        is_sound(&sandbox);
+    }
+}
+
+#[test]
+fn what_a_killed_process_has_not_told_the_next_step_tells_in_order() {
+    let sandbox = started("true");
+    let stays = format!(
+        r#"cat > "$HOME/told"; : > "$HOME/up"; test -e "$HOME/go" || sleep 600; {EDGE} < "$HOME/told""#
+    );
+    hook(&sandbox.agent("ada"), "on-state-change", &stays);
+    say(&sandbox, "hello");
+    let before = edges(&sandbox, 0).len();
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for(&sandbox.home().join("up"));
+    assert_eq!(
+        field(&sandbox, "execution.state"),
+        "scheduled",
+        "that is a commit of its own for this hook, too"
+    );
+    drop(tick);
+    fs::write(sandbox.home().join("go"), "").unwrap();
+    assert!(sandbox.json(["next-wake", "ada"])["next_wake_at"].is_string());
+    sandbox.run(["tick", "ada"]);
+    assert_eq!(noted(&sandbox), edges(&sandbox, before));
+    assert_eq!(untold(&sandbox), 0);
+    // Once is enough.
+    sandbox.pass(60);
+    let before = edges(&sandbox, 0).len();
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    assert_eq!(noted(&sandbox), edges(&sandbox, before));
+}
+
+#[test]
+fn what_a_start_has_not_told_the_next_step_tells() {
+    let sandbox = started("true");
+    sandbox.run(["create", "bob", "--shell", "true"]);
+    hook(&sandbox.store(), "on-state-change", r#": > "$HOME/up"; exec sleep 600"#);
+    let start = Beside::start(sandbox.cmd(["start", "bob"]));
+    wait_for(&sandbox.home().join("up"));
+    drop(start);
+    hook(&sandbox.store(), "on-state-change", EDGE);
+    for told in [vec!["initializing runnable".to_owned()], Vec::new()] {
+        sandbox.run(["tick", "bob"]);
+        assert_eq!(noted(&sandbox), told);
+    }
+}
+
+#[test]
+fn a_hook_that_is_killed_is_told_once_more_and_then_no_more() {
+    let sandbox = started("true");
+    hook(&sandbox.agent("ada"), "on-state-change", &format!("{EDGE}; kill -9 $$"));
+    say(&sandbox, "hello");
+    let before = edges(&sandbox, 0).len();
+    step(&sandbox);
+    let first = edges(&sandbox, before)[0].clone();
+    for _ in 0..6 {
+        sandbox.pass(1);
+        sandbox.cmd(["tick", "ada"]).output();
+    }
+    let told = noted(&sandbox);
+    let all = edges(&sandbox, before);
+    assert_eq!(told[..2], [first.clone(), first]);
+    for edge in &all {
+        assert_eq!(told.iter().filter(|line| *line == edge).count(), 2, "{told:?}");
+    }
+    assert_eq!(untold(&sandbox), 0);
+}
+
+#[test]
+fn a_hook_that_is_installed_later_hears_nothing_of_what_was_before() {
+    let sandbox = started("true");
+    say(&sandbox, "hello");
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    let path = hook(&sandbox.agent("ada"), "on-state-change", EDGE);
+    sandbox.run(["tick", "ada"]);
+    assert_eq!(noted(&sandbox), Vec::<String>::new());
+    say(&sandbox, "hello");
+    let before = edges(&sandbox, 0).len();
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    assert_eq!(noted(&sandbox), edges(&sandbox, before));
+    // Nor after it was away.
+    fs::remove_file(path).unwrap();
+    say(&sandbox, "hello");
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    hook(&sandbox.agent("ada"), "on-state-change", EDGE);
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    assert_eq!(noted(&sandbox), Vec::<String>::new());
+}
+
+#[test]
+fn two_processes_that_tell_at_once_tell_each_transition_once() {
+    let sandbox = started(r#": > "$HOME/up"; exec sleep 600"#);
+    hook(&sandbox.agent("ada"), "on-state-change", &format!("sleep 0.1; {EDGE}"));
+    say(&sandbox, "hello");
+    let before = edges(&sandbox, 0).len();
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for(&sandbox.home().join("up"));
+    let stop = Beside::start(sandbox.cmd(["stop", "ada"]));
+    // Steps beside them find what is still to be told, and leave it to those two.
+    for _ in 0..10 {
+        sandbox.cmd(["tick", "ada"]).output();
+    }
+    tick.end();
+    assert_eq!(stop.end().code(), 0);
+    sandbox.run(["tick", "ada"]);
+    let (mut told, mut all) = (noted(&sandbox), edges(&sandbox, before));
+    told.sort();
+    all.sort();
+    assert_eq!(told, all);
+}
+
+#[test]
+fn what_recovers_is_told_of_its_failure() {
+    let sandbox = started("echo no luck >&2; exit 1");
+    let message = say(&sandbox, "hello");
+    let run = step(&sandbox)["run_id"].clone();
+    for name in ["on-recovery-start", "on-recovery-complete", "on-state-change"] {
+        hook(&sandbox.agent("ada"), name, r#"cat >> "$HOME/noted""#);
+    }
+    sandbox.pass(60);
+    step(&sandbox);
+    let told: Vec<Value> = noted(&sandbox).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let hooks: Vec<&str> = told.iter().map(|told| told["hook"].as_str().unwrap()).collect();
+    assert_eq!(hooks, ["on-state-change", "on-recovery-start", "on-state-change", "on-recovery-complete"]);
+    for told in told {
+        let failure =
+            json!({ "reason": "exit status 1: no luck", "message_id": message, "attempt": 1, "run_id": run });
+        assert_eq!((&told["failure"], &told["run_id"], &told["task_id"]), (&failure, &run, &json!(message)));
+    }
+}
+
+#[test]
+fn state_lists_the_hooks_and_where_each_lies() {
+    let sandbox = started("true");
+    assert_eq!(sandbox.run(["state", "ada", "--hooks"]), "ada has no hooks\n");
+    let own = hook(&sandbox.agent("ada"), "on-startup", "true");
+    let shared = hook(&sandbox.store(), "on-startup", "true");
+    let broken = hook(&sandbox.agent("ada"), "on-resume", "true");
+    fs::set_permissions(&broken, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    hook(&sandbox.agent("ada"), "on-nothing", "true");
+    let listed = sandbox.json(["state", "ada", "--hooks"]);
+    let entry = |hook: &str, place: &str, path: &Path, why_not: Option<&str>| {
+        let mut entry = json!({ "hook": hook, "place": place, "path": path, "in_effect": why_not.is_none() });
+        if let Some(why) = why_not {
+            entry["why_not"] = json!(why);
+        }
+        entry
+    };
+    let expected = json!({ "agent": "ada", "hooks": [
+        entry("on-startup", "agent", &own, None),
+        entry("on-startup", "shared", &shared, Some("the agent's own runs instead")),
+        entry("on-resume", "agent", &broken, Some("not an executable file")),
+    ] });
+    assert_eq!(listed, expected);
+    let text = sandbox.run(["state", "ada", "--hooks"]);
+    assert!(text.contains("does not run: not an executable file"), "{text}");
+    let ran = sandbox.cmd(["state", "nobody", "--hooks", "--json"]).output();
+    assert_eq!((ran.code(), &failure(&ran)["agent"]), (3, &json!("nobody")));
+}
+
+/// Killed at every call that changes something, and stepped on: every transition was told, none before one
+/// that came earlier, and the agent is through with its message.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_tick_can_be_killed_at_every_call_between_its_commits() {
+    use crate::strace::{self, Harm};
+    let template = started("true");
+    hook(&template.agent("ada"), "on-state-change", EDGE);
+    hook(&template.agent("ada"), "on-scheduled", "true");
+    let message = say(&template, "hello");
+    let before = edges(&template, 0).len();
+    let points = strace::record(&template.copy(), &["tick", "ada"], "").points();
+    let points: Vec<_> = points.into_iter().step_by(3).collect();
+    crate::harness::each_in_parallel(&points, |call| {
+        let sandbox = template.copy();
+        strace::harm(&sandbox, &["tick", "ada"], "", call, Harm::Kill);
+        for _ in 0..4 {
+            sandbox.pass(3600);
+            sandbox.cmd(["tick", "ada", "--until-idle"]).output();
+        }
+        let mut told = noted(&sandbox);
+        let all = edges(&sandbox, before);
+        // In order, but for what was told a second time.
+        told.dedup();
+        let mut at = 0;
+        for edge in &all {
+            let found = told[at..].iter().position(|line| line == edge);
+            at += found.unwrap_or_else(|| panic!("{call}: {edge} was not told: {told:?} {all:?}")) + 1;
+        }
+        assert_eq!(untold(&sandbox), 0, "{call}");
+        assert_eq!(sandbox.json(["queue", "show", &message])["status"], "processed", "{call}");
+        is_sound(&sandbox);
+    });
+}
+
+#[test]
+fn the_end_of_a_turn_that_is_told_to_end_is_told_by_the_next_step() {
+    let sandbox = started(r#": > "$HOME/up"; exec sleep 600"#);
+    say(&sandbox, "hello");
+    let tick = Beside::start(sandbox.cmd(["tick", "ada", "--json"]));
+    wait_for(&sandbox.home().join("up"));
+    hook(
+        &sandbox.agent("ada"),
+        "on-state-change",
+        &format!(r#": > "$HOME/hook"; test -e "$HOME/go" || exec sleep 600; {EDGE}"#),
+    );
+    let pid = tick.0.id().to_string();
+    let end = || assert!(std::process::Command::new("kill").arg(&pid).status().unwrap().success());
+    end();
+    wait_for(&sandbox.home().join("hook"));
+    end();
+    assert_eq!(objects(&tick.end().stdout)[0]["terminal"], "interrupted");
+    fs::write(sandbox.home().join("go"), "").unwrap();
+    step(&sandbox);
+    assert_eq!(noted(&sandbox)[0], "running failed");
+}
