@@ -18,7 +18,7 @@ use crate::model::records::Lease;
 use crate::model::stamp::Stamp;
 use crate::model::submission::{Caller, Submission};
 use crate::model::time::{Span, Time};
-use crate::rules::admission::admit;
+use crate::rules::admission::{admit, one_further};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox as rules;
 use crate::store::{Agent, Store, dedupe, inbox};
@@ -79,6 +79,9 @@ pub fn take(
     let (policy, caller) = speaker(session, store, agent, said)?;
     let submission = submission(said, policy.limits.max_message)?;
     let mut stamp = session.clock.stamp()?;
+    // What comes after a pause begins a chain of its own.
+    let is_late = later.is_some_and(|at| at > stamp.now.after(policy.limits.chain_pause));
+    let caller = caller.map(|caller| Caller { hops: caller.hops.filter(|_| !is_late), ..caller });
     let message =
         admit(agent.name(), submission, DeliverySurface::Cli, caller.as_ref(), &policy.limits, &mut stamp)?;
     if message.dedupe_key.is_some() || later.is_some() {
@@ -265,7 +268,9 @@ pub fn wake(session: &mut Session, args: cli::Wake) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     let mut stamp = session.clock.stamp()?;
-    let limit = agent.policy()?.limits.max_message;
+    let limits = agent.policy()?.limits;
+    let limit = limits.max_message;
+    let hops = one_further(session.caller(&store)?.and_then(|caller| caller.hops), &limits)?;
     let body = match &args.text {
         Some(word) => Some(Body::Text { text: text("TEXT", Some(word), limit)? }),
         None => None,
@@ -293,6 +298,7 @@ pub fn wake(session: &mut Session, args: cli::Wake) -> Result<Status> {
         admission_context: AdmissionContext::LocalProcess,
         created_at: stamp.now,
         count: 1,
+        hops,
         extra: Default::default(),
     };
     agent.arrive_hint(&hint)?;

@@ -2,11 +2,14 @@
 
 use crate::error::Result;
 use crate::model::dedupe::DedupeEntry;
-use crate::model::message::{Message, Priority};
+use crate::model::id::{MessageId, TaskId};
+use crate::model::message::{Message, MessageKind, Priority};
 use crate::model::policy::Policy;
-use crate::model::records::{Inbox, Lease, Onlookers, Records};
+use crate::model::records::{BrokenWait, Inbox, Lease, Onlookers, Records};
 use crate::model::state::State;
+use crate::model::task::Task;
 use crate::model::time::Time;
+use crate::model::wait::Wait;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox::staleness;
 use crate::store::inbox::{self, Scan};
@@ -40,6 +43,7 @@ pub fn records(
     let policy = agent.policy()?;
     let open = agent.open_records(view, state)?;
     let inbox = inbox(agent, view, scan, &open.state, &policy, now, purpose)?;
+    let broken_waits = broken_waits(view, scan, &open.waits, &open.tasks)?;
     Ok(Records {
         policy,
         state: open.state,
@@ -49,9 +53,53 @@ pub fn records(
         inbox,
         works: open.works,
         waits: open.waits,
+        broken_waits,
         timers: open.timers,
         tasks: open.tasks,
     })
+}
+
+/// The waits that the other records disagree with. Costs nothing while every wait is one of an open
+/// task, or of no task, and is not bound.
+fn broken_waits(view: &View<'_>, scan: &Scan, waits: &[Wait], tasks: &[Task]) -> Result<Vec<BrokenWait>> {
+    let mut broken = Vec::new();
+    for wait in waits.iter().filter(|wait| wait.is_active()) {
+        if let Some(message) = wait.resolved_by {
+            if inbox::find_id(view, scan, message).is_none() {
+                broken.push(BrokenWait::AnswerGone(wait.id));
+            }
+            continue;
+        }
+        let ended = wait.task_id().filter(|id| !tasks.iter().any(|task| task.id == *id));
+        if let Some(task) = ended
+            && result_under_way(view, scan, task, wait.result_id)?.is_none()
+        {
+            broken.push(BrokenWait::TaskGone(wait.id));
+        }
+    }
+    Ok(broken)
+}
+
+/// The message in the inbox that says how a task ended. `known`: which it is, where a record says so;
+/// those of the first version don't, and then every message is looked at.
+pub fn result_under_way(
+    view: &View<'_>,
+    scan: &Scan,
+    task: TaskId,
+    known: Option<MessageId>,
+) -> Result<Option<MessageId>> {
+    if known.is_some() {
+        return Ok(known.filter(|id| inbox::find_id(view, scan, *id).is_some()));
+    }
+    for (key, path) in inbox::first(view, scan, usize::MAX)? {
+        let message = inbox::read(view, key, &path)?;
+        if message
+            .is_some_and(|message| message.kind == MessageKind::TaskResult && message.task_id == Some(task))
+        {
+            return Ok(Some(key.id));
+        }
+    }
+    Ok(None)
 }
 
 fn inbox(
@@ -72,6 +120,7 @@ fn inbox(
     let mut inbox = Inbox {
         hints: inbox::read_hints(view, scan)?,
         drops: scan.drops.len(),
+        has_background: scan.has_background(),
         last_interject: interjects.next_back().map(|key| key.id),
         ..Inbox::default()
     };
@@ -117,7 +166,7 @@ pub fn first_of_its_key(
     policy: &Policy,
     now: Time,
     purpose: Purpose,
-) -> Result<Option<crate::model::id::MessageId>> {
+) -> Result<Option<MessageId>> {
     let Some(key) = &message.dedupe_key else { return Ok(None) };
     let window = policy.limits.dedupe_window;
     let entry = match purpose {

@@ -18,15 +18,15 @@ use crate::report::text::{one_line, relative};
 use crate::report::wait as shown_wait;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::timer::{self, NewTimer};
-use crate::rules::transition::wait::{self, NewWait, Owner};
+use crate::rules::transition::wait::{self, EndedTask, NewWait, Owner};
 use crate::rules::transition::work::{self, NewWork, WorkChange};
 use crate::rules::work::{WaitsByItem, readiness, scheduling_state};
 use crate::store::view::View;
-use crate::store::{Agent, Store, evidence, layout};
+use crate::store::{Agent, Store, evidence, inbox, layout};
 
 use super::authority;
 use super::hooks;
-use super::load::begin;
+use super::load::{self, begin};
 use super::lookup::{self, Found};
 use super::session::{Session, plane_agent, required_agent};
 use super::words::{parse, parse_optional, text};
@@ -320,7 +320,7 @@ fn set_wait(session: &mut Session, store: &Store, args: cli::Wait) -> Result<Sta
         Some(part) => Some(find_work(store, Some(agent.name().clone()), part)?.id),
         None => None,
     };
-    let in_turn = caller.is_some_and(|caller| caller.is_turn_of(agent.name()));
+    let in_turn = caller.as_ref().is_some_and(|caller| caller.is_turn_of(agent.name()));
     let of_turn = if in_turn { agent.peek()?.current_run.and_then(|run| run.work_item_id) } else { None };
     let new = NewWait {
         kind,
@@ -338,25 +338,30 @@ fn set_wait(session: &mut Session, store: &Store, args: cli::Wait) -> Result<Sta
         expires_at: moment_in(session, "--expires", args.expires.as_deref())?,
         source: args.source,
         no_fallback: args.no_fallback,
-        ended_task: if in_turn { ended_in_turn(&agent, args.resource.as_deref())? } else { None },
+        ended_task: ended_task(&agent, args.resource.as_deref())?,
+        hops: caller.and_then(|caller| caller.hops),
         resource: args.resource,
     };
     let wait = change(session, store, &agent, |draft| wait::set(draft, new))?;
+    if !wait.is_active() {
+        session.out.note(&format!("{} is over already: its task had ended", wait.id));
+    }
     session.out.result(&shown_wait::object(&wait), |_| wait.id.to_string());
     Ok(Status::Done)
 }
 
-/// The task of this name, if it has ended since the current turn began and its result will be heard
-/// of: whoever starts a short task must be able to wait for it.
-pub fn ended_in_turn(agent: &Agent<'_>, resource: Option<&str>) -> Result<Option<TaskId>> {
+/// The task of this name, if it has ended, and the message that says so, if no step has taken that up yet.
+pub fn ended_task(agent: &Agent<'_>, resource: Option<&str>) -> Result<Option<EndedTask>> {
     let Some(id) = resource.and_then(|word| word.parse::<TaskId>().ok()) else { return Ok(None) };
-    agent.consistently(|view, state| {
-        let Some(run) = state.current_run.filter(|_| !view.exists(&layout::task(id))) else {
+    agent.consistently(|view, _| {
+        if view.exists(&layout::task(id)) {
+            return Ok(None);
+        }
+        let Some(task) = evidence::archived_record(view, |task: &Task| task.id == id)? else {
             return Ok(None);
         };
-        let task = evidence::archived_record(view, |task: &Task| task.id == id)?;
-        let in_turn = |task: &Task| task.notify && task.ended_at.is_some_and(|at| at >= run.claimed_at);
-        Ok(task.filter(in_turn).map(|task| task.id))
+        let result_id = load::result_under_way(view, &inbox::scan(view)?, id, task.result_id)?;
+        Ok(Some(EndedTask { id, notify: task.notify, result_id }))
     })
 }
 
@@ -384,6 +389,7 @@ pub fn timer(session: &mut Session, command: TimerCommand) -> Result<Status> {
         TimerCommand::Add { agent, schedule, tz, text: word, catch_up } => {
             let agent = store.agent(&required_agent(&agent)?)?;
             let limit = agent.policy()?.limits.max_message;
+            let hops = session.caller(&store)?.and_then(|caller| caller.hops);
             let new = NewTimer {
                 schedule: read_schedule(session, &schedule, tz)?,
                 catch_up: parse_optional("--catch-up", catch_up.as_deref())?.unwrap_or(CatchUp::Once),
@@ -391,6 +397,7 @@ pub fn timer(session: &mut Session, command: TimerCommand) -> Result<Status> {
                     .map(|word| text("TEXT", Some(&word), limit).map(|text| Body::Text { text }))
                     .transpose()?,
                 message: None,
+                hops,
             };
             let timer = change(session, &store, &agent, |draft| timer::add(draft, new))?;
             session.out.result(&timer, |_| timer.id.to_string());

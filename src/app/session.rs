@@ -12,7 +12,7 @@ use crate::model::id::{AgentName, MessageId, RunId, TaskId};
 use crate::model::refusal::Refusal;
 use crate::model::submission::{CalledBy, Caller};
 use crate::model::task::Task;
-use crate::model::time::Span;
+use crate::model::time::{Span, Time};
 use crate::process::{self, host};
 use crate::report::output::{Output, Style};
 use crate::store::{Opener, Store, layout};
@@ -110,7 +110,7 @@ impl Session {
         let Some(agent) = self.called_in(store)? else { return Ok(None) };
         match (set(process::RUN), set(process::TASK)) {
             (Some(run), _) => turn_caller(store, agent, &run).map(Some),
-            (None, Some(task)) => task_caller(store, agent, &task).map(Some),
+            (None, Some(task)) => task_caller(store, agent, &task, self.clock.now()).map(Some),
             (None, None) => Ok(None),
         }
     }
@@ -152,10 +152,10 @@ fn turn_caller(store: &Store, agent: AgentName, run: &str) -> Result<Caller> {
         });
     };
     let by = CalledBy::Turn { run_id, message_id: run.message_id };
-    Ok(Caller { agent, by, hops: run.hops })
+    Ok(Caller { agent, by, hops: Some(run.hops) })
 }
 
-fn task_caller(store: &Store, agent: AgentName, task: &str) -> Result<Caller> {
+fn task_caller(store: &Store, agent: AgentName, task: &str, now: Time) -> Result<Caller> {
     let task_id: TaskId = parse(process::TASK, task)?;
     let path = layout::task(task_id);
     let Some(task) = store.agent(&agent)?.consistently(|view, _| view.record::<Task>(&path))? else {
@@ -165,7 +165,10 @@ fn task_caller(store: &Store, agent: AgentName, task: &str) -> Result<Caller> {
             hint: Some("it has ended: unset DORMOUSE_TASK to speak from outside".to_owned()),
         });
     };
-    Ok(Caller { agent, by: CalledBy::Task { task_id, run_id: task.run_id }, hops: task.hops })
+    // What it says after a while begins a chain of its own, like what a timer does.
+    let pause = store.agent(&agent)?.policy()?.limits.chain_pause;
+    let hops = (now.since(task.created_at) <= pause).then_some(task.hops);
+    Ok(Caller { agent, by: CalledBy::Task { task_id, run_id: task.run_id }, hops })
 }
 
 /// Those named, or all.

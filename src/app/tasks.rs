@@ -100,7 +100,8 @@ fn wanted(session: &Session, store: &Store, agent: &Agent<'_>, args: TaskStart) 
         notify: !args.no_notify,
         interactive: args.interactive,
         timeout: parse_optional("--timeout", args.timeout.as_deref())?,
-        from_turn: caller.is_some_and(|caller| caller.is_turn_of(agent.name())),
+        from_turn: caller.as_ref().is_some_and(|caller| caller.is_turn_of(agent.name())),
+        hops: caller.and_then(|caller| caller.hops),
         at: claimant(),
     })
 }

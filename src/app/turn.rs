@@ -38,7 +38,7 @@ use super::delegate;
 use super::hooks::{self, Occasion};
 use super::load::{self, Purpose};
 use super::oversee;
-use super::planes::ended_in_turn;
+use super::planes::ended_task;
 use super::resources;
 use super::session::Session;
 
@@ -275,7 +275,7 @@ pub fn surroundings(
                 }
             }
             Action::Wait { kind: WaitKind::Task, resource, .. } => {
-                around.ended_tasks.extend(ended_in_turn(agent, resource.as_deref())?);
+                around.ended_tasks.extend(ended_task(agent, resource.as_deref())?);
             }
             Action::Enqueue { .. }
             | Action::TaskStart { .. }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::id::WaitId;
+use super::id::{WaitId, WorkId};
 
 names! {
     "closure outcome" ClosureOutcome {
@@ -39,6 +39,9 @@ pub struct Closure {
     /// The wait that the closure is about, if it is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_id: Option<WaitId>,
+    /// The work item that the closure is about, if it is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work_item_id: Option<WorkId>,
     pub runtime_posture: RuntimePosture,
     /// Every fact that was looked at, in a fixed order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -1,6 +1,6 @@
 //! Why an activation happens and how it relates to what the agent waited for (contract, semantics §7).
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::closure::{ClosureOutcome, WaitingReason};
 use super::id::WaitId;
@@ -36,9 +36,23 @@ pub struct Continuation {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prior_waiting_reason: Option<WaitingReason>,
     pub matched_waiting_reason: bool,
-    /// The wait that the trigger satisfies: resolved when the activation is taken up.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resolves: Option<WaitId>,
+    /// The waits that the trigger satisfies: bound when it is taken up, resolved when its turn has completed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "one_or_many")]
+    pub resolves: Vec<WaitId>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<String>,
+}
+
+/// A list of waits, or, as older records have it, a single one.
+fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<WaitId>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum OneOrMany {
+        One(WaitId),
+        Many(Vec<WaitId>),
+    }
+    Ok(match OneOrMany::deserialize(deserializer)? {
+        OneOrMany::One(wait) => vec![wait],
+        OneOrMany::Many(waits) => waits,
+    })
 }

@@ -44,10 +44,25 @@ pub enum ResumeCause {
 /// For what a system tick is emitted; each at most once under its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tick {
-    WakeHint { key: String },
-    ContinueActive { work_item_id: WorkId, revision: u64 },
-    QueuedAvailable { work_item_id: WorkId, revision: u64 },
-    SystemWait { work_item_id: WorkId, revision: u64 },
+    WakeHint {
+        key: String,
+    },
+    ContinueActive {
+        work_item_id: WorkId,
+        revision: u64,
+    },
+    QueuedAvailable {
+        work_item_id: WorkId,
+        revision: u64,
+    },
+    SystemWait {
+        work_item_id: WorkId,
+        revision: u64,
+    },
+    /// The agent itself waits for the system.
+    OwnSystemWait {
+        wait_id: WaitId,
+    },
 }
 
 impl Tick {
@@ -64,6 +79,7 @@ impl Tick {
             Tick::SystemWait { work_item_id, revision } => {
                 format!("work_queue:system_wait:{work_item_id}:{revision}")
             }
+            Tick::OwnSystemWait { wait_id } => format!("system_wait:{wait_id}"),
         }
     }
 
@@ -72,13 +88,13 @@ impl Tick {
             Tick::WakeHint { .. } => "wake_hint",
             Tick::ContinueActive { .. } => "continue_active",
             Tick::QueuedAvailable { .. } => "queued_available",
-            Tick::SystemWait { .. } => "work_item_system_wait",
+            Tick::SystemWait { .. } | Tick::OwnSystemWait { .. } => "system_wait",
         }
     }
 
     pub fn work_item_id(&self) -> Option<WorkId> {
         match self {
-            Tick::WakeHint { .. } => None,
+            Tick::WakeHint { .. } | Tick::OwnSystemWait { .. } => None,
             Tick::ContinueActive { work_item_id, .. }
             | Tick::QueuedAvailable { work_item_id, .. }
             | Tick::SystemWait { work_item_id, .. } => Some(*work_item_id),
@@ -117,6 +133,11 @@ pub enum Rest {
         reason: WaitingReason,
         wait_id: Option<WaitId>,
         task_id: Option<TaskId>,
+    },
+    /// A system wait of the agent's own, or of a work item: its tick has been emitted.
+    SystemWait {
+        wait_id: WaitId,
+        work_item_id: Option<WorkId>,
     },
 }
 
@@ -314,6 +335,7 @@ impl Rest {
             Rest::AgentExternalWait { .. } => DecisionKind::WaitForExternalChange,
             Rest::Timers { .. } => DecisionKind::WaitForTimer,
             Rest::AgentTaskWait { .. } => DecisionKind::WaitForTask,
+            Rest::SystemWait { .. } => DecisionKind::WaitForResources,
             Rest::WorkItem { reason, .. } => match reason {
                 WaitingReason::AwaitingOperatorInput => DecisionKind::WaitForOperator,
                 WaitingReason::AwaitingExternalChange => DecisionKind::WaitForExternalChange,
@@ -329,6 +351,7 @@ impl Rest {
             Rest::AgentExternalWait { .. } => "agent_external_wait",
             Rest::Timers { .. } => "active_timers",
             Rest::AgentTaskWait { .. } => "agent_task_wait",
+            Rest::SystemWait { .. } => "system_wait",
             Rest::WorkItem { reason, .. } => match reason {
                 WaitingReason::AwaitingOperatorInput => "work_item_needs_input",
                 WaitingReason::AwaitingExternalChange => "work_item_external_wait",
@@ -344,6 +367,7 @@ impl Rest {
                 (None, None)
             }
             Rest::AgentTaskWait { task_id, .. } => (None, *task_id),
+            Rest::SystemWait { work_item_id, .. } => (*work_item_id, None),
             Rest::WorkItem { work_item_id, task_id, .. } => (Some(*work_item_id), *task_id),
         }
     }

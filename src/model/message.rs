@@ -173,6 +173,29 @@ fn first() -> u32 {
     1
 }
 
+/// What the scheduler's own ticks are for, as far as it matters to what they mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SchedulerTick {
+    /// A wait's `expires_at` is past: the wait ends when the tick is taken up.
+    Expiry,
+    /// A wait's `recheck_at` has come.
+    Recheck,
+    /// Runnable work, blocked work to look at, input that was set aside, a wait that was healed.
+    Other,
+}
+
+/// What a `system_tick` that was a wake hint tells of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Hinted {
+    pub hint_id: MessageId,
+    pub source: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// How many hints of the same scope it stands for.
+    pub count: u32,
+}
+
 /// A message: its envelope and body as admitted (contract, semantics §9), and what the executor
 /// has noted since. Provenance is never rewritten.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -214,6 +237,9 @@ pub struct Message {
     /// Of a `system_tick`: what it is emitted for, at most once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
+    /// Of a `system_tick` that was a wake hint: who hinted, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<Hinted>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Time>,
     /// How many agents' turns this message has come through.
@@ -249,7 +275,28 @@ impl Message {
     pub fn key(&self) -> InboxKey {
         InboxKey { priority: self.priority, id: self.id }
     }
+
+    pub fn is_wake_hint(&self) -> bool {
+        self.idempotency_key.as_deref().is_some_and(|key| key.starts_with("wake_hint:"))
+    }
+
+    /// What the scheduler emitted it for; `None` for what anybody else said.
+    pub fn scheduler_tick(&self) -> Option<SchedulerTick> {
+        let key = self.idempotency_key.as_deref().filter(|_| !self.is_wake_hint())?;
+        Some(if key.starts_with(EXPIRY_KEY) {
+            SchedulerTick::Expiry
+        } else if key.starts_with(RECHECK_KEY) {
+            SchedulerTick::Recheck
+        } else {
+            SchedulerTick::Other
+        })
+    }
 }
+
+/// How the keys of the ticks about a wait's deadlines begin. The first version, whose waits ended before
+/// the agent heard of it, began its own with `wait:expired:`.
+pub const EXPIRY_KEY: &str = "wait:expiry:";
+pub const RECHECK_KEY: &str = "wait:recheck:";
 
 impl Record for Message {
     const KIND: &'static str = "message";
@@ -301,6 +348,9 @@ pub struct WakeHint {
     /// How many hints of the same scope have become this one.
     #[serde(default = "first")]
     pub count: u32,
+    /// How many turns it goes back to.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub hops: u32,
     #[serde(flatten)]
     pub extra: Extra,
 }

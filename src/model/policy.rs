@@ -64,6 +64,7 @@ pub struct Policy {
     pub timeouts: Timeouts,
     pub recovery: RecoveryPolicy,
     pub limits: Limits,
+    pub inbox: InboxPolicy,
     pub expect: Expectations,
     pub authority: Authority,
 }
@@ -79,6 +80,7 @@ impl Default for Policy {
             timeouts: Timeouts::default(),
             recovery: RecoveryPolicy::default(),
             limits: Limits::default(),
+            inbox: InboxPolicy::default(),
             expect: Expectations::default(),
             authority: Authority::default(),
         }
@@ -392,7 +394,10 @@ impl schemars::JsonSchema for Size {
 pub struct Limits {
     /// The largest body of a message.
     pub max_message: Size,
+    /// How many turns one after the other may cause the next, without a pause between them.
     pub max_hops: u32,
+    /// What comes of a turn later than this is no part of its chain any more.
+    pub chain_pause: Span,
     /// How long a `dedupe_key` is remembered.
     pub dedupe_window: Span,
     /// Of the calendar, in UTC, like the days below.
@@ -409,6 +414,7 @@ impl Default for Limits {
         Limits {
             max_message: Size(1 << 20),
             max_hops: 20,
+            chain_pause: Span::from_secs(60),
             dedupe_window: Span::from_secs(24 * 3600),
             turns_per_hour: None,
             turns_per_day: None,
@@ -416,6 +422,25 @@ impl Default for Limits {
             tokens_per_day: None,
         }
     }
+}
+
+names! {
+    /// What becomes of input with content that has nothing to do with what the agent waits for.
+    #[derive(Default)]
+    "way with unmatched input" Unmatched {
+        /// It is set aside for the next turn.
+        #[default]
+        Reduce = "reduce",
+        /// It gets a turn of its own at once.
+        Run = "run",
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct InboxPolicy {
+    pub unmatched: Unmatched,
 }
 
 /// What the agent is set up to expect from its surroundings; only advisories read it.

@@ -1,6 +1,6 @@
 //! Everything open that one step looks at, loaded at once.
 
-use super::id::MessageId;
+use super::id::{MessageId, WaitId};
 use super::message::{Message, Priority, WakeHint};
 use super::policy::Policy;
 use super::resource::Shortage;
@@ -40,6 +40,17 @@ pub struct Inbox {
     pub hints: Vec<WakeHint>,
     /// How many hand-written files nobody has taken in yet.
     pub drops: usize,
+    /// Whether a message of background priority may be queued.
+    pub has_background: bool,
+}
+
+/// A wait that the other records disagree with: nothing that is still to come ends it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BrokenWait {
+    /// The message that it is bound to is gone.
+    AnswerGone(WaitId),
+    /// Its task has ended, and no message that says so is in the inbox.
+    TaskGone(WaitId),
 }
 
 impl Inbox {
@@ -76,6 +87,7 @@ pub struct Records {
     /// In order of creation.
     pub works: Vec<WorkItem>,
     pub waits: Vec<Wait>,
+    pub broken_waits: Vec<BrokenWait>,
     pub timers: Vec<Timer>,
     pub tasks: Vec<Task>,
 }

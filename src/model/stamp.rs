@@ -23,7 +23,12 @@ impl Stamp {
 
     /// A new UUIDv7: the moment, then a counter that orders what is minted within it, then chance.
     pub fn mint(&mut self) -> Uuid {
-        let millis = u128::from(u64::try_from(self.now.as_millis()).unwrap_or(0)) & 0xffff_ffff_ffff;
+        self.mint_at(self.now)
+    }
+
+    /// The same for something that belongs to another moment.
+    pub fn mint_at(&mut self, moment: Time) -> Uuid {
+        let millis = u128::from(u64::try_from(moment.as_millis()).unwrap_or(0)) & 0xffff_ffff_ffff;
         // The counter's upper bits stand before the variant and its lower bits behind it, as its order asks.
         let upper = u128::from(self.minted >> 14) & 0x0fff;
         let lower = u128::from(self.minted & 0x3fff);

@@ -9,7 +9,7 @@ use super::continuation::Continuation;
 use super::decision::DecisionReport;
 use super::event::Event;
 use super::execution::{Execution, ExecutionState};
-use super::id::{AgentName, MessageId, RunId, WorkId};
+use super::id::{AgentName, MessageId, RunId, WaitId, WorkId};
 use super::message::{Message, Origin, WakeHint};
 use super::preemption::{Checkpoint, Preemption, Section};
 use super::record::{Extra, Record};
@@ -173,6 +173,39 @@ pub struct LastTurn {
     pub model: Option<String>,
 }
 
+/// Input with content that steps took in without a turn, and that no turn has been told of yet.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SetAside {
+    #[serde(default)]
+    pub count: u64,
+    /// The newest, oldest of them first: at most [`SetAside::KEPT`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub newest: Vec<KeptOut>,
+}
+
+impl SetAside {
+    pub const KEPT: usize = 50;
+
+    pub fn is_nothing(&self) -> bool {
+        self.count == 0
+    }
+}
+
+/// A message that was set aside, and what the agent waited for then.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct KeptOut {
+    pub message_id: MessageId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_id: Option<WaitId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work_item_id: Option<WorkId>,
+    /// Whether a step has emitted the tick that makes the agent look at it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ticked: bool,
+}
+
 /// What has happened so far, as numbers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -254,6 +287,7 @@ pub struct State {
     /// The current work item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub focus: Option<WorkId>,
+    /// When the next step is due for an agent that rests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sleeping_until: Option<Time>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -270,6 +304,11 @@ pub struct State {
     /// What broke in the runtime itself since the last turn that completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime_error: Option<String>,
+    #[serde(default, skip_serializing_if = "SetAside::is_nothing")]
+    pub set_aside: SetAside,
+    /// The advisories that the ledger has heard of and that still hold.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub advised: Vec<String>,
     /// When the next step has something to do by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_due_at: Option<Time>,

@@ -45,8 +45,9 @@ impl Submission {
 pub struct Caller {
     pub agent: AgentName,
     pub by: CalledBy,
-    /// How many turns the message has come through that this work goes back to.
-    pub hops: u32,
+    /// How many turns the message has come through that this work goes back to. Absent: what it says
+    /// comes late enough to begin a new chain.
+    pub hops: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -117,6 +117,9 @@ pub struct Task {
     /// Why it ended as it did, where the exit doesn't say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The message that tells the agent of its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result_id: Option<MessageId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdout_bytes: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -49,6 +49,9 @@ pub struct Timer {
     /// A message that was put off: it is admitted as it is when the timer fires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<Box<Message>>,
+    /// How many turns a fire that comes soon goes back to.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub hops: u32,
     /// How often it has fired, and how many fires nobody was there for.
     #[serde(default)]
     pub fired: u64,
@@ -62,6 +65,10 @@ pub struct Timer {
     pub ended_at: Option<Time>,
     #[serde(flatten)]
     pub extra: Extra,
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 impl Record for Timer {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::id::{AgentName, TaskId, TriggerId, WaitId, WorkId};
+use super::id::{AgentName, MessageId, TaskId, TriggerId, WaitId, WorkId};
 use super::record::{Extra, Record};
 use super::time::Time;
 
@@ -64,6 +64,25 @@ pub struct Wait {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_fallback: Option<String>,
     pub status: WaitStatus,
+    /// The message that ends it, from the moment at which a step takes that message up. The wait is
+    /// resolved when a turn for the message has completed, and counts for nothing until then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolved_by: Option<MessageId>,
+    /// The message that would have ended it, and that no turn has completed for: the answer is lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_answer: Option<MessageId>,
+    /// Of a task that has ended: the message that says so, and that is still to be taken up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result_id: Option<MessageId>,
+    /// When the agent was told that `expires_at` is past. The wait ends when a step takes that up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expiry_told_at: Option<Time>,
+    /// When a step emitted its one tick for a `system` wait of the agent's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ticked_at: Option<Time>,
+    /// How many turns a deadline that comes soon goes back to.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub hops: u32,
     /// When the agent was woken because `wake_at` had come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub woken_at: Option<Time>,
@@ -77,9 +96,19 @@ pub struct Wait {
     pub extra: Extra,
 }
 
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
 impl Wait {
     pub fn is_active(&self) -> bool {
         self.status == WaitStatus::Active
+    }
+
+    /// Whether it keeps its owner from going on: it is active, and no message that satisfies it has
+    /// been taken up.
+    pub fn is_waiting(&self) -> bool {
+        self.is_active() && self.resolved_by.is_none()
     }
 
     pub fn is_agents_own(&self) -> bool {

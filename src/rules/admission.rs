@@ -11,6 +11,7 @@ use crate::model::record::Extra;
 use crate::model::refusal::Refusal;
 use crate::model::stamp::Stamp;
 use crate::model::submission::{Caller, Submission};
+use crate::model::time::Time;
 
 /// The message kinds that an origin may speak in; the first is its default.
 pub const fn kinds(origin: OriginKind) -> &'static [MessageKind] {
@@ -78,7 +79,7 @@ pub fn admit(
         return Err(Refusal::new("priority_not_allowed", "only the operator can interject")
             .hint("the highest priority for everybody else is `next`"));
     }
-    let hops = one_further(caller.map(|caller| caller.hops), limits)?;
+    let hops = one_further(caller.and_then(|caller| caller.hops), limits)?;
     let internal = kind == MessageKind::InternalFollowup;
     let expires_at = submission.expires_at.or(submission.ttl.map(|ttl| stamp.now.after(ttl)));
     Ok(Message {
@@ -107,6 +108,7 @@ pub fn admit(
         source_refs: caller.and_then(source_ref).into_iter().collect(),
         dedupe_key: submission.dedupe_key,
         idempotency_key: None,
+        hint: None,
         expires_at,
         hops,
         attempt: 1,
@@ -209,6 +211,18 @@ fn speaker(kind: MessageKind) -> OriginKind {
     let speaks = |origin: &&OriginKind| kinds(**origin).contains(&kind);
     let default = OriginKind::Operator;
     if speaks(&&default) { default } else { OriginKind::ALL.iter().find(speaks).copied().unwrap_or(default) }
+}
+
+/// The hops of something that a turn makes to happen at a moment: one further, if that is within
+/// `limits.chain_pause`. What comes later begins a new chain, like everything that no turn causes.
+pub fn in_chain(
+    of_turn: Option<u32>,
+    moment: Option<Time>,
+    now: Time,
+    limits: &Limits,
+) -> Result<u32, Refusal> {
+    let is_soon = moment.is_some_and(|moment| moment <= now.after(limits.chain_pause));
+    one_further(of_turn.filter(|_| is_soon), limits)
 }
 
 /// One hop further than what a turn works on; nothing where no turn speaks.

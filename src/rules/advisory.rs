@@ -5,89 +5,188 @@ use serde::Serialize;
 use crate::model::agent::Status;
 use crate::model::records::Records;
 use crate::model::time::Time;
-use crate::model::wait::{Recoverability, WaitKind};
-use crate::model::work::{SchedulingState, WorkState};
+use crate::model::wait::{Recoverability, Wait, WaitKind};
+use crate::model::work::{SchedulingState, Ticked, WorkItem, WorkState};
 
+use super::due::next_due;
 use super::work::{WaitsByItem, scheduling_state};
 
 /// After how many attempts a message counts as retried often.
 const OFTEN: u32 = 3;
 
-/// One warning: its word of the contract, and what it is about.
+/// One warning: its word of the contract, what it is about, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Advisory {
     pub kind: &'static str,
+    /// The id of the record that it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
     pub message: String,
+}
+
+impl Advisory {
+    fn new(kind: &'static str, subject: impl ToString, message: String) -> Advisory {
+        Advisory { kind, subject: Some(subject.to_string()), message }
+    }
+
+    /// What tells it from every other that holds at the same time.
+    pub fn key(&self) -> String {
+        match &self.subject {
+            Some(subject) => format!("{}:{subject}", self.kind),
+            None => self.kind.to_owned(),
+        }
+    }
 }
 
 /// Everything worth a warning, in a fixed order.
 pub fn advisories(records: &Records, now: Time) -> Vec<Advisory> {
-    let mut found = Vec::new();
-    let mut say = |kind, message| found.push(Advisory { kind, message });
-    let resting = matches!(records.state.status, Status::Asleep | Status::AwaitingTask);
     let waits = WaitsByItem::of(&records.waits);
-    for item in &records.works {
-        let state = scheduling_state(item, &waits);
-        if resting && state == SchedulingState::Runnable {
-            say(
+    let is_silent = hears_nothing(records) && next_due(records).is_none();
+    let mut found: Vec<Advisory> =
+        records.works.iter().flat_map(|item| about_work(records, &waits, item, is_silent)).collect();
+    found.extend(about_input(records, now));
+    found.extend(records.waits.iter().filter(|wait| wait.is_waiting()).flat_map(about_wait));
+    found
+}
+
+/// Whether nothing is under way and nothing is queued.
+fn hears_nothing(records: &Records) -> bool {
+    let (state, inbox) = (&records.state, &records.inbox);
+    let does_nothing = state.current_run.is_none() && state.held.is_none() && state.retry.is_none();
+    let waits_for_nobody =
+        inbox.head.is_none() && inbox.hints.is_empty() && state.pending_wake_hint.is_none();
+    does_nothing && waits_for_nobody
+}
+
+fn about_work(records: &Records, waits: &WaitsByItem<'_>, item: &WorkItem, is_silent: bool) -> Vec<Advisory> {
+    let mut found = Vec::new();
+    let state = &records.state;
+    let agent = &state.agent;
+    if scheduling_state(item, waits) == SchedulingState::Runnable {
+        let rests = matches!(state.status, Status::Asleep | Status::AwaitingTask);
+        let has_begun = !matches!(state.status, Status::Booting | Status::Stopped);
+        let spent = item.ticked == Some(Ticked { revision: item.revision, wakes: state.counters.wakes });
+        if rests || has_begun && spent && is_silent {
+            found.push(Advisory::new(
                 "idle_posture_has_runnable_work",
-                format!("asleep, but {} is runnable: {}", item.id, item.objective),
-            );
-        }
-        let stuck = item.state == WorkState::Open
-            && item.blocked_by.is_some()
-            && item.recheck_at.is_none()
-            && waits.on(item.id).is_empty();
-        if stuck {
-            say(
-                "blocked_work_item_without_recheck_or_wait",
-                format!("nothing will bring {} back: {}", item.id, item.objective),
-            );
+                item.id,
+                format!(
+                    "{} is runnable, and its turn has changed nothing about it: {}; `dormouse wake {agent}` makes the agent look again",
+                    item.id, item.objective
+                ),
+            ));
         }
     }
-    if resting && let Some(message) = &records.inbox.head {
-        say(
-            "idle_posture_has_queued_input",
-            format!("asleep, but {} is queued: the next tick takes it", message.id),
-        );
+    let comes_back = item.recheck_at.is_some() && item.recheck_consumed_at.is_none();
+    let is_stuck = item.state == WorkState::Open
+        && item.blocked_by.is_some()
+        && !comes_back
+        && waits.on(item.id).is_empty();
+    if is_stuck {
+        found.push(Advisory::new(
+            "blocked_work_item_without_recheck_or_wait",
+            item.id,
+            format!("nothing will bring {} back: {}; `dormouse work unblock`", item.id, item.objective),
+        ));
     }
-    for wait in records.waits.iter().filter(|wait| wait.is_active()) {
-        if wait.kind == WaitKind::External {
-            match wait.recoverability() {
-                Recoverability::Weak => say(
-                    "external_wait_has_weak_recoverability",
-                    format!("{} has no recheck, no expiry and no durable source: {}", wait.id, wait.reason),
-                ),
-                Recoverability::ExplicitNoFallback => say(
-                    "external_wait_has_no_fallback",
-                    format!(
-                        "{} says that it has no fallback: {}",
-                        wait.id,
-                        wait.no_fallback.as_deref().unwrap_or_default()
-                    ),
-                ),
-                Recoverability::Recoverable => {}
+    found
+}
+
+fn about_input(records: &Records, now: Time) -> Vec<Advisory> {
+    let mut found = Vec::new();
+    let state = &records.state;
+    if let Some(message) = &records.inbox.head {
+        if matches!(state.status, Status::Asleep | Status::AwaitingTask) {
+            found.push(Advisory::new(
+                "idle_posture_has_queued_input",
+                message.id,
+                format!("asleep, but {} is queued: the next tick takes it", message.id),
+            ));
+        }
+        if message.attempt > OFTEN {
+            found.push(Advisory::new(
+                "message_retried_often",
+                message.id,
+                format!("{} is at attempt {}", message.id, message.attempt),
+            ));
+        }
+        if let Some(expected) = records.policy.expect.tick_every.0 {
+            let idle = state.current_run.is_none() && state.status != Status::Stopped;
+            let age = now.since(message.created_at);
+            if idle && age > expected {
+                found.push(Advisory::new(
+                    "nobody_ticks",
+                    message.id,
+                    format!("{} has waited {age}, and a tick is expected every {expected}", message.id),
+                ));
             }
         }
-        if wait.kind == WaitKind::External && wait.resource.is_none() && wait.source.is_none() {
-            say(
-                "wait_without_subject",
-                format!("{} names no resource and no source: {}", wait.id, wait.reason),
-            );
-        }
     }
-    if let Some(message) = records.inbox.head.iter().find(|message| message.attempt > OFTEN) {
-        say("message_retried_often", format!("{} is at attempt {}", message.id, message.attempt));
+    if let Some(newest) = state.set_aside.newest.last() {
+        let ids: Vec<String> =
+            state.set_aside.newest.iter().map(|kept| kept.message_id.to_string()).collect();
+        found.push(Advisory::new(
+            "input_set_aside",
+            newest.message_id,
+            format!(
+                "{} said, and set aside until the agent goes on: {}; `dormouse enqueue {} TEXT` makes it look now",
+                state.set_aside.count,
+                ids.join(", "),
+                state.agent
+            ),
+        ));
     }
-    if let (Some(expected), Some(message)) = (records.policy.expect.tick_every.0, &records.inbox.head) {
-        let idle = records.state.current_run.is_none() && records.state.status != Status::Stopped;
-        let age = now.since(message.created_at);
-        if idle && age > expected {
-            say(
-                "nobody_ticks",
-                format!("{} has waited {age}, and a tick is expected every {expected}", message.id),
-            );
-        }
+    found
+}
+
+fn about_wait(wait: &Wait) -> Vec<Advisory> {
+    let mut found = Vec::new();
+    if let Some(message) = wait.lost_answer {
+        found.push(Advisory::new(
+            "answer_lost",
+            wait.id,
+            format!(
+                "{message} would have ended {}, and no turn has completed for it: {}; say it again, or `dormouse queue requeue {message}`",
+                wait.id, wait.reason
+            ),
+        ));
+    }
+    let has_no_deadline = wait.recheck_at.is_none() && wait.expires_at.is_none();
+    let names_nothing = wait.resource.is_none() && wait.source.is_none() && wait.trigger_id.is_none();
+    let is_endless = match wait.kind {
+        WaitKind::External => true,
+        WaitKind::System => has_no_deadline,
+        WaitKind::Operator | WaitKind::Task | WaitKind::Timer => false,
+    };
+    if names_nothing && is_endless {
+        found.push(Advisory::new(
+            "wait_without_subject",
+            wait.id,
+            format!(
+                "{} names no resource and no source: {}; `dormouse wake {} --wait {}` ends it",
+                wait.id, wait.reason, wait.agent, wait.id
+            ),
+        ));
+    }
+    if wait.kind != WaitKind::External {
+        return found;
+    }
+    match wait.recoverability() {
+        Recoverability::Weak => found.push(Advisory::new(
+            "external_wait_has_weak_recoverability",
+            wait.id,
+            format!("{} has no recheck, no expiry and no durable source: {}", wait.id, wait.reason),
+        )),
+        Recoverability::ExplicitNoFallback => found.push(Advisory::new(
+            "external_wait_has_no_fallback",
+            wait.id,
+            format!(
+                "{} says that it has no fallback: {}",
+                wait.id,
+                wait.no_fallback.as_deref().unwrap_or_default()
+            ),
+        )),
+        Recoverability::Recoverable => {}
     }
     found
 }

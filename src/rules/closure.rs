@@ -1,9 +1,12 @@
 //! How the agent stands at the end of a turn (contract, semantics §6).
 
 use crate::model::closure::{Closure, ClosureOutcome, RuntimePosture, WaitingReason};
-use crate::model::id::WaitId;
+use crate::model::id::{WaitId, WorkId};
 use crate::model::run::Terminal;
+use crate::model::wait::WaitKind;
 use crate::model::work::SchedulingState;
+
+use super::work::wait_kind;
 
 /// The wait of the agent's own of each kind, if there is an active one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -15,9 +18,10 @@ pub struct AgentWaits {
     pub system: Option<WaitId>,
 }
 
-/// How the current work item stands, and the wait that decides it.
+/// How a work item stands, and the wait that decides it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CurrentWork {
+pub struct WorkStanding {
+    pub id: WorkId,
     pub state: SchedulingState,
     pub wait_id: Option<WaitId>,
 }
@@ -31,75 +35,109 @@ pub struct ClosureFacts {
     pub turn_unaccounted: bool,
     /// How the last turn ended; `None` before the first.
     pub terminal: Option<Terminal>,
-    pub current_work: Option<CurrentWork>,
+    pub current_work: Option<WorkStanding>,
     pub queued_work_runnable: bool,
+    /// The oldest item without the focus that waits for something.
+    pub waiting_work: Option<WorkStanding>,
     pub agent_waits: AgentWaits,
     pub active_tasks: usize,
     pub active_timers: usize,
     pub runtime_posture: RuntimePosture,
 }
 
+/// What a closure comes to, before its evidence.
+struct Verdict {
+    outcome: ClosureOutcome,
+    reason: Option<WaitingReason>,
+    wait_id: Option<WaitId>,
+    work_item_id: Option<WorkId>,
+}
+
+impl Verdict {
+    fn ended(outcome: ClosureOutcome) -> Verdict {
+        Verdict { outcome, reason: None, wait_id: None, work_item_id: None }
+    }
+
+    fn waiting(reason: Option<WaitingReason>, wait_id: Option<WaitId>) -> Verdict {
+        Verdict { outcome: ClosureOutcome::Waiting, reason, wait_id, work_item_id: None }
+    }
+
+    /// For an item that waits; nothing where it does not.
+    fn of_work(work: WorkStanding) -> Option<Verdict> {
+        let reason = waiting_reason(work.state);
+        let waits = reason.is_some() || work.state == SchedulingState::WaitingSystem;
+        waits.then(|| Verdict { work_item_id: Some(work.id), ..Verdict::waiting(reason, work.wait_id) })
+    }
+}
+
 /// Contract, semantics §6: first match wins. The evidence lists every fact, in this order.
 pub fn derive(facts: &ClosureFacts) -> Closure {
-    let (outcome, waiting_reason, wait_id) = outcome(facts);
+    let Verdict { outcome, reason, wait_id, work_item_id } = verdict(facts);
     Closure {
         outcome,
-        waiting_reason,
+        waiting_reason: reason,
         wait_id,
+        work_item_id,
         runtime_posture: facts.runtime_posture,
         evidence: evidence(facts),
     }
 }
 
-fn outcome(facts: &ClosureFacts) -> (ClosureOutcome, Option<WaitingReason>, Option<WaitId>) {
+fn verdict(facts: &ClosureFacts) -> Verdict {
     use WaitingReason::{AwaitingExternalChange, AwaitingOperatorInput, AwaitingTaskResult, AwaitingTimer};
-    let waiting = |reason, wait| (ClosureOutcome::Waiting, Some(reason), wait);
-    let work = facts.current_work.map(|work| work.state);
-    let work_wait = facts.current_work.and_then(|work| work.wait_id);
-    let waits = facts.agent_waits;
+    let current = facts.current_work;
+    let is_current = |state| current.is_some_and(|work| work.state == state);
+    let own = facts.agent_waits;
 
     if facts.runtime_error {
-        return (ClosureOutcome::Failed, None, None);
+        return Verdict::ended(ClosureOutcome::Failed);
     }
     if facts.turn_in_progress {
-        return waiting(AwaitingExternalChange, None);
+        return Verdict::waiting(Some(AwaitingExternalChange), None);
     }
     if facts.terminal.is_some_and(|terminal| terminal != Terminal::Completed) {
-        return (ClosureOutcome::Failed, None, None);
+        return Verdict::ended(ClosureOutcome::Failed);
     }
     if facts.turn_unaccounted {
-        return waiting(AwaitingExternalChange, None);
+        return Verdict::waiting(Some(AwaitingExternalChange), None);
     }
-    if work == Some(SchedulingState::Runnable) || facts.queued_work_runnable {
-        return (ClosureOutcome::Continuable, None, None);
+    if is_current(SchedulingState::Runnable) || facts.queued_work_runnable {
+        return Verdict::ended(ClosureOutcome::Continuable);
     }
-    if waits.operator.is_some() {
-        return waiting(AwaitingOperatorInput, waits.operator);
+    if own.operator.is_some() {
+        return Verdict::waiting(Some(AwaitingOperatorInput), own.operator);
     }
-    if work == Some(SchedulingState::WaitingOperator) {
-        return waiting(AwaitingOperatorInput, work_wait);
+    if let Some(work) = current.filter(|work| work.state == SchedulingState::WaitingOperator)
+        && let Some(verdict) = Verdict::of_work(work)
+    {
+        return verdict;
     }
-    if waits.external.is_some() {
-        return waiting(AwaitingExternalChange, waits.external);
+    let rows =
+        [(AwaitingExternalChange, own.external), (AwaitingTimer, own.timer), (AwaitingTaskResult, own.task)];
+    if let Some((reason, wait)) = rows.into_iter().find(|(_, wait)| wait.is_some()) {
+        return Verdict::waiting(Some(reason), wait);
     }
-    if waits.timer.is_some() {
-        return waiting(AwaitingTimer, waits.timer);
+    let of_current = current.filter(|work| work.state != SchedulingState::WaitingSystem);
+    if let Some(verdict) = of_current.and_then(Verdict::of_work) {
+        return verdict;
     }
-    if waits.task.is_some() {
-        return waiting(AwaitingTaskResult, waits.task);
+    if own.system.is_some() {
+        return Verdict::waiting(None, own.system);
     }
-    match work {
-        Some(SchedulingState::WaitingTask) => waiting(AwaitingTaskResult, work_wait),
-        Some(SchedulingState::WaitingExternal) => waiting(AwaitingExternalChange, work_wait),
-        Some(SchedulingState::WaitingTimer) => waiting(AwaitingTimer, work_wait),
-        Some(SchedulingState::WaitingSystem) => (ClosureOutcome::Waiting, None, work_wait),
-        Some(
-            SchedulingState::WaitingOperator
-            | SchedulingState::Completed
-            | SchedulingState::Blocked
-            | SchedulingState::Runnable,
-        )
-        | None => (ClosureOutcome::Completed, None, None),
+    current
+        .and_then(Verdict::of_work)
+        .or_else(|| facts.waiting_work.and_then(Verdict::of_work))
+        .unwrap_or_else(|| Verdict::ended(ClosureOutcome::Completed))
+}
+
+/// The reason that a waiting work item gives its closure and its decision.
+pub fn waiting_reason(state: SchedulingState) -> Option<WaitingReason> {
+    match wait_kind(state)? {
+        WaitKind::Operator => Some(WaitingReason::AwaitingOperatorInput),
+        WaitKind::Task => Some(WaitingReason::AwaitingTaskResult),
+        WaitKind::External => Some(WaitingReason::AwaitingExternalChange),
+        WaitKind::Timer => Some(WaitingReason::AwaitingTimer),
+        WaitKind::System => None,
     }
 }
 
@@ -112,6 +150,7 @@ fn evidence(facts: &ClosureFacts) -> Vec<String> {
         format!("turn_unaccounted={}", facts.turn_unaccounted),
         format!("current_work={}", facts.current_work.map_or("none", |work| work.state.name())),
         format!("queued_work_runnable={}", facts.queued_work_runnable),
+        format!("waiting_work={}", facts.waiting_work.map_or("none", |work| work.state.name())),
         format!("operator_wait={}", waits.operator.is_some()),
         format!("external_wait={}", waits.external.is_some()),
         format!("timer_wait={}", waits.timer.is_some()),

@@ -2,20 +2,22 @@
 
 use crate::model::closure::{Closure, ClosureOutcome, WaitingReason};
 use crate::model::continuation::{Continuation, ContinuationClass, TriggerKind};
-use crate::model::id::{TaskId, TriggerId, WaitId};
-use crate::model::message::Message;
+use crate::model::id::{TaskId, TriggerId, WaitId, WorkId};
+use crate::model::message::{Message, Origin, SchedulerTick};
+use crate::model::policy::Unmatched;
 use crate::model::task::TaskStatus;
 use crate::model::wait::{Wait, WaitKind};
 
-/// Whose tick a system tick is. Scheduler ticks say themselves that there is something to do.
+use super::waits::satisfied;
+
+/// Who asks for a turn. The scheduler's own ticks say themselves that there is something to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// Said by somebody: an operator, a task, the outside, a timer, a turn.
     Said,
     /// A wake hint that was taken in.
     WakeHint,
-    /// Emitted by the scheduler for runnable work or a due recheck.
-    Scheduler,
+    Scheduler(SchedulerTick),
 }
 
 /// A message as the continuation sees it.
@@ -28,16 +30,18 @@ pub struct Trigger<'a> {
     pub task_id: Option<TaskId>,
     pub task_status: Option<TaskStatus>,
     pub wait_id: Option<WaitId>,
+    pub work_item_id: Option<WorkId>,
     pub trigger_id: Option<TriggerId>,
     pub resource: Option<&'a str>,
+    pub origin: &'a Origin,
 }
 
 impl<'a> Trigger<'a> {
     /// `None` for messages that are no triggers: `control` and `task_status`.
     pub fn of(message: &'a Message) -> Option<Trigger<'a>> {
-        let source = match message.idempotency_key.as_deref() {
-            Some(key) if key.starts_with("wake_hint:") => Source::WakeHint,
-            Some(_) => Source::Scheduler,
+        let source = match message.scheduler_tick() {
+            Some(tick) => Source::Scheduler(tick),
+            None if message.is_wake_hint() => Source::WakeHint,
             None => Source::Said,
         };
         Some(Trigger {
@@ -47,16 +51,18 @@ impl<'a> Trigger<'a> {
             task_id: message.task_id,
             task_status: message.task_status,
             wait_id: message.wait_id,
+            work_item_id: message.work_item_id,
             trigger_id: message.trigger_id,
             resource: message.resource.as_deref(),
+            origin: &message.origin,
         })
     }
 
-    fn is_terminal_result(&self) -> bool {
+    pub fn is_terminal_result(&self) -> bool {
         self.kind == TriggerKind::TaskResult && self.task_status.is_some_and(TaskStatus::is_terminal)
     }
 
-    fn is_from_outside(&self) -> bool {
+    pub fn is_from_outside(&self) -> bool {
         self.kind == TriggerKind::ExternalEvent || self.source == Source::WakeHint
     }
 
@@ -64,21 +70,39 @@ impl<'a> Trigger<'a> {
         self.resource.is_none() && self.wait_id.is_none() && self.trigger_id.is_none()
     }
 
-    /// The active wait of a kind that this names by its id.
-    fn named_wait(&self, kind: WaitKind, waits: &[Wait]) -> Option<WaitId> {
-        let named = waits.iter().find(|wait| wait.is_active() && self.wait_id == Some(wait.id));
-        named.filter(|wait| wait.kind == kind).map(|wait| wait.id)
+    /// An event with content that says nothing of what it is about.
+    pub fn is_bare_event(&self) -> bool {
+        self.kind == TriggerKind::ExternalEvent && self.contentful && self.names_nothing()
     }
 
-    /// The active external wait that this names: by its id, else its trigger, else its resource,
-    /// which is also the order of a hint's scope.
-    fn tied_wait<'w>(&self, waits: &'w [Wait]) -> Option<&'w Wait> {
-        let find = |names: &dyn Fn(&Wait) -> bool| {
-            waits.iter().find(|wait| wait.is_active() && wait.kind == WaitKind::External && names(wait))
-        };
-        find(&|wait| self.wait_id == Some(wait.id))
-            .or_else(|| find(&|wait| self.trigger_id.is_some() && self.trigger_id == wait.trigger_id))
-            .or_else(|| find(&|wait| self.resource.is_some() && self.resource == wait.resource.as_deref()))
+    /// Whether this comes from a wait's `source`: `webhook:github`, or with `webhook` from any webhook.
+    /// Of a hint, the word that it gives as its source counts.
+    pub fn comes_from(&self, source: &str) -> bool {
+        let hinted = self.source == Source::WakeHint && self.origin.id.as_deref() == Some(source);
+        let said = self.source == Source::Said
+            && (self.origin.to_string() == source || self.origin.kind.name() == source);
+        hinted || said
+    }
+
+    /// Whether this names an external wait that is active: by its id, its trigger or its resource.
+    fn is_tied(&self, waits: &[Wait]) -> bool {
+        waits.iter().any(|wait| {
+            wait.is_waiting()
+                && wait.kind == WaitKind::External
+                && (self.wait_id == Some(wait.id)
+                    || self.trigger_id.is_some() && self.trigger_id == wait.trigger_id
+                    || self.resource.is_some() && self.resource == wait.resource.as_deref())
+        })
+    }
+
+    /// Whether the step that takes it up without a turn sets it aside for the next one: somebody said
+    /// something. Word of a task that goes on is none.
+    pub fn is_input(&self) -> bool {
+        let goes_on = self.kind == TriggerKind::TaskResult && !self.is_terminal_result();
+        match self.source {
+            Source::Said | Source::WakeHint => self.contentful && !goes_on,
+            Source::Scheduler(_) => false,
+        }
     }
 }
 
@@ -86,32 +110,37 @@ struct Verdict {
     class: ContinuationClass,
     reentry: bool,
     matched: bool,
-    resolves: Option<WaitId>,
 }
 
 impl Verdict {
+    const EXPECTED: Verdict =
+        Verdict { class: ContinuationClass::ResumeExpectedWait, reentry: true, matched: true };
+
     fn liveness(matched: bool) -> Verdict {
-        Verdict { class: ContinuationClass::LivenessOnly, reentry: false, matched, resolves: None }
+        Verdict { class: ContinuationClass::LivenessOnly, reentry: false, matched }
     }
 
     fn reentry(class: ContinuationClass) -> Verdict {
-        Verdict { class, reentry: true, matched: false, resolves: None }
-    }
-
-    fn expected(resolves: Option<WaitId>) -> Verdict {
-        Verdict { class: ContinuationClass::ResumeExpectedWait, reentry: true, matched: true, resolves }
+        Verdict { class, reentry: true, matched: false }
     }
 }
 
-/// Relates a trigger to the closure that stands before it is applied. `waits` are all open waits.
-pub fn resolve(prior: &Closure, trigger: &Trigger<'_>, waits: &[Wait]) -> Continuation {
-    let verdict = if trigger.source == Source::Scheduler {
-        Verdict::reentry(ContinuationClass::LocalContinuation)
-    } else if prior.outcome == ClosureOutcome::Waiting {
-        while_waiting(prior, trigger, waits)
-    } else {
-        while_free(trigger)
+/// Relates a trigger to the closure that stands before it is applied. `waits` are all open waits;
+/// `unmatched` says what becomes of input that no row lets in.
+pub fn resolve(prior: &Closure, trigger: &Trigger<'_>, waits: &[Wait], unmatched: Unmatched) -> Continuation {
+    let resolves = satisfied(trigger, waits, prior);
+    let is_waiting = prior.outcome == ClosureOutcome::Waiting;
+    let mut verdict = match trigger.source {
+        Source::Scheduler(tick) => scheduled(tick, trigger.wait_id, waits),
+        Source::Said | Source::WakeHint if is_waiting => while_waiting(prior, trigger, waits, &resolves),
+        Source::Said | Source::WakeHint => while_free(trigger),
     };
+    let must_run = !resolves.is_empty() || unmatched == Unmatched::Run && trigger.is_input();
+    if !verdict.reentry && must_run {
+        let class =
+            if is_waiting { ContinuationClass::ResumeOverride } else { ContinuationClass::LocalContinuation };
+        verdict = Verdict::reentry(class);
+    }
     Continuation {
         trigger_kind: trigger.kind,
         class: verdict.class,
@@ -119,61 +148,58 @@ pub fn resolve(prior: &Closure, trigger: &Trigger<'_>, waits: &[Wait]) -> Contin
         prior_closure_outcome: prior.outcome,
         prior_waiting_reason: prior.waiting_reason,
         matched_waiting_reason: verdict.matched,
-        resolves: verdict.resolves,
-        evidence: evidence(prior, trigger, waits),
+        evidence: evidence(prior, trigger, &resolves),
+        resolves,
+    }
+}
+
+/// A tick of the scheduler's own runs a turn, unless the wait that it is about has ended meanwhile.
+fn scheduled(tick: SchedulerTick, wait: Option<WaitId>, waits: &[Wait]) -> Verdict {
+    let still_waits = || waits.iter().any(|other| Some(other.id) == wait && other.is_waiting());
+    match tick {
+        SchedulerTick::Expiry | SchedulerTick::Recheck if !still_waits() => Verdict::liveness(false),
+        SchedulerTick::Expiry | SchedulerTick::Recheck | SchedulerTick::Other => {
+            Verdict::reentry(ContinuationClass::LocalContinuation)
+        }
     }
 }
 
 /// The table for a prior closure that is `waiting`: first match wins.
-fn while_waiting(prior: &Closure, trigger: &Trigger<'_>, waits: &[Wait]) -> Verdict {
-    let reason = prior.waiting_reason;
-    let waits_for = |expected| reason == Some(expected);
+fn while_waiting(prior: &Closure, trigger: &Trigger<'_>, waits: &[Wait], resolves: &[WaitId]) -> Verdict {
+    let waits_for = |expected| prior.waiting_reason == Some(expected);
     let external = waits_for(WaitingReason::AwaitingExternalChange) && trigger.is_from_outside();
-    let tied = trigger.tied_wait(waits);
+    let is_awaited = || {
+        waits
+            .iter()
+            .any(|wait| wait.is_waiting() && trigger.task_id.is_some() && wait.task_id() == trigger.task_id)
+    };
 
     if trigger.kind == TriggerKind::OperatorInput && waits_for(WaitingReason::AwaitingOperatorInput) {
-        return Verdict::expected(trigger.named_wait(WaitKind::Operator, waits).or(prior.wait_id));
+        return Verdict::EXPECTED;
     }
-    if trigger.is_terminal_result()
-        && waits_for(WaitingReason::AwaitingTaskResult)
-        && let Some(resolved) = expected_result(prior, trigger, waits)
-    {
-        return Verdict::expected(resolved);
+    if trigger.is_terminal_result() && waits_for(WaitingReason::AwaitingTaskResult) && is_awaited() {
+        return Verdict::EXPECTED;
     }
     if trigger.kind == TriggerKind::TimerFire && waits_for(WaitingReason::AwaitingTimer) {
-        return Verdict::expected(trigger.named_wait(WaitKind::Timer, waits).or(prior.wait_id));
+        return Verdict::EXPECTED;
     }
-    if external && trigger.contentful && (trigger.resource.is_none() || tied.is_some()) {
-        return Verdict::expected(tied.map(|wait| wait.id).or(prior.wait_id));
+    if external && trigger.contentful && (trigger.resource.is_none() || trigger.is_tied(waits)) {
+        return Verdict::EXPECTED;
     }
-    if external && trigger.source == Source::WakeHint && !trigger.contentful && tied.is_some() {
-        return Verdict::expected(tied.map(|wait| wait.id));
+    if external && !trigger.contentful && !resolves.is_empty() {
+        return Verdict::EXPECTED;
     }
     if external && !trigger.contentful && trigger.names_nothing() {
         return Verdict::liveness(true);
     }
-    if trigger.kind == TriggerKind::TaskResult
-        && !trigger.is_terminal_result()
-        && waits_for(WaitingReason::AwaitingTaskResult)
-    {
+    let goes_on = trigger.kind == TriggerKind::TaskResult && !trigger.is_terminal_result();
+    if goes_on && waits_for(WaitingReason::AwaitingTaskResult) {
         return Verdict::liveness(true);
     }
-    let other_result = trigger.is_terminal_result() && !waits_for(WaitingReason::AwaitingTaskResult);
-    if trigger.kind == TriggerKind::OperatorInput || other_result {
+    if trigger.kind == TriggerKind::OperatorInput || trigger.is_terminal_result() {
         return Verdict::reentry(ContinuationClass::ResumeOverride);
     }
     Verdict::liveness(false)
-}
-
-/// Whether this is the result that the closure waits for, and which wait it then resolves.
-fn expected_result(prior: &Closure, trigger: &Trigger<'_>, waits: &[Wait]) -> Option<Option<WaitId>> {
-    let waited_for =
-        prior.wait_id.and_then(|id| waits.iter().find(|wait| wait.id == id)).and_then(Wait::task_id);
-    match waited_for {
-        None => Some(prior.wait_id),
-        Some(task) if trigger.task_id == Some(task) => Some(prior.wait_id),
-        Some(_) => None,
-    }
 }
 
 /// The rule for a prior closure that waits for nothing.
@@ -186,16 +212,14 @@ fn while_free(trigger: &Trigger<'_>) -> Verdict {
     if reenters { Verdict::reentry(ContinuationClass::LocalContinuation) } else { Verdict::liveness(false) }
 }
 
-fn evidence(prior: &Closure, trigger: &Trigger<'_>, waits: &[Wait]) -> Vec<String> {
+fn evidence(prior: &Closure, trigger: &Trigger<'_>, resolves: &[WaitId]) -> Vec<String> {
     let mut evidence = vec![
         format!("prior={}", prior.outcome),
         format!("waiting_reason={}", prior.waiting_reason.map_or("none", WaitingReason::name)),
         format!("trigger={}", trigger.kind),
         format!("contentful={}", trigger.contentful),
     ];
-    if let Some(wait) = trigger.tied_wait(waits) {
-        evidence.push(format!("tied_wait={}", wait.id));
-    }
+    evidence.extend(resolves.iter().map(|wait| format!("resolves={wait}")));
     if let Some(status) = trigger.task_status {
         evidence.push(format!("task_status={status}"));
     }

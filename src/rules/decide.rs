@@ -4,7 +4,8 @@ use crate::model::continuation::Continuation;
 use crate::model::decision::{Decision, DuplicateTick, Rest, Tick};
 use crate::model::work::SchedulingState;
 
-use super::projection::{Gate, Projection, QueuedMessage, waiting_reason};
+use super::closure::waiting_reason;
+use super::projection::{Gate, Projection, QueuedMessage, WorkFact};
 
 /// One rung: what it would decide, why, and whether it holds.
 pub struct Rung {
@@ -41,8 +42,8 @@ pub const LADDER: &[Rung] = ladder![
     15 "wait_for_timer" "active_timers" timers,
     16 "wait_for_task" "agent_task_wait" agent_task_wait,
     17 "wait_for_operator, wait_for_task, wait_for_external_change, wait_for_timer"
-       "work_item_needs_input, work_item_task_wait, work_item_external_wait, work_item_timer_wait" current_waits,
-    18 "emit_system_tick" "work_item_system_wait" current_system_wait,
+       "work_item_needs_input, work_item_task_wait, work_item_external_wait, work_item_timer_wait" work_waits,
+    18 "emit_system_tick, wait_for_resources" "system_wait" system_wait,
     19 "stay_idle" "already_asleep" already_asleep,
     20 "sleep" "no_pending_scheduler_facts" nothing,
 ];
@@ -148,7 +149,7 @@ fn queued_runnable(facts: &Projection) -> Option<Decision> {
 }
 
 fn duplicate(facts: &Projection) -> Option<Decision> {
-    let ticked = |work: &super::projection::WorkFact| work.state == SchedulingState::Runnable && work.ticked;
+    let ticked = |work: &WorkFact| work.state == SchedulingState::Runnable && work.ticked;
     if facts.hint.as_ref().is_some_and(|hint| hint.seen) {
         return Some(Decision::Duplicate(DuplicateTick::WakeHint));
     }
@@ -177,20 +178,34 @@ fn agent_task_wait(facts: &Projection) -> Option<Decision> {
     Some(Decision::Rest(Rest::AgentTaskWait { wait_id, task_id: facts.awaited_task }))
 }
 
-fn current_waits(facts: &Projection) -> Option<Decision> {
-    let work = facts.current?;
-    let reason = waiting_reason(work.state)?;
-    Some(Decision::Rest(Rest::WorkItem {
-        work_item_id: work.id,
-        reason,
-        wait_id: work.wait_id,
-        task_id: work.task_id,
-    }))
+/// The current item, else the oldest other one that waits.
+fn work_waits(facts: &Projection) -> Option<Decision> {
+    let rests = |work: &WorkFact| {
+        Some(Decision::Rest(Rest::WorkItem {
+            work_item_id: work.id,
+            reason: waiting_reason(work.state)?,
+            wait_id: work.wait_id,
+            task_id: work.task_id,
+        }))
+    };
+    facts.current.iter().chain(&facts.queued).find_map(rests)
 }
 
-fn current_system_wait(facts: &Projection) -> Option<Decision> {
-    let work = facts.current.filter(|work| work.state == SchedulingState::WaitingSystem && !work.ticked)?;
-    Some(Decision::EmitTick(Tick::SystemWait { work_item_id: work.id, revision: work.revision }))
+/// A system wait gets one tick, of the agent's own and of the current item, and is then rested for.
+fn system_wait(facts: &Projection) -> Option<Decision> {
+    let waits = |work: &&WorkFact| work.state == SchedulingState::WaitingSystem;
+    let own = facts.agent_waits.system;
+    let current = facts.current.as_ref().filter(waits);
+    if let Some(wait_id) = own.filter(|_| !facts.system_wait_ticked) {
+        return Some(Decision::EmitTick(Tick::OwnSystemWait { wait_id }));
+    }
+    if let Some(work) = current.filter(|work| !work.ticked) {
+        return Some(Decision::EmitTick(Tick::SystemWait { work_item_id: work.id, revision: work.revision }));
+    }
+    let work = current.or_else(|| facts.queued.iter().find(waits));
+    let wait_id = own.or_else(|| work?.wait_id)?;
+    let work_item_id = work.filter(|_| own.is_none()).map(|work| work.id);
+    Some(Decision::Rest(Rest::SystemWait { wait_id, work_item_id }))
 }
 
 fn already_asleep(facts: &Projection) -> Option<Decision> {

@@ -19,7 +19,7 @@ pub fn next_due(records: &Records) -> Option<Time> {
         Status::Booting => return over.into_iter().chain(tell_at(records)).min(),
         Status::AwakeIdle | Status::AwakeRunning | Status::AwaitingTask | Status::Asleep => {}
     }
-    let waits = records.waits.iter().filter(|wait| wait.is_active());
+    let waits = records.waits.iter().filter(|wait| wait.is_waiting());
     let rechecks = records.works.iter().filter(|item| item.recheck_consumed_at.is_none());
     let failed = state.execution.state == ExecutionState::Failed;
     let recovery = state.retry.as_ref().filter(|_| failed).map(|retry| retry.not_before);
@@ -30,12 +30,13 @@ pub fn next_due(records: &Records) -> Option<Time> {
     waits
         .flat_map(|wait| {
             let wake_at = wait.wake_at.filter(|_| wait.woken_at.is_none());
-            [wake_at, wait.recheck_at, wait.expires_at.map(past)]
+            let expiry = wait.expires_at.filter(|_| wait.expiry_told_at.is_none());
+            [wake_at, wait.recheck_at, expiry.map(past)]
         })
         .chain(rechecks.map(|item| item.recheck_at))
         .chain(records.timers.iter().map(|timer| Some(timer.next_at)))
         .chain(overdue.map(Some))
-        .chain([recovery, held, over, state.sleeping_until, tell_at(records)])
+        .chain([recovery, held, over, tell_at(records)])
         .flatten()
         .min()
 }

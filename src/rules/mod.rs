@@ -19,6 +19,7 @@ pub mod retry;
 pub mod schedule;
 pub mod telling;
 pub mod transition;
+pub mod waits;
 pub mod wake_sources;
 pub mod work;
 

@@ -143,7 +143,7 @@ fn active_wait(records: &Records, kind: WaitKind) -> Option<&Wait> {
         None => true,
         Some(id) => records.works.iter().any(|item| item.id == id && is_open(item)),
     };
-    records.waits.iter().find(|wait| wait.is_active() && wait.kind == kind && on_open_item(wait))
+    records.waits.iter().find(|wait| wait.is_waiting() && wait.kind == kind && on_open_item(wait))
 }
 
 fn is_open(item: &WorkItem) -> bool {

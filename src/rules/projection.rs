@@ -1,7 +1,7 @@
 //! The facts that a decision is made of: one constructor, from records and a moment, and nothing else.
 
 use crate::model::agent::Status;
-use crate::model::closure::{Closure, RuntimePosture, WaitingReason};
+use crate::model::closure::{Closure, RuntimePosture};
 use crate::model::continuation::Continuation;
 use crate::model::decision::{About, RecoveryCause, ResumeCause};
 use crate::model::execution::ExecutionState;
@@ -13,7 +13,7 @@ use crate::model::time::Time;
 use crate::model::wait::{Wait, WaitKind};
 use crate::model::work::{SchedulingState, Ticked, WorkItem};
 
-use super::closure::{AgentWaits, ClosureFacts, CurrentWork, derive};
+use super::closure::{AgentWaits, ClosureFacts, WorkStanding, derive};
 use super::continuation::{Trigger, resolve};
 use super::limits;
 use super::work::{WaitsByItem, scheduling_state, wait_kind};
@@ -92,6 +92,8 @@ pub struct Projection {
     pub queued: Vec<WorkFact>,
     pub agent_waits: AgentWaits,
     pub awaited_task: Option<TaskId>,
+    /// The step has emitted the tick for the agent's own system wait.
+    pub system_wait_ticked: bool,
     /// The timer that fires first.
     pub timer: Option<TimerId>,
     pub asleep: bool,
@@ -120,6 +122,7 @@ pub fn project(records: &Records, now: Time) -> Projection {
         queued: queued_work(records, &waits).collect(),
         agent_waits: agent_waits(records),
         awaited_task: own_wait(records, WaitKind::Task).and_then(Wait::task_id),
+        system_wait_ticked: own_wait(records, WaitKind::System).is_some_and(|wait| wait.ticked_at.is_some()),
         timer: records.timers.iter().min_by_key(|timer| (timer.next_at, timer.id)).map(|timer| timer.id),
         asleep: matches!(state.status, Status::Asleep | Status::AwaitingTask),
         prior_closure,
@@ -130,15 +133,16 @@ pub fn project(records: &Records, now: Time) -> Projection {
 pub fn closure_facts(records: &Records) -> ClosureFacts {
     let state = &records.state;
     let waits = WaitsByItem::of(&records.waits);
+    let standing = |work: WorkFact| WorkStanding { id: work.id, state: work.state, wait_id: work.wait_id };
     ClosureFacts {
         runtime_error: state.runtime_error.is_some(),
         turn_in_progress: records.lease == Lease::Held && state.current_run.is_some(),
         turn_unaccounted: state.current_run.is_some(),
         terminal: state.last_turn.as_ref().map(|turn| turn.terminal),
-        current_work: current_work(records, &waits)
-            .map(|work| CurrentWork { state: work.state, wait_id: work.wait_id }),
+        current_work: current_work(records, &waits).map(standing),
         queued_work_runnable: queued_work(records, &waits)
             .any(|work| work.state == SchedulingState::Runnable),
+        waiting_work: queued_work(records, &waits).find(|work| wait_kind(work.state).is_some()).map(standing),
         agent_waits: agent_waits(records),
         active_tasks: records.tasks.iter().filter(|task| !task.status.is_terminal()).count(),
         active_timers: records.timers.len(),
@@ -230,8 +234,11 @@ fn held(records: &Records, now: Time) -> Option<HeldRun> {
 
 /// A retry keeps what its first attempt found; a message that is no trigger has no continuation.
 fn queued_message(records: &Records, prior: &Closure, message: &Message) -> QueuedMessage {
-    let continuation =
-        message.continuation.clone().or_else(|| Some(resolve(prior, &Trigger::of(message)?, &records.waits)));
+    let unmatched = records.policy.inbox.unmatched;
+    let continuation = message
+        .continuation
+        .clone()
+        .or_else(|| Some(resolve(prior, &Trigger::of(message)?, &records.waits, unmatched)));
     QueuedMessage { id: message.id, kind: message.kind, about: about(message), continuation }
 }
 
@@ -242,11 +249,24 @@ fn about(message: &Message) -> About {
 fn work_fact(records: &Records, waits: &WaitsByItem<'_>, item: &WorkItem) -> WorkFact {
     let state = scheduling_state(item, waits);
     let wait = wait_kind(state).and_then(|kind| waits.on(item.id).iter().find(|wait| wait.kind == kind));
+    let ticked = match state {
+        // A wake is word that something may have changed for work that can go on.
+        SchedulingState::Runnable => {
+            item.ticked == Some(Ticked { revision: item.revision, wakes: records.state.counters.wakes })
+        }
+        SchedulingState::Completed
+        | SchedulingState::WaitingTask
+        | SchedulingState::WaitingOperator
+        | SchedulingState::WaitingTimer
+        | SchedulingState::WaitingExternal
+        | SchedulingState::WaitingSystem
+        | SchedulingState::Blocked => item.ticked.is_some_and(|last| last.revision == item.revision),
+    };
     WorkFact {
         id: item.id,
         revision: item.revision,
         state,
-        ticked: item.ticked == Some(Ticked { revision: item.revision, wakes: records.state.counters.wakes }),
+        ticked,
         wait_id: wait.map(|wait| wait.id),
         task_id: wait.and_then(|wait| wait.task_id()),
     }
@@ -267,7 +287,7 @@ fn queued_work<'a>(records: &'a Records, waits: &'a WaitsByItem<'a>) -> impl Ite
 }
 
 fn own_wait(records: &Records, kind: WaitKind) -> Option<&Wait> {
-    records.waits.iter().find(|wait| wait.is_active() && wait.is_agents_own() && wait.kind == kind)
+    records.waits.iter().find(|wait| wait.is_waiting() && wait.is_agents_own() && wait.kind == kind)
 }
 
 fn agent_waits(records: &Records) -> AgentWaits {
@@ -278,16 +298,5 @@ fn agent_waits(records: &Records) -> AgentWaits {
         timer: own(WaitKind::Timer),
         task: own(WaitKind::Task),
         system: own(WaitKind::System),
-    }
-}
-
-/// The reason that a waiting work item gives its closure and its decision.
-pub fn waiting_reason(state: SchedulingState) -> Option<WaitingReason> {
-    match wait_kind(state)? {
-        WaitKind::Operator => Some(WaitingReason::AwaitingOperatorInput),
-        WaitKind::Task => Some(WaitingReason::AwaitingTaskResult),
-        WaitKind::External => Some(WaitingReason::AwaitingExternalChange),
-        WaitKind::Timer => Some(WaitingReason::AwaitingTimer),
-        WaitKind::System => None,
     }
 }

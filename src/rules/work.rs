@@ -6,7 +6,7 @@ use crate::model::id::WorkId;
 use crate::model::wait::{Wait, WaitKind};
 use crate::model::work::{PlanStatus, Readiness, SchedulingState, WorkItem, WorkState};
 
-/// The active waits on work items. Sorted out once, so that looking at every item costs one pass over
+/// What work items wait for: the active waits on them that are not bound. Sorted out once, so that looking at every item costs one pass over
 /// the waits, and not one for each item.
 #[derive(Debug)]
 pub struct WaitsByItem<'a>(BTreeMap<WorkId, Vec<&'a Wait>>);
@@ -14,7 +14,7 @@ pub struct WaitsByItem<'a>(BTreeMap<WorkId, Vec<&'a Wait>>);
 impl<'a> WaitsByItem<'a> {
     pub fn of(waits: &'a [Wait]) -> WaitsByItem<'a> {
         let mut by_item: BTreeMap<WorkId, Vec<&Wait>> = BTreeMap::new();
-        for wait in waits.iter().filter(|wait| wait.is_active()) {
+        for wait in waits.iter().filter(|wait| wait.is_waiting()) {
             if let Some(item) = wait.work_item_id {
                 by_item.entry(item).or_default().push(wait);
             }

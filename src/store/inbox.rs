@@ -77,6 +77,14 @@ pub struct Scan {
     pub has_rejected: bool,
 }
 
+impl Scan {
+    /// Whether a message of background priority may wait. Of a backlog nobody knows without a look.
+    pub fn has_background(&self) -> bool {
+        !self.segments.is_empty()
+            || self.direct.last().is_some_and(|key| key.priority == Priority::Background)
+    }
+}
+
 /// Whether there is anything in the inbox at all: the one look of a step that finds nothing to do.
 pub fn is_empty(view: &View<'_>) -> Result<bool> {
     let mut empty = true;

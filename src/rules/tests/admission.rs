@@ -44,7 +44,7 @@ fn submit(submission: Submission) -> Result<Message, Refusal> {
 /// A turn of `writer`, whose own message came through `hops` turns.
 fn caller(hops: u32) -> Caller {
     let by = CalledBy::Turn { run_id: run_id(5), message_id: message_id(6) };
-    Caller { agent: "writer".parse().expect("a name"), by, hops }
+    Caller { agent: "writer".parse().expect("a name"), by, hops: Some(hops) }
 }
 
 fn submit_inside(submission: Submission, hops: u32) -> Result<Message, Refusal> {
@@ -185,6 +185,7 @@ fn an_admitted_message_is_the_request_and_its_provenance_and_nothing_else() {
         source_refs: Vec::new(),
         dedupe_key: Some("build-7".to_owned()),
         idempotency_key: None,
+        hint: None,
         expires_at: None,
         hops: 0,
         attempt: 1,

@@ -4,9 +4,9 @@ use crate::model::closure::{ClosureOutcome, RuntimePosture, WaitingReason};
 use crate::model::id::WaitId;
 use crate::model::run::Terminal;
 use crate::model::work::SchedulingState;
-use crate::rules::closure::{AgentWaits, ClosureFacts, CurrentWork, derive};
+use crate::rules::closure::{AgentWaits, ClosureFacts, WorkStanding, derive};
 
-use super::{subsets, wait_id};
+use super::{subsets, wait_id, work_id};
 
 use SchedulingState::{Runnable, WaitingExternal, WaitingOperator, WaitingSystem, WaitingTask, WaitingTimer};
 
@@ -101,6 +101,7 @@ fn quiet() -> ClosureFacts {
         turn_unaccounted: false,
         terminal: Some(Terminal::Completed),
         current_work: None,
+        waiting_work: None,
         queued_work_runnable: false,
         agent_waits: AgentWaits::default(),
         active_tasks: 0,
@@ -118,11 +119,11 @@ fn agent_waits(kinds: &[u32]) -> AgentWaits {
 fn all_facts() -> impl Iterator<Item = ClosureFacts> {
     let terminals: Vec<Option<Terminal>> =
         std::iter::once(None).chain(Terminal::ALL.iter().copied().map(Some)).collect();
-    let works: Vec<Option<CurrentWork>> = std::iter::once(None)
+    let works: Vec<Option<WorkStanding>> = std::iter::once(None)
         .chain(
             SchedulingState::ALL
                 .iter()
-                .map(|state| Some(CurrentWork { state: *state, wait_id: Some(wait_id(6)) })),
+                .map(|state| Some(WorkStanding { id: work_id(1), state: *state, wait_id: Some(wait_id(6)) })),
         )
         .collect();
     let waits: Vec<AgentWaits> = subsets(&[1, 2, 3, 4, 5]).map(|kinds| agent_waits(&kinds)).collect();
@@ -135,6 +136,7 @@ fn all_facts() -> impl Iterator<Item = ClosureFacts> {
                         runtime_error: bits & 1 != 0,
                         turn_in_progress: bits & 2 != 0,
                         turn_unaccounted: bits & 4 != 0,
+                        waiting_work: None,
                         queued_work_runnable: bits & 8 != 0,
                         terminal: *terminal,
                         current_work: *current_work,
@@ -202,7 +204,7 @@ fn the_evidence_lists_every_fact_in_one_order_whatever_decided() {
 fn the_evidence_says_how_each_fact_stood() {
     let facts = ClosureFacts {
         terminal: None,
-        current_work: Some(CurrentWork { state: WaitingTask, wait_id: None }),
+        current_work: Some(WorkStanding { id: work_id(1), state: WaitingTask, wait_id: None }),
         agent_waits: agent_waits(&[2, 5]),
         active_tasks: 2,
         active_timers: 1,
@@ -231,6 +233,7 @@ fn the_evidence_says_how_each_fact_stood() {
         turn_in_progress: true,
         turn_unaccounted: true,
         terminal: Some(Terminal::TimedOut),
+        waiting_work: None,
         queued_work_runnable: true,
         agent_waits: agent_waits(&[1, 3, 4]),
         ..quiet()

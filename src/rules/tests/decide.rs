@@ -169,6 +169,7 @@ fn projection(facts: &Facts) -> Projection {
             task: own(facts.task, 4),
             system: None,
         },
+        system_wait_ticked: false,
         awaited_task: facts.task.then(|| task_id(1)),
         timer: facts.timer.then(|| timer_id(1)),
         asleep: facts.asleep,

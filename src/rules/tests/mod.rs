@@ -4,7 +4,6 @@ mod admission;
 mod advisory;
 mod authority;
 mod closure;
-mod continuation;
 mod decide;
 mod due;
 mod execution;
@@ -45,7 +44,7 @@ use crate::model::records::{Inbox, Lease, Onlookers, Records};
 use crate::model::resource::{Resource, Shortage};
 use crate::model::run::{Exit, Terminal};
 use crate::model::stamp::Stamp;
-use crate::model::state::{Counters, CurrentRun, Held, LastTurn, Retry, Spending, State};
+use crate::model::state::{Counters, CurrentRun, Held, LastTurn, Retry, SetAside, Spending, State};
 use crate::model::task::{Task, TaskJob, TaskStatus};
 use crate::model::time::{Span, Time};
 use crate::model::timer::{CatchUp, Schedule, Timer, TimerStatus};
@@ -127,6 +126,8 @@ pub fn state(status: Status, execution: ExecutionState) -> State {
         last_closure: None,
         last_continuation: None,
         runtime_error: None,
+        set_aside: SetAside::default(),
+        advised: Vec::new(),
         next_due_at: None,
         resting: None,
         open_tasks: 0,
@@ -151,6 +152,7 @@ pub fn records_in(status: Status, execution: ExecutionState) -> Records {
         inbox: Inbox::default(),
         works: Vec::new(),
         waits: Vec::new(),
+        broken_waits: Vec::new(),
         timers: Vec::new(),
         tasks: Vec::new(),
     }
@@ -217,6 +219,7 @@ pub fn message(number: u32, kind: MessageKind) -> Message {
         source_refs: Vec::new(),
         dedupe_key: None,
         idempotency_key: None,
+        hint: None,
         expires_at: None,
         hops: 0,
         attempt: 1,
@@ -276,6 +279,12 @@ pub fn wait(number: u32, kind: WaitKind) -> Wait {
         source: None,
         no_fallback: None,
         status: WaitStatus::Active,
+        resolved_by: None,
+        lost_answer: None,
+        result_id: None,
+        expiry_told_at: None,
+        ticked_at: None,
+        hops: 0,
         woken_at: None,
         rechecked_at: None,
         created_at: at(-4000),
@@ -310,6 +319,7 @@ pub fn task(number: u32, status: TaskStatus) -> Task {
         ended_at: None,
         exit: None,
         reason: None,
+        result_id: None,
         stdout_bytes: None,
         stderr_bytes: None,
         extra: Extra::new(),
@@ -326,6 +336,7 @@ pub fn timer(number: u32, millis: i64) -> Timer {
         next_at: at(millis),
         body: None,
         message: None,
+        hops: 0,
         fired: 0,
         missed: 0,
         last_fired_at: None,
@@ -351,6 +362,7 @@ pub fn hint(number: u32) -> WakeHint {
         admission_context: AdmissionContext::LocalProcess,
         created_at: at(-1000),
         count: 1,
+        hops: 0,
         extra: Extra::new(),
     }
 }
@@ -360,6 +372,7 @@ pub fn closure(outcome: ClosureOutcome, reason: Option<WaitingReason>, wait: Opt
         outcome,
         waiting_reason: reason,
         wait_id: wait,
+        work_item_id: None,
         runtime_posture: RuntimePosture::Awake,
         evidence: Vec::new(),
     }
@@ -374,7 +387,7 @@ pub fn continuation() -> Continuation {
         prior_closure_outcome: ClosureOutcome::Completed,
         prior_waiting_reason: None,
         matched_waiting_reason: false,
-        resolves: None,
+        resolves: Vec::new(),
         evidence: vec!["prior=completed".to_owned()],
     }
 }

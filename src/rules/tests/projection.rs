@@ -11,10 +11,8 @@ use crate::model::run::Terminal;
 use crate::model::task::TaskStatus;
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
 use crate::model::work::{PlanStatus, SchedulingState, Ticked, WorkItem, WorkState};
-use crate::rules::closure::{AgentWaits, ClosureFacts, CurrentWork};
-use crate::rules::projection::{
-    Backoff, Gate, HeldRun, PendingHint, WorkFact, closure_facts, project, waiting_reason,
-};
+use crate::rules::closure::{AgentWaits, ClosureFacts, WorkStanding, waiting_reason};
+use crate::rules::projection::{Backoff, Gate, HeldRun, PendingHint, WorkFact, closure_facts, project};
 
 use super::{
     at, closure, continuation, current_run, held, hint, last_turn, liveness, message, message_id, now,
@@ -324,6 +322,7 @@ fn the_facts_of_a_closure_are_read_from_the_records() {
         terminal: None,
         current_work: None,
         queued_work_runnable: false,
+        waiting_work: None,
         agent_waits: AgentWaits::default(),
         active_tasks: 0,
         active_timers: 0,
@@ -342,7 +341,11 @@ fn the_facts_of_a_closure_are_read_from_the_records() {
     let expected = ClosureFacts {
         runtime_error: true,
         terminal: Some(Terminal::Failed),
-        current_work: Some(CurrentWork { state: SchedulingState::WaitingTimer, wait_id: Some(wait_id(2)) }),
+        current_work: Some(WorkStanding {
+            id: work_id(1),
+            state: SchedulingState::WaitingTimer,
+            wait_id: Some(wait_id(2)),
+        }),
         agent_waits: AgentWaits { system: Some(wait_id(1)), ..AgentWaits::default() },
         active_tasks: 3,
         active_timers: 2,

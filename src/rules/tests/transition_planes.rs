@@ -27,6 +27,7 @@ fn new_wait(kind: WaitKind, owner: Owner) -> NewWait {
         source: None,
         no_fallback: None,
         ended_task: None,
+        hops: None,
     }
 }
 
@@ -156,6 +157,7 @@ fn a_timer_fires_as_its_catch_up_says() {
         catch_up: CatchUp::Once,
         body: None,
         message: None,
+        hops: None,
     };
     assert_eq!(
         add(&mut draft(records()), refused).map_err(|refusal| refusal.kind),

@@ -896,7 +896,7 @@ fn a_retry_is_of_the_message_with_the_continuation_of_its_first_attempt() {
     });
     world.act(&Act::Step);
     let first = world.records.state.current_run.clone().expect("a run");
-    assert!(first.continuation.resolves.is_some() && world.records.waits.is_empty());
+    assert!(!first.continuation.resolves.is_empty() && world.records.waits.is_empty());
     world.act(&Act::EndTurn(End::Badly));
     world.act(&Act::Pass(1000));
     world.act(&Act::Step);

@@ -46,6 +46,7 @@ fn new() -> NewTask {
         interactive: false,
         timeout: None,
         from_turn: false,
+        hops: None,
         at: Claimant { host: "here".to_owned(), boot_id: "boot".to_owned(), pid: 1 },
     }
 }

@@ -29,7 +29,7 @@ use super::{
 };
 
 fn resolving(number: u32) -> Continuation {
-    Continuation { resolves: Some(wait_id(number)), matched_waiting_reason: true, ..continuation() }
+    Continuation { resolves: vec![wait_id(number)], matched_waiting_reason: true, ..continuation() }
 }
 
 #[test]

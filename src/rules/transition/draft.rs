@@ -22,6 +22,8 @@ use crate::rules::due::next_due;
 use crate::rules::execution;
 use crate::rules::telling::failure;
 
+use super::wait::{release_bound, resolve_bound};
+
 /// Collects one transition. The records show at every point what they will be after the commit.
 #[derive(Debug, Clone)]
 pub struct Draft {
@@ -268,6 +270,12 @@ impl Draft {
             counters.dead += 1;
         }
         self.note_dedupe(&message, settlement.status);
+        if settlement.status == MessageStatus::Processed {
+            resolve_bound(self, message.id);
+        } else {
+            let why = settlement.reason.as_deref().unwrap_or(settlement.status.name());
+            release_bound(self, message.id, why);
+        }
         let mut data = json!({ "message_id": message.id, "kind": message.kind, "status": settlement.status });
         if let Some(reason) = &settlement.reason {
             data["reason"] = json!(reason);
@@ -329,7 +337,10 @@ impl Draft {
         let base_revision = state.revision;
         state.revision = base_revision + 1;
         state.resting = self.resting;
-        self.records.state.next_due_at = next_due(&self.records);
+        let due = next_due(&self.records);
+        let rests = matches!(self.records.state.status, Status::Asleep | Status::AwaitingTask);
+        self.records.state.next_due_at = due;
+        self.records.state.sleeping_until = due.filter(|_| rests);
         let open = self.records.tasks.iter().filter(|task| !task.status.is_terminal());
         self.records.state.open_tasks = open.count() as u64;
         Ok(Transaction {

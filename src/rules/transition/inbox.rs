@@ -9,24 +9,30 @@ use crate::model::decision::Tick;
 use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
 use crate::model::id::MessageId;
-use crate::model::message::{Body, Message, MessageKind, MessageStatus, Settlement, WakeHint};
+use crate::model::message::{
+    AuthorityClass, Body, Hinted, Message, MessageKind, MessageStatus, Settlement, WakeHint,
+};
 use crate::model::records::Staleness;
 use crate::model::refusal::Refusal;
-use crate::model::state::Retry;
+use crate::model::state::{KeptOut, Retry, SetAside};
 use crate::model::time::Time;
 use crate::model::timer::{CatchUp, Schedule};
 use crate::model::transaction::{Archived, Delete, Put};
-use crate::model::work::Ticked;
+use crate::model::work::{SchedulingState, Ticked};
 
+use crate::rules::closure::derive;
+use crate::rules::continuation::Trigger;
 use crate::rules::execution::{deadline, is_over};
+use crate::rules::projection::closure_facts;
 use crate::rules::retry::delay;
+use crate::rules::work::{WaitsByItem, scheduling_state};
 
 use super::draft::Draft;
 use super::lifecycle::end_late_start;
 use super::messages::own_message;
 use super::recovery;
 use super::timer::{self, NewTimer, take_in_due};
-use super::wait::end_if_due;
+use super::wait::{heal, note_system_wait};
 
 /// Whether a message is past taking up. `first` is the message that its `dedupe_key` stands for.
 pub fn staleness(message: &Message, first: Option<MessageId>, now: Time) -> Option<Staleness> {
@@ -73,7 +79,9 @@ pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
         }
     }
     end_overdue_state(draft)?;
+    heal(draft);
     take_in_due(draft);
+    look_at_set_aside(draft);
     coalesce_hints(draft);
     Ok(())
 }
@@ -132,6 +140,8 @@ fn coalesce_hints(draft: &mut Draft) {
             continue;
         }
         pending.count += hint.count;
+        // A chain goes on through whoever joins it.
+        pending.hops = pending.hops.max(hint.hops);
         let data = json!({ "hint_id": hint.id, "into": pending.id, "scope": pending.scope(), "count": pending.count });
         // The newest word wins: it is what the agent will find when it looks.
         pending.body = hint.body.clone().or(pending.body.take());
@@ -167,7 +177,7 @@ fn ignore_hint(draft: &mut Draft, hint: &WakeHint, why: &str) {
 
 /// The ledger's word that a message came in. The message itself arrived without a transaction.
 pub fn admitted(draft: &mut Draft, message: &Message) {
-    let data = json!({
+    let mut data = json!({
         "message_id": message.id,
         "kind": message.kind,
         "origin": message.origin.to_string(),
@@ -175,6 +185,10 @@ pub fn admitted(draft: &mut Draft, message: &Message) {
         "delivery_surface": message.delivery_surface,
         "admitted_at": message.created_at,
     });
+    if let Some(hint) = &message.hint {
+        data["hint"] = json!(hint);
+        data["resource"] = json!(message.resource);
+    }
     draft.event(EventKind::MessageAdmitted, None, data);
 }
 
@@ -192,7 +206,10 @@ pub fn admit_drop(draft: &mut Draft, message: Message, first: Option<MessageId>)
 pub fn put_off(draft: &mut Draft, message: Message, at: Time) -> Result<(), Refusal> {
     draft.note_dedupe(&message, MessageStatus::Queued);
     let schedule = Schedule::At { at };
-    timer::add(draft, NewTimer { schedule, catch_up: CatchUp::Once, body: None, message: Some(message) })?;
+    timer::add(
+        draft,
+        NewTimer { schedule, catch_up: CatchUp::Once, body: None, message: Some(message), hops: None },
+    )?;
     Ok(())
 }
 
@@ -239,7 +256,9 @@ pub fn reduce(draft: &mut Draft, message: Message, continuation: Option<Continua
         });
         draft.event(EventKind::TriggerIgnored, None, data);
     }
-    end_if_due(draft, &message);
+    if Trigger::of(&message).is_some_and(|trigger| trigger.is_input()) {
+        set_aside(draft, message.id);
+    }
     if matches!(draft.records.state.status, Status::Asleep | Status::AwaitingTask) {
         draft.set_status(Status::AwakeIdle);
     }
@@ -258,10 +277,70 @@ pub fn reduce(draft: &mut Draft, message: Message, continuation: Option<Continua
     draft.settle_message(message, settlement);
 }
 
+/// Remembers input that no turn has been told of, and what kept it out.
+fn set_aside(draft: &mut Draft, message_id: MessageId) {
+    let prior = derive(&closure_facts(&draft.records));
+    let aside = &mut draft.records.state.set_aside;
+    aside.count += 1;
+    aside.newest.push(KeptOut {
+        message_id,
+        wait_id: prior.wait_id,
+        work_item_id: prior.work_item_id,
+        ticked: false,
+    });
+    let surplus = aside.newest.len().saturating_sub(SetAside::KEPT);
+    aside.newest.drain(..surplus);
+}
+
+/// What kept input out has ended, in whatever way: one tick makes the agent look at it.
+fn look_at_set_aside(draft: &mut Draft) {
+    let waits = WaitsByItem::of(&draft.records.waits);
+    let still_kept_out = |kept: &KeptOut| match (kept.wait_id, kept.work_item_id) {
+        // The turn that a bound wait is for is told of the input too.
+        (Some(wait), _) => draft.records.waits.iter().any(|other| other.id == wait && other.is_active()),
+        (None, Some(item)) => {
+            let item = draft.records.works.iter().find(|other| other.id == item);
+            item.is_some_and(|item| scheduling_state(item, &waits) == SchedulingState::WaitingOperator)
+        }
+        (None, None) => false,
+    };
+    let is_free = |kept: &KeptOut| !kept.ticked && !still_kept_out(kept);
+    let free: Vec<MessageId> = draft
+        .records
+        .state
+        .set_aside
+        .newest
+        .iter()
+        .filter(|kept| is_free(kept))
+        .map(|kept| kept.message_id)
+        .collect();
+    let Some(newest) = free.last() else { return };
+    let text = format!(
+        "{} said meanwhile and set aside: look at it",
+        count(free.len(), "message was", "messages were")
+    );
+    let key = format!("reduced_input:{newest}");
+    for kept in draft.records.state.set_aside.newest.iter_mut().filter(|kept| free.contains(&kept.message_id))
+    {
+        kept.ticked = true;
+    }
+    let mut message = own_message(draft, MessageKind::SystemTick, Body::Text { text });
+    message.idempotency_key = Some(key);
+    timer::admit(draft, message);
+}
+
+fn count(number: usize, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
+
 /// Admits the one `system_tick` for a fact that asks for a turn. The next step runs it.
 pub fn emit_tick(draft: &mut Draft, tick: &Tick) {
     let hint = match tick {
         Tick::WakeHint { .. } => draft.records.state.pending_wake_hint.take(),
+        Tick::OwnSystemWait { wait_id } => {
+            note_system_wait(draft, *wait_id);
+            None
+        }
         Tick::ContinueActive { .. } | Tick::QueuedAvailable { .. } | Tick::SystemWait { .. } => None,
     };
     if let Tick::WakeHint { key } = tick {
@@ -284,23 +363,35 @@ pub fn emit_tick(draft: &mut Draft, tick: &Tick) {
 }
 
 fn tick_message(draft: &mut Draft, tick: &Tick, hint: Option<WakeHint>) -> Message {
-    let body = match &hint {
-        Some(hint) => hint.body.clone().unwrap_or(Body::Text { text: String::new() }),
-        None => {
-            let item =
-                tick.work_item_id().and_then(|id| draft.records.works.iter().find(|item| item.id == id));
-            Body::Text { text: item.map(|item| item.objective.clone()).unwrap_or_default() }
+    let text = match tick {
+        Tick::WakeHint { .. } => None,
+        Tick::ContinueActive { work_item_id, .. }
+        | Tick::QueuedAvailable { work_item_id, .. }
+        | Tick::SystemWait { work_item_id, .. } => {
+            let item = draft.records.works.iter().find(|item| item.id == *work_item_id);
+            item.map(|item| item.objective.clone())
+        }
+        Tick::OwnSystemWait { wait_id } => {
+            let wait = draft.records.waits.iter().find(|wait| wait.id == *wait_id);
+            wait.map(|wait| wait.reason.clone())
         }
     };
-    let mut message = own_message(draft, MessageKind::SystemTick, body);
+    let mut message =
+        own_message(draft, MessageKind::SystemTick, Body::Text { text: text.unwrap_or_default() });
     message.work_item_id = tick.work_item_id();
     message.idempotency_key = Some(tick.key());
     if let Some(hint) = hint {
-        message.origin.id = Some(hint.source);
+        message.body = hint.body.unwrap_or(Body::Text { text: String::new() });
+        // Whoever hinted: what a hint says is evidence, and never an instruction.
+        message.authority_class = AuthorityClass::IntegrationSignal;
+        message.origin.id = Some(hint.source.clone());
         message.wait_id = hint.wait_id;
         message.trigger_id = hint.trigger_id;
         message.resource = hint.resource;
+        message.hops = hint.hops;
         message.causation_id = Some(hint.id.to_string());
+        message.hint =
+            Some(Hinted { hint_id: hint.id, source: hint.source, reason: hint.reason, count: hint.count });
     }
     message
 }

@@ -13,7 +13,7 @@ use crate::model::record::Extra;
 use crate::model::records::{Inbox, Lease, Onlookers, Records};
 use crate::model::refusal::Refusal;
 use crate::model::stamp::Stamp;
-use crate::model::state::{Counters, Spending, State, Stopping};
+use crate::model::state::{Counters, SetAside, Spending, State, Stopping};
 use crate::model::time::Span;
 use crate::model::transaction::Transaction;
 
@@ -49,6 +49,8 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
         last_closure: None,
         last_continuation: None,
         runtime_error: None,
+        set_aside: SetAside::default(),
+        advised: Vec::new(),
         next_due_at: None,
         resting: None,
         outbox: Vec::new(),
@@ -69,6 +71,7 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
         inbox: Inbox::default(),
         works: Vec::new(),
         waits: Vec::new(),
+        broken_waits: Vec::new(),
         timers: Vec::new(),
         tasks: Vec::new(),
     };
@@ -174,7 +177,6 @@ pub fn stop(
         run.stopping = Some(Stopping { requested_at: now, kill_at: now.after(grace), requeue, reason });
     }
     draft.set_status(Status::Stopped);
-    draft.records.state.sleeping_until = None;
     ignore_hints(draft, "stopped");
     Ok(true)
 }

@@ -45,6 +45,7 @@ pub fn own_message(draft: &mut Draft, kind: MessageKind, body: Body) -> Message 
         source_refs: Vec::new(),
         dedupe_key: None,
         idempotency_key: None,
+        hint: None,
         expires_at: None,
         hops: 0,
         attempt: 1,

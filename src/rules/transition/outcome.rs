@@ -18,7 +18,7 @@ use super::draft::Draft;
 use super::inbox::{admit_drop, put_off};
 use super::task::{self, NewJob, NewTask};
 use super::timer::{self, NewTimer};
-use super::wait::{self, NewWait, Owner};
+use super::wait::{self, EndedTask, NewWait, Owner};
 use super::work::{self, NewWork, WorkChange};
 
 /// What the rules can't know: how other agents stand, and where the machine is.
@@ -29,8 +29,8 @@ pub struct Surroundings {
     pub time_zone: String,
     /// The prose plans of the work items that the actions complete, as far as there are any.
     pub plans: Vec<(crate::model::id::WorkId, String)>,
-    /// Tasks that have ended since the turn began, as far as the actions name any.
-    pub ended_tasks: Vec<TaskId>,
+    /// Tasks that have ended, as far as the actions name any.
+    pub ended_tasks: Vec<EndedTask>,
     /// The agent's `agent.toml`, where the actions delegate.
     pub policy: String,
     /// Who starts the tasks.
@@ -123,7 +123,8 @@ fn carry_out(
                 expires_at,
                 source,
                 no_fallback,
-                ended_task: named.filter(|task| around.ended_tasks.contains(task)),
+                ended_task: around.ended_tasks.iter().find(|task| Some(task.id) == named).cloned(),
+                hops: Some(run.hops),
             };
             wait::set(draft, new)?;
         }
@@ -142,8 +143,17 @@ fn carry_out(
                 return Err(invalid_task("only a command takes input"));
             }
             let at = around.at.clone();
-            let new =
-                NewTask { job, summary, work_item_id, notify, interactive, timeout, from_turn: true, at };
+            let new = NewTask {
+                job,
+                summary,
+                work_item_id,
+                notify,
+                interactive,
+                timeout,
+                from_turn: true,
+                hops: Some(run.hops),
+                at,
+            };
             *started = Some(task::start(draft, new)?.id);
         }
         Action::TimerAdd { within, at, every, cron, time_zone, text, catch_up } => {
@@ -151,7 +161,7 @@ fn carry_out(
             let schedule = schedule(now, at.or(after(within)), every, cron, zone)?;
             let body = text.map(|text| Body::Text { text });
             let catch_up = catch_up.unwrap_or(CatchUp::Once);
-            timer::add(draft, NewTimer { schedule, catch_up, body, message: None })?;
+            timer::add(draft, NewTimer { schedule, catch_up, body, message: None, hops: Some(run.hops) })?;
         }
         Action::Enqueue {
             agent,
@@ -228,7 +238,9 @@ fn send(
 ) -> Result<(), Refusal> {
     let own = draft.records.state.agent.clone();
     let by = CalledBy::Turn { run_id: run.run_id, message_id: run.message_id };
-    let caller = Caller { agent: own.clone(), by, hops: run.hops };
+    let now = draft.now();
+    let is_late = later.is_some_and(|at| at > now.after(draft.records.policy.limits.chain_pause));
+    let caller = Caller { agent: own.clone(), by, hops: (!is_late).then_some(run.hops) };
     let to = to.unwrap_or_else(|| own.clone());
     let limits = draft.records.policy.limits.clone();
     let mut message: Message =

@@ -13,12 +13,17 @@ use crate::model::state::{CurrentRun, Held};
 use crate::model::time::{Span, Time};
 use crate::model::transaction::Put;
 
+use crate::rules::closure::derive;
+use crate::rules::continuation::Trigger;
 use crate::rules::execution::check;
 use crate::rules::preemption::{force_at, is_being_ended, is_overdue, why_suspended};
+use crate::rules::projection::closure_facts;
+use crate::rules::waits::satisfied;
 
 use super::draft::Draft;
 use super::inbox::admitted;
 use super::turn::{Claimed, leave};
+use super::wait::bind;
 
 /// Why a run has failed that did not yield in time.
 pub const FORCED: &str = "forced_preemption";
@@ -167,10 +172,17 @@ pub fn force(draft: &mut Draft, run_id: RunId, over: Time) -> bool {
 }
 
 /// Hands messages over to the turn that runs. They never run by themselves any more.
+///
+/// What the operator says to a turn answers what any other words of the operator would: those waits are
+/// bound to the message that the turn is for.
 pub fn interject(draft: &mut Draft, run_id: RunId, messages: &[Message]) -> Result<(), Refusal> {
-    current(draft, run_id)?;
+    let message_id = current(draft, run_id)?.message_id;
     let at = draft.now();
     for message in messages {
+        let prior = derive(&closure_facts(&draft.records));
+        let trigger = Trigger::of(message);
+        let answered = trigger.map(|trigger| satisfied(&trigger, &draft.records.waits, &prior));
+        bind(draft, message_id, &answered.unwrap_or_default());
         let settlement = Settlement {
             status: MessageStatus::Interjected,
             at,

@@ -1,13 +1,18 @@
 //! Steps that find nothing to run: the agent rests, and the record says for what.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::model::agent::Status;
 use crate::model::decision::{Decision, DecisionKind, DecisionReport};
 use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
 
+use crate::rules::advisory::{Advisory, advisories};
+
 use super::draft::Draft;
+
+/// Of how many advisories the record keeps that the ledger has heard of them.
+const ADVISED: usize = 64;
 
 /// Records a decision that goes on to change something.
 pub fn decided(draft: &mut Draft, report: &DecisionReport) {
@@ -21,6 +26,7 @@ pub fn rest(draft: &mut Draft, decision: &Decision) {
         // Another process is at work on these records; they are not this step's to change.
         return;
     }
+    advise(draft);
     let status = resting_status(draft, decision);
     let report = match decision {
         // What the next step would find.
@@ -35,6 +41,26 @@ pub fn rest(draft: &mut Draft, decision: &Decision) {
     draft.set_status(status);
     decided(draft, &decision.report());
     draft.rest(report);
+}
+
+/// Tells the ledger of the advisories that have begun since the last step that rested. Those that have
+/// ended are forgotten with the next commit, and make none of their own.
+fn advise(draft: &mut Draft) {
+    let mut found = advisories(&draft.records, draft.now());
+    found.truncate(ADVISED);
+    let known = &draft.records.state.advised;
+    let begun: Vec<Value> = found
+        .iter()
+        .filter(|advisory| !known.contains(&advisory.key()))
+        .map(|advisory| json!(advisory))
+        .collect();
+    if begun.is_empty() && draft.is_empty() {
+        return;
+    }
+    draft.records.state.advised = found.iter().map(Advisory::key).collect();
+    for advisory in begun {
+        draft.event(EventKind::Advisory, None, advisory);
+    }
 }
 
 fn resting_status(draft: &Draft, decision: &Decision) -> Status {

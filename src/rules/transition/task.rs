@@ -20,6 +20,7 @@ use crate::rules::admission::{admit as compose, one_further};
 use super::draft::Draft;
 use super::messages::own_message;
 use super::timer::admit;
+use super::wait;
 
 /// What a new task is to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,6 +48,8 @@ pub struct NewTask {
     pub timeout: Option<Span>,
     /// Whether the turn that runs is the one that starts it.
     pub from_turn: bool,
+    /// Of the turn or task that starts it, if one does: how many turns it goes back to.
+    pub hops: Option<u32>,
     /// Where its supervisor will be.
     pub at: Claimant,
 }
@@ -98,19 +101,19 @@ pub fn start(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
         .as_ref()
         .and_then(|run| run.work_item_id)
         .filter(|id| draft.records.works.iter().any(|item| item.id == *id));
-    let (run_id, hops) = (run.as_ref().map(|run| run.run_id), run.as_ref().map_or(0, |run| run.hops));
+    let run_id = run.as_ref().map(|run| run.run_id);
     let agent = state.agent.clone();
-    let (job, hops) = match new.job {
-        NewJob::Command { argv } => (TaskJob::Command { argv }, hops),
+    let hops = one_further(new.hops, &draft.records.policy.limits)?;
+    let job = match new.job {
+        NewJob::Command { argv } => TaskJob::Command { argv },
         NewJob::Delegate { child, body, policy } => {
             let mut message = assigned(draft, &child, body)?;
-            message.hops = one_further(run.is_some().then_some(hops), &draft.records.policy.limits)?;
+            message.hops = hops;
             message.causation_id = Some(id.to_string());
             message.source_refs = run_id.map(|run| format!("{agent}/{run}")).into_iter().collect();
-            let hops = message.hops;
             let message_id = message.id;
             let assignment = Some(Box::new(Assignment { policy, message }));
-            (TaskJob::ChildAgent { child, message_id, assignment }, hops)
+            TaskJob::ChildAgent { child, message_id, assignment }
         }
     };
     let task = Task {
@@ -133,6 +136,7 @@ pub fn start(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
         ended_at: None,
         exit: None,
         reason: None,
+        result_id: None,
         stdout_bytes: None,
         stderr_bytes: None,
         extra: Extra::new(),
@@ -254,10 +258,12 @@ pub fn finish(draft: &mut Draft, id: TaskId, end: End) -> Result<Option<Task>, R
             task.exit = task.started_at.filter(|_| task.child().is_none()).map(|_| Exit::Unknown);
         }
     }
+    let message = result(draft, &task, last_line.as_deref());
+    task.result_id = Some(message.id);
     transition(draft, &task, from);
     draft.delete(Delete::Task(id));
     draft.archive(Archived::Task(Box::new(task.clone())));
-    let message = result(draft, &task, last_line.as_deref());
+    wait::note_result(draft, id, message.id);
     admit(draft, message);
     Ok(Some(task))
 }
@@ -333,7 +339,9 @@ fn result(draft: &mut Draft, task: &Task, last_line: Option<&str>) -> Message {
     message.task_status = Some(task.status);
     message.causation_id = Some(task.id.to_string());
     message.source_refs = task.run_id.map(|run| format!("{}/{run}", task.agent)).into_iter().collect();
-    message.hops = task.hops;
+    // What has taken longer than that is a pause in itself.
+    let lasted = task.ended_at.map_or(Span::ZERO, |ended| ended.since(task.created_at));
+    message.hops = if lasted > draft.records.policy.limits.chain_pause { 0 } else { task.hops };
     message
 }
 

@@ -3,23 +3,23 @@
 use serde_json::json;
 
 use crate::model::event::EventKind;
-use crate::model::id::TimerId;
-use crate::model::message::{Body, Message, MessageKind, MessageStatus, Priority};
+use crate::model::id::{MessageId, TimerId};
+use crate::model::message::{Body, EXPIRY_KEY, Message, MessageKind, MessageStatus, Priority, RECHECK_KEY};
 use crate::model::record::Extra;
 use crate::model::refusal::Refusal;
-use crate::model::time::Time;
+use crate::model::time::{Span, Time};
 use crate::model::timer::{CatchUp, Schedule, Timer, TimerStatus};
 use crate::model::transaction::{Archived, Delete, Put};
-use crate::model::wait::{Wait, WaitKind, WaitStatus};
+use crate::model::wait::{Wait, WaitKind};
 use crate::model::work::WorkItem;
 
+use crate::rules::admission::in_chain;
 use crate::rules::execution::is_over;
 use crate::rules::schedule::{check, due, next_after};
 
 use super::draft::Draft;
 use super::inbox::{drop_message, staleness};
 use super::messages::own_message;
-use super::wait::end_wait;
 
 /// What a new timer is to be.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,10 +29,13 @@ pub struct NewTimer {
     pub body: Option<Body>,
     /// A message that is put off until the timer fires.
     pub message: Option<Message>,
+    /// Of the turn that makes it, if one does: how many turns it goes back to.
+    pub hops: Option<u32>,
 }
 
 pub fn add(draft: &mut Draft, new: NewTimer) -> Result<Timer, Refusal> {
     let next_at = check(&new.schedule, draft.now())?;
+    let hops = in_chain(new.hops, Some(next_at), draft.now(), &draft.records.policy.limits)?;
     let timer = Timer {
         id: TimerId(draft.stamp.mint()),
         agent: draft.records.state.agent.clone(),
@@ -41,6 +44,7 @@ pub fn add(draft: &mut Draft, new: NewTimer) -> Result<Timer, Refusal> {
         next_at,
         body: new.body,
         message: new.message.map(Box::new),
+        hops,
         fired: 0,
         missed: 0,
         last_fired_at: None,
@@ -97,7 +101,7 @@ pub fn take_in_due(draft: &mut Draft) {
             fire(draft, timer);
         }
     }
-    let waits: Vec<Wait> = draft.records.waits.iter().filter(|wait| wait.is_active()).cloned().collect();
+    let waits: Vec<Wait> = draft.records.waits.iter().filter(|wait| wait.is_waiting()).cloned().collect();
     for wait in waits {
         meet_deadlines(draft, wait);
     }
@@ -142,6 +146,7 @@ fn fire_message(draft: &mut Draft, timer: &Timer, at: Time, missed: u64) -> Mess
     }
     let body = timer.body.clone().unwrap_or(Body::Text { text: String::new() });
     let mut message = own_message(draft, MessageKind::TimerTick, body);
+    message.hops = timer.hops;
     message.source_refs = vec![format!("{}@{at}", timer.id)];
     if missed > 0 {
         message.source_refs.push(format!("missed={missed}"));
@@ -159,55 +164,76 @@ pub fn admit(draft: &mut Draft, message: Message) {
     draft.put(Put::Message(Box::new(message)));
 }
 
-/// The end of a timer wait, the expiry of any, and the time to go and look.
-fn meet_deadlines(draft: &mut Draft, mut wait: Wait) {
-    let now = draft.now();
-    let is_due = |at: Option<Time>| at.is_some_and(|at| at <= now);
-    if wait.expires_at.is_some_and(|limit| is_over(limit, now)) {
-        let message = wait_message(draft, &wait, MessageKind::SystemTick, "expired");
-        end_wait(draft, wait.id, WaitStatus::Expired, "expires_at");
-        admit(draft, message);
-        return;
-    }
-    let mut changed = false;
-    if wait.kind == WaitKind::Timer && is_due(wait.wake_at) && wait.woken_at.is_none() {
-        let message = wait_message(draft, &wait, MessageKind::TimerTick, "over");
-        admit(draft, message);
-        wait.woken_at = Some(now);
-        changed = true;
-    }
-    if is_due(wait.recheck_at) {
-        let message = wait_message(draft, &wait, MessageKind::SystemTick, "recheck");
-        admit(draft, message);
-        wait.recheck_at = None;
-        wait.rechecked_at = Some(now);
-        changed = true;
-    }
-    if changed {
-        replace_wait(draft, wait);
-    }
+/// What a message about a deadline of a wait tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Deadline {
+    /// The moment of a timer wait.
+    Wake,
+    Recheck,
+    Expiry,
 }
 
-fn replace_wait(draft: &mut Draft, wait: Wait) {
+/// Tells the agent of the deadlines of a wait that are past. Each message belongs to the moment of its
+/// deadline and stands there in the queue, so a step that comes late weighs them against what arrived
+/// meanwhile. The wait itself stays as it is until a step takes the message up.
+fn meet_deadlines(draft: &mut Draft, mut wait: Wait) {
+    let now = draft.now();
+    let is_due = |at: Option<Time>| at.filter(|at| *at <= now);
+    let mut told = Vec::new();
+    if let Some(at) = is_due(wait.wake_at).filter(|_| wait.kind == WaitKind::Timer && wait.woken_at.is_none())
+    {
+        told.push((Deadline::Wake, at));
+        wait.woken_at = Some(now);
+    }
+    let expiry = wait.expires_at.filter(|limit| is_over(*limit, now));
+    if let Some(limit) = expiry.filter(|_| wait.expiry_told_at.is_none()) {
+        // At the limit itself it is not over.
+        told.push((Deadline::Expiry, limit.after(Span::from_millis(1))));
+        wait.expiry_told_at = Some(now);
+    }
+    if let Some(at) = is_due(wait.recheck_at) {
+        // Nobody looks again at what is given up.
+        if expiry.is_none() {
+            told.push((Deadline::Recheck, at));
+        }
+        wait.recheck_at = None;
+        wait.rechecked_at = Some(now);
+    }
+    if told.is_empty() && wait.rechecked_at != Some(now) {
+        return;
+    }
     if let Some(place) = draft.records.waits.iter_mut().find(|other| other.id == wait.id) {
         *place = wait.clone();
     }
-    draft.put(Put::Wait(Box::new(wait)));
+    draft.put(Put::Wait(Box::new(wait.clone())));
+    for (deadline, at) in told {
+        let message = deadline_message(draft, &wait, deadline, at);
+        admit(draft, message);
+    }
 }
 
-fn wait_message(draft: &mut Draft, wait: &Wait, kind: MessageKind, what: &str) -> Message {
-    let text = match what {
-        "over" => wait.reason.clone(),
-        what => format!("{what}: {}", wait.reason),
+fn deadline_message(draft: &mut Draft, wait: &Wait, deadline: Deadline, at: Time) -> Message {
+    let (kind, text, key) = match deadline {
+        Deadline::Wake => (MessageKind::TimerTick, wait.reason.clone(), None),
+        Deadline::Recheck => {
+            (MessageKind::SystemTick, format!("recheck: {}", wait.reason), Some(RECHECK_KEY))
+        }
+        Deadline::Expiry => (MessageKind::SystemTick, format!("expired: {}", wait.reason), Some(EXPIRY_KEY)),
     };
     let mut message = own_message(draft, kind, Body::Text { text });
+    message.id = MessageId(draft.stamp.mint_at(at));
+    message.created_at = at;
+    // Behind everything that was said before that moment, whatever its priority.
+    if draft.records.inbox.has_background {
+        message.priority = Priority::Background;
+    }
     message.wait_id = Some(wait.id);
     message.work_item_id = wait.work_item_id;
     message.resource = wait.resource.clone();
-    // A look that the scheduler itself asks for re-enters whatever the agent waits for; the end of
-    // a timer wait is a trigger like any other.
-    message.idempotency_key =
-        (kind == MessageKind::SystemTick).then(|| format!("wait:{what}:{}:{}", wait.id, draft.now()));
+    message.hops = wait.hops;
+    // A look that the scheduler itself asks for re-enters whatever the agent waits for; the end of a
+    // timer wait is a trigger like any other.
+    message.idempotency_key = key.map(|key| format!("{key}{}:{at}", wait.id));
     message
 }
 

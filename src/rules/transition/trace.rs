@@ -6,7 +6,7 @@ use crate::model::event::EventKind;
 use crate::model::id::RunId;
 use crate::model::record::Extra;
 use crate::model::run::{Exit, Run, Terminal, Usage};
-use crate::model::state::{CurrentRun, LastTurn};
+use crate::model::state::{CurrentRun, LastTurn, SetAside};
 use crate::model::time::Time;
 use crate::model::transaction::Put;
 use crate::model::turn::TurnEnd;
@@ -80,6 +80,7 @@ pub(super) fn note_turn(
             state.runtime_error = None;
             // A turn that did not complete may not have read them.
             state.counters.reduced_since_turn = 0;
+            state.set_aside = SetAside::default();
         }
         Terminal::Failed | Terminal::TimedOut | Terminal::Interrupted => state.counters.turns_failed += 1,
         Terminal::Aborted | Terminal::Suspended | Terminal::Deferred => {}

@@ -20,7 +20,7 @@ use crate::model::state::{CurrentRun, Held, Retry};
 use crate::model::time::Span;
 use crate::model::transaction::{Archived, Delete, Put};
 use crate::model::turn::{Claimant, TurnEnd};
-use crate::model::wait::{Wait, WaitStatus};
+use crate::model::wait::Wait;
 
 use crate::rules::authority;
 use crate::rules::closure::derive;
@@ -38,7 +38,7 @@ use super::start::{approach, go_round, pass_through_running};
 use super::trace::{
     brief, count_usage, name_model, note_turn, record_output, run_record, settled_event, unseen_run, verdict,
 };
-use super::wait::{end_if_due, end_wait};
+use super::wait::take_up;
 
 /// How long beyond its timeout a run on another host counts as live; a day if it has no timeout.
 const LEASE_MARGIN: Span = Span::from_secs(60);
@@ -65,7 +65,7 @@ pub struct Settled {
     pub closure: Option<Closure>,
 }
 
-/// Claims a message for a turn; the wait that it satisfies is over.
+/// Claims a message for a turn, and binds the waits that it satisfies.
 pub fn claim(
     draft: &mut Draft,
     message: Message,
@@ -102,10 +102,7 @@ pub fn claim(
     if held.is_none() && message.attempt == 1 && message.continuation.is_none() {
         admitted(draft, &message);
     }
-    if let Some(wait) = continuation.resolves {
-        end_wait(draft, wait, WaitStatus::Resolved, &message.id.to_string());
-    }
-    end_if_due(draft, &message);
+    take_up(draft, &message, &continuation.resolves);
     // Nothing of this is the run's own.
     go_round(draft, held.and_then(|held| held.entered))?;
     draft.records.state.current_run = Some(run.clone());

@@ -3,18 +3,20 @@
 use serde_json::json;
 
 use crate::model::event::EventKind;
-use crate::model::id::{TaskId, WaitId, WorkId};
-use crate::model::message::Message;
+use crate::model::id::{MessageId, TaskId, WaitId, WorkId};
+use crate::model::message::{Body, Message, MessageKind, SchedulerTick};
 use crate::model::record::{Extra, Record};
+use crate::model::records::BrokenWait;
 use crate::model::refusal::Refusal;
-use crate::model::task::Task;
 use crate::model::time::Time;
 use crate::model::transaction::{Archived, Delete, Put};
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
 
-use crate::rules::work::WaitsByItem;
+use crate::rules::admission::in_chain;
 
 use super::draft::Draft;
+use super::messages::own_message;
+use super::timer::admit;
 use super::work::revise;
 
 /// Whose a new wait is.
@@ -38,13 +40,29 @@ pub struct NewWait {
     pub expires_at: Option<Time>,
     pub source: Option<String>,
     pub no_fallback: Option<String>,
-    /// A task that has ended in this very turn: its result is still to come.
-    pub ended_task: Option<TaskId>,
+    /// The task that it names, where that has ended by now.
+    pub ended_task: Option<EndedTask>,
+    /// Of the turn that waits, if one does: how many turns it goes back to.
+    pub hops: Option<u32>,
+}
+
+/// A task that is not open any more.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EndedTask {
+    pub id: TaskId,
+    pub notify: bool,
+    /// The message that says how it ended, where no step has taken that up yet.
+    pub result_id: Option<MessageId>,
 }
 
 /// Records why progress stops. A new wait on a work item takes the place of the one that was active.
+///
+/// A wait for a task that has ended, and whose result a step has taken up, is resolved at once.
 pub fn set(draft: &mut Draft, new: NewWait) -> Result<Wait, Refusal> {
     let work_item_id = owner(draft, new.owner)?;
+    let now = draft.now();
+    let soonest = [new.wake_at, new.recheck_at, new.expires_at].into_iter().flatten().min();
+    let hops = in_chain(new.hops, soonest, now, &draft.records.policy.limits)?;
     let wait = Wait {
         id: WaitId(draft.stamp.mint()),
         agent: draft.records.state.agent.clone(),
@@ -59,19 +77,21 @@ pub fn set(draft: &mut Draft, new: NewWait) -> Result<Wait, Refusal> {
         source: new.source,
         no_fallback: new.no_fallback,
         status: WaitStatus::Active,
+        resolved_by: None,
+        lost_answer: None,
+        result_id: new.ended_task.as_ref().and_then(|task| task.result_id),
+        expiry_told_at: None,
+        ticked_at: None,
+        hops,
         woken_at: None,
         rechecked_at: None,
-        created_at: draft.now(),
+        created_at: now,
         ended_at: None,
         extra: Extra::new(),
     };
-    check(draft, &wait, new.ended_task)?;
+    check(draft, &wait, new.ended_task.as_ref())?;
     if let Some(item) = work_item_id {
-        let replaced: Vec<_> =
-            WaitsByItem::of(&draft.records.waits).on(item).iter().map(|wait| wait.id).collect();
-        for old in replaced {
-            end_wait(draft, old, WaitStatus::Cancelled, &format!("replaced by {}", wait.id));
-        }
+        end_on_item(draft, item, &format!("replaced by {}", wait.id));
         revise(draft, item, "wait", |_| {})?;
     }
     draft.records.waits.push(wait.clone());
@@ -86,7 +106,13 @@ pub fn set(draft: &mut Draft, new: NewWait) -> Result<Wait, Refusal> {
         "reason": wait.reason,
     });
     draft.event(EventKind::WaitTransition, run_id, data);
-    Ok(wait)
+    let has_been_told = new.ended_task.is_some_and(|task| task.result_id.is_none());
+    let over = if has_been_told {
+        end_wait(draft, wait.id, WaitStatus::Resolved, "its task had ended before")
+    } else {
+        None
+    };
+    Ok(over.unwrap_or(wait))
 }
 
 fn owner(draft: &Draft, owner: Owner) -> Result<Option<WorkId>, Refusal> {
@@ -99,18 +125,16 @@ fn owner(draft: &Draft, owner: Owner) -> Result<Option<WorkId>, Refusal> {
     }
 }
 
-fn check(draft: &Draft, wait: &Wait, ended_task: Option<TaskId>) -> Result<(), Refusal> {
+fn check(draft: &Draft, wait: &Wait, ended_task: Option<&EndedTask>) -> Result<(), Refusal> {
     wait.check().map_err(|reason| Refusal::new("invalid_wait", reason))?;
-    if let Some(task) = wait.task_id().filter(|task| !is_known(draft, *task) && ended_task != Some(*task)) {
-        return Err(Refusal::new("unknown_task", format!("{task} is not an open task of `{}`", wait.agent)));
+    if let Some(id) = wait.task_id() {
+        let open = draft.records.tasks.iter().find(|task| task.id == id).map(|task| task.notify);
+        let notify = open.or(ended_task.filter(|task| task.id == id).map(|task| task.notify));
+        check_task(wait, id, notify)?;
     }
-    let unheard = |task: &&Task| Some(task.id) == wait.task_id() && !task.notify;
-    if let Some(task) = draft.records.tasks.iter().find(unheard) {
-        return Err(Refusal::new(
-            "unheard_task",
-            format!("{} was started with --no-notify: its end would not end this wait", task.id),
-        )
-        .hint("start it without --no-notify, or wait for something else"));
+    if wait.kind == WaitKind::System && wait.recheck_at.is_none() && wait.expires_at.is_none() {
+        return Err(Refusal::new("endless_wait", "a wait for the system needs a recheck or an expiry")
+            .hint("say with --recheck when to go and look, or with --expires when to give up"));
     }
     let misplaced = [
         (
@@ -132,8 +156,17 @@ fn check(draft: &Draft, wait: &Wait, ended_task: Option<TaskId>) -> Result<(), R
     }
 }
 
-fn is_known(draft: &Draft, task: TaskId) -> bool {
-    draft.records.tasks.iter().any(|known| known.id == task)
+/// `notify`: whether the agent hears of the task's end; absent where the agent has no such task.
+fn check_task(wait: &Wait, id: TaskId, notify: Option<bool>) -> Result<(), Refusal> {
+    match notify {
+        Some(true) => Ok(()),
+        Some(false) => Err(Refusal::new(
+            "unheard_task",
+            format!("{id} was started with --no-notify: its end would not end this wait"),
+        )
+        .hint("start it without --no-notify, or wait for something else")),
+        None => Err(Refusal::new("unknown_task", format!("`{}` has no task {id}", wait.agent))),
+    }
 }
 
 /// Cancels an active wait.
@@ -142,13 +175,133 @@ pub fn cancel(draft: &mut Draft, id: WaitId) -> Result<Wait, Refusal> {
         .ok_or_else(|| Refusal::new("not_active", format!("{id} is not an active wait")))
 }
 
-/// A timer wait whose time has come is over, however the message that says so is taken.
-pub fn end_if_due(draft: &mut Draft, message: &Message) {
-    let is_due = |wait: &&Wait| wait.kind == WaitKind::Timer && wait.woken_at.is_some();
-    let named = message.wait_id.and_then(|id| draft.records.waits.iter().find(|wait| wait.id == id));
-    if let Some(id) = named.filter(is_due).map(|wait| wait.id) {
-        end_wait(draft, id, WaitStatus::Resolved, &message.id.to_string());
+/// The result of a task is under way: every wait for it says which message that is.
+pub fn note_result(draft: &mut Draft, task: TaskId, message: MessageId) {
+    let waits = draft.records.waits.iter().filter(|wait| wait.is_waiting() && wait.task_id() == Some(task));
+    for id in waits.map(|wait| wait.id).collect::<Vec<_>>() {
+        change(draft, id, |wait| wait.result_id = Some(message));
     }
+}
+
+/// Binds what a message satisfies, as a step takes it up; ends the wait whose expiry it tells of.
+/// Taking the message up again changes nothing.
+pub fn take_up(draft: &mut Draft, message: &Message, resolves: &[WaitId]) {
+    if message.scheduler_tick() == Some(SchedulerTick::Expiry)
+        && let Some(id) = message.wait_id.filter(|id| is_waiting(draft, *id))
+    {
+        end_wait(draft, id, WaitStatus::Expired, "expires_at");
+    }
+    bind(draft, message.id, resolves);
+}
+
+/// From here these waits count for nothing, until a turn for the message has completed.
+pub fn bind(draft: &mut Draft, to: MessageId, waits: &[WaitId]) {
+    for id in waits.iter().copied().filter(|id| is_waiting(draft, *id)).collect::<Vec<_>>() {
+        change(draft, id, |wait| {
+            wait.resolved_by = Some(to);
+            wait.lost_answer = None;
+        });
+        let data =
+            json!({ "wait_id": id, "from": WaitStatus::Active, "to": WaitStatus::Active, "resolved_by": to });
+        draft.event(EventKind::WaitTransition, None, data);
+    }
+}
+
+fn is_waiting(draft: &Draft, id: WaitId) -> bool {
+    draft.records.waits.iter().any(|wait| wait.id == id && wait.is_waiting())
+}
+
+fn bound_to(draft: &Draft, message: MessageId) -> Vec<WaitId> {
+    let bound = draft.records.waits.iter().filter(|wait| wait.resolved_by == Some(message));
+    bound.map(|wait| wait.id).collect()
+}
+
+/// A turn for the message has completed: what it satisfies is over.
+pub fn resolve_bound(draft: &mut Draft, message: MessageId) {
+    for id in bound_to(draft, message) {
+        end_wait(draft, id, WaitStatus::Resolved, &message.to_string());
+    }
+}
+
+/// The message has ended in another way: its answer never reached the agent, which still waits.
+pub fn release_bound(draft: &mut Draft, message: MessageId, why: &str) {
+    for id in bound_to(draft, message) {
+        lose_answer(draft, id, message, why);
+    }
+}
+
+/// The wait is active again, and says that it has lost an answer. An expiry that came meanwhile is told
+/// again.
+pub fn lose_answer(draft: &mut Draft, id: WaitId, message: MessageId, why: &str) {
+    change(draft, id, |wait| {
+        wait.resolved_by = None;
+        wait.lost_answer = Some(message);
+        wait.expiry_told_at = None;
+    });
+    let data = json!({
+        "wait_id": id,
+        "from": WaitStatus::Active,
+        "to": WaitStatus::Active,
+        "lost_answer": message,
+        "cause": why,
+    });
+    draft.event(EventKind::WaitTransition, None, data);
+}
+
+fn change(draft: &mut Draft, id: WaitId, change: impl FnOnce(&mut Wait)) {
+    let Some(wait) = draft.records.waits.iter_mut().find(|wait| wait.id == id) else { return };
+    change(wait);
+    let wait = Box::new(wait.clone());
+    draft.put(Put::Wait(wait));
+}
+
+/// Ends every active wait on a work item. One that a message satisfies is resolved, not cancelled.
+pub fn end_on_item(draft: &mut Draft, item: WorkId, cause: &str) {
+    let on_item = draft.records.waits.iter().filter(|wait| wait.work_item_id == Some(item));
+    let ended: Vec<_> = on_item.map(|wait| (wait.id, wait.resolved_by.is_some())).collect();
+    for (id, is_bound) in ended {
+        let status = if is_bound { WaitStatus::Resolved } else { WaitStatus::Cancelled };
+        end_wait(draft, id, status, cause);
+    }
+}
+
+/// The agent's own system wait gets its one tick now.
+pub fn note_system_wait(draft: &mut Draft, id: WaitId) {
+    let now = draft.now();
+    change(draft, id, |wait| wait.ticked_at = Some(now));
+}
+
+/// Mends waits that the other records disagree with: what could have ended them is gone.
+pub fn heal(draft: &mut Draft) {
+    for broken in std::mem::take(&mut draft.records.broken_waits) {
+        match broken {
+            BrokenWait::AnswerGone(id) => {
+                let bound = draft.records.waits.iter().find(|wait| wait.id == id);
+                if let Some(message) = bound.and_then(|wait| wait.resolved_by) {
+                    lose_answer(draft, id, message, "the message that it was bound to is gone");
+                }
+            }
+            BrokenWait::TaskGone(id) => {
+                let cause = "its task has ended, and no result of it is under way";
+                if let Some(wait) = end_wait(draft, id, WaitStatus::Resolved, cause) {
+                    let message = healed(draft, &wait);
+                    admit(draft, message);
+                }
+            }
+        }
+    }
+}
+
+/// What makes the agent look after a wait for its task was healed.
+fn healed(draft: &mut Draft, wait: &Wait) -> Message {
+    let task = wait.resource.as_deref().unwrap_or_default();
+    let text = format!("{task} has ended, and its result was taken up before: {}", wait.reason);
+    let mut message = own_message(draft, MessageKind::SystemTick, Body::Text { text });
+    message.work_item_id = wait.work_item_id;
+    message.task_id = wait.task_id();
+    message.resource = wait.resource.clone();
+    message.idempotency_key = Some(format!("wait:healed:{}", wait.id));
+    message
 }
 
 /// Ends a wait, if it is still active, and returns it. What it was about may go on: its work item counts as changed.

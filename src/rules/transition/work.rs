@@ -8,13 +8,10 @@ use crate::model::record::Extra;
 use crate::model::refusal::Refusal;
 use crate::model::time::Time;
 use crate::model::transaction::{Archived, Delete, Put};
-use crate::model::wait::WaitStatus;
 use crate::model::work::{PlanStatus, Todo, WorkItem, WorkState};
 
-use crate::rules::work::WaitsByItem;
-
 use super::draft::Draft;
-use super::wait::end_wait;
+use super::wait::end_on_item;
 
 /// What a new item is to be.
 #[derive(Debug, Clone, PartialEq)]
@@ -98,7 +95,7 @@ pub fn update(draft: &mut Draft, id: WorkId, change: WorkChange) -> Result<WorkI
 pub fn pick(draft: &mut Draft, id: WorkId, clear_blocker: Option<String>) -> Result<WorkItem, Refusal> {
     find(draft, id)?;
     if let Some(reason) = &clear_blocker {
-        cancel_waits(draft, id, reason);
+        end_on_item(draft, id, reason);
     }
     draft.records.state.focus = Some(id);
     revise(draft, id, "pick", |item| {
@@ -146,7 +143,7 @@ pub fn complete(
     plan: Option<String>,
 ) -> Result<WorkItem, Refusal> {
     find(draft, id)?;
-    cancel_waits(draft, id, "the work item is completed");
+    end_on_item(draft, id, "the work item is completed");
     if draft.records.state.focus == Some(id) {
         draft.records.state.focus = None;
     }
@@ -202,13 +199,6 @@ fn position(draft: &Draft, id: WorkId) -> Result<usize, Refusal> {
 
 fn find(draft: &Draft, id: WorkId) -> Result<&WorkItem, Refusal> {
     position(draft, id).map(|at| &draft.records.works[at])
-}
-
-fn cancel_waits(draft: &mut Draft, id: WorkId, cause: &str) {
-    let waits: Vec<_> = WaitsByItem::of(&draft.records.waits).on(id).iter().map(|wait| wait.id).collect();
-    for wait in waits {
-        end_wait(draft, wait, WaitStatus::Cancelled, cause);
-    }
 }
 
 fn note(draft: &mut Draft, item: &WorkItem, action: &str, more: Value) {

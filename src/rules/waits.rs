@@ -1,0 +1,68 @@
+//! Which waits a message ends, wherever the agent's attention is (contract, semantics §5).
+
+use crate::model::closure::{Closure, WaitingReason};
+use crate::model::continuation::TriggerKind;
+use crate::model::id::WaitId;
+use crate::model::wait::{Wait, WaitKind};
+
+use super::continuation::{Source, Trigger};
+
+/// The waits that a trigger satisfies, of the agent and of all its items, in the order of the records.
+/// `prior` is the closure that stands before the trigger is applied.
+pub fn satisfied(trigger: &Trigger<'_>, waits: &[Wait], prior: &Closure) -> Vec<WaitId> {
+    match trigger.source {
+        Source::Scheduler(_) => Vec::new(),
+        Source::Said | Source::WakeHint => {
+            let ended = waits.iter().filter(|wait| wait.is_waiting() && satisfies(trigger, wait, prior));
+            ended.map(|wait| wait.id).collect()
+        }
+    }
+}
+
+fn satisfies(trigger: &Trigger<'_>, wait: &Wait, prior: &Closure) -> bool {
+    if trigger.kind == TriggerKind::TaskResult && !trigger.is_terminal_result() {
+        return false;
+    }
+    if trigger.wait_id == Some(wait.id) {
+        return true;
+    }
+    match wait.kind {
+        WaitKind::Task => trigger.is_terminal_result() && trigger.task_id == wait.task_id(),
+        WaitKind::External => {
+            is_about(trigger, wait) || trigger.is_bare_event() && is_met_by_anything(wait, prior)
+        }
+        WaitKind::System => is_about(trigger, wait),
+        WaitKind::Operator => is_answer(trigger, wait),
+        // Its own fire names it.
+        WaitKind::Timer => false,
+    }
+}
+
+/// A word from outside that names the wait's resource or its trigger, or that names no resource and
+/// comes from the wait's source.
+fn is_about(trigger: &Trigger<'_>, wait: &Wait) -> bool {
+    if !trigger.is_from_outside() {
+        return false;
+    }
+    let by_trigger = trigger.trigger_id.is_some() && trigger.trigger_id == wait.trigger_id;
+    by_trigger
+        || match trigger.resource {
+            Some(resource) => wait.resource.as_deref() == Some(resource),
+            None => wait.source.as_deref().is_some_and(|source| trigger.comes_from(source)),
+        }
+}
+
+/// Whether an external wait ends by any event with content: one that says nothing about what ends it,
+/// and the one that the agent is waiting for above all.
+fn is_met_by_anything(wait: &Wait, prior: &Closure) -> bool {
+    let is_foremost =
+        prior.waiting_reason == Some(WaitingReason::AwaitingExternalChange) && prior.wait_id == Some(wait.id);
+    is_foremost || wait.resource.is_none() && wait.source.is_none() && wait.trigger_id.is_none()
+}
+
+/// An input that names an item, or another wait, answers nothing else.
+fn is_answer(trigger: &Trigger<'_>, wait: &Wait) -> bool {
+    trigger.kind == TriggerKind::OperatorInput
+        && trigger.wait_id.is_none()
+        && (trigger.work_item_id.is_none() || trigger.work_item_id == wait.work_item_id)
+}
