@@ -84,15 +84,11 @@ impl<'a> Trigger<'a> {
         hinted || said
     }
 
-    /// Whether this names an external wait that is active: by its id, its trigger or its resource.
-    fn is_tied(&self, waits: &[Wait]) -> bool {
-        waits.iter().any(|wait| {
-            wait.is_waiting()
-                && wait.kind == WaitKind::External
-                && (self.wait_id == Some(wait.id)
-                    || self.trigger_id.is_some() && self.trigger_id == wait.trigger_id
-                    || self.resource.is_some() && self.resource == wait.resource.as_deref())
-        })
+    /// Whether this names the resource of an external wait that is active.
+    fn names_awaited_resource(&self, waits: &[Wait]) -> bool {
+        let is_external = |wait: &&Wait| wait.is_waiting() && wait.kind == WaitKind::External;
+        let mut external = waits.iter().filter(is_external);
+        self.resource.is_some() && external.any(|wait| wait.resource.as_deref() == self.resource)
     }
 
     /// Whether the step that takes it up without a turn sets it aside for the next one: somebody said
@@ -183,7 +179,8 @@ fn while_waiting(prior: &Closure, trigger: &Trigger<'_>, waits: &[Wait], resolve
     if trigger.kind == TriggerKind::TimerFire && waits_for(WaitingReason::AwaitingTimer) {
         return Verdict::EXPECTED;
     }
-    if external && trigger.contentful && (trigger.resource.is_none() || trigger.is_tied(waits)) {
+    if external && trigger.contentful && (trigger.resource.is_none() || trigger.names_awaited_resource(waits))
+    {
         return Verdict::EXPECTED;
     }
     if external && !trigger.contentful && !resolves.is_empty() {

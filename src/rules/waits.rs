@@ -57,7 +57,7 @@ fn is_about(trigger: &Trigger<'_>, wait: &Wait) -> bool {
 fn is_met_by_anything(wait: &Wait, prior: &Closure) -> bool {
     let is_foremost =
         prior.waiting_reason == Some(WaitingReason::AwaitingExternalChange) && prior.wait_id == Some(wait.id);
-    is_foremost || wait.resource.is_none() && wait.source.is_none() && wait.trigger_id.is_none()
+    is_foremost || wait.resource.is_none() && wait.source.is_none()
 }
 
 /// An input that names an item, or another wait, answers nothing else.

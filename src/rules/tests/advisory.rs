@@ -2,14 +2,19 @@
 
 use crate::model::agent::Status;
 use crate::model::execution::ExecutionState;
+use crate::model::id::TriggerId;
 use crate::model::message::Message;
 use crate::model::policy::Limit;
 use crate::model::records::Records;
+use crate::model::state::{KeptOut, SetAside};
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
-use crate::model::work::{WorkItem, WorkState};
+use crate::model::work::{Ticked, WorkItem, WorkState};
 use crate::rules::advisory::advisories;
 
-use super::{at, current_run, now, prompt, records, records_in, secs, wait, wait_on, work};
+use super::{
+    at, current_run, hint, message_id, now, prompt, records, records_in, secs, task_id, timer, wait, wait_id,
+    wait_on, work,
+};
 
 fn kinds(records: &Records) -> Vec<&'static str> {
     advisories(records, now()).iter().map(|advisory| advisory.kind).collect()
@@ -42,6 +47,83 @@ fn runnable_work_of_an_agent_that_rests_is_worth_a_warning() {
 }
 
 #[test]
+fn runnable_work_whose_tick_is_spent_is_worth_a_warning_where_nothing_else_comes() {
+    let spent = || WorkItem { ticked: Some(Ticked { revision: 1, wakes: 0 }), ..work(1) };
+    let with = |change: &dyn Fn(&mut Records)| {
+        let mut records = Records { works: vec![spent()], ..records() };
+        change(&mut records);
+        kinds(&records)
+    };
+    assert_eq!(with(&|_| {}), ["idle_posture_has_runnable_work"], "whatever the status");
+    assert_eq!(with(&|records| records.works[0].revision = 2), [""; 0], "it gets another tick");
+    assert_eq!(with(&|records| records.state.counters.wakes = 1), [""; 0], "it gets another tick");
+    assert_eq!(with(&|records| records.inbox.head = Some(prompt(1))), [""; 0]);
+    assert_eq!(with(&|records| records.inbox.hints.push(hint(1))), [""; 0]);
+    assert_eq!(with(&|records| records.state.pending_wake_hint = Some(hint(1))), [""; 0]);
+    assert_eq!(with(&|records| records.timers.push(timer(1, 1000))), [""; 0], "something is due");
+    assert_eq!(with(&|records| records.state.current_run = Some(current_run(&prompt(1)))), [""; 0]);
+    assert_eq!(with(&|records| records.state.status = Status::Stopped), [""; 0], "stopped on purpose");
+    let waits = with(&|records| records.waits.push(wait(1, WaitKind::Operator)));
+    assert_eq!(waits, ["idle_posture_has_runnable_work"], "a wait is no reason to leave it lying");
+}
+
+#[test]
+fn an_answer_that_no_turn_has_completed_for_is_worth_a_warning() {
+    let lost = |kind| Wait { lost_answer: Some(message_id(7)), ..wait(1, kind) };
+    for kind in [WaitKind::Operator, WaitKind::Task, WaitKind::Timer] {
+        let mut records = Records { waits: vec![lost(kind)], ..records() };
+        assert_eq!(kinds(&records), ["answer_lost"], "{kind}");
+        records.waits[0].resolved_by = Some(message_id(8));
+        assert_eq!(kinds(&records), [""; 0], "another answer is under way: {kind}");
+    }
+}
+
+#[test]
+fn input_that_was_set_aside_is_worth_a_warning() {
+    let mut records = records();
+    let kept = |number| KeptOut {
+        message_id: message_id(number),
+        wait_id: Some(wait_id(1)),
+        work_item_id: None,
+        ticked: false,
+    };
+    records.state.set_aside = SetAside { count: 3, newest: vec![kept(1), kept(2)] };
+    let found = advisories(&records, now());
+    assert_eq!(kinds(&records), ["input_set_aside"]);
+    assert_eq!(found[0].subject, Some(message_id(2).to_string()));
+    for named in [message_id(1).to_string(), message_id(2).to_string(), "3 said".to_owned()] {
+        assert!(found[0].message.contains(&named), "{}", found[0].message);
+    }
+}
+
+#[test]
+fn a_wait_without_a_subject_is_worth_a_warning() {
+    let rows: [(WaitKind, bool, bool); 6] = [
+        (WaitKind::Operator, false, false),
+        (WaitKind::Task, false, false),
+        (WaitKind::Timer, false, false),
+        (WaitKind::External, false, true),
+        (WaitKind::System, false, true),
+        // A system wait with a deadline has an end of its own.
+        (WaitKind::System, true, false),
+    ];
+    for (kind, has_deadline, expected) in rows {
+        let expires_at = has_deadline.then(|| at(1));
+        let waiting = Wait { expires_at, ..wait(1, kind) };
+        let records = Records { waits: vec![waiting.clone()], ..records() };
+        assert_eq!(kinds(&records).contains(&"wait_without_subject"), expected, "{kind}");
+        for named in [
+            Wait { resource: Some(task_id(1).to_string()), ..waiting.clone() },
+            Wait { source: Some("webhook".to_owned()), ..waiting.clone() },
+            Wait { trigger_id: Some(TriggerId(uuid::Uuid::from_u128(1))), ..waiting },
+        ] {
+            let records = Records { waits: vec![named], ..records.clone() };
+            assert!(!kinds(&records).contains(&"wait_without_subject"), "{kind}");
+        }
+    }
+}
+
+#[test]
 fn queued_input_of_an_agent_that_rests_is_worth_a_warning() {
     for mut records in resting() {
         records.inbox.head = Some(prompt(1));
@@ -65,7 +147,7 @@ fn an_external_wait_that_nothing_would_end_is_worth_a_warning() {
         (Wait { source: Some("github".to_owned()), ..named.clone() }, &[]),
         (Wait { recheck_at: Some(at(1)), no_fallback, ..named.clone() }, &[]),
         (Wait { status: WaitStatus::Resolved, ..named }, &[]),
-        (wait(1, WaitKind::External), &[weak, "wait_without_subject"]),
+        (wait(1, WaitKind::External), &["wait_without_subject", weak]),
     ];
     for (wait, expected) in rows {
         let mut records = records();
@@ -78,7 +160,7 @@ fn an_external_wait_that_nothing_would_end_is_worth_a_warning() {
 fn waits_of_other_kinds_need_no_fallback() {
     for kind in [WaitKind::Operator, WaitKind::Task, WaitKind::Timer, WaitKind::System] {
         let mut records = records();
-        records.waits.push(wait(1, kind));
+        records.waits.push(Wait { expires_at: Some(at(1)), ..wait(1, kind) });
         assert_eq!(kinds(&records), [""; 0], "{kind}");
     }
 }
@@ -87,12 +169,22 @@ fn waits_of_other_kinds_need_no_fallback() {
 fn a_blocked_item_that_nothing_brings_back_is_worth_a_warning() {
     let blocked = WorkItem { blocked_by: Some("a decision".to_owned()), ..work(1) };
     let stuck = "blocked_work_item_without_recheck_or_wait";
-    let rows: [(WorkItem, Option<Wait>, &[&str]); 6] = [
+    let rows: [(WorkItem, Option<Wait>, &[&str]); 8] = [
         (blocked.clone(), None, &[stuck]),
         (blocked.clone(), Some(wait(1, WaitKind::Operator)), &[stuck]),
         (blocked.clone(), Some(wait_on(1, WaitKind::Operator, 2)), &[stuck]),
         (blocked.clone(), Some(wait_on(1, WaitKind::Operator, 1)), &[]),
         (WorkItem { recheck_at: Some(at(1)), ..blocked.clone() }, None, &[]),
+        (
+            WorkItem { recheck_at: Some(at(-1)), recheck_consumed_at: Some(at(0)), ..blocked.clone() },
+            None,
+            &[stuck],
+        ),
+        (
+            blocked.clone(),
+            Some(Wait { resolved_by: Some(message_id(7)), ..wait_on(1, WaitKind::Operator, 1) }),
+            &[stuck],
+        ),
         (WorkItem { state: WorkState::Completed, ..blocked }, None, &[]),
     ];
     for (item, wait, expected) in rows {
@@ -140,9 +232,13 @@ fn warnings_come_in_a_fixed_order() {
         Wait {
             resource: Some("mail".to_owned()),
             no_fallback: Some("none".to_owned()),
+            lost_answer: Some(message_id(7)),
             ..wait(2, WaitKind::External)
         },
     ];
+    let kept =
+        KeptOut { message_id: message_id(6), wait_id: Some(wait_id(1)), work_item_id: None, ticked: false };
+    records.state.set_aside = SetAside { count: 1, newest: vec![kept] };
     records.inbox.head = Some(Message { attempt: 4, ..prompt(1) });
     assert_eq!(
         kinds(&records),
@@ -150,11 +246,13 @@ fn warnings_come_in_a_fixed_order() {
             "idle_posture_has_runnable_work",
             "blocked_work_item_without_recheck_or_wait",
             "idle_posture_has_queued_input",
-            "external_wait_has_weak_recoverability",
-            "wait_without_subject",
-            "external_wait_has_no_fallback",
             "message_retried_often",
             "nobody_ticks",
+            "input_set_aside",
+            "wait_without_subject",
+            "external_wait_has_weak_recoverability",
+            "answer_lost",
+            "external_wait_has_no_fallback",
         ]
     );
 }

@@ -16,6 +16,7 @@ enum About {
     Nothing,
     Own(fn(&AgentWaits) -> Option<WaitId>),
     CurrentItem,
+    OtherItem,
 }
 
 type Holds = fn(&ClosureFacts) -> bool;
@@ -25,8 +26,12 @@ fn item(facts: &ClosureFacts, state: SchedulingState) -> bool {
     facts.current_work.is_some_and(|work| work.state == state)
 }
 
+fn other(facts: &ClosureFacts, state: SchedulingState) -> bool {
+    facts.waiting_work.is_some_and(|work| work.state == state)
+}
+
 /// Contract, semantics §6: number, condition, outcome, waiting reason, and the wait that it is about.
-const TABLE: [Row; 16] = [
+const TABLE: [Row; 22] = [
     ("1", |facts| facts.runtime_error, "failed", None, About::Nothing),
     ("2", |facts| facts.turn_in_progress, "waiting", Some("awaiting_external_change"), About::Nothing),
     (
@@ -89,8 +94,26 @@ const TABLE: [Row; 16] = [
         About::CurrentItem,
     ),
     ("10 timer", |facts| item(facts, WaitingTimer), "waiting", Some("awaiting_timer"), About::CurrentItem),
-    ("11", |facts| item(facts, WaitingSystem), "waiting", None, About::CurrentItem),
-    ("12", |_| true, "completed", None, About::Nothing),
+    ("11 own", |facts| facts.agent_waits.system.is_some(), "waiting", None, About::Own(|waits| waits.system)),
+    ("11 item", |facts| item(facts, WaitingSystem), "waiting", None, About::CurrentItem),
+    (
+        "12 operator",
+        |facts| other(facts, WaitingOperator),
+        "waiting",
+        Some("awaiting_operator_input"),
+        About::OtherItem,
+    ),
+    (
+        "12 external",
+        |facts| other(facts, WaitingExternal),
+        "waiting",
+        Some("awaiting_external_change"),
+        About::OtherItem,
+    ),
+    ("12 timer", |facts| other(facts, WaitingTimer), "waiting", Some("awaiting_timer"), About::OtherItem),
+    ("12 task", |facts| other(facts, WaitingTask), "waiting", Some("awaiting_task_result"), About::OtherItem),
+    ("12 system", |facts| other(facts, WaitingSystem), "waiting", None, About::OtherItem),
+    ("13", |_| true, "completed", None, About::Nothing),
 ];
 
 /// Nothing has gone wrong, nothing is open.
@@ -127,16 +150,24 @@ fn all_facts() -> impl Iterator<Item = ClosureFacts> {
         )
         .collect();
     let waits: Vec<AgentWaits> = subsets(&[1, 2, 3, 4, 5]).map(|kinds| agent_waits(&kinds)).collect();
+    let others: Vec<Option<WorkStanding>> = std::iter::once(None)
+        .chain(
+            [WaitingOperator, WaitingExternal, WaitingTimer, WaitingTask, WaitingSystem]
+                .map(|state| Some(WorkStanding { id: work_id(2), state, wait_id: Some(wait_id(7)) })),
+        )
+        .collect();
     let mut all = Vec::new();
     for bits in 0..16 {
         for terminal in &terminals {
             for current_work in &works {
-                for agent_waits in &waits {
+                for (agent_waits, waiting_work) in
+                    waits.iter().flat_map(|own| others.iter().map(move |other| (own, other)))
+                {
                     all.push(ClosureFacts {
                         runtime_error: bits & 1 != 0,
                         turn_in_progress: bits & 2 != 0,
                         turn_unaccounted: bits & 4 != 0,
-                        waiting_work: None,
+                        waiting_work: *waiting_work,
                         queued_work_runnable: bits & 8 != 0,
                         terminal: *terminal,
                         current_work: *current_work,
@@ -151,7 +182,7 @@ fn all_facts() -> impl Iterator<Item = ClosureFacts> {
 }
 
 #[test]
-fn the_closure_is_the_first_row_that_holds_in_all_36864_combinations() {
+fn the_closure_is_the_first_row_that_holds_in_all_221184_combinations() {
     let mut seen = [0u32; TABLE.len()];
     for facts in all_facts() {
         let row = TABLE.iter().position(|(_, holds, ..)| holds(&facts)).expect("the last row");
@@ -162,25 +193,33 @@ fn the_closure_is_the_first_row_that_holds_in_all_36864_combinations() {
             About::Nothing => None,
             About::Own(which) => which(&facts.agent_waits),
             About::CurrentItem => facts.current_work.and_then(|work| work.wait_id),
+            About::OtherItem => facts.waiting_work.and_then(|work| work.wait_id),
         };
+        let item = match about {
+            About::Nothing | About::Own(_) => None,
+            About::CurrentItem => Some(work_id(1)),
+            About::OtherItem => Some(work_id(2)),
+        };
+        assert_eq!((closure.wait_id, closure.work_item_id), (wait, item), "row {number}: {facts:?}");
         assert_eq!(
-            (closure.outcome.name(), closure.waiting_reason.map(WaitingReason::name), closure.wait_id),
-            (outcome, reason, wait),
+            (closure.outcome.name(), closure.waiting_reason.map(WaitingReason::name)),
+            (outcome, reason),
             "row {number}: {facts:?}"
         );
     }
-    assert_eq!(seen.iter().sum::<u32>(), 36_864);
+    assert_eq!(seen.iter().sum::<u32>(), 221_184);
     assert!(seen.iter().all(|count| *count > 0), "a row that never held: {seen:?}");
 }
 
 /// The facts in the order in which every closure lists them.
-const EVIDENCE: [&str; 13] = [
+const EVIDENCE: [&str; 14] = [
     "runtime_error",
     "turn_in_progress",
     "terminal",
     "turn_unaccounted",
     "current_work",
     "queued_work_runnable",
+    "waiting_work",
     "operator_wait",
     "external_wait",
     "timer_wait",
@@ -192,7 +231,7 @@ const EVIDENCE: [&str; 13] = [
 
 #[test]
 fn the_evidence_lists_every_fact_in_one_order_whatever_decided() {
-    for facts in all_facts() {
+    for facts in all_facts().step_by(11) {
         let evidence = derive(&facts).evidence;
         let names: Vec<&str> =
             evidence.iter().map(|fact| fact.split_once('=').map_or("", |(name, _)| name)).collect();
@@ -219,6 +258,7 @@ fn the_evidence_says_how_each_fact_stood() {
             "turn_unaccounted=false",
             "current_work=waiting_task",
             "queued_work_runnable=false",
+            "waiting_work=none",
             "operator_wait=false",
             "external_wait=true",
             "timer_wait=false",
@@ -233,7 +273,7 @@ fn the_evidence_says_how_each_fact_stood() {
         turn_in_progress: true,
         turn_unaccounted: true,
         terminal: Some(Terminal::TimedOut),
-        waiting_work: None,
+        waiting_work: Some(WorkStanding { id: work_id(2), state: WaitingSystem, wait_id: None }),
         queued_work_runnable: true,
         agent_waits: agent_waits(&[1, 3, 4]),
         ..quiet()
@@ -247,6 +287,7 @@ fn the_evidence_says_how_each_fact_stood() {
             "turn_unaccounted=true",
             "current_work=none",
             "queued_work_runnable=true",
+            "waiting_work=waiting_system",
             "operator_wait=true",
             "external_wait=false",
             "timer_wait=true",
@@ -275,7 +316,7 @@ fn running_tasks_and_bare_timers_are_evidence_and_never_a_reason() {
 
 #[test]
 fn the_runtime_posture_is_recorded_and_changes_nothing_else() {
-    for facts in all_facts() {
+    for facts in all_facts().step_by(11) {
         let awake = derive(&facts);
         let asleep = derive(&ClosureFacts { runtime_posture: RuntimePosture::Sleeping, ..facts });
         assert_eq!(

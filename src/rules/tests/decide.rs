@@ -6,7 +6,7 @@ use crate::model::decision::{About, Decision, RecoveryCause, ResumeCause};
 use crate::model::execution::ExecutionState;
 use crate::model::message::MessageKind;
 use crate::model::records::Records;
-use crate::model::wait::WaitKind;
+use crate::model::wait::{Wait, WaitKind};
 use crate::model::work::{PlanStatus, SchedulingState, WorkItem};
 use crate::rules::closure::AgentWaits;
 use crate::rules::decide::{LADDER, decide};
@@ -46,12 +46,15 @@ struct Facts {
     hint: Option<bool>,
     /// How the current item stands, and whether it has had its tick.
     current: Option<(SchedulingState, bool)>,
-    /// For each queued item, whether it is runnable and whether it has had its tick.
-    queued: &'static [(bool, bool)],
+    /// How each queued item stands, and whether it has had its tick.
+    queued: &'static [(SchedulingState, bool)],
     operator: bool,
     external: bool,
     timer_wait: bool,
     task: bool,
+    system: bool,
+    /// Whether the agent's own system wait has had its tick.
+    system_ticked: bool,
     timer: bool,
     asleep: bool,
 }
@@ -71,6 +74,8 @@ const QUIET: Facts = Facts {
     external: false,
     timer_wait: false,
     task: false,
+    system: false,
+    system_ticked: false,
     timer: false,
     asleep: false,
 };
@@ -80,14 +85,20 @@ impl Facts {
         self.current.is_some_and(|(current, _)| current == state)
     }
     fn queued_ticked(&self, wanted: bool) -> bool {
-        self.queued.iter().any(|(runnable, ticked)| *runnable && *ticked == wanted)
+        self.queued.contains(&(Runnable, wanted))
+    }
+    /// Whether the oldest queued item that waits for anything but the system waits in this state.
+    fn other_is(&self, state: SchedulingState) -> bool {
+        let waits = [WaitingOperator, WaitingTask, WaitingExternal, WaitingTimer];
+        let first = self.queued.iter().find(|(other, _)| waits.contains(other));
+        first.is_some_and(|(first, _)| *first == state)
     }
 }
 
 type Row = (u8, fn(&Facts) -> bool, &'static str, &'static str);
 
 /// Contract, semantics §8: rung, condition, decision, reason.
-const TABLE: [Row; 31] = [
+const TABLE: [Row; 38] = [
     (1, |f| f.gate == Gate::Stopped, "stop", "stopped"),
     (1, |f| f.gate == Gate::NotStarted, "noop", "not_started"),
     (2, |f| f.live, "noop", "turn_in_progress"),
@@ -114,7 +125,15 @@ const TABLE: [Row; 31] = [
     (17, |f| f.current_is(WaitingTask), "wait_for_task", "work_item_task_wait"),
     (17, |f| f.current_is(WaitingExternal), "wait_for_external_change", "work_item_external_wait"),
     (17, |f| f.current_is(WaitingTimer), "wait_for_timer", "work_item_timer_wait"),
-    (18, |f| f.current == Some((WaitingSystem, false)), "emit_system_tick", "work_item_system_wait"),
+    (17, |f| f.other_is(WaitingOperator), "wait_for_operator", "work_item_needs_input"),
+    (17, |f| f.other_is(WaitingTask), "wait_for_task", "work_item_task_wait"),
+    (17, |f| f.other_is(WaitingExternal), "wait_for_external_change", "work_item_external_wait"),
+    (17, |f| f.other_is(WaitingTimer), "wait_for_timer", "work_item_timer_wait"),
+    (18, |f| f.system && !f.system_ticked, "emit_system_tick", "system_wait"),
+    (18, |f| f.current == Some((WaitingSystem, false)), "emit_system_tick", "system_wait"),
+    (18, |f| f.system || f.current_is(WaitingSystem), "wait_for_resources", "system_wait"),
+    // Another item's gets no tick of its own.
+    (18, |f| f.queued.iter().any(|(state, _)| *state == WaitingSystem), "wait_for_resources", "system_wait"),
     (19, |f| f.asleep, "stay_idle", "already_asleep"),
     // The last rung is written three times, so that each of what rungs 10, 11 and 18 leave is seen.
     (20, |f| f.current.is_some(), "sleep", "no_pending_scheduler_facts"),
@@ -123,7 +142,8 @@ const TABLE: [Row; 31] = [
 ];
 
 fn work_fact(number: u32, state: SchedulingState, ticked: bool) -> WorkFact {
-    WorkFact { id: work_id(number), revision: 3, state, ticked, wait_id: None, task_id: None }
+    let wait = wait_id(10 + number);
+    WorkFact { id: work_id(number), revision: 3, state, ticked, wait_id: Some(wait), task_id: None }
 }
 
 fn projection(facts: &Facts) -> Projection {
@@ -158,18 +178,16 @@ fn projection(facts: &Facts) -> Projection {
             .queued
             .iter()
             .zip(2..)
-            .map(|((runnable, ticked), number)| {
-                work_fact(number, if *runnable { Runnable } else { Blocked }, *ticked)
-            })
+            .map(|((state, ticked), number)| work_fact(number, *state, *ticked))
             .collect(),
         agent_waits: AgentWaits {
             operator: own(facts.operator, 1),
             external: own(facts.external, 2),
             timer: own(facts.timer_wait, 3),
             task: own(facts.task, 4),
-            system: None,
+            system: own(facts.system, 5),
         },
-        system_wait_ticked: false,
+        system_wait_ticked: facts.system_ticked,
         awaited_task: facts.task.then(|| task_id(1)),
         timer: facts.timer.then(|| timer_id(1)),
         asleep: facts.asleep,
@@ -190,8 +208,17 @@ fn the_decision_is_that_of_the_first_row_that_holds_in_every_combination_of_fact
         .chain(SchedulingState::ALL.iter().map(|state| Some((*state, false))))
         .chain([Some((Runnable, true)), Some((WaitingSystem, true))])
         .collect();
-    let queues: [&[(bool, bool)]; 4] =
-        [&[], &[(false, false)], &[(true, true)], &[(false, false), (true, true), (true, false)]];
+    let queues: [&[(SchedulingState, bool)]; 9] = [
+        &[],
+        &[(Blocked, false)],
+        &[(Runnable, true)],
+        &[(Blocked, false), (Runnable, true), (Runnable, false)],
+        &[(WaitingSystem, false), (WaitingTimer, false)],
+        &[(WaitingOperator, false), (WaitingTask, false)],
+        &[(WaitingTask, false), (WaitingOperator, false)],
+        &[(Blocked, false), (WaitingExternal, true)],
+        &[(WaitingSystem, true)],
+    ];
     let mut seen = [0u32; TABLE.len()];
     let mut check = |facts: Facts| {
         let row = TABLE.iter().position(|(_, holds, ..)| holds(&facts)).expect("the last row");
@@ -218,7 +245,7 @@ fn the_decision_is_that_of_the_first_row_that_holds_in_every_combination_of_fact
                         for hint in options {
                             for current in &currents {
                                 for queued in queues {
-                                    for bits in (0u32..64).step_by(if few { 21 } else { 1 }) {
+                                    for bits in (0u32..256).step_by(if few { 127 } else { 1 }) {
                                         check(Facts {
                                             gate,
                                             live,
@@ -235,6 +262,8 @@ fn the_decision_is_that_of_the_first_row_that_holds_in_every_combination_of_fact
                                             task: bits & 8 != 0,
                                             timer: bits & 16 != 0,
                                             asleep: bits & 32 != 0,
+                                            system: bits & 64 != 0,
+                                            system_ticked: bits & 128 != 0,
                                         });
                                     }
                                 }
@@ -279,13 +308,14 @@ fn a_tick_is_keyed_by_what_it_is_for() {
             format!("work_queue:continue_active:{}:3", work_id(1)),
         ),
         (
-            Facts { queued: &[(false, false), (true, true), (true, false)], ..QUIET },
+            Facts { queued: &[(Blocked, false), (Runnable, true), (Runnable, false)], ..QUIET },
             format!("work_queue:queued_available:{}:3", work_id(4)),
         ),
         (
             Facts { current: Some((WaitingSystem, false)), ..QUIET },
             format!("work_queue:system_wait:{}:3", work_id(1)),
         ),
+        (Facts { system: true, ..QUIET }, format!("system_wait:{}", wait_id(5))),
         (Facts { hint: Some(false), ..QUIET }, "wake_hint:source:cron:1".to_owned()),
     ];
     for (facts, expected) in rows {
@@ -319,6 +349,12 @@ fn single() -> Vec<(Records, &'static str, &'static str)> {
         records.state.focus = Some(work_id(1));
         records.works.push(work(1));
         records.waits.extend(kind.map(|kind| wait_on(1, kind, 1)));
+        records
+    };
+    let other = |kind: WaitKind| {
+        let mut records = records();
+        records.works.push(work(1));
+        records.waits.push(wait_on(1, kind, 1));
         records
     };
     vec![
@@ -374,11 +410,27 @@ fn single() -> Vec<(Records, &'static str, &'static str)> {
         (current(Some(WaitKind::Task)), "wait_for_task", "work_item_task_wait"),
         (current(Some(WaitKind::External)), "wait_for_external_change", "work_item_external_wait"),
         (current(Some(WaitKind::Timer)), "wait_for_timer", "work_item_timer_wait"),
-        (current(Some(WaitKind::System)), "emit_system_tick", "work_item_system_wait"),
+        (current(Some(WaitKind::System)), "emit_system_tick", "system_wait"),
         (records_in(Status::Asleep, ExecutionState::Completed), "stay_idle", "already_asleep"),
         (records(), "sleep", "no_pending_scheduler_facts"),
+        (with(&|records| records.waits.push(wait(1, WaitKind::System))), "emit_system_tick", "system_wait"),
         (
-            with(&|records| records.waits.push(wait(1, WaitKind::System))),
+            with(&|records| {
+                records.waits.push(Wait { ticked_at: Some(at(-1)), ..wait(1, WaitKind::System) });
+            }),
+            "wait_for_resources",
+            "system_wait",
+        ),
+        (other(WaitKind::Operator), "wait_for_operator", "work_item_needs_input"),
+        (other(WaitKind::Task), "wait_for_task", "work_item_task_wait"),
+        (other(WaitKind::External), "wait_for_external_change", "work_item_external_wait"),
+        (other(WaitKind::Timer), "wait_for_timer", "work_item_timer_wait"),
+        (other(WaitKind::System), "wait_for_resources", "system_wait"),
+        (
+            with(&|records| {
+                let bound = Some(message_id(7));
+                records.waits.push(Wait { resolved_by: bound, ..wait(1, WaitKind::Operator) });
+            }),
             "sleep",
             "no_pending_scheduler_facts",
         ),

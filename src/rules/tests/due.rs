@@ -8,12 +8,12 @@ use crate::model::wait::{Wait, WaitKind, WaitStatus};
 use crate::model::work::WorkItem;
 use crate::rules::due::next_due;
 
-use super::{at, current_run, held, prompt, records, records_in, retry, timer, wait, work};
+use super::{at, current_run, held, message_id, prompt, records, records_in, retry, timer, wait, work};
 
 type Source = (&'static str, fn(&mut Records, i64), i64);
 
 /// Each source that is due `millis` after the moment, and how much later the step then finds it.
-const SOURCES: [Source; 9] = [
+const SOURCES: [Source; 8] = [
     (
         "a timer wait's wake_at",
         |records, millis| {
@@ -66,7 +66,6 @@ const SOURCES: [Source; 9] = [
         },
         1,
     ),
-    ("the end of a sleep", |records, millis| records.state.sleeping_until = Some(at(millis)), 0),
 ];
 
 #[test]
@@ -146,7 +145,34 @@ fn what_has_ended_or_was_consumed_or_is_switched_off_is_not_due() {
     consumed.works.push(WorkItem { recheck_at: Some(at(1)), recheck_consumed_at: Some(at(2)), ..work(1) });
     assert_eq!(next_due(&consumed), None);
 
-    let mut no_limit = records();
+    let dated = Wait {
+        wake_at: Some(at(1)),
+        recheck_at: Some(at(2)),
+        expires_at: Some(at(3)),
+        ..wait(1, WaitKind::Timer)
+    };
+    let mut records = records();
+    for (told, due) in [
+        (dated.clone(), Some(at(1))),
+        (Wait { woken_at: Some(at(1)), ..dated.clone() }, Some(at(2))),
+        (Wait { woken_at: Some(at(1)), recheck_at: None, ..dated.clone() }, Some(at(4))),
+        (
+            Wait { woken_at: Some(at(1)), recheck_at: None, expiry_told_at: Some(at(4)), ..dated.clone() },
+            None,
+        ),
+        // What is bound is over in any case, or active again with all its moments.
+        (Wait { resolved_by: Some(message_id(7)), ..dated }, None),
+    ] {
+        records.waits = vec![told.clone()];
+        assert_eq!(next_due(&records), due, "{told:?}");
+    }
+
+    // The end of a sleep is told of other moments, and is none itself.
+    let mut asleep = super::records();
+    asleep.state.sleeping_until = Some(at(1));
+    assert_eq!(next_due(&asleep), None);
+
+    let mut no_limit = super::records();
     no_limit.policy.timeouts.suspend = Limit(None);
     no_limit.state.execution.state = ExecutionState::Suspended;
     assert_eq!(next_due(&no_limit), None);

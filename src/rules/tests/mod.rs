@@ -4,6 +4,7 @@ mod admission;
 mod advisory;
 mod authority;
 mod closure;
+mod continuation;
 mod decide;
 mod due;
 mod execution;
@@ -23,6 +24,7 @@ mod transition_rest;
 mod transition_sequences;
 mod transition_task;
 mod transition_turn;
+mod waits;
 mod work;
 
 use serde_json::Value;

@@ -1,12 +1,14 @@
 //! What arrives: stale messages, wake hints, messages that need no turn, the scheduler's own ticks, and the way back from the archive.
 
+use serde_json::json;
+
 use crate::model::agent::Status;
 use crate::model::decision::Tick;
 use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
 use crate::model::id::MessageId;
 use crate::model::message::{
-    AdmissionContext, AuthorityClass, DeliverySurface, Message, MessageKind, MessageStatus, Origin,
+    AdmissionContext, AuthorityClass, DeliverySurface, Hinted, Message, MessageKind, MessageStatus, Origin,
     OriginKind, Priority, Settlement, WakeHint,
 };
 use crate::model::policy::Limit;
@@ -17,7 +19,8 @@ use crate::rules::decide::decide;
 use crate::rules::projection::project;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox::{
-    admit_drop, drop_dead_letter, drop_message, emit_tick, reduce, reject_drop, requeue, staleness, take_in,
+    admit_drop, admitted, drop_dead_letter, drop_message, emit_tick, reduce, reject_drop, requeue, staleness,
+    take_in,
 };
 
 use super::{
@@ -333,15 +336,25 @@ fn a_tick_is_a_message_of_the_runtime_and_wakes_the_agent() {
         Tick::ContinueActive { work_item_id: work_id(1), revision: 1 },
         Tick::QueuedAvailable { work_item_id: work_id(1), revision: 1 },
         Tick::SystemWait { work_item_id: work_id(1), revision: 1 },
+        Tick::OwnSystemWait { wait_id: wait_id(1) },
     ];
     for tick in ticks {
         let mut records = records_in(Status::Asleep, ExecutionState::Completed);
         records.works.push(work(1));
+        records.waits.push(super::wait(1, crate::model::wait::WaitKind::System));
         records.state.pending_wake_hint = Some(hint(7));
         let (transaction, message) = emitted(records, &tick);
         assert_eq!((message.kind, message.priority), (MessageKind::SystemTick, Priority::Normal));
         assert_eq!(message.origin.kind, OriginKind::System);
-        assert_eq!(message.authority_class, AuthorityClass::RuntimeInstruction);
+        let authority = match &tick {
+            // Whoever sent it: evidence, never an instruction.
+            Tick::WakeHint { .. } => AuthorityClass::IntegrationSignal,
+            Tick::ContinueActive { .. }
+            | Tick::QueuedAvailable { .. }
+            | Tick::SystemWait { .. }
+            | Tick::OwnSystemWait { .. } => AuthorityClass::RuntimeInstruction,
+        };
+        assert_eq!(message.authority_class, authority);
         assert_eq!(message.delivery_surface, DeliverySurface::RuntimeSystem);
         assert_eq!(message.admission_context, AdmissionContext::RuntimeOwned);
         assert_eq!(message.idempotency_key, Some(tick.key()));
@@ -375,10 +388,13 @@ fn a_tick_for_work_says_its_objective_and_marks_the_revision() {
 fn a_tick_for_a_hint_takes_the_hint_with_all_that_it_names() {
     let trigger = crate::model::id::TriggerId(uuid::Uuid::from_u128(3));
     let full = WakeHint {
+        reason: Some("mail came".to_owned()),
         resource: Some("mail".to_owned()),
         trigger_id: Some(trigger),
         wait_id: Some(wait_id(2)),
         body: Some(text("new mail")),
+        count: 3,
+        hops: 4,
         ..hint(7)
     };
     let mut records = records();
@@ -393,6 +409,19 @@ fn a_tick_for_a_hint_takes_the_hint_with_all_that_it_names() {
     );
     assert_eq!(message.origin.id.as_deref(), Some("cron"));
     assert_eq!(message.causation_id, Some(message_id(7).to_string()));
+    assert_eq!(message.hops, 4);
+    let hinted = Hinted {
+        hint_id: message_id(7),
+        source: "cron".to_owned(),
+        reason: Some("mail came".to_owned()),
+        count: 3,
+    };
+    assert_eq!(message.hint, Some(hinted.clone()));
+    // The ledger hears of it as the tick is taken up.
+    let mut taken = draft(super::records());
+    admitted(&mut taken, &message);
+    let told = &finish(taken).events[0].data;
+    assert_eq!((&told["hint"], &told["resource"]), (&json!(hinted), &json!("mail")));
 }
 
 #[test]
@@ -464,10 +493,26 @@ fn an_item_that_waits_for_the_system_gets_one_tick_per_revision_too() {
     records.state.focus = Some(work_id(1));
     records.works.push(work(1));
     records.waits.push(super::wait_on(1, crate::model::wait::WaitKind::System, 1));
-    assert_eq!(tick_once(&mut records), "work_item_system_wait");
-    assert_eq!(tick_once(&mut records), "no_pending_scheduler_facts");
-    records.works[0].revision = 2;
-    assert_eq!(tick_once(&mut records), "work_item_system_wait");
+    let next = |records: &Records| decide(&project(records, now())).report().decision.name();
+    for revision in [1, 2] {
+        records.works[0].revision = revision;
+        assert_eq!((next(&records), tick_once(&mut records)), ("emit_system_tick", "system_wait".to_owned()));
+        assert_eq!(
+            (next(&records), tick_once(&mut records)),
+            ("wait_for_resources", "system_wait".to_owned())
+        );
+    }
+}
+
+#[test]
+fn a_system_wait_of_the_agents_own_gets_one_tick() {
+    let mut records = records_in(Status::Asleep, ExecutionState::Completed);
+    records.waits.push(super::wait(1, crate::model::wait::WaitKind::System));
+    let next = |records: &Records| decide(&project(records, now())).report().decision.name();
+    for expected in ["emit_system_tick", "wait_for_resources", "wait_for_resources"] {
+        assert_eq!((next(&records), tick_once(&mut records)), (expected, "system_wait".to_owned()));
+    }
+    assert_eq!(records.waits[0].ticked_at, Some(now()));
 }
 
 fn archived(status: MessageStatus, dead_letter: bool) -> Message {

@@ -1,7 +1,7 @@
 //! Work items, waits and timers as records: what each change leaves, and what it refuses.
 
 use crate::model::event::EventKind;
-use crate::model::message::MessageKind;
+use crate::model::message::{Message, MessageKind};
 use crate::model::records::Records;
 use crate::model::timer::{CatchUp, Schedule, Timer};
 use crate::model::transaction::{Archived, Put, Transaction};
@@ -35,10 +35,12 @@ fn with_work(numbers: &[u32]) -> Records {
     Records { works: numbers.iter().map(|number| work(*number)).collect(), ..records() }
 }
 
-/// The kinds of the messages that a transaction admits, in order.
-fn admitted(transaction: &Transaction) -> Vec<MessageKind> {
-    let kind = |put: &Put| if let Put::Message(message) = put { Some(message.kind) } else { None };
-    transaction.puts.iter().filter_map(kind).collect()
+/// The messages that a transaction admits, in order.
+fn messages(transaction: &Transaction) -> impl Iterator<Item = &Message> {
+    transaction
+        .puts
+        .iter()
+        .filter_map(|put| if let Put::Message(message) = put { Some(&**message) } else { None })
 }
 
 /// How the waits ended that a transaction archives.
@@ -95,24 +97,23 @@ fn the_end_of_a_wait_makes_its_item_another_one() {
 }
 
 #[test]
-fn deadlines_wake_and_only_the_expiry_ends() {
-    for (kind, wake, recheck, expires, messages, endings) in [
-        (WaitKind::External, None, Some(0), None, vec![MessageKind::SystemTick], vec![]),
-        (WaitKind::External, None, Some(1), None, vec![], vec![]),
-        (WaitKind::External, None, None, Some(0), vec![], vec![]),
-        (WaitKind::External, None, None, Some(-1), vec![MessageKind::SystemTick], vec![WaitStatus::Expired]),
-        (
-            WaitKind::External,
-            None,
-            Some(-9),
-            Some(-1),
-            vec![MessageKind::SystemTick],
-            vec![WaitStatus::Expired],
-        ),
-        (WaitKind::Timer, Some(0), None, None, vec![MessageKind::TimerTick], vec![]),
-        (WaitKind::Timer, Some(1), None, None, vec![], vec![]),
-        (WaitKind::Timer, Some(1), None, Some(-1), vec![MessageKind::SystemTick], vec![WaitStatus::Expired]),
-    ] {
+fn a_deadline_is_told_once_as_a_message_of_its_own_moment_and_ends_nothing() {
+    use MessageKind::{SystemTick, TimerTick};
+    type Row = (WaitKind, Option<i64>, Option<i64>, Option<i64>, &'static [(MessageKind, i64)]);
+    // Kind, wake, recheck, expiry, and what is told of which moment.
+    let rows: [Row; 9] = [
+        (WaitKind::External, None, Some(0), None, &[(SystemTick, 0)]),
+        (WaitKind::External, None, Some(1), None, &[]),
+        (WaitKind::External, None, Some(-9), None, &[(SystemTick, -9)]),
+        (WaitKind::External, None, None, Some(0), &[]),
+        (WaitKind::External, None, None, Some(-1), &[(SystemTick, 0)]),
+        // Nobody looks again at what is given up.
+        (WaitKind::External, None, Some(-9), Some(-5), &[(SystemTick, -4)]),
+        (WaitKind::Timer, Some(-7), None, None, &[(TimerTick, -7)]),
+        (WaitKind::Timer, Some(1), None, None, &[]),
+        (WaitKind::Timer, Some(-3), None, Some(-1), &[(TimerTick, -3), (SystemTick, 0)]),
+    ];
+    for (kind, wake, recheck, expires, told) in rows {
         let waiting = Wait {
             wake_at: wake.map(at),
             recheck_at: recheck.map(at),
@@ -124,8 +125,16 @@ fn deadlines_wake_and_only_the_expiry_ends() {
         // What was seen is not seen again.
         take_in_due(&mut draft);
         let transaction = finish(draft);
-        assert_eq!(admitted(&transaction), messages, "{kind:?} {wake:?} {recheck:?} {expires:?}");
-        assert_eq!(ended(&transaction), endings, "{kind:?} {wake:?} {recheck:?} {expires:?}");
+        let row = format!("{kind:?} {wake:?} {recheck:?} {expires:?}");
+        let found: Vec<_> =
+            messages(&transaction).map(|message| (message.kind, message.created_at)).collect();
+        let expected: Vec<_> = told.iter().map(|(kind, millis)| (*kind, at(*millis))).collect();
+        assert_eq!(found, expected, "{row}");
+        for message in messages(&transaction) {
+            assert_eq!(message.id.minted_at(), Some(message.created_at), "its place in the queue: {row}");
+            assert_eq!(message.wait_id, Some(wait_id(1)), "{row}");
+        }
+        assert_eq!(ended(&transaction), [], "{row}");
     }
 }
 
@@ -150,7 +159,7 @@ fn a_timer_fires_as_its_catch_up_says() {
         let left = draft.records.timers[0].clone();
         assert_eq!((left.fired, left.missed), (fired, missed), "{catch_up:?} at {now_ms}");
         assert!(left.next_at > at(now_ms), "{catch_up:?} at {now_ms}");
-        assert_eq!(admitted(&finish(draft)).len() as u64, fired, "{catch_up:?} at {now_ms}");
+        assert_eq!(messages(&finish(draft)).count() as u64, fired, "{catch_up:?} at {now_ms}");
     }
     let refused = NewTimer {
         schedule: Schedule::Every { every: secs(0), from: now() },

@@ -6,14 +6,14 @@ use crate::model::decision::{Decision, DuplicateTick, Rest};
 use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
 use crate::model::records::Records;
-use crate::model::wait::WaitKind;
+use crate::model::wait::{Wait, WaitKind};
 use crate::rules::decide::decide;
 use crate::rules::projection::project;
 use crate::rules::transition::rest::{decided, rest};
 
 use super::{
-    at, draft, finish, kinds, now, records, records_in, run_id, task_id, timer, timer_id, wait, wait_id,
-    word, work_id,
+    at, draft, finish, kinds, now, of_kind, records, records_in, run_id, task_id, timer, timer_id, wait,
+    wait_id, word, work, work_id,
 };
 
 fn on_item(reason: WaitingReason) -> Decision {
@@ -177,7 +177,9 @@ fn a_rest_for_something_else_is_recorded_again() {
     let mut second = draft(records.clone());
     rest(&mut second, &decide(&project(&records, now())));
     let transaction = finish(second);
-    assert_eq!(word(&transaction.events[0].data, "reason"), "agent_external_wait");
+    let reasons: Vec<&str> =
+        of_kind(&transaction.events, EventKind::SchedulerDecision).map(|data| word(data, "reason")).collect();
+    assert_eq!(reasons, ["agent_external_wait"]);
 }
 
 #[test]
@@ -203,4 +205,36 @@ fn a_decision_that_goes_on_to_change_something_is_recorded_with_its_report() {
     assert_eq!(transaction.events[0].kind, EventKind::SchedulerDecision);
     assert_eq!(transaction.events[0].run_id, Some(run_id(1)));
     assert_eq!(transaction.events[0].data, serde_json::json!(report));
+}
+
+#[test]
+fn the_ledger_hears_of_an_advisory_once_when_it_begins() {
+    let told = |records: &mut Records| -> Vec<String> {
+        let mut draft = draft(records.clone());
+        rest(&mut draft, &decide(&project(records, now())));
+        if draft.is_empty() {
+            return Vec::new();
+        }
+        let transaction = finish(draft);
+        records.state = transaction.state;
+        let events = of_kind(&transaction.events, EventKind::Advisory);
+        events.map(|data| format!("{} {}", word(data, "kind"), word(data, "subject"))).collect()
+    };
+    let mut records = records();
+    records.waits = vec![Wait { resource: Some("mail".to_owned()), ..wait(1, WaitKind::External) }];
+    let weak = |number| vec![format!("external_wait_has_weak_recoverability {}", wait_id(number))];
+    assert_eq!(told(&mut records), weak(1));
+    assert_eq!(told(&mut records), [""; 0]);
+    // Another one beside it is told alone.
+    records.waits.push(Wait { resource: Some("mail".to_owned()), ..wait(2, WaitKind::External) });
+    records.works.push(work(1));
+    records.works[0].blocked_by = Some("a decision".to_owned());
+    records.works[0].recheck_at = Some(at(1));
+    assert_eq!(told(&mut records), weak(2));
+    // One that is over is forgotten with the next commit, and told when it begins anew.
+    let gone = records.waits.remove(0);
+    records.state.status = Status::AwakeIdle;
+    assert_eq!(told(&mut records), [""; 0]);
+    records.waits.insert(0, gone);
+    assert_eq!(told(&mut records), weak(1));
 }

@@ -896,7 +896,12 @@ fn a_retry_is_of_the_message_with_the_continuation_of_its_first_attempt() {
     });
     world.act(&Act::Step);
     let first = world.records.state.current_run.clone().expect("a run");
-    assert!(!first.continuation.resolves.is_empty() && world.records.waits.is_empty());
+    let bound = |world: &World| -> Vec<_> {
+        world.records.waits.iter().map(|wait| (wait.id, wait.resolved_by)).collect()
+    };
+    assert_eq!(first.continuation.resolves.len(), 1);
+    let expected = [(first.continuation.resolves[0], Some(first.message_id))];
+    assert_eq!(bound(&world), expected);
     world.act(&Act::EndTurn(End::Badly));
     world.act(&Act::Pass(1000));
     world.act(&Act::Step);
@@ -905,4 +910,7 @@ fn a_retry_is_of_the_message_with_the_continuation_of_its_first_attempt() {
     assert_eq!((second.message_id, second.attempt), (first.message_id, 2));
     assert_eq!(second.continuation, first.continuation);
     assert_ne!(second.run_id, first.run_id);
+    assert_eq!(bound(&world), expected);
+    world.act(&Act::EndTurn(End::Well));
+    assert_eq!(bound(&world), []);
 }

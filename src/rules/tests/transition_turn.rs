@@ -13,7 +13,7 @@ use crate::model::state::CurrentRun;
 use crate::model::task::TaskStatus;
 use crate::model::transaction::{Archived, Delete, Put, Transaction};
 use crate::model::turn::{Outcome, TurnEnd};
-use crate::model::wait::{Wait, WaitKind, WaitStatus};
+use crate::model::wait::{Wait, WaitKind};
 use crate::model::work::WorkItem;
 use crate::rules::authority::OPERATOR;
 use crate::rules::decide::decide;
@@ -73,12 +73,13 @@ fn a_claim_is_refused_where_no_edge_leads_to_running() {
 }
 
 #[test]
-fn a_claim_records_the_admission_then_the_wait_that_is_over_then_the_way_to_running() {
+fn a_claim_records_the_admission_then_the_wait_that_it_binds_then_the_way_to_running() {
     let mut records = records_in(Status::Asleep, ExecutionState::Waiting);
     records.waits = vec![wait(1, WaitKind::Operator), wait(2, WaitKind::External)];
     let mut draft = draft(records);
     claim(&mut draft, prompt(1), resolving(1), claimant()).expect("claimed");
-    assert_eq!(draft.records.waits, [wait(2, WaitKind::External)], "no other wait is touched");
+    let bound = Wait { resolved_by: Some(message_id(1)), ..wait(1, WaitKind::Operator) };
+    assert_eq!(draft.records.waits, [bound.clone(), wait(2, WaitKind::External)], "no other wait is touched");
     let transaction = finish(draft);
     assert_eq!(
         kinds(&transaction.events),
@@ -86,12 +87,11 @@ fn a_claim_records_the_admission_then_the_wait_that_is_over_then_the_way_to_runn
     );
     let data = &transaction.events[1].data;
     assert_eq!(
-        ["kind", "from", "to", "cause"].map(|field| word(data, field)),
-        ["operator", "active", "resolved", &message_id(1).to_string()]
+        ["from", "to", "resolved_by"].map(|field| word(data, field)),
+        ["active", "active", &message_id(1).to_string()]
     );
-    assert_eq!(transaction.deletes, [Delete::Wait(wait_id(1))]);
-    let over = Wait { status: WaitStatus::Resolved, ended_at: Some(now()), ..wait(1, WaitKind::Operator) };
-    assert_eq!(transaction.archived, [Archived::Wait(Box::new(over))]);
+    assert_eq!(transaction.puts, [Put::Wait(Box::new(bound))]);
+    assert_eq!((transaction.deletes, transaction.archived), (Vec::new(), Vec::new()), "nothing is over yet");
 }
 
 #[test]

@@ -26,7 +26,9 @@ pub fn rest(draft: &mut Draft, decision: &Decision) {
         // Another process is at work on these records; they are not this step's to change.
         return;
     }
-    advise(draft);
+    let mut found = advisories(&draft.records, draft.now());
+    found.truncate(ADVISED);
+    advise(draft, &found);
     let status = resting_status(draft, decision);
     let report = match decision {
         // What the next step would find.
@@ -38,26 +40,21 @@ pub fn rest(draft: &mut Draft, decision: &Decision) {
     if unchanged && draft.is_empty() {
         return;
     }
+    // Those that have ended are forgotten here, and make no commit of their own.
+    draft.records.state.advised = found.iter().map(Advisory::key).collect();
     draft.set_status(status);
     decided(draft, &decision.report());
     draft.rest(report);
 }
 
-/// Tells the ledger of the advisories that have begun since the last step that rested. Those that have
-/// ended are forgotten with the next commit, and make none of their own.
-fn advise(draft: &mut Draft) {
-    let mut found = advisories(&draft.records, draft.now());
-    found.truncate(ADVISED);
+/// Tells the ledger of the advisories that have begun since the last step that rested.
+fn advise(draft: &mut Draft, found: &[Advisory]) {
     let known = &draft.records.state.advised;
     let begun: Vec<Value> = found
         .iter()
         .filter(|advisory| !known.contains(&advisory.key()))
         .map(|advisory| json!(advisory))
         .collect();
-    if begun.is_empty() && draft.is_empty() {
-        return;
-    }
-    draft.records.state.advised = found.iter().map(Advisory::key).collect();
     for advisory in begun {
         draft.event(EventKind::Advisory, None, advisory);
     }

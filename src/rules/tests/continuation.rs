@@ -1,0 +1,749 @@
+//! What a message means to an agent: each row of the contract, and every trigger after every closure.
+
+use crate::model::closure::{Closure, ClosureOutcome, WaitingReason};
+use crate::model::continuation::{Continuation, ContinuationClass, TriggerKind};
+use crate::model::id::{TriggerId, WaitId};
+use crate::model::message::{
+    EXPIRY_KEY, Message, MessageKind, Origin, OriginKind, RECHECK_KEY, SchedulerTick,
+};
+use crate::model::policy::Unmatched;
+use crate::model::task::TaskStatus;
+use crate::model::wait::{Wait, WaitKind, WaitStatus};
+use crate::rules::continuation::{Source, Trigger, resolve};
+use crate::rules::waits::satisfied;
+
+use super::{closure, message, message_id, task_id, text, wait, wait_id, wait_on, work_id};
+
+use ClosureOutcome::{Completed, Continuable, Failed, Waiting};
+use ContinuationClass::{LivenessOnly, LocalContinuation, ResumeExpectedWait, ResumeOverride};
+use WaitingReason::{AwaitingExternalChange, AwaitingOperatorInput, AwaitingTaskResult, AwaitingTimer};
+
+const RESOURCE: &str = "github:org/repo#12";
+const OTHER_RESOURCE: &str = "github:org/repo#13";
+
+static GITHUB: Origin = Origin { kind: OriginKind::Webhook, id: None };
+
+fn trigger_id(number: u128) -> TriggerId {
+    TriggerId(uuid::Uuid::from_u128(number))
+}
+
+/// The waits of the tests, by number: 1 operator, 2 external with a resource and a trigger, 3 timer,
+/// 4 for task 1, 5 an external one on item 1, 6 an external one that has ended, 7 system with a
+/// resource, 8 an external one that is bound, 10 for the operator on item 2, 12 external from a channel.
+fn waits() -> Vec<Wait> {
+    let external = |number, resource: &str| Wait {
+        resource: Some(resource.to_owned()),
+        ..wait(number, WaitKind::External)
+    };
+    vec![
+        wait(1, WaitKind::Operator),
+        Wait { trigger_id: Some(trigger_id(1)), ..external(2, RESOURCE) },
+        wait(3, WaitKind::Timer),
+        wait(4, WaitKind::Task),
+        Wait { work_item_id: Some(work_id(1)), ..external(5, "mail:inbox") },
+        Wait { status: WaitStatus::Resolved, ..external(6, "mail:outbox") },
+        Wait { resource: Some("disk".to_owned()), ..wait(7, WaitKind::System) },
+        Wait { resolved_by: Some(message_id(7)), ..external(8, "mail:bound") },
+        wait_on(10, WaitKind::Operator, 2),
+        Wait { source: Some("channel".to_owned()), ..wait(12, WaitKind::External) },
+    ]
+}
+
+fn trigger(kind: TriggerKind) -> Trigger<'static> {
+    Trigger {
+        kind,
+        source: Source::Said,
+        contentful: true,
+        task_id: None,
+        task_status: None,
+        wait_id: None,
+        work_item_id: None,
+        trigger_id: None,
+        resource: None,
+        origin: &GITHUB,
+    }
+}
+
+fn wake_hint(contentful: bool) -> Trigger<'static> {
+    Trigger { source: Source::WakeHint, contentful, ..trigger(TriggerKind::SystemTick) }
+}
+
+fn result(task: u32, status: TaskStatus) -> Trigger<'static> {
+    Trigger { task_id: Some(task_id(task)), task_status: Some(status), ..trigger(TriggerKind::TaskResult) }
+}
+
+fn waiting(reason: WaitingReason) -> Closure {
+    let about = match reason {
+        AwaitingOperatorInput => 1,
+        AwaitingExternalChange => 2,
+        AwaitingTimer => 3,
+        AwaitingTaskResult => 4,
+    };
+    closure(Waiting, Some(reason), Some(wait_id(about)))
+}
+
+type Shown = (ContinuationClass, bool, bool, Vec<WaitId>);
+
+fn shown(found: &Continuation) -> Shown {
+    (found.class, found.model_reentry, found.matched_waiting_reason, found.resolves.clone())
+}
+
+#[track_caller]
+fn expect(
+    prior: &Closure,
+    trigger: &Trigger<'_>,
+    class: ContinuationClass,
+    reentry: bool,
+    matched: bool,
+    resolves: &[u32],
+) {
+    let found = resolve(prior, trigger, &waits(), Unmatched::Reduce);
+    let resolves = resolves.iter().copied().map(wait_id).collect();
+    assert_eq!(shown(&found), (class, reentry, matched, resolves), "{trigger:?} after {prior:?}");
+    assert_eq!(found.trigger_kind, trigger.kind);
+    assert_eq!(found.prior_closure_outcome, prior.outcome);
+    assert_eq!(found.prior_waiting_reason, prior.waiting_reason);
+}
+
+#[test]
+fn row_1_operator_input_is_what_an_agent_that_awaits_the_operator_waited_for() {
+    let said = trigger(TriggerKind::OperatorInput);
+    expect(&waiting(AwaitingOperatorInput), &said, ResumeExpectedWait, true, true, &[1, 10]);
+    let about_one = Trigger { work_item_id: Some(work_id(2)), ..said };
+    expect(&waiting(AwaitingOperatorInput), &about_one, ResumeExpectedWait, true, true, &[10]);
+}
+
+#[test]
+fn row_2_the_result_of_the_task_waited_for_resumes() {
+    for status in [TaskStatus::Completed, TaskStatus::Failed, TaskStatus::Cancelled, TaskStatus::Interrupted]
+    {
+        let result = result(1, status);
+        expect(&waiting(AwaitingTaskResult), &result, ResumeExpectedWait, true, true, &[4]);
+    }
+}
+
+#[test]
+fn row_9_the_result_of_another_task_re_enters_all_the_same() {
+    let other = result(7, TaskStatus::Completed);
+    expect(&waiting(AwaitingTaskResult), &other, ResumeOverride, true, false, &[]);
+}
+
+#[test]
+fn row_3_a_timer_that_fires_resumes_an_agent_that_awaits_a_timer() {
+    for contentful in [false, true] {
+        let fire = Trigger { contentful, ..trigger(TriggerKind::TimerFire) };
+        expect(&waiting(AwaitingTimer), &fire, ResumeExpectedWait, true, true, &[]);
+        let own = Trigger { wait_id: Some(wait_id(3)), ..fire };
+        expect(&waiting(AwaitingTimer), &own, ResumeExpectedWait, true, true, &[3]);
+    }
+}
+
+#[test]
+fn row_4_a_contentful_event_that_names_nothing_ends_the_wait_of_the_closure() {
+    let event = trigger(TriggerKind::ExternalEvent);
+    expect(&waiting(AwaitingExternalChange), &event, ResumeExpectedWait, true, true, &[2]);
+    // A hint is no event: it makes the agent look, and ends only what it names.
+    expect(&waiting(AwaitingExternalChange), &wake_hint(true), ResumeExpectedWait, true, true, &[]);
+}
+
+#[test]
+fn row_4_a_contentful_event_ends_the_wait_that_it_names_and_no_other() {
+    for trigger in [trigger(TriggerKind::ExternalEvent), wake_hint(true)] {
+        let own = Trigger { resource: Some(RESOURCE), ..trigger.clone() };
+        expect(&waiting(AwaitingExternalChange), &own, ResumeExpectedWait, true, true, &[2]);
+        let items = Trigger { resource: Some("mail:inbox"), ..trigger.clone() };
+        expect(&waiting(AwaitingExternalChange), &items, ResumeExpectedWait, true, true, &[5]);
+        let by_id = Trigger { wait_id: Some(wait_id(5)), ..trigger };
+        expect(&waiting(AwaitingExternalChange), &by_id, ResumeExpectedWait, true, true, &[5]);
+    }
+}
+
+#[test]
+fn row_4_does_not_hold_for_a_resource_that_nobody_waits_for() {
+    for resource in [OTHER_RESOURCE, "mail:outbox", "mail:bound"] {
+        for trigger in [trigger(TriggerKind::ExternalEvent), wake_hint(true)] {
+            let other = Trigger { resource: Some(resource), ..trigger };
+            expect(&waiting(AwaitingExternalChange), &other, LivenessOnly, false, false, &[]);
+        }
+    }
+}
+
+#[test]
+fn row_5_a_signal_without_content_resumes_the_wait_that_it_satisfies() {
+    for blank in [wake_hint(false), Trigger { contentful: false, ..trigger(TriggerKind::ExternalEvent) }] {
+        let rows = [
+            (Trigger { wait_id: Some(wait_id(2)), ..blank.clone() }, 2),
+            (Trigger { trigger_id: Some(trigger_id(1)), ..blank.clone() }, 2),
+            (Trigger { resource: Some(RESOURCE), ..blank.clone() }, 2),
+            (Trigger { resource: Some("mail:inbox"), ..blank.clone() }, 5),
+            (Trigger { resource: Some("disk"), ..blank.clone() }, 7),
+            (Trigger { wait_id: Some(wait_id(1)), ..blank }, 1),
+        ];
+        for (named, ended) in rows {
+            expect(&waiting(AwaitingExternalChange), &named, ResumeExpectedWait, true, true, &[ended]);
+        }
+    }
+}
+
+#[test]
+fn row_6_a_signal_without_content_that_names_nothing_is_liveness_and_matches() {
+    let event = Trigger { contentful: false, ..trigger(TriggerKind::ExternalEvent) };
+    for trigger in [event, wake_hint(false)] {
+        expect(&waiting(AwaitingExternalChange), &trigger, LivenessOnly, false, true, &[]);
+    }
+}
+
+#[test]
+fn row_7_news_of_a_task_that_has_not_ended_is_liveness_and_matches() {
+    for status in [TaskStatus::Queued, TaskStatus::Running, TaskStatus::Cancelling] {
+        expect(&waiting(AwaitingTaskResult), &result(1, status), LivenessOnly, false, true, &[]);
+        let named = Trigger { wait_id: Some(wait_id(4)), ..result(1, status) };
+        expect(&waiting(AwaitingTaskResult), &named, LivenessOnly, false, true, &[]);
+    }
+    expect(&waiting(AwaitingTaskResult), &trigger(TriggerKind::TaskResult), LivenessOnly, false, true, &[]);
+}
+
+#[test]
+fn row_8_operator_input_overrides_every_other_wait_and_ends_those_for_the_operator() {
+    let system = closure(Waiting, None, Some(wait_id(7)));
+    for prior in
+        [AwaitingExternalChange, AwaitingTimer, AwaitingTaskResult].map(waiting).iter().chain([&system])
+    {
+        expect(prior, &trigger(TriggerKind::OperatorInput), ResumeOverride, true, false, &[1, 10]);
+    }
+}
+
+#[test]
+fn row_9_a_task_result_overrides_every_other_wait_and_ends_its_own() {
+    for reason in [AwaitingOperatorInput, AwaitingExternalChange, AwaitingTimer] {
+        expect(&waiting(reason), &result(1, TaskStatus::Failed), ResumeOverride, true, false, &[4]);
+    }
+    expect(&closure(Waiting, None, None), &result(1, TaskStatus::Failed), ResumeOverride, true, false, &[4]);
+}
+
+#[test]
+fn row_10_anything_else_that_ends_nothing_is_liveness_and_matches_nothing() {
+    let rows = [
+        (AwaitingOperatorInput, trigger(TriggerKind::ExternalEvent)),
+        (AwaitingOperatorInput, trigger(TriggerKind::TimerFire)),
+        (AwaitingOperatorInput, trigger(TriggerKind::InternalFollowup)),
+        (AwaitingOperatorInput, wake_hint(true)),
+        (AwaitingExternalChange, trigger(TriggerKind::TimerFire)),
+        (AwaitingExternalChange, trigger(TriggerKind::InternalFollowup)),
+        (AwaitingExternalChange, trigger(TriggerKind::SystemTick)),
+        (AwaitingExternalChange, result(1, TaskStatus::Running)),
+        (AwaitingTimer, trigger(TriggerKind::ExternalEvent)),
+        (AwaitingTaskResult, trigger(TriggerKind::TimerFire)),
+        (AwaitingTaskResult, Trigger { resource: Some(OTHER_RESOURCE), ..wake_hint(false) }),
+    ];
+    for (reason, trigger) in rows {
+        expect(&waiting(reason), &trigger, LivenessOnly, false, false, &[]);
+    }
+}
+
+#[test]
+fn what_ends_a_wait_re_enters_where_no_row_lets_it_in() {
+    let rows = [
+        (Trigger { resource: Some(RESOURCE), ..wake_hint(false) }, 2),
+        (Trigger { resource: Some(RESOURCE), ..trigger(TriggerKind::ExternalEvent) }, 2),
+        (Trigger { wait_id: Some(wait_id(3)), ..trigger(TriggerKind::TimerFire) }, 3),
+        (Trigger { wait_id: Some(wait_id(12)), ..trigger(TriggerKind::InternalFollowup) }, 12),
+    ];
+    for (named, ended) in rows {
+        expect(&waiting(AwaitingOperatorInput), &named, ResumeOverride, true, false, &[ended]);
+    }
+    let blank = Trigger { resource: Some(RESOURCE), ..wake_hint(false) };
+    for outcome in [Completed, Continuable, Failed] {
+        expect(&closure(outcome, None, None), &blank, LocalContinuation, true, false, &[2]);
+    }
+}
+
+#[test]
+fn when_nothing_is_waited_for_what_was_said_re_enters_locally_and_mere_signals_do_not() {
+    let blank = |trigger: Trigger<'static>| Trigger { contentful: false, ..trigger };
+    let rows: [(Trigger<'_>, bool, &[u32]); 16] = [
+        (trigger(TriggerKind::OperatorInput), true, &[1, 10]),
+        (blank(trigger(TriggerKind::OperatorInput)), true, &[1, 10]),
+        (trigger(TriggerKind::TimerFire), true, &[]),
+        (blank(trigger(TriggerKind::TimerFire)), true, &[]),
+        (trigger(TriggerKind::InternalFollowup), true, &[]),
+        (blank(trigger(TriggerKind::InternalFollowup)), true, &[]),
+        (result(1, TaskStatus::Completed), true, &[4]),
+        (result(1, TaskStatus::Running), false, &[]),
+        (trigger(TriggerKind::TaskResult), false, &[]),
+        (trigger(TriggerKind::ExternalEvent), true, &[]),
+        (blank(trigger(TriggerKind::ExternalEvent)), false, &[]),
+        (trigger(TriggerKind::SystemTick), true, &[]),
+        (blank(trigger(TriggerKind::SystemTick)), false, &[]),
+        (wake_hint(true), true, &[]),
+        (wake_hint(false), false, &[]),
+        (Trigger { resource: Some(OTHER_RESOURCE), ..wake_hint(false) }, false, &[]),
+    ];
+    for outcome in [Completed, Continuable, Failed] {
+        for (trigger, reentry, resolves) in &rows {
+            let class = if *reentry { LocalContinuation } else { LivenessOnly };
+            expect(&closure(outcome, None, None), trigger, class, *reentry, false, resolves);
+        }
+    }
+}
+
+#[test]
+fn the_schedulers_own_ticks_run_and_end_nothing_unless_what_they_are_about_is_over() {
+    for prior in priors() {
+        for tick in [SchedulerTick::Other, SchedulerTick::Expiry, SchedulerTick::Recheck] {
+            for number in [1, 2, 6, 8, 9] {
+                let source = Source::Scheduler(tick);
+                let tick_about =
+                    Trigger { source, wait_id: Some(wait_id(number)), ..trigger(TriggerKind::SystemTick) };
+                // 6 has ended, 8 is bound, 9 is gone.
+                let runs = tick == SchedulerTick::Other || number < 6;
+                let class = if runs { LocalContinuation } else { LivenessOnly };
+                expect(&prior, &tick_about, class, runs, false, &[]);
+            }
+        }
+    }
+}
+
+#[test]
+fn input_that_no_row_lets_in_runs_at_once_where_the_policy_says_so() {
+    let rows = [
+        (trigger(TriggerKind::ExternalEvent), true),
+        (trigger(TriggerKind::TimerFire), true),
+        (trigger(TriggerKind::InternalFollowup), true),
+        (wake_hint(true), true),
+        // Without content it is only a signal, and of a task that goes on it is no input.
+        (Trigger { contentful: false, ..trigger(TriggerKind::ExternalEvent) }, false),
+        (wake_hint(false), false),
+        (result(1, TaskStatus::Running), false),
+    ];
+    let prior = waiting(AwaitingOperatorInput);
+    for (trigger, runs) in rows {
+        let reduced = resolve(&prior, &trigger, &waits(), Unmatched::Reduce);
+        assert_eq!(shown(&reduced), (LivenessOnly, false, false, Vec::new()), "{trigger:?}");
+        let found = resolve(&prior, &trigger, &waits(), Unmatched::Run);
+        let class = if runs { ResumeOverride } else { LivenessOnly };
+        assert_eq!(shown(&found), (class, runs, false, Vec::new()), "{trigger:?}");
+    }
+}
+
+/// What a trigger names: wait, trigger, resource, work item.
+type Names = (Option<u32>, Option<u128>, Option<&'static str>, Option<u32>);
+
+const NAMES: [Names; 17] = [
+    (None, None, None, None),
+    (Some(2), None, None, None),
+    (Some(5), None, None, None),
+    (Some(1), None, None, None),
+    (Some(4), None, None, None),
+    (Some(6), None, None, None),
+    (Some(8), None, None, None),
+    (Some(5), None, Some(OTHER_RESOURCE), None),
+    (None, Some(1), None, None),
+    (None, Some(1), Some(OTHER_RESOURCE), None),
+    (None, Some(2), None, None),
+    (None, None, Some(RESOURCE), None),
+    (None, None, Some("mail:inbox"), Some(1)),
+    (None, None, Some("disk"), None),
+    (None, None, Some("mail:outbox"), None),
+    (None, None, Some(OTHER_RESOURCE), None),
+    (None, None, None, Some(2)),
+];
+
+struct Case {
+    prior: Closure,
+    trigger: Trigger<'static>,
+    /// Whether it satisfies any wait.
+    ends: bool,
+}
+
+impl Case {
+    fn waits_for(&self, reason: WaitingReason) -> bool {
+        self.prior.outcome == Waiting && self.prior.waiting_reason == Some(reason)
+    }
+    fn is(&self, kind: TriggerKind) -> bool {
+        self.trigger.kind == kind
+    }
+    fn event_or_hint(&self) -> bool {
+        self.is(TriggerKind::ExternalEvent) || self.trigger.source == Source::WakeHint
+    }
+    fn terminal(&self) -> bool {
+        self.is(TriggerKind::TaskResult) && self.trigger.task_status.is_some_and(TaskStatus::is_terminal)
+    }
+    fn names_nothing(&self) -> bool {
+        (self.trigger.wait_id, self.trigger.trigger_id, self.trigger.resource) == (None, None, None)
+    }
+    /// The resources of the active external waits.
+    fn resource_is_awaited(&self) -> bool {
+        [Some(RESOURCE), Some("mail:inbox")].contains(&self.trigger.resource)
+    }
+    /// Whether the tick is about a deadline of a wait that counts no more.
+    fn is_moot(&self) -> bool {
+        let deadline =
+            matches!(self.trigger.source, Source::Scheduler(SchedulerTick::Expiry | SchedulerTick::Recheck));
+        let counts = [1, 2, 4, 5].map(|number| Some(wait_id(number))).contains(&self.trigger.wait_id);
+        deadline && !counts
+    }
+    fn is_input(&self) -> bool {
+        self.trigger.contentful
+            && !matches!(self.trigger.source, Source::Scheduler(_))
+            && (self.terminal() || !self.is(TriggerKind::TaskResult))
+    }
+}
+
+type Row = (&'static str, fn(&Case) -> bool, ContinuationClass, bool, bool);
+
+/// Contract, semantics §7: number, condition, class, re-entry, matched.
+const TABLE: [Row; 16] = [
+    ("scheduler, moot", Case::is_moot, LivenessOnly, false, false),
+    ("scheduler", |case| matches!(case.trigger.source, Source::Scheduler(_)), LocalContinuation, true, false),
+    (
+        "1",
+        |case| case.is(TriggerKind::OperatorInput) && case.waits_for(AwaitingOperatorInput),
+        ResumeExpectedWait,
+        true,
+        true,
+    ),
+    (
+        "2",
+        |case| {
+            case.terminal() && case.waits_for(AwaitingTaskResult) && case.trigger.task_id == Some(task_id(1))
+        },
+        ResumeExpectedWait,
+        true,
+        true,
+    ),
+    (
+        "3",
+        |case| case.is(TriggerKind::TimerFire) && case.waits_for(AwaitingTimer),
+        ResumeExpectedWait,
+        true,
+        true,
+    ),
+    (
+        "4",
+        |case| {
+            case.event_or_hint()
+                && case.trigger.contentful
+                && (case.trigger.resource.is_none() || case.resource_is_awaited())
+                && case.waits_for(AwaitingExternalChange)
+        },
+        ResumeExpectedWait,
+        true,
+        true,
+    ),
+    (
+        "5",
+        |case| {
+            case.event_or_hint()
+                && !case.trigger.contentful
+                && case.ends
+                && case.waits_for(AwaitingExternalChange)
+        },
+        ResumeExpectedWait,
+        true,
+        true,
+    ),
+    (
+        "6",
+        |case| {
+            case.event_or_hint()
+                && !case.trigger.contentful
+                && case.names_nothing()
+                && case.waits_for(AwaitingExternalChange)
+        },
+        LivenessOnly,
+        false,
+        true,
+    ),
+    (
+        "7",
+        |case| case.is(TriggerKind::TaskResult) && !case.terminal() && case.waits_for(AwaitingTaskResult),
+        LivenessOnly,
+        false,
+        true,
+    ),
+    (
+        "8",
+        |case| case.prior.outcome == Waiting && case.is(TriggerKind::OperatorInput),
+        ResumeOverride,
+        true,
+        false,
+    ),
+    ("9", |case| case.prior.outcome == Waiting && case.terminal(), ResumeOverride, true, false),
+    ("10", |case| case.prior.outcome == Waiting, LivenessOnly, false, false),
+    ("free: task results", Case::terminal, LocalContinuation, true, false),
+    (
+        "free: operator input, timer fires, follow-ups",
+        |case| {
+            case.is(TriggerKind::OperatorInput)
+                || case.is(TriggerKind::TimerFire)
+                || case.is(TriggerKind::InternalFollowup)
+        },
+        LocalContinuation,
+        true,
+        false,
+    ),
+    (
+        "free: contentful events and ticks",
+        |case| {
+            case.trigger.contentful
+                && (case.is(TriggerKind::ExternalEvent) || case.is(TriggerKind::SystemTick))
+        },
+        LocalContinuation,
+        true,
+        false,
+    ),
+    ("free: the rest", |_| true, LivenessOnly, false, false),
+];
+
+/// The row's verdict, unless the trigger must run all the same.
+fn expected(case: &Case, row: &Row, unmatched: Unmatched) -> (ContinuationClass, bool, bool) {
+    let (_, _, class, reentry, matched) = *row;
+    let must_run = case.ends || unmatched == Unmatched::Run && case.is_input();
+    match (reentry, must_run, case.prior.outcome == Waiting) {
+        (true, ..) | (false, false, _) => (class, reentry, matched),
+        (false, true, true) => (ResumeOverride, true, false),
+        (false, true, false) => (LocalContinuation, true, false),
+    }
+}
+
+fn priors() -> Vec<Closure> {
+    let mut priors = Vec::new();
+    for outcome in ClosureOutcome::ALL {
+        if *outcome != Waiting {
+            priors.push(closure(*outcome, None, None));
+            continue;
+        }
+        priors.push(closure(Waiting, None, None));
+        priors.push(closure(Waiting, None, Some(wait_id(7))));
+        for reason in WaitingReason::ALL {
+            priors.push(closure(Waiting, Some(*reason), None));
+            priors.push(waiting(*reason));
+        }
+        // The external wait of an item.
+        priors.push(closure(Waiting, Some(AwaitingExternalChange), Some(wait_id(5))));
+    }
+    priors
+}
+
+fn sources(kind: TriggerKind) -> &'static [Source] {
+    match kind {
+        TriggerKind::SystemTick => &[
+            Source::Said,
+            Source::WakeHint,
+            Source::Scheduler(SchedulerTick::Other),
+            Source::Scheduler(SchedulerTick::Expiry),
+            Source::Scheduler(SchedulerTick::Recheck),
+        ],
+        TriggerKind::OperatorInput
+        | TriggerKind::TaskResult
+        | TriggerKind::ExternalEvent
+        | TriggerKind::TimerFire
+        | TriggerKind::InternalFollowup => &[Source::Said],
+    }
+}
+
+fn cases() -> Vec<Case> {
+    let waits = waits();
+    let statuses = || std::iter::once(None).chain(TaskStatus::ALL.iter().copied().map(Some));
+    let results: Vec<(Option<u32>, Option<TaskStatus>)> = [None, Some(1), Some(7)]
+        .into_iter()
+        .flat_map(|task| statuses().map(move |one| (task, one)))
+        .collect();
+    let mut cases = Vec::new();
+    for prior in priors() {
+        for kind in TriggerKind::ALL {
+            // Of other kinds what is said of a task makes no difference.
+            let about_tasks = if *kind == TriggerKind::TaskResult {
+                &results[..]
+            } else {
+                &[(None, None), (Some(1), Some(TaskStatus::Completed))]
+            };
+            for source in sources(*kind) {
+                for contentful in [false, true] {
+                    for (wait, by_trigger, resource, item) in NAMES {
+                        for (task, task_status) in about_tasks {
+                            let trigger = Trigger {
+                                kind: *kind,
+                                source: *source,
+                                contentful,
+                                task_id: task.map(task_id),
+                                task_status: *task_status,
+                                wait_id: wait.map(wait_id),
+                                work_item_id: item.map(work_id),
+                                trigger_id: by_trigger.map(trigger_id),
+                                resource,
+                                origin: &GITHUB,
+                            };
+                            let ends = !satisfied(&trigger, &waits, &prior).is_empty();
+                            cases.push(Case { prior: prior.clone(), trigger, ends });
+                        }
+                    }
+                }
+            }
+        }
+    }
+    cases
+}
+
+#[test]
+fn every_trigger_after_every_closure_is_the_first_row_that_holds() {
+    let waits = waits();
+    let mut seen = [0u32; TABLE.len()];
+    for case in cases() {
+        let row = TABLE.iter().position(|(_, holds, ..)| holds(&case)).expect("the last row");
+        seen[row] += 1;
+        let (number, ..) = &TABLE[row];
+        let Case { prior, trigger, .. } = &case;
+        for unmatched in [Unmatched::Reduce, Unmatched::Run] {
+            let found = resolve(prior, trigger, &waits, unmatched);
+            let (class, reentry, matched) = expected(&case, &TABLE[row], unmatched);
+            let resolves = satisfied(trigger, &waits, prior);
+            assert_eq!(
+                shown(&found),
+                (class, reentry, matched, resolves),
+                "row {number}, {unmatched:?}: {trigger:?} after {prior:?}"
+            );
+        }
+    }
+    assert!(seen.iter().all(|count| *count > 0), "a row that never held: {seen:?}");
+}
+
+#[test]
+fn whatever_the_trigger_the_verdict_is_consistent_with_itself() {
+    let waits = waits();
+    for Case { prior, trigger, ends } in cases() {
+        let found = resolve(&prior, &trigger, &waits, Unmatched::Reduce);
+        let case = format!("{trigger:?} after {prior:?}");
+        assert_eq!(found.model_reentry, found.class != LivenessOnly, "{case}");
+        if found.matched_waiting_reason && found.model_reentry {
+            assert_eq!(found.class, ResumeExpectedWait, "{case}");
+        }
+        if found.matched_waiting_reason {
+            assert_eq!(prior.outcome, Waiting, "matched where nothing is waited for: {case}");
+        }
+        assert_eq!(!found.resolves.is_empty(), ends, "{case}");
+        assert!(!ends || found.model_reentry, "what ends a wait re-enters: {case}");
+        let counts = |id: &WaitId| waits.iter().any(|wait| wait.id == *id && wait.is_waiting());
+        assert!(found.resolves.iter().all(counts), "only what counts ends: {case}");
+    }
+}
+
+#[test]
+fn the_evidence_says_what_was_looked_at() {
+    let hint = Trigger { resource: Some(RESOURCE), ..wake_hint(false) };
+    let found = resolve(&waiting(AwaitingExternalChange), &hint, &waits(), Unmatched::Reduce);
+    let resolves = format!("resolves={}", wait_id(2));
+    assert_eq!(
+        found.evidence,
+        [
+            "prior=waiting",
+            "waiting_reason=awaiting_external_change",
+            "trigger=system_tick",
+            "contentful=false",
+            &resolves,
+            "resource=github:org/repo#12",
+        ]
+    );
+    let failed = result(1, TaskStatus::Failed);
+    let found = resolve(&closure(Completed, None, None), &failed, &[], Unmatched::Reduce);
+    assert_eq!(
+        found.evidence,
+        [
+            "prior=completed",
+            "waiting_reason=none",
+            "trigger=task_result",
+            "contentful=true",
+            "task_status=failed"
+        ]
+    );
+}
+
+#[test]
+fn control_and_task_status_are_no_triggers_and_every_other_kind_is() {
+    let expected = |kind| match kind {
+        MessageKind::OperatorPrompt => Some(TriggerKind::OperatorInput),
+        MessageKind::ChannelEvent | MessageKind::WebhookEvent | MessageKind::CallbackEvent => {
+            Some(TriggerKind::ExternalEvent)
+        }
+        MessageKind::TimerTick => Some(TriggerKind::TimerFire),
+        MessageKind::SystemTick => Some(TriggerKind::SystemTick),
+        MessageKind::TaskResult => Some(TriggerKind::TaskResult),
+        MessageKind::InternalFollowup => Some(TriggerKind::InternalFollowup),
+        MessageKind::TaskStatus | MessageKind::Control => None,
+    };
+    for kind in MessageKind::ALL {
+        let message = message(1, *kind);
+        assert_eq!(Trigger::of(&message).map(|trigger| trigger.kind), expected(*kind), "{kind}");
+        assert_eq!(crate::rules::admission::trigger_kind(*kind), expected(*kind), "{kind}");
+    }
+}
+
+#[test]
+fn a_message_is_contentful_by_text_that_is_not_blank_or_by_any_json() {
+    use crate::model::message::Body;
+    use serde_json::json;
+    let rows = [
+        (text(""), false),
+        (text(" \n\t\u{2003}"), false),
+        (text("x"), true),
+        (text("  x "), true),
+        (Body::Json { value: json!(null) }, true),
+        (Body::Json { value: json!("") }, true),
+        (Body::Json { value: json!({}) }, true),
+    ];
+    for (body, contentful) in rows {
+        let message = Message { body: body.clone(), ..message(1, MessageKind::WebhookEvent) };
+        assert_eq!(Trigger::of(&message).map(|trigger| trigger.contentful), Some(contentful), "{body:?}");
+    }
+}
+
+#[test]
+fn the_key_of_a_tick_tells_whose_it_is() {
+    let [expiry, recheck] = [EXPIRY_KEY, RECHECK_KEY].map(|key| format!("{key}wait_1:1"));
+    let rows = [
+        (None, Source::Said),
+        (Some("wake_hint:source:cron:msg_1"), Source::WakeHint),
+        (Some("work_queue:continue_active:work_1:1"), Source::Scheduler(SchedulerTick::Other)),
+        (Some("work_queue:queued_available:work_1:1"), Source::Scheduler(SchedulerTick::Other)),
+        (Some("work_queue:system_wait:work_1:1"), Source::Scheduler(SchedulerTick::Other)),
+        (Some("system_wait:wait_1"), Source::Scheduler(SchedulerTick::Other)),
+        (Some("reduced_input:msg_1"), Source::Scheduler(SchedulerTick::Other)),
+        (Some("wait:healed:wait_1"), Source::Scheduler(SchedulerTick::Other)),
+        (Some(&expiry), Source::Scheduler(SchedulerTick::Expiry)),
+        (Some(&recheck), Source::Scheduler(SchedulerTick::Recheck)),
+        // Of the first version, whose waits had ended before.
+        (Some("wait:expired:wait_1:1"), Source::Scheduler(SchedulerTick::Other)),
+    ];
+    for (key, source) in rows {
+        let message =
+            Message { idempotency_key: key.map(str::to_owned), ..message(1, MessageKind::SystemTick) };
+        assert_eq!(Trigger::of(&message).map(|trigger| trigger.source), Some(source), "{key:?}");
+    }
+}
+
+#[test]
+fn a_trigger_carries_what_its_message_names() {
+    let message = Message {
+        task_id: Some(task_id(3)),
+        task_status: Some(TaskStatus::Failed),
+        wait_id: Some(wait_id(4)),
+        work_item_id: Some(work_id(6)),
+        trigger_id: Some(trigger_id(5)),
+        resource: Some(RESOURCE.to_owned()),
+        ..message(1, MessageKind::TaskResult)
+    };
+    let expected = Trigger {
+        kind: TriggerKind::TaskResult,
+        source: Source::Said,
+        contentful: true,
+        task_id: Some(task_id(3)),
+        task_status: Some(TaskStatus::Failed),
+        wait_id: Some(wait_id(4)),
+        work_item_id: Some(work_id(6)),
+        trigger_id: Some(trigger_id(5)),
+        resource: Some(RESOURCE),
+        origin: &message.origin,
+    };
+    assert_eq!(Trigger::of(&message), Some(expected));
+}
