@@ -159,8 +159,9 @@ pub fn commit(session: &Session, locked: &Locked<'_>, mut draft: Draft) -> Resul
 /// Tells of what was committed since the last time: of every transition, and of what a person should
 /// look at. To be called without the lock.
 pub fn tell(session: &Session, store: &Store, agent: &Agent<'_>) {
-    telling::tell(session, store, agent);
+    // First: a hook of the others may take its time, and be killed at that.
     attention::tell(session, store, agent);
+    telling::tell(session, store, agent);
 }
 
 /// Looks which hooks there are that see a turn on its way to `running`.

@@ -307,10 +307,9 @@ pub fn deliver(session: &Session, store: &Store, agent: &Agent<'_>, outbox: &[Me
     let (mut dealt_with, mut unheard) = (Vec::new(), Vec::new());
     for message in outbox {
         match delegate::deliver(session, store, message) {
-            Ok(()) | Err(Error::NoAgent { .. }) => dealt_with.push(message.id),
+            Ok(()) => dealt_with.push(message.id),
             // It won't be heard another time either.
-            Err(error @ Error::Refused { .. }) => {
-                session.out.note(&format!("{}: {} is not delivered: {error}", agent.name(), message.id));
+            Err(error @ (Error::Refused { .. } | Error::NoAgent { .. })) => {
                 unheard.push((message, error.to_string()));
             }
             // It stays in the outbox: the next step tries again.

@@ -9,7 +9,10 @@ use std::thread;
 use serde_json::Value;
 
 use crate::harness::Sandbox;
-use crate::setup::{Beside, add, edit_state, extend_policy, hook, objects, record, say, started, wait_for};
+use crate::setup::{
+    Beside, add, edit_state, extend_policy, git, hook, make_repository, names, objects, record, say, started,
+    wait_for,
+};
 
 const LAST: &str = "[recovery]\nmax_attempts = 1\n";
 
@@ -433,4 +436,83 @@ fn the_units_hide_no_failure_and_are_in_order() {
         }
         Err(_) => eprintln!("skipped: there is no systemd-analyze"),
     }
+}
+
+#[test]
+fn a_run_that_was_interrupted_for_the_last_time_is_told_by_whoever_recovers_it() {
+    let sandbox = started("touch \"$HOME/begun\"; exec sleep 600");
+    extend_policy(&sandbox, "ada", LAST);
+    hook(&sandbox.store(), "on-attention", NOTE);
+    let id = say(&sandbox, "try");
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for(&sandbox.home().join("begun"));
+    drop(tick);
+    let ran = sandbox.cmd(["recover", "ada", "-q"]).output();
+    assert_eq!(ran.code(), 0, "{ran}");
+    assert!(ran.stderr.starts_with(&format!("dormouse: ada: dead letter {id}: ")), "{ran}");
+    assert_eq!(noted(&sandbox).len(), 1);
+}
+
+#[test]
+fn a_failure_that_the_operator_calls_for_is_told_too() {
+    let sandbox = started("touch \"$HOME/begun\"; exec sleep 600");
+    extend_policy(&sandbox, "ada", LAST);
+    say(&sandbox, "try");
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for(&sandbox.home().join("begun"));
+    let ran = sandbox.cmd(["fail", "ada", "--reason", "no good"]).output();
+    let tick = tick.end();
+    // Whoever settles the run says so: one of the two.
+    let said = format!("{}{}", ran.stderr, tick.stderr);
+    assert_eq!(said.matches("dead letter").count(), 1, "{said}");
+    assert!(said.contains("gave up after 1 attempts: no good"), "{said}");
+}
+
+#[test]
+fn of_a_stopped_agent_a_later_step_tells_too() {
+    let sandbox = hopeless();
+    extend_policy(&sandbox, "ada", "on_exhausted = \"stop\"\n");
+    let path = hook(&sandbox.store(), "on-attention", "touch \"$HOME/begun\"; exec sleep 600");
+    say(&sandbox, "try");
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for(&sandbox.home().join("begun"));
+    drop(tick);
+    fs::remove_file(path).unwrap();
+    hook(&sandbox.store(), "on-attention", NOTE);
+    assert!(sandbox.run(["next-wake", "ada"]).starts_with("2026-"), "the step that tells is due");
+    sandbox.pass(1200);
+    let ran = sandbox.cmd(["tick", "--all"]).output();
+    assert_eq!(ran.code(), 7, "{ran}");
+    let subjects: Vec<Value> = noted(&sandbox).iter().map(|told| told["subject"].clone()).collect();
+    assert_eq!(subjects, ["dead_letter", "agent_stopped"]);
+    assert_eq!(sandbox.run(["next-wake", "ada"]), "");
+}
+
+#[test]
+fn what_is_told_is_in_the_commit_of_its_step() {
+    let sandbox = hopeless();
+    make_repository(&sandbox);
+    hook(&sandbox.store(), "on-attention", NOTE);
+    say(&sandbox, "try");
+    let ran = sandbox.cmd(["tick", "ada", "--commit"]).output();
+    assert_eq!(ran.code(), 7, "{ran}");
+    assert_eq!(git(&sandbox, &["status", "--porcelain", ".dormouse/agents"]), "");
+}
+
+#[test]
+fn a_message_to_an_agent_that_is_gone_is_told() {
+    let sandbox = started("true");
+    add(&sandbox, "bob", "true");
+    sandbox.run(["enqueue", "bob", "x"]);
+    let inbox = sandbox.agent("bob").join("inbox");
+    let file = names(&inbox).into_iter().find(|name| name.ends_with(".json")).unwrap();
+    let message: Value = serde_json::from_slice(&fs::read(inbox.join(file)).unwrap()).unwrap();
+    // As a settlement leaves it that was killed before it delivered.
+    edit_state(&sandbox, |state| state["outbox"] = serde_json::json!([message]));
+    fs::remove_dir_all(sandbox.agent("bob")).unwrap();
+    let ran = sandbox.cmd(["tick", "ada"]).output();
+    assert_eq!(ran.code(), 7, "{ran}");
+    assert!(ran.stderr.contains("ada: message dropped msg_"), "{ran}");
+    assert!(ran.stderr.contains("not delivered to `bob`"), "{ran}");
+    sandbox.run(["tick", "ada"]);
 }

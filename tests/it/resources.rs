@@ -475,6 +475,7 @@ fn who_waits_for_a_workspace_takes_no_slot() {
     // Its turn ticks the others, one of which lacks the workspace.
     let inner = format!("{} tick bob; {} tick eve", own_name(), own_name());
     add(&sandbox, "joe", &inner);
+    extend_policy(&sandbox, "joe", "[authority]\nlifecycle = \"all\"\n");
     add(&sandbox, "eve", "true");
     for name in ["bob", "joe", "eve"] {
         sandbox.run(["enqueue", name, "go"]);

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::checker::{self, Found};
 use crate::harness::{Ran, Sandbox, dormouse};
+use crate::setup::hook;
 use crate::strace::{self, Call, Harm};
 
 /// Notes that it ran, outside the store, and ends well: the note is its last act.
@@ -201,6 +202,21 @@ pub const SCENARIOS: &[Scenario] = &[
         is_durable: true,
     },
     Scenario {
+        name: "tick: a dead letter that a hook is told of",
+        prepare: || {
+            let sandbox = created(FAILING_TURN, "[recovery]\nmax_attempts = 1\n");
+            hook(&sandbox.store(), "on-attention", r#"cat >> "$HOME/told""#);
+            sandbox.run(words("start ada"));
+            sandbox.run(words("enqueue ada hello"));
+            sandbox
+        },
+        args: |_| words("tick ada"),
+        stdin: "",
+        again: &[0, 7],
+        every: 2,
+        is_durable: false,
+    },
+    Scenario {
         name: "tick: reduce",
         prepare: || {
             let sandbox = started();
@@ -237,7 +253,7 @@ pub const SCENARIOS: &[Scenario] = &[
         },
         args: |_| words("tick ada"),
         stdin: "",
-        again: &[0],
+        again: &[0, 7],
         every: 1,
         is_durable: true,
     },
@@ -879,10 +895,26 @@ pub fn hold(case: &Case<'_>, sandbox: &Sandbox, before: &Before, acknowledged: &
         case.must(known, sandbox, format!("the key {key} is forgotten: {ran}"));
     }
     answers_hold(case, sandbox, &found);
+    dead_letters_are_told(case, sandbox, &found);
     for (id, attempts) in turns(sandbox) {
         let mut once = attempts.clone();
         once.dedup();
         case.must(once == attempts, sandbox, format!("{id} ran an attempt twice: {attempts:?}"));
+    }
+}
+
+/// What died is marked, and where there is a hook that was told at least once.
+fn dead_letters_are_told(case: &Case<'_>, sandbox: &Sandbox, found: &Found) {
+    let is_dead = |message: &Value| message["settlement"]["dead_letter"] == true;
+    if !found.archived.values().any(|lines| lines.last().is_some_and(is_dead)) {
+        return;
+    }
+    let agent = sandbox.json(["get", AGENT]);
+    case.must(agent["attention"]["count"].as_u64() > Some(0), sandbox, format!("no mark: {agent}"));
+    if sandbox.store().join("hooks/on-attention").exists() {
+        case.must(sandbox.home().join("told").exists(), sandbox, "nobody was told");
+        let untold = agent["attention"]["newest"].as_array().into_iter().flatten();
+        case.must(untold.clone().all(|one| one["untold"].is_null()), sandbox, "it is still to be told");
     }
 }
 

@@ -230,6 +230,8 @@ pub fn drop_unasked(draft: &mut Draft, message: Message, reason: &str) {
 pub fn not_delivered(draft: &mut Draft, message: &Message, reason: &str) {
     let data = json!({ "message_id": message.id, "to": message.agent, "reason": reason });
     draft.event(EventKind::MessageRejected, None, data);
+    let why = format!("not delivered to `{}`: {reason}", message.agent);
+    draft.raise(Subject::MessageDropped, About::message(message.id), why);
 }
 
 /// Drops a message, with the reason in the ledger.
