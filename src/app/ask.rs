@@ -164,8 +164,9 @@ impl Question<'_> {
 
 /// Says that a turn failed and is tried again: what is given up says so itself.
 fn tell_of_failure(session: &Session, report: &StepReport) {
-    if report.turn_failed() {
-        let reason = report.terminal_reason.as_deref().unwrap_or_default();
+    if report.failed() {
+        let reason = report.terminal_reason.as_ref().or(report.failure.as_ref());
+        let reason = reason.map(String::as_str).unwrap_or_default();
         let attempt = report.attempt.unwrap_or(1);
         session.out.note(&format!("{}: attempt {attempt} failed: {reason}", report.agent));
     }

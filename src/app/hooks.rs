@@ -91,7 +91,7 @@ impl Occasion {
             task_id: run
                 .map(|run| run.message_id)
                 .or(state.execution.task_id)
-                .or(failed.map(|failure| failure.message_id)),
+                .or(failed.and_then(|failure| failure.message_id)),
             reason,
             run_id: run.map(|run| run.run_id).or(failed.and_then(|failure| failure.run_id)),
             failure,

@@ -17,7 +17,7 @@ use crate::process::remains::{EndedBy, Remains};
 use crate::process::turn::Nobody;
 use crate::process::{Mark, Patience};
 use crate::rules::transition::draft::Draft;
-use crate::rules::transition::lifecycle;
+use crate::rules::transition::lifecycle::{self, Given};
 use crate::rules::transition::turn::{finish_stop, interrupt, settle};
 use crate::store::{Agent, Locked, Store, layout};
 
@@ -314,7 +314,7 @@ pub fn fail(session: &mut Session, args: cli::Fail) -> Result<Status> {
     authority::reach(session, &store, &agent, "fail")?;
     let by = authority::actor(session, &store)?;
     let (mut draft, locked) = begin(session, &agent)?;
-    let run_id = lifecycle::fail(&mut draft, &args.reason, &by)?;
+    let given = lifecycle::fail(&mut draft, &args.reason, &by)?;
     let state = hooks::commit(session, &locked, draft)?;
     drop(locked);
     let state = match state.current_run.clone() {
@@ -328,18 +328,26 @@ pub fn fail(session: &mut Session, args: cli::Fail) -> Result<Status> {
     hooks::tell(session, &store, &agent);
     background::end_if_stopped(session, &store, &agent, &state);
     tell_parent(session, &store, &agent);
-    let object = json!({
+    let mut object = json!({
         "agent": agent.name(),
         "action": "fail",
         "status": state.status,
         "execution_state": state.execution.state,
         "reason": args.reason,
-        "run_id": run_id,
+        "run_id": null,
     });
-    session.out.result(&object, |_| {
-        let what = run_id.map_or("the recovery".to_owned(), |run_id| run_id.to_string());
-        format!("{}  {} ({what})", agent.name(), state.execution.state)
-    });
+    let what = match given {
+        Given::Run(run_id) => {
+            object["run_id"] = json!(run_id);
+            run_id.to_string()
+        }
+        Given::Held(message_id) => {
+            object["message_id"] = json!(message_id);
+            message_id.to_string()
+        }
+        Given::Recovery => "the recovery".to_owned(),
+    };
+    session.out.result(&object, |_| format!("{}  {} ({what})", agent.name(), state.execution.state));
     Ok(Status::Done)
 }
 

@@ -15,6 +15,7 @@ use crate::report::output::{Output, Tone};
 use crate::report::text::{one_line, relative};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox as rules;
+use crate::rules::transition::resources::drop_held;
 use crate::store::view::View;
 use crate::store::{Agent, Store, evidence, inbox};
 
@@ -211,6 +212,8 @@ fn change(
     let mut draft = Draft::new(records, session.clock.stamp()?);
     rule(&mut draft, message, &state)?;
     hooks::commit(session, &locked, draft)?;
+    std::mem::drop(locked);
+    hooks::tell(session, store, &agent);
     let object = json!({ "agent": found.agent, "message_id": found.id, "action": done });
     session.out.result(&object, |_| format!("{done} {}", found.id));
     Ok(Status::Done)
@@ -225,15 +228,12 @@ fn drop(
     if message.settlement.is_some() {
         return rules::drop_dead_letter(draft, message, reason);
     }
+    if state.held.as_ref().is_some_and(|held| held.message_id == message.id) {
+        return drop_held(draft, message, reason);
+    }
     if queued_status(state, message.id) == MessageStatus::Dequeued {
-        let (what, hint) = match &state.held {
-            Some(held) => {
-                let what = format!("{} was begun and is put off ({})", message.id, held.missing);
-                (what, "when it goes on, `dormouse stop` ends its turn")
-            }
-            None => (format!("{} is being worked on", message.id), "`dormouse stop` ends its turn"),
-        };
-        return Err(Refusal::new("message_claimed", what).hint(hint));
+        let what = format!("{} is being worked on", message.id);
+        return Err(Refusal::new("message_claimed", what).hint("`dormouse stop` ends its turn"));
     }
     rules::drop_message(draft, message, reason);
     Ok(())

@@ -16,6 +16,7 @@ use crate::process::turn::Fate;
 use crate::process::{Mark, host};
 use crate::rules::execution::{deadline, is_over};
 use crate::rules::transition::draft::Draft;
+use crate::rules::transition::lifecycle::retry_held;
 use crate::rules::transition::recovery;
 use crate::rules::transition::turn::{interrupt, settle};
 use crate::store::{Agent, Locked, Store, layout, lock};
@@ -95,9 +96,16 @@ pub fn settle_abandoned(
     Ok(true)
 }
 
+/// What came of a recovery.
+pub struct Recovery {
+    /// As they are after it.
+    pub records: Records,
+    /// Why it failed, if it did.
+    pub failure: Option<String>,
+}
+
 /// Brings a failed agent back to work, or goes on with that: at once, or by its hook, which runs
-/// without the lock. Whoever calls this holds the lease where there is a hook. Returns the records
-/// as they then are.
+/// without the lock. Whoever calls this holds the lease where there is a hook.
 pub fn carry_out(
     session: &Session,
     store: &Store,
@@ -105,10 +113,11 @@ pub fn carry_out(
     locked: Locked<'_>,
     mut draft: Draft,
     cause: &str,
-) -> Result<Records> {
+) -> Result<Recovery> {
     let Some(hook) = hooks::find(store, agent, hooks::ON_RECOVERY_START) else {
         recovery::recover(&mut draft, cause)?;
-        return ended(session, store, agent, locked, draft);
+        let records = ended(session, store, agent, locked, draft)?;
+        return Ok(Recovery { records, failure: None });
     };
     recovery::begin(&mut draft, cause)?;
     let limit = draft.records.policy.timeouts.recovery.0;
@@ -123,7 +132,7 @@ pub fn carry_out(
     let failure = hook.run_within(session, &occasion, limit, &mut Overseen::new(agent, lasts))?.failure;
     let (mut draft, locked) = load::begin(session, agent)?;
     if draft.records.state.execution != begun.execution {
-        return Ok(draft.records);
+        return Ok(Recovery { records: draft.records, failure: None });
     }
     let overdue = deadline(&draft.records.state, &draft.records.policy.timeouts)
         .filter(|(limit, _)| is_over(*limit, draft.now()));
@@ -132,7 +141,8 @@ pub fn carry_out(
         None => recovery::complete(&mut draft)?,
         Some(reason) => recovery::fail(&mut draft, reason)?,
     }
-    ended(session, store, agent, locked, draft)
+    let failure = reason.map(str::to_owned);
+    Ok(Recovery { records: ended(session, store, agent, locked, draft)?, failure })
 }
 
 /// Commits the end of a recovery, and tells of it.
@@ -192,9 +202,15 @@ pub fn recover(session: &mut Session, args: cli::Recover) -> Result<Status> {
         state
     } else {
         let scan = locked.scan()?;
+        let waits = state.execution.state == ExecutionState::WaitingResources;
         let records = load::records(&agent, &locked.view(), &scan, state, Lease::Free, now, Purpose::Change)?;
-        let draft = Draft::new(records, session.clock.stamp()?);
-        carry_out(session, &store, &agent, locked, draft, ASKED_FOR)?.state
+        let mut draft = Draft::new(records, session.clock.stamp()?);
+        if waits {
+            retry_held(&mut draft, &authority::actor(session, &store)?)?;
+            hooks::commit(session, &locked, draft)?
+        } else {
+            carry_out(session, &store, &agent, locked, draft, ASKED_FOR)?.records.state
+        }
     };
     let object = json!({
         "agent": agent.name(),

@@ -6,6 +6,7 @@ use crate::cli;
 use crate::error::{Result, Status};
 use crate::model::continuation::Continuation;
 use crate::model::decision::{Decision, DecisionReport, DuplicateTick};
+use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, MessageId, RunId};
 use crate::model::message::Message;
 use crate::model::records::{Lease, Records};
@@ -32,7 +33,7 @@ use super::drops;
 use super::hooks;
 use super::load::{self, Purpose};
 use super::many;
-use super::recover::{Owner, carry_out, given_up_at, settle_abandoned};
+use super::recover::{Owner, Recovery, carry_out, given_up_at, settle_abandoned};
 use super::resources::{self, Hold, decide_and_take};
 use super::session::Session;
 use super::telling;
@@ -88,7 +89,7 @@ pub fn steps(
         let mut report =
             if args.dry_run { would_do(session, store, &agent)? } else { step(session, store, &agent)? };
         report.attention = session.raised.take();
-        if report.turn_failed() || !report.attention.is_empty() {
+        if report.failed() || !report.attention.is_empty() {
             status = status.graver(Status::TurnFailed);
         }
         let did = report.did_something();
@@ -181,7 +182,12 @@ pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<S
         let records = load::records(agent, &locked.view(), &scan, state, Lease::Free, now, Purpose::Change)?;
         let more_stale = records.inbox.head.is_none() && !records.inbox.stale.is_empty();
         let mut draft = Draft::new(records, session.clock.stamp()?);
+        let before = draft.records.state.execution.state;
         arrivals::take_in(&mut draft)?;
+        let execution = &draft.records.state.execution;
+        // What lasted too long: nothing else fails while it is taken in.
+        let overdue = (execution.state != before && execution.state == ExecutionState::Failed)
+            .then(|| execution.reason.clone().unwrap_or_default());
         // Behind a closed gate nothing is taken in: there is nothing more to look for then.
         if more_stale && draft.records.inbox.stale.is_empty() {
             hooks::commit(session, &locked, draft)?;
@@ -200,6 +206,7 @@ pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<S
         let mut report = act(session, store, agent, (locked, scan), draft, decision, hold)?;
         hooks::tell(session, store, agent);
         report.recovered_run_id = recovered;
+        report.failure = report.failure.or(overdue);
         report.duration_ms = millis_since(started);
         return Ok(report);
     }
@@ -285,9 +292,11 @@ fn act(
         }
         Decision::StartRecovery { .. } => {
             decided(&mut draft, &decision_report);
-            let after = carry_out(session, store, agent, locked, draft, &decision_report.reason)?;
-            let posture = posture(&after).posture;
-            Ok(StepReport { scheduling_posture: Some(posture), ..report(&after.state, decision_report) })
+            let Recovery { records, failure } =
+                carry_out(session, store, agent, locked, draft, &decision_report.reason)?;
+            let posture = posture(&records).posture;
+            let report = report(&records.state, decision_report);
+            Ok(StepReport { scheduling_posture: Some(posture), failure, ..report })
         }
         Decision::Reduce { message_id, continuation, .. } => {
             let message = take(&draft.records, message_id)?;
@@ -405,6 +414,8 @@ fn report(state: &State, decision: DecisionReport) -> StepReport {
         next_due_at: state.next_due_at,
         recovered_run_id: None,
         attention: Vec::new(),
+        failure: None,
+        deferred: state.held.as_ref().and_then(|held| held.deferred.clone()),
         duration_ms: 0,
     }
 }

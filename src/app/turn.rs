@@ -14,6 +14,7 @@ use crate::model::message::Message;
 use crate::model::policy::{CommandSpec, Policy, StdinForm};
 use crate::model::records::{Lease, Records};
 use crate::model::refusal::Refusal;
+use crate::model::resource::Deferral;
 use crate::model::run::Exit;
 use crate::model::state::{CurrentRun, State};
 use crate::model::time::Time;
@@ -185,10 +186,19 @@ fn end_of(session: &Session, turn: &Turn<'_>, ended: Ended) -> TurnEnd {
 
 /// An outcome document; `Err` names the path in it that is wrong.
 fn parse_outcome(bytes: &[u8]) -> std::result::Result<Outcome, String> {
-    serde_json::from_slice(bytes).map_err(|error| match bad_action(bytes) {
+    let outcome: Outcome = serde_json::from_slice(bytes).map_err(|error| match bad_action(bytes) {
         Some((at, why)) => format!("$.actions[{at}]: {why}"),
-        None => format!("$: {error}"),
-    })
+        None => bad_deferral(bytes).map_or_else(|| format!("$: {error}"), |why| format!("$.deferred: {why}")),
+    })?;
+    if outcome.deferred.as_ref().is_some_and(|said| said.until.is_some() && said.after.is_some()) {
+        return Err("$.deferred: `until` and `after` both say when: leave one out".to_owned());
+    }
+    Ok(outcome)
+}
+
+fn bad_deferral(bytes: &[u8]) -> Option<String> {
+    let document: serde_json::Value = serde_json::from_slice(bytes).ok()?;
+    Some(Deferral::deserialize(document.get("deferred")?).err()?.to_string())
 }
 
 /// The first action that is none, and why.

@@ -71,7 +71,7 @@ pub struct Stop {
     /// How long a running turn may take to end by itself [default: timeouts.shutdown, 30s]
     #[arg(long, value_name = "DURATION")]
     pub grace: Option<String>,
-    /// Put the message of a running turn back into the queue instead of aborting it
+    /// Put the message of a running turn back into the queue instead of aborting it; also one that is put off or suspended
     #[arg(long)]
     pub requeue: bool,
     /// Why, for the ledger
@@ -79,9 +79,10 @@ pub struct Stop {
     pub reason: Option<String>,
 }
 
-/// Bring a failed agent back at once
+/// Bring a failed agent back at once, or have what is put off tried now
 ///
 /// Ends the backoff, and settles a run whose tick is gone. Without this, `tick` does the same when it is time.
+/// A message that waits for resources is tried by the next step, whatever was said about when.
 #[derive(Debug, Args)]
 pub struct Recover {
     /// Which agent

@@ -145,7 +145,7 @@ pub enum QueueCommand {
         #[command(flatten)]
         agent: PlaneAgent,
     },
-    /// Drop a queued message or a dead letter
+    /// Drop a queued message, one that is put off or suspended, or a dead letter
     Drop {
         /// The message, or at least four characters of its id
         id: String,

@@ -40,7 +40,7 @@ pub struct Resume {
     pub agents: Agents,
 }
 
-/// Give up what an agent is at: a turn, a stop or a recovery
+/// Give up what an agent is at: a turn, what waits to go on, a stop or a recovery
 ///
 /// The processes of a turn are ended: SIGTERM, and SIGKILL 5 s later. It counts as a failed
 /// attempt: the message is tried again after the backoff, or is a dead letter after the last one.

@@ -171,6 +171,8 @@ pub enum Decision {
     WaitForResources {
         missing: String,
         until: Option<Time>,
+        /// When it is back, where that is known.
+        back_at: Option<Time>,
     },
     /// A claim that finds a resource missing: the message stays claimed, and no turn runs.
     Lack {
@@ -306,6 +308,9 @@ impl Decision {
                 report.message_id = Some(*message_id);
                 report.evidence = shortage.evidence.clone();
             }
+            Decision::WaitForResources { back_at, .. } => {
+                report.evidence = back_at.iter().map(|at| format!("back at {at}")).collect();
+            }
             Decision::TurnInProgress { run_id } => report.run_id = *run_id,
             Decision::EmitTick(tick) => report.work_item_id = tick.work_item_id(),
             Decision::Duplicate(
@@ -319,7 +324,6 @@ impl Decision {
             | Decision::NotStarted
             | Decision::StartRecovery { .. }
             | Decision::RecoveryBackoff { .. }
-            | Decision::WaitForResources { .. }
             | Decision::Duplicate(DuplicateTick::WakeHint)
             | Decision::StayIdle
             | Decision::Sleep => {}

@@ -148,7 +148,9 @@ impl Body {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Failure {
     pub attempt: u32,
-    pub run_id: RunId,
+    /// Its last run; absent where none had begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
     pub terminal: Terminal,
     pub at: Time,
     pub reason: String,

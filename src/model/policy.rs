@@ -305,6 +305,8 @@ pub struct RecoveryPolicy {
     /// The share of the delay that chance may add.
     pub jitter: f64,
     pub max_attempts: u32,
+    /// How many turns in a row may put a message off; the next one that does has failed.
+    pub max_deferrals: u32,
     pub on_exhausted: OnExhausted,
 }
 
@@ -316,6 +318,7 @@ impl Default for RecoveryPolicy {
             max_delay: Span::from_secs(3600),
             jitter: 0.1,
             max_attempts: 5,
+            max_deferrals: 100,
             on_exhausted: OnExhausted::Park,
         }
     }

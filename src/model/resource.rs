@@ -1,6 +1,8 @@
 //! What a turn needs besides its message, and what a claim finds missing (contract, execution §8).
 
-use super::time::Time;
+use serde::{Deserialize, Serialize};
+
+use super::time::{Span, Time};
 
 names! {
     /// What a claim can find missing.
@@ -27,6 +29,48 @@ impl Resource {
     }
 }
 
+/// What a turn that exits with status 75 may say about it in its outcome. Of `until` and `after` at
+/// most one; a span counts from the end of the turn.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Deferral {
+    pub resource: Option<String>,
+    pub until: Option<Time>,
+    pub after: Option<Span>,
+    pub reason: Option<String>,
+}
+
+impl Deferral {
+    /// When it is back, as it was said at this moment.
+    pub fn until(&self, now: Time) -> Option<Time> {
+        self.until.or_else(|| self.after.map(|span| now.after(span)))
+    }
+}
+
+/// Why a message was put off: which resource is missing, why, and when it is back, as far as that is known.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Deferred {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// A known moment: no step tries before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Time>,
+}
+
+impl Deferred {
+    /// In one line, for records and people; nothing where nothing was said.
+    pub fn describe(&self) -> Option<String> {
+        match (&self.resource, &self.reason) {
+            (Some(resource), Some(reason)) => Some(format!("{resource}: {reason}")),
+            (Some(said), None) | (None, Some(said)) => Some(said.clone()),
+            (None, None) => None,
+        }
+    }
+}
+
 /// A resource that a claim lacks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shortage {
@@ -41,5 +85,13 @@ impl Shortage {
     /// In one line, for records and people.
     pub fn describe(&self) -> String {
         format!("{}: {}", self.resource, self.evidence.join(", "))
+    }
+
+    pub fn deferred(&self) -> Deferred {
+        Deferred {
+            resource: Some(self.resource.name().to_owned()),
+            reason: Some(self.evidence.join(", ")),
+            until: self.back_at,
+        }
     }
 }

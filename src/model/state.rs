@@ -13,7 +13,7 @@ use super::id::{AgentName, MessageId, RunId, WaitId, WorkId};
 use super::message::{Message, Origin, WakeHint};
 use super::preemption::{Checkpoint, Preemption, Section};
 use super::record::{Extra, Record};
-use super::resource::Resource;
+use super::resource::{Deferred, Resource};
 use super::run::Terminal;
 use super::time::Time;
 
@@ -37,9 +37,15 @@ pub struct CurrentRun {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub hops: u32,
     pub continuation: Continuation,
-    /// How often this attempt has been put off for want of a resource.
+    /// How many turns in a row have put this message off.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub deferrals: u32,
+    /// From when the time of that row counts. It began with a turn, or with a claim that lacked a resource.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deferred_since: Option<Time>,
+    /// What it was put off for last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deferred: Option<Deferred>,
     /// Set while `stop` ends this run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopping: Option<Stopping>,
@@ -83,7 +89,9 @@ pub struct Stopping {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Retry {
-    pub message_id: MessageId,
+    /// The message that failed; absent where a start or a recovery did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message_id: Option<MessageId>,
     /// The attempt that comes next; absent when the message was parked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
@@ -105,15 +113,43 @@ pub struct Held {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Time>,
     pub continuation: Continuation,
-    /// How often this attempt has been put off.
+    /// How many turns in a row have put this message off.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub deferrals: u32,
+    /// From when the time of that row counts, which claims that lack a resource belong to as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deferred_since: Option<Time>,
+    /// Why it was put off last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deferred: Option<Deferred>,
+    /// How often the `resource` was looked for in vain.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub looks: u32,
     /// From which it goes on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpoint>,
     /// The state that was entered for a turn that has not started yet: its hook is still to run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entered: Option<ExecutionState>,
+}
+
+impl Held {
+    /// A claim of which nothing else is known yet.
+    pub const fn new(message_id: MessageId, continuation: Continuation) -> Held {
+        Held {
+            message_id,
+            missing: String::new(),
+            resource: None,
+            not_before: None,
+            continuation,
+            deferrals: 0,
+            deferred_since: None,
+            deferred: None,
+            looks: 0,
+            checkpoint: None,
+            entered: None,
+        }
+    }
 }
 
 /// A transition that was committed and that its hook has not been told of yet.
@@ -146,7 +182,9 @@ fn is_false(value: &bool) -> bool {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FailureTold {
     pub reason: String,
-    pub message_id: MessageId,
+    /// Absent where a start or a recovery failed, and no message before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message_id: Option<MessageId>,
     /// The attempt that failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
@@ -284,6 +322,9 @@ pub struct State {
     pub held: Option<Held>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
+    /// How many recoveries have failed in a row.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub recovery_failures: u32,
     /// The current work item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub focus: Option<WorkId>,

@@ -1,6 +1,7 @@
 //! What a turn left behind, as the settlement takes it.
 
 use super::action::Action;
+use super::resource::Deferral;
 use super::run::{Exit, Usage};
 use super::time::Time;
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,8 @@ pub struct Outcome {
     pub brief: Option<String>,
     pub actions: Vec<Action>,
     pub usage: Option<Usage>,
+    /// Goes with exit status 75 alone.
+    pub deferred: Option<Deferral>,
 }
 
 /// The end of a turn's process, with everything that was found in its run directory. It is noted

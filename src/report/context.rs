@@ -9,6 +9,7 @@ use crate::model::continuation::Continuation;
 use crate::model::message::{AuthorityClass, Message};
 use crate::model::records::Records;
 use crate::model::run::Brief;
+use crate::model::state::CurrentRun;
 use crate::model::task::Task;
 use crate::model::timer::Timer;
 use crate::model::trigger::Trigger;
@@ -60,6 +61,16 @@ pub struct Document<'a> {
     default_external_ingress: Option<Value>,
 }
 
+/// The run, and for what its message was put off before, if it was.
+fn this_run(run: &CurrentRun) -> Value {
+    let mut value = json!({ "id": run.run_id, "attempt": run.attempt, "claimed_at": run.claimed_at });
+    if let Some(deferred) = &run.deferred {
+        value["deferrals"] = json!(run.deferrals);
+        value["deferred"] = json!(deferred);
+    }
+    value
+}
+
 pub fn document<'a>(
     places: &Places<'_>,
     claimed: &'a Claimed,
@@ -69,7 +80,7 @@ pub fn document<'a>(
 ) -> Document<'a> {
     let run = &claimed.run;
     let limits = &records.policy.limits;
-    let mut about_run = json!({ "id": run.run_id, "attempt": run.attempt, "claimed_at": run.claimed_at });
+    let mut about_run = this_run(run);
     if claimed.lost.is_some() {
         // It is no first try, whatever it looks like.
         about_run["checkpoint_lost"] = json!(true);

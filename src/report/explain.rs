@@ -12,6 +12,7 @@ use crate::model::time::Time;
 use crate::model::wait::{Wait, WaitKind};
 use crate::rules::advisory::advisories;
 use crate::rules::decide::LADDER;
+use crate::rules::deferral::is_known;
 use crate::rules::execution::{deadline, next};
 use crate::rules::preemption::force_at;
 use crate::rules::projection::{Projection, project};
@@ -52,9 +53,11 @@ pub fn wakes(records: &Records, now: Time) -> Vec<String> {
             wakes.extend(held.not_before.map(|at| format!("the end of its suspension, {}", moment(at, now))));
             wakes.push(format!("dormouse resume {agent}"));
         } else {
-            let when = held.not_before.map(|at| format!(", looked at again {}", moment(at, now)));
+            let how = if is_known(held) { "back" } else { "looked at again" };
+            let when = held.not_before.map(|at| format!(", {how} {}", moment(at, now)));
             let when = when.unwrap_or_default();
             wakes.push(format!("a tick that finds what is missing ({}){when}", held.missing));
+            wakes.push(format!("dormouse recover {agent}, or a hint: dormouse wake {agent}"));
         }
         let timeout = deadline(state, &records.policy.timeouts);
         wakes.extend(timeout.map(|(limit, reason)| format!("its {reason}, after {}", moment(limit, now))));
@@ -173,7 +176,7 @@ fn facts_document(facts: &Projection) -> Value {
         "live_run": facts.live_run,
         "backoff_until": facts.backoff.map(|backoff| backoff.until),
         "shortage": facts.shortage.as_ref().map(|shortage| json!({ "resource": shortage.resource, "evidence": shortage.evidence, "back_at": shortage.back_at })),
-        "held": facts.held.as_ref().map(|held| json!({ "missing": held.missing, "until": held.until, "may_go_on": held.may_go_on })),
+        "held": facts.held.as_ref().map(|held| json!({ "missing": held.missing, "until": held.until, "back_at": held.back_at, "may_go_on": held.may_go_on })),
         "message": facts.message.as_ref().map(|message| json!({
             "id": message.id,
             "kind": message.kind,

@@ -9,6 +9,7 @@ use crate::model::decision::{DecisionKind, DecisionReport};
 use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, RunId};
 use crate::model::posture::Posture;
+use crate::model::resource::Deferred;
 use crate::model::run::Terminal;
 use crate::model::time::Time;
 
@@ -44,6 +45,12 @@ pub struct StepReport {
     /// What the step has found or done that a person should look at.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attention: Vec<Attention>,
+    /// Why something failed that was no turn: a recovery, or what waited for too long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// Why the message that the agent holds is put off, and until when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deferred: Option<Deferred>,
     pub duration_ms: u64,
 }
 
@@ -67,8 +74,12 @@ impl StepReport {
         }
     }
 
-    /// Whether a turn ran and did not end well.
-    pub fn turn_failed(&self) -> bool {
+    /// Whether something did not end well.
+    pub fn failed(&self) -> bool {
+        self.failure.is_some() || self.turn_failed()
+    }
+
+    fn turn_failed(&self) -> bool {
         match self.terminal {
             Some(Terminal::Failed | Terminal::TimedOut | Terminal::Interrupted) => true,
             Some(Terminal::Completed | Terminal::Aborted | Terminal::Suspended | Terminal::Deferred)
@@ -90,6 +101,13 @@ pub fn text(step: &StepReport, out: &Output) -> String {
     }
     if step.decision.decision == DecisionKind::WaitForResources && !step.decision.evidence.is_empty() {
         line.push_str(&format!(": {}", out.safe(&one_line(&step.decision.evidence.join(", "), 200))));
+    }
+    if let Some(failure) = &step.failure {
+        line.push_str(&format!(
+            " → {}: {}",
+            out.paint(Tone::Bad, "failed"),
+            out.safe(&one_line(failure, 200))
+        ));
     }
     let said = step.brief.as_ref().or(step.terminal_reason.as_ref());
     if let Some(said) = said {

@@ -121,7 +121,7 @@ pub fn summary(facts: &Facts<'_>) -> Value {
         "pending_wake_hint": waking_hint(records),
         "reduced": { "count": state.counters.reduced_since_turn, "ids": facts.arrivals.reduced },
         "retry": state.retry,
-        "held": state.held,
+        "held": held(records),
         "limits": limits(records, facts.now),
         "capabilities": capabilities(records),
         "counters": counters(state),
@@ -174,6 +174,16 @@ fn strip_nulls(value: &mut Value) {
         map.retain(|_, field| !field.is_null());
         map.values_mut().for_each(strip_nulls);
     }
+}
+
+/// The message that waits to go on. Its `resource` is what is missing, whoever has found that.
+fn held(records: &Records) -> Value {
+    let Some(held) = &records.state.held else { return Value::Null };
+    let mut value = json!(held);
+    if let Some(resource) = held.deferred.as_ref().and_then(|deferred| deferred.resource.as_ref()) {
+        value["resource"] = json!(resource);
+    }
+    value
 }
 
 /// What an agent of a status needs from whoever looks.
@@ -388,6 +398,10 @@ pub fn text(facts: &Facts<'_>, out: &Output) -> String {
             "retry",
             format!("{}: {}", relative(retry.not_before, facts.now), out.safe(&one_line(&retry.reason, 100))),
         );
+    }
+    if let Some(held) = &state.held {
+        let when = held.not_before.map(|at| format!("{}: ", relative(at, facts.now))).unwrap_or_default();
+        row("held", format!("{when}{}", out.safe(&one_line(&held.missing, 100))));
     }
     if let Some(due) = state.next_due_at {
         row("next due", format!("{due} ({})", relative(due, facts.now)));

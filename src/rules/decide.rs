@@ -93,7 +93,8 @@ fn held_may_not(facts: &Projection) -> Option<Decision> {
     };
     match &facts.held {
         Some(held) if !held.may_go_on => {
-            Some(Decision::WaitForResources { missing: held.missing.clone(), until: held.until })
+            let (missing, until) = (held.missing.clone(), held.until);
+            Some(Decision::WaitForResources { missing, until, back_at: held.back_at })
         }
         Some(held) => lack(held.message_id, held.continuation.clone()),
         None => {

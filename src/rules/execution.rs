@@ -4,9 +4,10 @@ use crate::model::agent::Status;
 use crate::model::execution::{Execution, ExecutionState};
 use crate::model::policy::Timeouts;
 use crate::model::refusal::Refusal;
-use crate::model::resource::Resource;
 use crate::model::state::State;
 use crate::model::time::Time;
+
+use super::deferral::is_known;
 
 use ExecutionState::{
     Completed, Failed, Initializing, Recovering, Resumed, Runnable, Running, Scheduled, ShuttingDown,
@@ -44,6 +45,26 @@ pub fn check(from: ExecutionState, to: ExecutionState) -> Result<(), Refusal> {
     if can(from, to) { Ok(()) } else { Err(Refusal::transition(from, to)) }
 }
 
+/// What an operator can do about an agent as it stands, where something else was refused.
+pub fn way_on(state: &State) -> String {
+    let agent = &state.agent;
+    if state.status == Status::Stopped && state.current_run.is_some() {
+        return format!("`dormouse stop {agent}` finishes its stop");
+    }
+    if matches!(state.status, Status::Stopped | Status::Booting) {
+        return format!("`dormouse start {agent}` opens its gate");
+    }
+    match state.execution.state {
+        Initializing => format!("`dormouse start {agent}` opens its gate"),
+        Runnable | Completed | Waiting => format!("it goes on with the next `dormouse tick {agent}`"),
+        Scheduled | Running | Resumed | ShuttingDown => format!("`dormouse stop {agent}` ends its turn"),
+        WaitingResources => format!("`dormouse recover {agent}` has it tried now"),
+        Suspended => format!("`dormouse resume {agent}` lets it go on"),
+        Failed => format!("`dormouse recover {agent}` ends the backoff"),
+        Recovering => format!("`dormouse recover {agent}` goes on with its recovery"),
+    }
+}
+
 /// The statuses that go with a state (contract, execution §3). `stopped` goes with every one.
 pub const fn statuses(state: ExecutionState) -> &'static [Status] {
     match state {
@@ -76,19 +97,22 @@ pub fn timeout(execution: &Execution, timeouts: &Timeouts) -> Option<(Time, &'st
 }
 
 /// The same for an agent as it stands. One that nobody has begun to start is not late. A stop has said
-/// itself how long the turn may take. A run that waits for its own allowance is not late, nor is one that
-/// was suspended for a time: when they go on is known, and failing would not bring that sooner.
+/// itself how long the turn may take. A run that waits for a moment that is known is not late, nor is one
+/// that was suspended for a time: failing would not bring that sooner. Of any other that waits for
+/// resources the time counts from the first of its row.
 pub fn deadline(state: &State, timeouts: &Timeouts) -> Option<(Time, &'static str)> {
     let held = state.held.as_ref();
-    let resource = held.and_then(|held| held.resource);
     let is_not_late = match state.execution.state {
-        WaitingResources => resource.is_some_and(Resource::is_limit),
+        WaitingResources => held.is_some_and(is_known),
         Suspended => held.is_some_and(|held| held.not_before.is_some()),
         Initializing => state.execution.reason.is_none(),
         Runnable | Scheduled | Running | Waiting | Resumed | Completed | Failed | ShuttingDown
         | Recovering => false,
     };
-    let (limit, reason) = timeout(&state.execution, timeouts).filter(|_| !is_not_late)?;
+    let row = held.and_then(|held| held.deferred_since).filter(|_| state.execution.state == WaitingResources);
+    let since = row.unwrap_or(state.execution.since);
+    let execution = Execution { since, ..state.execution.clone() };
+    let (limit, reason) = timeout(&execution, timeouts).filter(|_| !is_not_late)?;
     let stopping = state.current_run.as_ref().and_then(|run| run.stopping.as_ref());
     Some((stopping.map_or(limit, |stopping| stopping.kill_at), reason))
 }

@@ -7,6 +7,7 @@ pub mod authority;
 pub mod closure;
 pub mod continuation;
 pub mod decide;
+pub mod deferral;
 pub mod delegation;
 pub mod due;
 pub mod execution;

@@ -41,6 +41,8 @@ pub struct HeldRun {
     pub about: About,
     pub missing: String,
     pub until: Option<Time>,
+    /// When what is missing is back, where that is known.
+    pub back_at: Option<Time>,
     pub may_go_on: bool,
     pub cause: ResumeCause,
     pub continuation: Continuation,
@@ -190,12 +192,12 @@ fn backoff(records: &Records, now: Time) -> Option<Backoff> {
         message.priority == Priority::Interject
             && message.origin.kind == OriginKind::Operator
             && message.attempt == 1
-            && message.id != retry.message_id
+            && Some(message.id) != retry.message_id
             && state.execution.task_id.is_some()
     });
     // Behind a failing one that interjects itself: only what came since the failure means this backoff.
     let follows = records.inbox.last_interject.is_some_and(|id| {
-        id != retry.message_id && id.minted_at().is_some_and(|at| at >= state.execution.since)
+        Some(id) != retry.message_id && id.minted_at().is_some_and(|at| at >= state.execution.since)
     });
     let interjected = heads || follows;
     Some(Backoff {
@@ -226,6 +228,7 @@ fn held(records: &Records, now: Time) -> Option<HeldRun> {
         about: records.inbox.claimed.as_ref().map(about).unwrap_or_default(),
         missing: held.missing.clone(),
         until: held.not_before,
+        back_at: held.deferred.as_ref().and_then(|deferred| deferred.until),
         may_go_on: held.resource.is_some() || held.not_before.is_some_and(|until| now >= until),
         cause,
         continuation: held.continuation.clone(),

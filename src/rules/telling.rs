@@ -22,7 +22,7 @@ pub fn transitions(transaction: &Transaction) -> Vec<Untold> {
             from: serde_json::from_value(event.data["from"].clone()).ok()?,
             to: serde_json::from_value(event.data["to"].clone()).ok()?,
             cause: event.data["cause"].as_str().unwrap_or_default().to_owned(),
-            task_id: task_id.or(failure.as_ref().map(|failure| failure.message_id)),
+            task_id: task_id.or(failure.as_ref().and_then(|failure| failure.message_id)),
             run_id: run_id.or(failure.as_ref().and_then(|failure| failure.run_id)),
             failure,
             again: false,
@@ -35,7 +35,7 @@ pub fn transitions(transaction: &Transaction) -> Vec<Untold> {
 /// What a failed agent has to recover from.
 pub fn failure(state: &State) -> Option<FailureTold> {
     let retry = state.retry.as_ref()?;
-    let turn = state.last_turn.as_ref().filter(|turn| turn.message_id == retry.message_id);
+    let turn = state.last_turn.as_ref().filter(|turn| Some(turn.message_id) == retry.message_id);
     Some(FailureTold {
         reason: retry.reason.clone(),
         message_id: retry.message_id,

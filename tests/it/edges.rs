@@ -596,6 +596,20 @@ const WALKS: &[Walk] = &[
         in_order: false,
     },
     Walk {
+        name: "a message that is put off is given up",
+        from: "waiting_resources",
+        act: |sandbox, beside| fail(sandbox, beside),
+        noted: &["on-state-change waiting_resources → failed: the wrong door @failed"],
+        in_order: true,
+    },
+    Walk {
+        name: "a suspended run is given up",
+        from: "suspended",
+        act: |sandbox, beside| fail(sandbox, beside),
+        noted: &["on-state-change suspended → failed: the wrong door @failed"],
+        in_order: true,
+    },
+    Walk {
         name: "a recovery that is given up",
         from: "recovering",
         act: |sandbox, beside| fail(sandbox, beside),
@@ -762,7 +776,7 @@ const STARTED_RUNNING: &str = "`ada` is awake_running: it is started";
 const BEING_STOPPED: &str = "`ada` is still being stopped";
 const NOTHING_TO_RECOVER: &str = "run_… is running: there is nothing to recover";
 
-const NOTHING_TO_FAIL: &str = "`ada` is FROM: only what runs, shuts down or recovers can be failed";
+const NOTHING_TO_FAIL: &str = "`ada` is FROM: only what runs, waits, shuts down or recovers can be failed";
 
 const REFUSED: &[Refused] = &[
     Refused {
@@ -780,7 +794,7 @@ const REFUSED: &[Refused] = &[
     },
     Refused {
         command: &["recover", "ada"],
-        own: &["failed", "recovering"],
+        own: &["failed", "recovering", "waiting_resources"],
         kind: NO_EDGE,
         message: "invalid state transition: FROM -> recovering",
         other: &[
@@ -805,15 +819,11 @@ const REFUSED: &[Refused] = &[
     },
     Refused {
         command: &["fail", "ada", "--reason", "a hurry"],
-        own: &["running", "shutting_down", "recovering"],
+        own: &["running", "shutting_down", "recovering", "waiting_resources", "suspended"],
         kind: NO_EDGE,
         message: "invalid state transition: FROM -> failed",
-        // These have that edge, for their timeouts.
-        other: &[
-            ("initializing", "nothing_to_fail", NOTHING_TO_FAIL),
-            ("waiting_resources", "nothing_to_fail", NOTHING_TO_FAIL),
-            ("suspended", "nothing_to_fail", NOTHING_TO_FAIL),
-        ],
+        // It has that edge, for its timeout.
+        other: &[("initializing", "nothing_to_fail", NOTHING_TO_FAIL)],
     },
 ];
 

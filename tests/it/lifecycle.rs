@@ -588,7 +588,10 @@ fn only_a_failed_agent_recovers() {
     sandbox
         .cmd(["recover", "ada"])
         .status(4)
-        .stderr("dormouse: invalid state transition: runnable -> recovering\n")
+        .stderr(
+            "dormouse: invalid state transition: runnable -> recovering\n\
+             hint: it goes on with the next `dormouse tick ada`\n",
+        )
         .check();
     let ran = sandbox.cmd(["recover", "ada", "--json"]).output();
     let failed = failure(&ran);

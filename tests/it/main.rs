@@ -12,6 +12,7 @@ mod concurrency;
 mod cost;
 #[cfg(target_os = "linux")]
 mod crash;
+mod deferrals;
 mod delegation;
 mod docs;
 mod doctor;

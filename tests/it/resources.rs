@@ -257,29 +257,35 @@ fn a_workspace_that_is_not_there_is_waited_for() {
     assert_eq!(word(&tick(&sandbox, "ada"), "terminal"), "completed");
 }
 
-/// The contract's 300 seconds are of the agent, not of the message: nothing is lost by them.
 #[test]
-fn a_workspace_that_stays_occupied_fails_the_wait_and_keeps_the_message() {
+fn a_workspace_that_stays_occupied_fails_one_attempt_after_the_other_up_to_the_dead_letter() {
     let sandbox = Sandbox::new();
     holder(&sandbox, "ada", &workspace(".", "exclusive"));
     add(&sandbox, "bob", "true");
     extend_policy(&sandbox, "bob", &workspace(".", "exclusive"));
     sandbox.run(["enqueue", "bob", "go"]);
     let (ada, _) = running(&sandbox, "ada");
-    for _ in 0..6 {
+    for (attempt, decided) in
+        (1..=5).map(|attempt| (attempt, if attempt < 5 { "recovery_backoff" } else { "retry" }))
+    {
         tick(&sandbox, "bob");
         sandbox.pass(400);
-        let step = tick(&sandbox, "bob");
-        assert_eq!(word(&step, "reason"), "recovery_backoff");
-        assert_eq!(get(&sandbox, "bob", "execution.reason"), "resource_timeout");
-        sandbox.pass(1);
-        assert_eq!(word(&tick(&sandbox, "bob"), "decision"), "start_recovery");
+        let ran = sandbox.cmd(["tick", "bob", "--json"]).output();
+        assert_eq!(ran.code(), 7, "{ran}");
+        let step = &objects(&ran.stdout)[0];
+        assert_eq!((word(step, "reason"), word(step, "failure")), (decided, "resource_timeout"), "{attempt}");
+        sandbox.pass(20);
+        if attempt < 5 {
+            assert_eq!(word(&tick(&sandbox, "bob"), "decision"), "start_recovery");
+        }
     }
-    finish(&sandbox, "ada", ada);
-    assert_eq!(
-        (word(&tick(&sandbox, "bob"), "terminal"), get(&sandbox, "bob", "queue.dead").as_str()),
-        ("completed", "0")
+    assert_eq!(get(&sandbox, "bob", "queue.dead"), "1");
+    let dead = sandbox.json(["queue", "dead", "-a", "bob"]);
+    let failures = dead["failures"].as_array().unwrap();
+    assert!(
+        failures.iter().all(|failure| failure["reason"] == "resource_timeout" && failure["run_id"].is_null())
     );
+    finish(&sandbox, "ada", ada);
 }
 
 #[test]

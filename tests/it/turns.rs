@@ -416,10 +416,18 @@ fn an_outcome_that_is_invalid_fails_the_turn_and_says_where() {
     for (outcome, wrong) in [
         (
             "{\"brief\": \"x\",\n  \"breif\": 1}",
-            "$: unknown field `breif`, expected one of `brief`, `actions`, `usage` at line 2 column 9",
+            "$: unknown field `breif`, expected one of `brief`, `actions`, `usage`, `deferred` at line 2 column 9",
         ),
         ("{\"brief\": 7}", "$: invalid type: integer `7`, expected a string at line 1 column 11"),
         ("{", "$: EOF while parsing an object at line 1 column 1"),
+        (
+            r#"{"deferred": {"untl": 1}}"#,
+            "$.deferred: unknown field `untl`, expected one of `resource`, `until`, `after`, `reason`",
+        ),
+        (
+            r#"{"deferred": {"after": "2h", "until": "2026-01-02T03:04:05Z"}}"#,
+            "$.deferred: `until` and `after` both say when: leave one out",
+        ),
         ("", "$: EOF while parsing a value at line 1 column 0"),
     ] {
         let (sandbox, stepped) = with_outcome(outcome, 0);
@@ -447,6 +455,11 @@ fn the_exit_status_decides_and_the_outcome_file_does_not() {
     assert_eq!((&stepped["terminal"], reason(&stepped)), (&json!("failed"), "exit status 3"));
     let (_, stepped) = with_outcome(r#"{"brief": "later"}"#, 75);
     assert_eq!(stepped["terminal"], "deferred");
+    let (_, stepped) = with_outcome(r#"{"deferred": {"untl": 1}}"#, 75);
+    assert_eq!(stepped["terminal"], "failed", "a mistake is told, not taken for nothing");
+    let (_, stepped) = with_outcome(r#"{"deferred": {"reason": "429"}}"#, 0);
+    let why = "outcome file: $.deferred: the turn ended with exit status 0, not 75";
+    assert_eq!((&stepped["terminal"], reason(&stepped)), (&json!("failed"), why));
 }
 
 #[test]

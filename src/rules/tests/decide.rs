@@ -161,6 +161,7 @@ fn projection(facts: &Facts) -> Projection {
             about: About::default(),
             missing: "a free slot".to_owned(),
             until: None,
+            back_at: None,
             may_go_on: facts.held == When::Now,
             cause: ResumeCause::ResourcesAvailable,
             continuation: continuation(),

@@ -6,6 +6,7 @@ mod authority;
 mod closure;
 mod continuation;
 mod decide;
+mod deferral;
 mod due;
 mod execution;
 mod limits;
@@ -120,6 +121,7 @@ pub fn state(status: Status, execution: ExecutionState) -> State {
         current_run: None,
         held: None,
         retry: None,
+        recovery_failures: 0,
         focus: None,
         sleeping_until: None,
         pending_wake_hint: None,
@@ -423,6 +425,8 @@ pub fn current_run(message: &Message) -> CurrentRun {
         hops: message.hops,
         continuation: continuation(),
         deferrals: 0,
+        deferred_since: None,
+        deferred: None,
         stopping: None,
         preemption: None,
         sections: Vec::new(),
@@ -445,14 +449,10 @@ pub fn running(message: &Message) -> Records {
 
 pub fn held(message: &Message, not_before: Option<Time>) -> Held {
     Held {
-        message_id: message.id,
         missing: "a free slot".to_owned(),
-        resource: None,
         not_before,
-        continuation: continuation(),
         deferrals: 1,
-        checkpoint: None,
-        entered: None,
+        ..Held::new(message.id, continuation())
     }
 }
 
@@ -466,7 +466,7 @@ pub fn shortage() -> Shortage {
 }
 
 pub fn retry(message: &Message, not_before: Time) -> Retry {
-    Retry { message_id: message.id, attempt: Some(2), not_before, reason: "exit status 1".to_owned() }
+    Retry { message_id: Some(message.id), attempt: Some(2), not_before, reason: "exit status 1".to_owned() }
 }
 
 pub fn last_turn(terminal: Terminal) -> LastTurn {

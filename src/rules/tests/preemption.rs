@@ -443,13 +443,13 @@ fn fail_condemns_what_runs_fails_a_recovery_and_is_refused_elsewhere() {
         let mut records = live(current_run(&prompt(1)));
         records.state.execution.state = state;
         let mut draft = draft(records);
-        assert_eq!(lifecycle::fail(&mut draft, "enough", &OPERATOR), Ok(Some(run_id(1))));
+        assert_eq!(lifecycle::fail(&mut draft, "enough", &OPERATOR), Ok(lifecycle::Given::Run(run_id(1))));
         let run = draft.records.state.current_run.clone().expect("still to be ended");
         assert_eq!(run.condemned.as_deref(), Some("enough"));
         assert_eq!(draft.records.state.execution.state, state);
     }
     let mut recovering = draft(records_in(Status::AwakeIdle, ExecutionState::Recovering));
-    assert_eq!(lifecycle::fail(&mut recovering, "enough", &OPERATOR), Ok(None));
+    assert_eq!(lifecycle::fail(&mut recovering, "enough", &OPERATOR), Ok(lifecycle::Given::Recovery));
     assert_eq!(path(&finish(recovering).events), ["recovering -> failed"]);
     let refusing = [
         ExecutionState::Initializing,

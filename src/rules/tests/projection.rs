@@ -132,6 +132,7 @@ fn a_held_run_may_go_on_from_its_moment_on_and_never_by_itself_without_one() {
                 message_id: message_id(1),
                 missing: "a free slot".to_owned(),
                 until: not_before,
+                back_at: None,
                 may_go_on,
                 cause,
                 continuation: continuation(),

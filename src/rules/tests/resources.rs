@@ -91,11 +91,14 @@ fn a_limit_is_due_when_it_is_back_and_not_before() {
 }
 
 #[test]
-fn a_claim_that_lacks_something_else_waits_anew() {
+fn a_claim_that_lacks_something_else_looks_anew_and_goes_on_with_its_row() {
     let (records, _) = step(&with_message(), &shortage(), now()).expect("something new");
     let (after, kinds) = step(&records, &slot(), at(60_000)).expect("something else");
     assert_eq!(after.state.execution.since, at(60_000));
-    assert_eq!(after.state.held.as_ref().map(|held| held.deferrals), Some(1));
+    let held = after.state.held.as_ref().expect("held");
+    assert_eq!((held.looks, held.deferrals, held.deferred_since), (1, 0, Some(now())));
+    let late = Some((at(300_000), "resource_timeout"));
+    assert_eq!(deadline(&after.state, &Timeouts::default()), late, "from the first of the row");
     assert!(!kinds.contains(&EventKind::MessageAdmitted), "it was told of before");
 }
 
@@ -122,7 +125,7 @@ fn only_what_may_never_come_back_is_late() {
             let inbox = &draft.records.inbox;
             let message = if failed { &inbox.head } else { &inbox.claimed };
             let attempt = message.as_ref().map(|message| message.attempt);
-            assert_eq!(attempt, Some(1), "a timeout fails the agent, not the message");
+            assert_eq!(attempt, Some(if failed { 2 } else { 1 }), "it has failed like any other");
         }
     }
 }

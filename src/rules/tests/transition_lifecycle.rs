@@ -3,14 +3,16 @@
 use crate::model::agent::Status;
 use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
-use crate::model::policy::Policy;
+use crate::model::policy::{OnExhausted, Policy};
 use crate::model::records::Records;
 use crate::model::state::Stopping;
 use crate::model::task::TaskStatus;
-use crate::model::transaction::{Delete, Put};
+use crate::model::transaction::{Delete, Put, Transaction};
 use crate::model::wait::WaitKind;
 use crate::rules::authority::OPERATOR;
-use crate::rules::transition::lifecycle::{create, is_to_be_shut_down, shut_down, start, stop};
+use crate::rules::transition::lifecycle::{
+    create, end_late_start, is_to_be_shut_down, shut_down, start, stop,
+};
 use crate::rules::transition::recovery::{self, recover};
 
 use super::{
@@ -273,7 +275,7 @@ fn a_recovery_that_was_begun_goes_on_where_it_is() {
 }
 
 #[test]
-fn a_recovery_that_fails_is_tried_again_after_a_pause_at_the_same_attempt() {
+fn a_recovery_that_fails_is_tried_again_after_a_pause_and_costs_its_message_no_attempt() {
     for status in [Status::AwakeIdle, Status::Asleep, Status::Stopped] {
         let mut records = records_in(status, ExecutionState::Recovering);
         let before = retry(&prompt(1), at(-60_000));
@@ -297,4 +299,84 @@ fn a_control_action_puts_no_record_of_its_own() {
     stop(&mut draft, secs(1), false, None, &OPERATOR).expect("stopped");
     let put_anything = finish(draft).puts.iter().any(|put| matches!(put, Put::Message(_) | Put::Run(_)));
     assert!(!put_anything);
+}
+
+/// The pauses after recoveries that fail one after the other, in milliseconds, and the records then.
+fn failing(mut records: Records, times: usize) -> (Vec<i64>, Vec<Transaction>) {
+    let (mut pauses, mut all) = (Vec::new(), Vec::new());
+    for _ in 0..times {
+        records.state.execution.state = ExecutionState::Recovering;
+        let mut draft = draft(records.clone());
+        recovery::fail(&mut draft, "no disk").expect("failed");
+        let transaction = finish(draft);
+        records.state = transaction.state.clone();
+        pauses.extend(
+            records.state.retry.as_ref().map(|retry| retry.not_before.as_millis() - now().as_millis()),
+        );
+        all.push(transaction);
+    }
+    (pauses, all)
+}
+
+#[test]
+fn the_pause_after_a_failed_recovery_grows_and_somebody_is_told_after_the_last_attempt() {
+    let (pauses, transactions) = failing(records_in(Status::AwakeIdle, ExecutionState::Recovering), 7);
+    assert_eq!(pauses, [1_000, 2_000, 4_000, 8_000, 3_600_000, 3_600_000, 3_600_000]);
+    let told: Vec<usize> = transactions
+        .iter()
+        .map(|transaction| of_kind(&transaction.events, EventKind::Attention).count())
+        .collect();
+    assert_eq!(told, [0, 0, 0, 0, 1, 0, 0], "once");
+    // A recovery that succeeds ends the row.
+    let mut records = records_in(Status::AwakeIdle, ExecutionState::Failed);
+    records.state = transactions[6].state.clone();
+    let mut draft = draft(records);
+    recover(&mut draft, "asked for").expect("recovered");
+    assert_eq!(draft.records.state.recovery_failures, 0);
+}
+
+#[test]
+fn an_agent_whose_recovery_has_failed_too_often_stops_itself_if_it_is_to() {
+    let mut records = records_in(Status::AwakeIdle, ExecutionState::Recovering);
+    records.policy.recovery.on_exhausted = OnExhausted::Stop;
+    records.policy.recovery.max_attempts = 2;
+    let (_, transactions) = failing(records.clone(), 2);
+    assert_eq!(transactions[0].state.status, Status::AwakeIdle);
+    let last = &transactions[1];
+    assert_eq!((last.state.status, last.state.execution.state), (Status::Stopped, ExecutionState::Failed));
+    let told = of_kind(&last.events, EventKind::Attention).next().expect("told");
+    assert_eq!(
+        (word(told, "subject"), word(told, "reason")),
+        ("agent_stopped", "its recovery failed: no disk")
+    );
+    // Once it is started it waits for its pause, and has as many tries again.
+    records.state = last.state.clone();
+    let mut starting = draft(records.clone());
+    start(&mut starting, &OPERATOR).expect("started");
+    assert_eq!((finish(starting).state.next_due_at, last.state.recovery_failures), (Some(at(2000)), 0));
+}
+
+#[test]
+fn a_start_that_was_given_up_is_followed_by_a_pause_and_so_is_each_recovery_after_it() {
+    let mut records = records_in(Status::Booting, ExecutionState::Initializing);
+    records.state.execution.since = at(-60_001);
+    records.state.execution.reason = Some("start".to_owned());
+    let mut late = draft(records.clone());
+    end_late_start(&mut late).expect("given up");
+    let given_up = finish(late);
+    assert_eq!(
+        (given_up.state.status, given_up.state.execution.state),
+        (Status::Stopped, ExecutionState::Failed)
+    );
+    assert_eq!(
+        given_up.state.retry.as_ref().map(|retry| (retry.message_id, retry.not_before)),
+        Some((None, at(1000)))
+    );
+    records.state = given_up.state;
+    let mut starting = draft(records.clone());
+    start(&mut starting, &OPERATOR).expect("started");
+    records.state = finish(starting).state;
+    assert_eq!(records.state.next_due_at, Some(at(1000)));
+    let (pauses, _) = failing(records, 3);
+    assert_eq!(pauses, [1_000, 2_000, 4_000], "also where there is no message that it is about");
 }

@@ -79,7 +79,7 @@ fn decisions_that_do_nothing_keep_the_status() {
         (Decision::NotStarted, Status::Booting, ExecutionState::Initializing),
         (Decision::RecoveryBackoff { until: at(1) }, Status::AwakeIdle, ExecutionState::Failed),
         (
-            Decision::WaitForResources { missing: "a slot".to_owned(), until: None },
+            Decision::WaitForResources { missing: "a slot".to_owned(), until: None, back_at: None },
             Status::AwakeIdle,
             ExecutionState::WaitingResources,
         ),

@@ -425,7 +425,7 @@ fn a_turn_that_fails_puts_its_message_back_as_the_next_attempt() {
         assert_eq!((state.status, &state.current_run), (Status::AwakeIdle, &None));
         assert_eq!(state.execution.reason.as_deref(), Some(reason));
         let retry = state.retry.clone().expect("a retry");
-        assert_eq!((retry.message_id, retry.attempt), (message_id(1), Some(2)));
+        assert_eq!((retry.message_id, retry.attempt), (Some(message_id(1)), Some(2)));
         assert_eq!((retry.not_before, retry.reason.as_str()), (at(1000), reason));
         assert_eq!(state.next_due_at, Some(at(1000)));
         assert_eq!((state.counters.turns, state.counters.turns_failed), (1, 1));
@@ -433,7 +433,7 @@ fn a_turn_that_fails_puts_its_message_back_as_the_next_attempt() {
         let message = put_message(&transaction).expect("put back");
         assert_eq!((message.attempt, &message.continuation), (2, &Some(continuation())));
         let [failure] = &message.failures[..] else { panic!("{:?}", message.failures) };
-        assert_eq!((failure.attempt, failure.run_id, failure.terminal), (1, run_id(1), terminal));
+        assert_eq!((failure.attempt, failure.run_id, failure.terminal), (1, Some(run_id(1)), terminal));
         assert_eq!((failure.at, failure.reason.as_str()), (now(), reason));
         assert!(transaction.deletes.is_empty() && transaction.archived.is_empty());
         let record = run_record(&transaction);
@@ -481,7 +481,7 @@ fn the_chance_of_the_moment_goes_into_a_jittered_delay() {
 fn a_message_whose_attempts_are_used_up_is_parked_as_a_dead_letter_with_every_reason() {
     let failure = |attempt| crate::model::message::Failure {
         attempt,
-        run_id: run_id(attempt + 10),
+        run_id: Some(run_id(attempt + 10)),
         terminal: Terminal::TimedOut,
         at: at(-5000),
         reason: "too long".to_owned(),

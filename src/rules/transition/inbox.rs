@@ -31,6 +31,7 @@ use super::draft::Draft;
 use super::lifecycle::end_late_start;
 use super::messages::own_message;
 use super::recovery;
+use super::resources::{fail_held, try_now};
 use super::timer::{self, NewTimer, take_in_due};
 use super::wait::{heal, note_system_wait};
 
@@ -82,12 +83,15 @@ pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
     heal(draft);
     take_in_due(draft);
     look_at_set_aside(draft);
+    let hints = draft.records.inbox.hints.len();
     coalesce_hints(draft);
+    let taken_in = draft.records.inbox.hints.len() < hints;
+    try_if_asked(draft, taken_in);
     Ok(())
 }
 
-/// Fails a recovery or a held run that has lasted too long, or whose message is gone. The message itself
-/// stays where it is, at the same attempt.
+/// Fails a recovery or a held run that has lasted too long, or whose message is gone. A message that was
+/// put off for too long has failed like any other; one that was suspended for too long stays at its attempt.
 fn end_overdue_state(draft: &mut Draft) -> Result<(), Refusal> {
     let state = &draft.records.state;
     let overdue = deadline(state, &draft.records.policy.timeouts)
@@ -99,6 +103,9 @@ fn end_overdue_state(draft: &mut Draft) -> Result<(), Refusal> {
     let Some(held) = state.held.clone() else { return Ok(()) };
     let gone = draft.records.inbox.claimed.is_none().then_some("its message is gone");
     let Some(reason) = gone.or(overdue) else { return Ok(()) };
+    if gone.is_none() && state.execution.state == ExecutionState::WaitingResources {
+        return fail_held(draft, reason);
+    }
     draft.enter(ExecutionState::Failed, Some(held.message_id), reason)?;
     draft.records.state.held = None;
     let claimed = draft.records.inbox.claimed.take();
@@ -114,13 +121,27 @@ fn end_overdue_state(draft: &mut Draft) -> Result<(), Refusal> {
     }
     let pause = delay(&draft.records.policy.recovery, 1, draft.stamp.chance);
     draft.records.state.retry = Some(Retry {
-        message_id: held.message_id,
+        message_id: Some(held.message_id),
         attempt,
         not_before: draft.now().after(pause),
         reason: reason.to_owned(),
     });
     draft.set_status(Status::AwakeIdle);
     Ok(())
+}
+
+/// A hint or an interjection that came since a turn put itself off has it tried at once; one that was
+/// there before does not, and none does twice. What a claim lacks is looked for by every step anyway.
+fn try_if_asked(draft: &mut Draft, by_hint: bool) {
+    let state = &draft.records.state;
+    let (since, now) = (state.execution.since, draft.now());
+    let came_since = |at: Time| since < at && at <= now;
+    let by_others = draft.records.inbox.hints.iter().any(|hint| came_since(hint.created_at));
+    let interject = draft.records.inbox.last_interject.and_then(|id| id.minted_at());
+    let asked = by_hint || by_others || interject.is_some_and(came_since);
+    if asked && state.held.as_ref().is_some_and(|held| held.resource.is_none()) {
+        try_now(draft);
+    }
 }
 
 /// The first waiting hint becomes the pending one; others of its scope are counted into it. Hints

@@ -6,7 +6,7 @@ use crate::model::agent::Status;
 use crate::model::attention::{About, Subject};
 use crate::model::event::EventKind;
 use crate::model::execution::{Execution, ExecutionState};
-use crate::model::id::{AgentName, RunId};
+use crate::model::id::{AgentName, MessageId, RunId};
 use crate::model::message::Origin;
 use crate::model::policy::Policy;
 use crate::model::record::Extra;
@@ -18,12 +18,14 @@ use crate::model::time::Span;
 use crate::model::transaction::Transaction;
 
 use crate::rules::authority;
-use crate::rules::execution::{INIT_TIMEOUT, check, deadline, is_over};
+use crate::rules::execution::{INIT_TIMEOUT, check, deadline, is_over, way_on};
 
 use super::draft::Draft;
 use super::inbox::ignore_hints;
 use super::recovery;
+use super::resources::{fail_held, let_go, try_anew};
 use super::start::{has_not_begun, pass_through_running};
+use super::turn::release;
 
 /// The first state of a new agent: `booting`, and nothing has happened.
 pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transaction, Refusal> {
@@ -41,6 +43,7 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
         current_run: None,
         held: None,
         retry: None,
+        recovery_failures: 0,
         focus: None,
         sleeping_until: None,
         pending_wake_hint: None,
@@ -89,13 +92,15 @@ pub fn begin_start(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Gives up a start that has lasted too long: the agent has failed, and its gate stays closed.
+/// Gives up a start that has lasted too long: the agent has failed, and its gate stays closed. Should it
+/// be opened, the recovery comes after a pause.
 pub fn end_late_start(draft: &mut Draft) -> Result<(), Refusal> {
     let state = &draft.records.state;
     let overdue = deadline(state, &draft.records.policy.timeouts)
         .filter(|(limit, _)| state.status == Status::Booting && is_over(*limit, draft.now()));
     if let Some((_, reason)) = overdue {
         draft.enter(ExecutionState::Failed, None, reason)?;
+        recovery::pause(draft, reason);
         draft.set_status(Status::Stopped);
         draft.raise(Subject::AgentStopped, About::default(), reason);
         draft.records.state.stopped_by = Some(authority::agent(&draft.records.state.agent));
@@ -126,6 +131,8 @@ pub fn start(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
     if draft.records.state.execution.state == ExecutionState::Initializing {
         draft.enter(ExecutionState::Runnable, None, "start")?;
     }
+    // Nobody could try while the gate was closed.
+    try_anew(draft);
     Ok(())
 }
 
@@ -146,6 +153,7 @@ fn may_start(state: &State, by: &Origin) -> Result<(), Refusal> {
 
 /// Closes the gate: from here nothing is claimed. Returns whether anything changed.
 ///
+/// A run that waits to go on stays where it is, unless its message is to go back to the queue.
 /// A live run is marked as stopping; `shut_down` comes next, and `turn::finish_stop` once its processes
 /// are gone. Until then whoever finishes a stop may still say that the message goes back. What the operator
 /// stops once more, only the operator starts.
@@ -157,6 +165,9 @@ pub fn stop(
     by: &Origin,
 ) -> Result<bool, Refusal> {
     let previous = draft.records.state.status;
+    if requeue {
+        requeue_held(draft)?;
+    }
     if previous == Status::Stopped {
         let stopped_by = &mut draft.records.state.stopped_by;
         if *by == authority::OPERATOR && stopped_by.as_ref().is_some_and(|before| before != by) {
@@ -179,6 +190,15 @@ pub fn stop(
     draft.set_status(Status::Stopped);
     ignore_hints(draft, "stopped");
     Ok(true)
+}
+
+/// The message of a run that waits to go on goes back to the queue, at the same attempt.
+fn requeue_held(draft: &mut Draft) -> Result<(), Refusal> {
+    let Some(held) = let_go(draft, "stopped: its message goes back to the queue")? else { return Ok(()) };
+    let Some(message) = draft.records.inbox.claimed.clone() else { return Ok(()) };
+    draft.event(EventKind::MessageRequeued, None, json!({ "message_id": message.id }));
+    release(draft, message, held.continuation, held.checkpoint);
+    Ok(())
 }
 
 /// Whether a stopped agent still has something to shut down.
@@ -210,29 +230,59 @@ pub fn shut_down(draft: &mut Draft, grace: Span) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Fails what runs, shuts down or recovers, for a reason. Returns the run whose processes
-/// are to be ended then, and which is settled after that; a recovery has failed at once.
-pub fn fail(draft: &mut Draft, reason: &str, by: &Origin) -> Result<Option<RunId>, Refusal> {
+/// What the operator has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Given {
+    /// Its processes are to be ended now; it is settled after that.
+    Run(RunId),
+    /// An attempt that waited to go on: it has failed at once.
+    Held(MessageId),
+    /// The same of a recovery.
+    Recovery,
+}
+
+/// Fails what runs, shuts down, waits to go on or recovers, for a reason.
+pub fn fail(draft: &mut Draft, reason: &str, by: &Origin) -> Result<Given, Refusal> {
     if reason.trim().is_empty() {
         return Err(Refusal::new("empty_reason", "the next attempt is told why: a failure needs a reason"));
     }
     let state = &mut draft.records.state;
     let (status, from) = (state.status, state.execution.state);
-    let run_id = state.current_run.as_mut().map(|run| {
+    let given = if let Some(run) = &mut state.current_run {
         run.condemned = Some(reason.to_owned());
-        run.run_id
-    });
-    if run_id.is_none() && from != ExecutionState::Recovering {
-        check(from, ExecutionState::Failed)?;
-        let message =
-            format!("`{}` is {from}: only what runs, shuts down or recovers can be failed", state.agent);
-        return Err(Refusal::new("nothing_to_fail", message));
-    }
+        Given::Run(run.run_id)
+    } else if let Some(held) = &state.held {
+        Given::Held(held.message_id)
+    } else if from == ExecutionState::Recovering {
+        Given::Recovery
+    } else {
+        check(from, ExecutionState::Failed).map_err(|refusal| refusal.hint(way_on(state)))?;
+        let message = format!(
+            "`{}` is {from}: only what runs, waits, shuts down or recovers can be failed",
+            state.agent
+        );
+        return Err(Refusal::new("nothing_to_fail", message).hint(way_on(state)));
+    };
     control(draft, "fail", status, status, by, Some(reason));
-    if run_id.is_none() {
-        recovery::fail(draft, reason)?;
+    match given {
+        Given::Run(_) => {}
+        Given::Held(_) => fail_held(draft, reason)?,
+        Given::Recovery => recovery::fail(draft, reason)?,
     }
-    Ok(run_id)
+    Ok(given)
+}
+
+/// Has the next step try what waits for resources, at the operator's word.
+pub fn retry_held(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
+    let status = draft.records.state.status;
+    if !try_anew(draft) {
+        let state = &draft.records.state;
+        let refusal = check(state.execution.state, ExecutionState::Recovering).err();
+        let refusal = refusal.unwrap_or_else(|| Refusal::new("nothing_held", "there is nothing to try"));
+        return Err(refusal.hint(way_on(state)));
+    }
+    control(draft, "recover", status, status, by, None);
+    Ok(())
 }
 
 /// The two events of a control action, with what it affects.

@@ -15,7 +15,7 @@ use crate::model::transaction::Put;
 
 use crate::rules::closure::derive;
 use crate::rules::continuation::Trigger;
-use crate::rules::execution::check;
+use crate::rules::execution::{check, way_on};
 use crate::rules::preemption::{force_at, is_being_ended, is_overdue, why_suspended};
 use crate::rules::projection::closure_facts;
 use crate::rules::waits::satisfied;
@@ -211,15 +211,12 @@ pub(super) fn suspend(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal
         .and_then(|request| request.resume_after)
         .map(|pause| draft.now().after(pause));
     draft.enter(ExecutionState::Suspended, Some(run.message_id), reason)?;
+    // A turn that yields ends a row of deferrals.
     draft.records.state.held = Some(Held {
-        message_id: run.message_id,
         missing: format!("suspended: {reason}"),
-        resource: None,
         not_before,
-        continuation: run.continuation.clone(),
-        deferrals: run.deferrals,
         checkpoint: run.checkpoint,
-        entered: None,
+        ..Held::new(run.message_id, run.continuation.clone())
     });
     leave(draft, run);
     Ok(())
@@ -229,7 +226,7 @@ pub(super) fn suspend(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal
 pub fn resume(draft: &mut Draft) -> Result<(), Refusal> {
     let now = draft.now();
     let state = &mut draft.records.state;
-    check(state.execution.state, ExecutionState::Resumed)?;
+    check(state.execution.state, ExecutionState::Resumed).map_err(|refusal| refusal.hint(way_on(state)))?;
     let Some(held) = &mut state.held else {
         return Err(Refusal::new("no_held_run", format!("`{}` holds no run that could go on", state.agent))
             .hint("run `dormouse doctor`"));

@@ -1,12 +1,18 @@
 //! From `failed` back to work.
 
 use crate::model::agent::Status;
+use crate::model::attention::{About, Subject};
 use crate::model::execution::ExecutionState;
+use crate::model::policy::OnExhausted;
 use crate::model::refusal::Refusal;
 use crate::model::state::Retry;
+use crate::model::time::Span;
+use crate::rules::authority;
+use crate::rules::execution::way_on;
 use crate::rules::retry::delay;
 
 use super::draft::Draft;
+use super::lifecycle::stop;
 
 /// Recovers a failed execution at once: `failed` → `recovering` → `runnable`.
 pub fn recover(draft: &mut Draft, cause: &str) -> Result<(), Refusal> {
@@ -19,31 +25,58 @@ pub fn begin(draft: &mut Draft, cause: &str) -> Result<(), Refusal> {
     if draft.records.state.execution.state == ExecutionState::Recovering {
         return Ok(());
     }
-    draft.enter(ExecutionState::Recovering, None, cause)
+    let hint = way_on(&draft.records.state);
+    draft.enter(ExecutionState::Recovering, None, cause).map_err(|refusal| refusal.hint(hint))
 }
 
 /// `recovering` → `runnable`.
 pub fn complete(draft: &mut Draft) -> Result<(), Refusal> {
     draft.enter(ExecutionState::Runnable, None, "recovered")?;
     draft.records.state.retry = None;
+    draft.records.state.recovery_failures = 0;
     Ok(())
 }
 
-/// `recovering` → `failed`: the next try comes after a pause. Costs the message no attempt.
+/// `recovering` → `failed`: the next try comes after a pause, which grows like that of a message. Costs
+/// the message no attempt.
+///
+/// After `max_attempts` in a row there is nothing to put aside, as there is with a message: the agent
+/// stops, or goes on to try after the longest pause.
 pub fn fail(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
     draft.enter(ExecutionState::Failed, None, reason)?;
-    let pause = delay(&draft.records.policy.recovery, 1, draft.stamp.chance);
-    let not_before = draft.now().after(pause);
-    let state = &mut draft.records.state;
-    let failed = state.last_turn.as_ref().map(|turn| turn.message_id);
-    let (message_id, attempt) = match &state.retry {
-        Some(retry) => (Some(retry.message_id), retry.attempt),
-        None => (failed, None),
-    };
-    state.retry =
-        message_id.map(|message_id| Retry { message_id, attempt, not_before, reason: reason.to_owned() });
-    if state.status != Status::Stopped {
-        draft.set_status(Status::AwakeIdle);
+    let policy = &draft.records.policy.recovery;
+    let failures = draft.records.state.recovery_failures.saturating_add(1);
+    let (most, then) = (policy.max_attempts, policy.on_exhausted);
+    let exhausted = failures >= most;
+    draft.records.state.recovery_failures = failures;
+    pause(draft, reason);
+    if draft.records.state.status == Status::Stopped {
+        return Ok(());
+    }
+    draft.set_status(Status::AwakeIdle);
+    if exhausted && then == OnExhausted::Stop {
+        // The next start is followed by as many tries.
+        draft.records.state.recovery_failures = 0;
+        let itself = authority::agent(&draft.records.state.agent);
+        stop(draft, Span::ZERO, false, Some("recovery.on_exhausted".to_owned()), &itself)?;
+        draft.raise(Subject::AgentStopped, About::default(), format!("its recovery failed: {reason}"));
+    } else if failures == most {
+        draft.raise(Subject::RecoveryFailed, About::default(), reason);
     }
     Ok(())
+}
+
+/// A failed agent recovers after a pause, whatever has failed.
+pub(super) fn pause(draft: &mut Draft, reason: &str) {
+    let policy = &draft.records.policy.recovery;
+    let failures = draft.records.state.recovery_failures;
+    let goes_on = failures >= policy.max_attempts && policy.on_exhausted == OnExhausted::Park;
+    let pause = if goes_on { policy.max_delay } else { delay(policy, failures.max(1), draft.stamp.chance) };
+    let not_before = draft.now().after(pause);
+    let state = &mut draft.records.state;
+    let (message_id, attempt) = match &state.retry {
+        Some(retry) => (retry.message_id, retry.attempt),
+        None => (state.last_turn.as_ref().map(|turn| turn.message_id), None),
+    };
+    state.retry = Some(Retry { message_id, attempt, not_before, reason: reason.to_owned() });
 }

@@ -1,4 +1,4 @@
-//! A claim that finds a resource missing: the message stays claimed, and no turn runs (contract, execution §8).
+//! What is put off: by a claim that finds a resource missing, or by its turn; how it is tried again, and how it ends (contract, execution §8).
 
 use serde_json::json;
 
@@ -10,21 +10,26 @@ use crate::model::execution::ExecutionState;
 use crate::model::id::RunId;
 use crate::model::message::Message;
 use crate::model::refusal::Refusal;
-use crate::model::resource::Shortage;
-use crate::model::state::Held;
+use crate::model::resource::{Deferred, Shortage};
+use crate::model::run::Terminal;
+use crate::model::state::{CurrentRun, Held};
 use crate::model::time::Time;
+use crate::model::turn::TurnEnd;
 
+use crate::rules::deferral::row_since;
 use crate::rules::retry::delay;
 
 use super::draft::Draft;
-use super::inbox::admitted;
+use super::inbox::{admitted, drop_message};
 use super::rest::decided;
 use super::start::{hook_state, to_running};
+use super::trace::cut;
+use super::turn::{Attempt, fail_attempt, leave};
 
 /// Puts a claim off for want of a resource. Its attempt does not count.
 ///
 /// A claim that lacks what it lacked before changes nothing until it is time to look again, and
-/// then only says when to look next. One that lacks something else begins to wait anew.
+/// then only says when to look next. One that lacks something else goes on with the same row.
 pub fn lack(
     draft: &mut Draft,
     message: &Message,
@@ -32,24 +37,22 @@ pub fn lack(
     shortage: &Shortage,
     report: &DecisionReport,
 ) -> Result<(), Refusal> {
-    let before = draft.records.state.held.clone();
-    let waits = draft.records.state.execution.state == ExecutionState::WaitingResources;
+    let state = &draft.records.state;
+    let before = state.held.clone();
+    let waits = state.execution.state == ExecutionState::WaitingResources;
     let again = before.as_ref().filter(|held| waits && held.resource == Some(shortage.resource));
-    let deferrals = again.map_or(0, |held| held.deferrals) + 1;
-    let (missing, resource) = (shortage.describe(), Some(shortage.resource));
-    let not_before = look_again(draft, shortage, deferrals);
-    let mut held = match before.clone() {
-        Some(held) => Held { missing, resource, not_before, deferrals, ..held },
-        None => Held {
-            message_id: message.id,
-            missing,
-            resource,
-            not_before,
-            continuation,
-            deferrals,
-            checkpoint: message.checkpoint,
-            entered: None,
-        },
+    let looks = again.map_or(0, |held| held.looks) + 1;
+    let row = again.map_or_else(|| row_since(state, draft.now()), |held| held.deferred_since);
+    let mut held = Held {
+        missing: shortage.describe(),
+        resource: Some(shortage.resource),
+        not_before: look_again(draft, shortage, looks),
+        deferred: Some(shortage.deferred()),
+        deferred_since: Some(row.unwrap_or(draft.now())),
+        looks,
+        ..before
+            .clone()
+            .unwrap_or_else(|| Held { checkpoint: message.checkpoint, ..Held::new(message.id, continuation) })
     };
     if let Some(again) = again {
         let unchanged = if shortage.resource.is_limit() {
@@ -75,6 +78,119 @@ pub fn lack(
     Ok(())
 }
 
+/// What a turn has said that ended with exit status 75.
+pub(super) fn said(end: &TurnEnd, now: Time) -> Deferred {
+    let deferral = end.outcome.as_ref().ok().and_then(|outcome| outcome.deferred.clone()).unwrap_or_default();
+    let kept = |text: Option<String>| text.map(|text| cut(text.trim())).filter(|text| !text.is_empty());
+    Deferred {
+        // A moment that is past says nothing about the next one.
+        until: deferral.until(now).filter(|until| *until > now),
+        resource: kept(deferral.resource),
+        reason: kept(deferral.reason).or_else(|| kept(end.last_error_line.clone())),
+    }
+}
+
+/// Not now: the message stays claimed and its attempt does not count.
+pub(super) fn defer(draft: &mut Draft, run: &CurrentRun, deferred: Deferred) -> Result<(), Refusal> {
+    let deferrals = run.deferrals + 1;
+    let now = draft.now();
+    let pause = || delay(&draft.records.policy.recovery, deferrals, draft.stamp.chance);
+    let not_before = deferred.until.unwrap_or_else(|| now.after(pause()));
+    let missing = deferred.describe();
+    draft.enter(
+        ExecutionState::WaitingResources,
+        Some(run.message_id),
+        missing.as_deref().unwrap_or("exit status 75"),
+    )?;
+    draft.records.state.held = Some(Held {
+        missing: missing.unwrap_or_else(|| "the turn asked to come back later (exit status 75)".to_owned()),
+        not_before: Some(not_before),
+        deferrals,
+        deferred_since: Some(run.deferred_since.unwrap_or(now)),
+        deferred: Some(deferred),
+        checkpoint: run.checkpoint,
+        ..Held::new(run.message_id, run.continuation.clone())
+    });
+    leave(draft, run);
+    Ok(())
+}
+
+/// The next step tries what waits for resources, whatever was said about when. `false`: nothing waits so.
+pub fn try_now(draft: &mut Draft) -> bool {
+    let now = draft.now();
+    let state = &mut draft.records.state;
+    let waits = state.execution.state == ExecutionState::WaitingResources;
+    let Some(held) = state.held.as_mut().filter(|_| waits) else { return false };
+    held.not_before = Some(held.not_before.map_or(now, |at| at.min(now)));
+    if let Some(deferred) = held.deferred.as_mut().filter(|_| held.resource.is_none()) {
+        deferred.until = None;
+    }
+    draft.touch();
+    true
+}
+
+/// The same at a person's word, from which on the row counts anew: what is tried now is not late.
+pub fn try_anew(draft: &mut Draft) -> bool {
+    let now = draft.now();
+    if !try_now(draft) {
+        return false;
+    }
+    if let Some(held) = &mut draft.records.state.held {
+        (held.deferrals, held.deferred_since) = (0, Some(now));
+    }
+    true
+}
+
+/// Fails the attempt that waits to go on: its message goes the way of any that failed.
+pub fn fail_held(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
+    let Some(held) = draft.records.state.held.take() else { return Ok(()) };
+    let attempt = draft.records.inbox.claimed.as_ref().map_or(1, |message| message.attempt);
+    let last = draft.records.state.last_turn.as_ref().filter(|turn| turn.message_id == held.message_id);
+    let terminal = match draft.records.state.execution.state {
+        ExecutionState::Suspended => Terminal::Suspended,
+        ExecutionState::Initializing
+        | ExecutionState::Runnable
+        | ExecutionState::Scheduled
+        | ExecutionState::Running
+        | ExecutionState::Waiting
+        | ExecutionState::WaitingResources
+        | ExecutionState::Resumed
+        | ExecutionState::Completed
+        | ExecutionState::Failed
+        | ExecutionState::ShuttingDown
+        | ExecutionState::Recovering => Terminal::Deferred,
+    };
+    let failed = Attempt {
+        message_id: held.message_id,
+        number: attempt,
+        run_id: last.map(|turn| turn.run_id),
+        terminal,
+        continuation: held.continuation,
+        checkpoint: held.checkpoint,
+    };
+    fail_attempt(draft, failed, reason.to_owned())?;
+    if draft.records.state.status != Status::Stopped {
+        draft.set_status(Status::AwakeIdle);
+    }
+    Ok(())
+}
+
+/// Lets go of what waits to go on, because its message leaves it: the agent recovers to the next one.
+pub(super) fn let_go(draft: &mut Draft, reason: &str) -> Result<Option<Held>, Refusal> {
+    let Some(held) = draft.records.state.held.take() else { return Ok(None) };
+    draft.enter(ExecutionState::Failed, Some(held.message_id), reason)?;
+    draft.records.state.retry = None;
+    Ok(Some(held))
+}
+
+/// Drops the message of a run that waits to go on.
+pub fn drop_held(draft: &mut Draft, message: Message, reason: &str) -> Result<(), Refusal> {
+    let checkpoint = let_go(draft, reason)?.and_then(|held| held.checkpoint);
+    let message = Message { checkpoint, ..message };
+    drop_message(draft, message, reason);
+    Ok(())
+}
+
 /// Records that a stopped run has left its workspace.
 pub fn released(draft: &mut Draft, run_id: RunId, path: &str) {
     draft.event(EventKind::WorkspaceReleased, Some(run_id), json!({ "path": path }));
@@ -82,10 +198,10 @@ pub fn released(draft: &mut Draft, run_id: RunId, path: &str) {
 
 /// When it is back, if that is known. What others have may be back at any time: every step looks,
 /// and whoever waits for the next one looks more and more rarely.
-fn look_again(draft: &Draft, shortage: &Shortage, deferrals: u32) -> Option<Time> {
+fn look_again(draft: &Draft, shortage: &Shortage, looks: u32) -> Option<Time> {
     if shortage.resource.is_limit() {
         return shortage.back_at;
     }
-    let pause = delay(&draft.records.policy.recovery, deferrals, draft.stamp.chance);
+    let pause = delay(&draft.records.policy.recovery, looks, draft.stamp.chance);
     Some(draft.now().after(pause))
 }

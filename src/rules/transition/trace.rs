@@ -16,8 +16,8 @@ use crate::rules::limits::{self, dollars};
 use super::draft::Draft;
 use super::turn::Settled;
 
-/// The longest brief that is kept, in bytes.
-const BRIEF_MAX: usize = 4096;
+/// The longest text of a turn that is kept in a record, in bytes.
+const KEPT_MAX: usize = 4096;
 
 /// How a turn ended, and why if not well.
 pub(super) fn verdict(end: &TurnEnd) -> (Terminal, Option<String>) {
@@ -28,11 +28,14 @@ pub(super) fn verdict(end: &TurnEnd) -> (Terminal, Option<String>) {
         return (Terminal::Interrupted, Some(format!("the tick was ended by signal {signal}")));
     }
     match (&end.exit, &end.outcome) {
+        (Exit::Code { code: 0 }, Ok(outcome)) if outcome.deferred.is_some() => {
+            let reason = "outcome file: $.deferred: the turn ended with exit status 0, not 75";
+            (Terminal::Failed, Some(reason.to_owned()))
+        }
         (Exit::Code { code: 0 }, Ok(_)) => (Terminal::Completed, None),
         (Exit::Code { code: 0 }, Err(reason)) => (Terminal::Failed, Some(reason.clone())),
-        (Exit::Code { code: 75 }, _) => {
-            (Terminal::Deferred, Some("the turn asks to come back later".to_owned()))
-        }
+        (Exit::Code { code: 75 }, Ok(_)) => (Terminal::Deferred, None),
+        (Exit::Code { code: 75 }, Err(reason)) => (Terminal::Failed, Some(reason.clone())),
         (exit, _) => {
             let said = end.last_error_line.as_ref().map(|line| format!(": {line}")).unwrap_or_default();
             (Terminal::Failed, Some(format!("{exit}{said}")))
@@ -46,11 +49,16 @@ pub(super) fn brief(end: &TurnEnd, terminal: Terminal) -> Option<String> {
     }
     let own = end.outcome.as_ref().ok().and_then(|outcome| outcome.brief.clone());
     let text = own.or_else(|| end.last_line.clone())?;
-    let mut cut = text.len().min(BRIEF_MAX);
-    while !text.is_char_boundary(cut) {
-        cut -= 1;
+    Some(cut(&text)).filter(|text| !text.trim().is_empty())
+}
+
+/// As much of a text as is kept.
+pub(super) fn cut(text: &str) -> String {
+    let mut end = text.len().min(KEPT_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
     }
-    Some(text[..cut].to_owned()).filter(|text| !text.trim().is_empty())
+    text[..end].to_owned()
 }
 
 pub(super) fn count_usage(draft: &mut Draft, usage: Option<&Usage>) {

@@ -16,7 +16,7 @@ use crate::model::record::Extra;
 use crate::model::records::Records;
 use crate::model::refusal::Refusal;
 use crate::model::run::{Brief, Exit, Run, Terminal};
-use crate::model::state::{CurrentRun, Held, Retry};
+use crate::model::state::{CurrentRun, Retry};
 use crate::model::time::Span;
 use crate::model::transaction::{Archived, Delete, Put};
 use crate::model::turn::{Claimant, TurnEnd};
@@ -24,6 +24,7 @@ use crate::model::wait::Wait;
 
 use crate::rules::authority;
 use crate::rules::closure::derive;
+use crate::rules::deferral::row_since;
 use crate::rules::limits;
 use crate::rules::preemption::{is_overdue, why_suspended, will_be_suspended};
 use crate::rules::projection::closure_facts;
@@ -34,6 +35,7 @@ use super::inbox::admitted;
 use super::lifecycle::{shut_down, stop};
 use super::outcome::{Surroundings, apply};
 use super::preemption::{FORCED, suspend};
+use super::resources::{defer, said};
 use super::start::{approach, go_round, pass_through_running};
 use super::trace::{
     brief, count_usage, name_model, note_turn, record_output, run_record, settled_event, unseen_run, verdict,
@@ -74,6 +76,7 @@ pub fn claim(
 ) -> Result<Claimed, Refusal> {
     let now = draft.now();
     let checkpoint = draft.checkpoint_of(&message);
+    let deferred_since = row_since(&draft.records.state, now);
     let held = draft.records.state.held.take();
     let lease = draft.records.policy.turn.timeout.0.unwrap_or(LEASE_WITHOUT_TIMEOUT);
     let run = CurrentRun {
@@ -88,8 +91,9 @@ pub fn claim(
         lease_expires_at: now.after(lease).after(LEASE_MARGIN),
         hops: message.hops,
         continuation: continuation.clone(),
-        // Those of a claim that found something missing were none of the turn's.
-        deferrals: held.as_ref().filter(|held| held.resource.is_none()).map_or(0, |held| held.deferrals),
+        deferrals: held.as_ref().map_or(0, |held| held.deferrals),
+        deferred_since,
+        deferred: held.as_ref().and_then(|held| held.deferred.clone()),
         stopping: None,
         preemption: None,
         sections: Vec::new(),
@@ -132,6 +136,10 @@ pub fn settle(
     }
     pass_through_running(draft)?;
     let (mut terminal, mut reason) = decided_before(&run).unwrap_or_else(|| verdict(&end));
+    if terminal == Terminal::Deferred {
+        let why = said(&end, draft.now()).describe();
+        (terminal, reason) = deferral(&run, draft.records.policy.recovery.max_deferrals, why);
+    }
     let mut usage = end.outcome.as_ref().ok().and_then(|outcome| outcome.usage.clone());
     if let (Terminal::Completed, Ok(outcome)) = (terminal, &end.outcome)
         && let Err((path, refusal)) = apply(draft, &run, &outcome.actions, around)
@@ -152,7 +160,7 @@ pub fn settle(
     }
     match terminal {
         Terminal::Completed => complete(draft, &run)?,
-        Terminal::Deferred => defer(draft, &run)?,
+        Terminal::Deferred => defer(draft, &run, said(&end, draft.now()))?,
         Terminal::Suspended => suspend(draft, &run)?,
         Terminal::Failed | Terminal::TimedOut | Terminal::Interrupted | Terminal::Aborted => {
             fail(draft, &run, terminal, reason.clone().unwrap_or_default())?;
@@ -180,6 +188,16 @@ fn decided_before(run: &CurrentRun) -> Option<(Terminal, Option<String>)> {
         Some(reason) => Some((Terminal::Failed, Some(reason.clone()))),
         None => will_be_suspended(run).then(|| (Terminal::Suspended, reason())),
     }
+}
+
+/// How a turn has ended that asks to come back later: one too many of a row has failed.
+fn deferral(run: &CurrentRun, most: u32, why: Option<String>) -> (Terminal, Option<String>) {
+    let why = why.unwrap_or_else(|| "the turn asks to come back later".to_owned());
+    if run.deferrals < most {
+        return (Terminal::Deferred, Some(why));
+    }
+    let times = u64::from(run.deferrals) + 1;
+    (Terminal::Failed, Some(format!("put off {times} times in a row (recovery.max_deferrals): {why}")))
 }
 
 /// Settles a run whose tick is gone. Its processes must be gone too: what is left of them would
@@ -229,7 +247,7 @@ pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Re
     if let Some(message) = claimed_message(draft, run.message_id) {
         if requeue {
             draft.event(EventKind::MessageRequeued, Some(run.run_id), json!({ "message_id": message.id }));
-            release(draft, message, &run);
+            release(draft, message, run.continuation.clone(), run.checkpoint);
         } else {
             let status = MessageStatus::Aborted;
             let settlement = Settlement {
@@ -282,10 +300,15 @@ fn claimed_message(draft: &Draft, id: MessageId) -> Option<Message> {
     inbox.claimed.iter().chain(&inbox.head).find(|message| message.id == id).cloned()
 }
 
-/// A message that was claimed stands in the queue like any other again, with what its run knew of it.
-fn release(draft: &mut Draft, mut message: Message, run: &CurrentRun) {
-    message.continuation = Some(run.continuation.clone());
-    message.checkpoint = run.checkpoint;
+/// A message that was claimed stands in the queue like any other again, with what was known of it.
+pub(super) fn release(
+    draft: &mut Draft,
+    mut message: Message,
+    continuation: Continuation,
+    checkpoint: Option<Checkpoint>,
+) {
+    message.continuation = Some(continuation);
+    message.checkpoint = checkpoint;
     draft.records.inbox.claimed = None;
     draft.records.inbox.offer(&message);
     draft.put(Put::Message(Box::new(message)));
@@ -315,66 +338,79 @@ fn complete(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Not now: the message stays claimed and its attempt does not count.
-fn defer(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal> {
-    let deferrals = run.deferrals + 1;
-    let pause = delay(&draft.records.policy.recovery, deferrals, draft.stamp.chance);
-    draft.enter(ExecutionState::WaitingResources, Some(run.message_id), "exit status 75")?;
-    draft.records.state.held = Some(Held {
+/// One attempt of a message that did not go well.
+pub(super) struct Attempt {
+    pub message_id: MessageId,
+    pub number: u32,
+    /// Its last run; absent where none had begun.
+    pub run_id: Option<RunId>,
+    pub terminal: Terminal,
+    pub continuation: Continuation,
+    pub checkpoint: Option<Checkpoint>,
+}
+
+/// Fails the attempt of a run.
+fn fail(draft: &mut Draft, run: &CurrentRun, terminal: Terminal, reason: String) -> Result<(), Refusal> {
+    let attempt = Attempt {
         message_id: run.message_id,
-        missing: "the turn asked to come back later (exit status 75)".to_owned(),
-        resource: None,
-        not_before: Some(draft.now().after(pause)),
+        number: run.attempt,
+        run_id: Some(run.run_id),
+        terminal,
         continuation: run.continuation.clone(),
-        deferrals,
         checkpoint: run.checkpoint,
-        entered: None,
-    });
+    };
+    fail_attempt(draft, attempt, reason)?;
     leave(draft, run);
     Ok(())
 }
 
 /// Puts the message back as its next attempt, or parks it after the last one.
-fn fail(draft: &mut Draft, run: &CurrentRun, terminal: Terminal, reason: String) -> Result<(), Refusal> {
+pub(super) fn fail_attempt(draft: &mut Draft, failed: Attempt, reason: String) -> Result<(), Refusal> {
     let policy = draft.records.policy.recovery.clone();
     let now = draft.now();
-    draft.enter(ExecutionState::Failed, Some(run.message_id), &reason)?;
-    let exhausted = run.attempt >= policy.max_attempts;
-    if let Some(mut message) = claimed_message(draft, run.message_id) {
-        let failure =
-            Failure { attempt: run.attempt, run_id: run.run_id, terminal, at: now, reason: reason.clone() };
-        message.failures.push(failure);
+    draft.enter(ExecutionState::Failed, Some(failed.message_id), &reason)?;
+    let exhausted = failed.number >= policy.max_attempts;
+    let next = failed.number.saturating_add(1);
+    if let Some(mut message) = claimed_message(draft, failed.message_id) {
+        message.failures.push(Failure {
+            attempt: failed.number,
+            run_id: failed.run_id,
+            terminal: failed.terminal,
+            at: now,
+            reason: reason.clone(),
+        });
         if exhausted {
-            park(draft, message, run, &reason);
+            message.checkpoint = failed.checkpoint;
+            park(draft, message, &failed, &reason);
         } else {
-            message.attempt = run.attempt + 1;
-            release(draft, message, run);
+            message.attempt = next;
+            release(draft, message, failed.continuation, failed.checkpoint);
         }
     }
-    let pause = if exhausted { Span::ZERO } else { delay(&policy, run.attempt, draft.stamp.chance) };
+    let pause = if exhausted { Span::ZERO } else { delay(&policy, failed.number, draft.stamp.chance) };
     draft.records.state.retry = Some(Retry {
-        message_id: run.message_id,
-        attempt: (!exhausted).then_some(run.attempt + 1),
+        message_id: Some(failed.message_id),
+        attempt: (!exhausted).then_some(next),
         not_before: now.after(pause),
         reason,
     });
-    leave(draft, run);
+    draft.records.state.current_run = None;
     if exhausted && policy.on_exhausted == OnExhausted::Stop {
         let itself = authority::agent(&draft.records.state.agent);
         stop(draft, Span::ZERO, false, Some("recovery.on_exhausted".to_owned()), &itself)?;
-        let about = About { run_id: Some(run.run_id), ..About::message(run.message_id) };
+        let about = About { run_id: failed.run_id, ..About::message(failed.message_id) };
         draft.raise(Subject::AgentStopped, about, "recovery.on_exhausted");
     }
     Ok(())
 }
 
 /// A dead letter: it keeps the reason of every attempt and blocks nobody.
-fn park(draft: &mut Draft, message: Message, run: &CurrentRun, reason: &str) {
+fn park(draft: &mut Draft, message: Message, failed: &Attempt, reason: &str) {
     let settlement = Settlement {
         status: MessageStatus::Aborted,
         at: draft.now(),
-        reason: Some(format!("gave up after {} attempts: {reason}", run.attempt)),
-        run_id: Some(run.run_id),
+        reason: Some(format!("gave up after {} attempts: {reason}", failed.number)),
+        run_id: failed.run_id,
         dead_letter: true,
     };
     draft.settle_message(message, settlement);

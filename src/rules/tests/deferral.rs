@@ -1,0 +1,470 @@
+//! Rows of deferrals: what a turn says about them, how long and how often they go on, and how an operator ends them.
+
+use crate::model::agent::Status;
+use crate::model::event::EventKind;
+use crate::model::execution::ExecutionState;
+use crate::model::message::{Message, MessageStatus, Priority};
+use crate::model::policy::{Limit, OnExhausted};
+use crate::model::records::Records;
+use crate::model::resource::{Deferral, Resource};
+use crate::model::run::Terminal;
+use crate::model::state::Held;
+use crate::model::time::Time;
+use crate::model::transaction::Put;
+use crate::model::turn::{Outcome, TurnEnd};
+use crate::rules::authority::OPERATOR;
+use crate::rules::decide::decide;
+use crate::rules::due::next_due;
+use crate::rules::execution::deadline;
+use crate::rules::projection::project;
+use crate::rules::transition::draft::Draft;
+use crate::rules::transition::inbox::take_in;
+use crate::rules::transition::lifecycle::{self, Given, retry_held, start, stop};
+use crate::rules::transition::outcome::Surroundings;
+use crate::rules::transition::preemption;
+use crate::rules::transition::resources::drop_held;
+use crate::rules::transition::turn::{claim, settle};
+
+use super::{
+    archived_message, at, claimant, continuation, draft, exited, finish, held, hint, message_id, now, path,
+    prompt, records_in, running, secs, stamp_at,
+};
+
+fn ending(deferral: Deferral) -> TurnEnd {
+    TurnEnd { outcome: Ok(Outcome { deferred: Some(deferral), ..Outcome::default() }), ..exited(75) }
+}
+
+/// The records after the turn that runs has ended so, at this moment.
+fn ended(records: Records, end: TurnEnd, moment: Time) -> (Records, Terminal) {
+    let mut draft = Draft::new(records, stamp_at(moment));
+    let run = draft.records.state.current_run.as_ref().expect("a run").run_id;
+    let settled = settle(&mut draft, run, end, None, &Surroundings::default()).expect("settled");
+    (committed(draft), settled.terminal)
+}
+
+fn committed(draft: Draft) -> Records {
+    let after = draft.records.clone();
+    Records { state: finish(draft).state, ..after }
+}
+
+/// The records after the held message was claimed again, at this moment.
+fn again(records: Records, moment: Time) -> Records {
+    let mut draft = Draft::new(records, stamp_at(moment));
+    let message = draft.records.inbox.claimed.clone().expect("held");
+    claim(&mut draft, message, continuation(), claimant()).expect("claimed");
+    committed(draft)
+}
+
+fn put_off(end: TurnEnd) -> Records {
+    let mut before = running(&prompt(1));
+    before.inbox.head = None;
+    let (records, terminal) = ended(before, end, now());
+    assert_eq!(terminal, Terminal::Deferred);
+    records
+}
+
+fn the_held(records: &Records) -> &Held {
+    records.state.held.as_ref().expect("held")
+}
+
+#[test]
+fn what_a_turn_says_about_a_deferral_is_kept_and_without_it_its_last_line_of_stderr() {
+    let said = |resource: Option<&str>, reason: Option<&str>, line: Option<&str>| {
+        let deferral = Deferral {
+            resource: resource.map(str::to_owned),
+            reason: reason.map(str::to_owned),
+            ..Deferral::default()
+        };
+        let end = TurnEnd { last_error_line: line.map(str::to_owned), ..ending(deferral) };
+        the_held(&put_off(end)).missing.clone()
+    };
+    assert_eq!(said(Some("api:x"), Some("429"), Some("noise")), "api:x: 429");
+    assert_eq!(said(Some("api:x"), None, Some("too many")), "api:x: too many");
+    assert_eq!(said(Some(" api:x "), Some(" "), None), "api:x");
+    assert_eq!(said(None, Some("429"), None), "429");
+    assert_eq!(said(None, None, Some("too many")), "too many");
+    assert_eq!(said(None, None, None), "the turn asked to come back later (exit status 75)");
+    let long = "ä".repeat(5000);
+    assert_eq!(said(None, Some(&long), None).len(), 4096, "what is kept of a text is bounded");
+}
+
+#[test]
+fn no_step_tries_before_a_known_moment_and_none_is_late_before_it() {
+    let two_hours = Deferral { after: Some(secs(7200)), ..Deferral::default() };
+    let then = Deferral { until: Some(at(7_200_000)), ..Deferral::default() };
+    for deferral in [two_hours, then] {
+        let records = put_off(ending(deferral));
+        assert_eq!(deadline(&records.state, &records.policy.timeouts), None);
+        assert_eq!(next_due(&records), Some(at(7_200_000)));
+        for (moment, reason) in [
+            (at(7_199_999), "the turn asked to come back later (exit status 75)"),
+            (at(7_200_000), "resources_available"),
+            (at(99_000_000), "resources_available"),
+        ] {
+            let mut draft = Draft::new(records.clone(), stamp_at(moment));
+            take_in(&mut draft).expect("taken in");
+            assert!(draft.is_empty(), "not late at {moment}");
+            let report = decide(&project(&draft.records, moment)).report();
+            assert_eq!(report.reason, reason);
+            let back = ["back at 2023-11-15T00:13:20.000Z".to_owned()];
+            assert_eq!(report.evidence, if moment < at(7_200_000) { back.to_vec() } else { vec![] });
+        }
+    }
+    // A moment that is past says nothing about the next one.
+    for past in [
+        Deferral { until: Some(at(-1)), ..Deferral::default() },
+        Deferral { after: Some(secs(0)), ..Deferral::default() },
+    ] {
+        let records = put_off(ending(past));
+        assert_eq!(next_due(&records), Some(at(1000)), "the backoff");
+    }
+}
+
+#[test]
+fn the_time_of_a_row_counts_from_its_first_deferral_and_survives_claims() {
+    let mut records = put_off(exited(75));
+    for second in [10, 100, 200] {
+        records = again(records, at(second * 1000));
+        assert_eq!(records.state.current_run.as_ref().and_then(|run| run.deferred_since), Some(now()));
+        (records, _) = ended(records, exited(75), at(second * 1000 + 500));
+    }
+    assert_eq!((the_held(&records).deferrals, the_held(&records).deferred_since), (4, Some(now())));
+    assert_eq!(records.state.execution.since, at(200_500));
+    assert_eq!(deadline(&records.state, &records.policy.timeouts), Some((at(300_000), "resource_timeout")));
+    let mut late = Draft::new(records, stamp_at(at(300_001)));
+    take_in(&mut late).expect("taken in");
+    let head = late.records.inbox.head.clone().expect("in the queue");
+    assert_eq!((head.attempt, head.failures.len()), (2, 1));
+    assert_eq!(
+        (head.failures[0].run_id, head.failures[0].terminal),
+        (late.records.state.last_turn.as_ref().map(|turn| turn.run_id), Terminal::Deferred)
+    );
+    assert_eq!(next_due(&late.records), Some(at(301_001)));
+}
+
+#[test]
+fn the_time_until_a_known_moment_is_none_of_the_row() {
+    let records = put_off(exited(75));
+    let records = again(records, at(10_000));
+    let hour = Deferral { after: Some(secs(3600)), ..Deferral::default() };
+    let (records, _) = ended(records, ending(hour), at(20_000));
+    let records = again(records, at(3_620_000));
+    let (records, _) = ended(records, exited(75), at(3_630_000));
+    let limit = at(300_000 + 3_600_000);
+    assert_eq!(deadline(&records.state, &records.policy.timeouts), Some((limit, "resource_timeout")));
+}
+
+#[test]
+fn one_deferral_too_many_of_a_row_fails_like_any_attempt_up_to_the_dead_letter() {
+    for (attempts, then) in [(2, OnExhausted::Park), (1, OnExhausted::Park), (1, OnExhausted::Stop)] {
+        let mut records = running(&prompt(1));
+        records.policy.recovery.max_deferrals = 3;
+        records.policy.recovery.max_attempts = attempts;
+        records.policy.recovery.on_exhausted = then;
+        records.policy.timeouts.resources = Limit(None);
+        let mut moment = 0;
+        for _ in 0..3 {
+            let terminal;
+            (records, terminal) = ended(records, exited(75), at(moment));
+            assert_eq!(terminal, Terminal::Deferred);
+            moment += 10_000;
+            records = again(records, at(moment));
+        }
+        let (records, terminal) = ended(records, exited(75), at(moment));
+        assert_eq!(terminal, Terminal::Failed);
+        let reason = records.state.execution.reason.as_deref();
+        let expected = "put off 4 times in a row (recovery.max_deferrals): the turn asks to come back later";
+        assert_eq!(reason, Some(expected));
+        assert_eq!(
+            (records.state.counters.dead, records.state.held.is_none()),
+            (u64::from(attempts == 1), true)
+        );
+        assert_eq!(records.state.status == Status::Stopped, then == OnExhausted::Stop);
+    }
+}
+
+#[test]
+fn a_turn_that_ends_in_any_other_way_ends_the_row() {
+    let records = put_off(exited(75));
+    let (failed, _) = ended(again(records.clone(), at(1000)), exited(1), at(2000));
+    let head = failed.inbox.head.clone().expect("in the queue");
+    assert_eq!((head.attempt, failed.state.held.is_none()), (2, true));
+    let mut yields = again(records, at(1000));
+    if let Some(run) = &mut yields.state.current_run {
+        run.yielded_at = Some(at(1500));
+    }
+    let (suspended, _) = ended(yields, exited(0), at(2000));
+    assert_eq!((the_held(&suspended).deferrals, the_held(&suspended).deferred_since), (0, None));
+}
+
+#[test]
+fn looks_of_a_claim_are_none_of_the_turns_deferrals_and_do_not_end_their_row() {
+    use crate::rules::transition::resources::lack;
+    let mut draft = Draft::new(put_off(exited(75)), stamp_at(at(5000)));
+    let message = draft.records.inbox.claimed.clone().expect("held");
+    let lacking = super::shortage();
+    let report = crate::model::decision::Decision::Lack {
+        message_id: message.id,
+        continuation: continuation(),
+        shortage: lacking.clone(),
+    }
+    .report();
+    lack(&mut draft, &message, continuation(), &lacking, &report).expect("put off");
+    let records = committed(draft);
+    let lacks = the_held(&records);
+    assert_eq!((lacks.resource, lacks.looks), (Some(Resource::Workspace), 1));
+    assert_eq!((lacks.deferrals, lacks.deferred_since), (1, Some(now())));
+    let run = again(records, at(9000)).state.current_run.expect("claimed");
+    assert_eq!((run.deferrals, run.deferred_since), (1, Some(now())));
+}
+
+/// A message that was put off until tomorrow, as a turn said.
+fn until_tomorrow() -> Records {
+    put_off(ending(Deferral { after: Some(secs(86_400)), ..Deferral::default() }))
+}
+
+#[test]
+fn recover_and_start_have_it_tried_by_the_next_step_and_its_row_counts_anew() {
+    let moment = at(299_000);
+    let recovered = {
+        let mut draft = Draft::new(until_tomorrow(), stamp_at(moment));
+        retry_held(&mut draft, &OPERATOR).expect("it waits");
+        committed(draft)
+    };
+    let started = {
+        let mut draft = Draft::new(until_tomorrow(), stamp_at(at(1)));
+        stop(&mut draft, secs(1), false, None, &OPERATOR).expect("stopped");
+        let stopped = committed(draft);
+        assert_eq!(stopped.state.execution.state, ExecutionState::WaitingResources, "a stop leaves it");
+        let mut draft = Draft::new(stopped, stamp_at(moment));
+        start(&mut draft, &OPERATOR).expect("started");
+        committed(draft)
+    };
+    for records in [recovered, started] {
+        assert_eq!(records.state.next_due_at, Some(moment));
+        let late = at(599_001);
+        let mut draft = Draft::new(records.clone(), stamp_at(at(599_000)));
+        take_in(&mut draft).expect("taken in");
+        assert_eq!(decide(&project(&draft.records, at(599_000))).reason(), "resources_available");
+        assert_eq!(
+            deadline(&records.state, &records.policy.timeouts).map(|(limit, _)| limit < late),
+            Some(true)
+        );
+        assert_eq!((the_held(&records).deferrals, the_held(&records).deferred_since), (0, Some(moment)));
+    }
+}
+
+#[test]
+fn a_stop_with_requeue_puts_a_held_message_back_at_its_attempt_also_when_it_is_stopped_already() {
+    for state in [ExecutionState::WaitingResources, ExecutionState::Suspended] {
+        for status in [Status::AwakeIdle, Status::Stopped] {
+            let mut records = records_in(status, state);
+            records.state.held = Some(held(&prompt(1), None));
+            records.inbox.claimed = Some(prompt(1));
+            let mut draft = draft(records);
+            stop(&mut draft, secs(1), true, None, &OPERATOR).expect("stopped");
+            assert_eq!(
+                draft.records.inbox.head.as_ref().map(|head| (head.id, head.attempt)),
+                Some((message_id(1), 1))
+            );
+            assert_eq!(
+                (draft.records.inbox.claimed.is_none(), draft.records.state.held.is_none()),
+                (true, true)
+            );
+            let mut records = committed(draft);
+            records.state.status = Status::AwakeIdle;
+            assert_eq!(decide(&project(&records, now())).reason(), "after_stop");
+        }
+    }
+}
+
+#[test]
+fn the_operator_can_fail_and_drop_what_is_held() {
+    for (state, terminal) in [
+        (ExecutionState::WaitingResources, Terminal::Deferred),
+        (ExecutionState::Suspended, Terminal::Suspended),
+    ] {
+        let mut records = records_in(Status::Asleep, state);
+        records.state.held = Some(held(&prompt(1), None));
+        records.inbox.claimed = Some(prompt(1));
+
+        let mut failing = draft(records.clone());
+        assert_eq!(lifecycle::fail(&mut failing, "enough", &OPERATOR), Ok(Given::Held(message_id(1))));
+        let transaction = finish(failing);
+        assert_eq!(path(&transaction.events), [format!("{state} -> failed")]);
+        let [Put::Message(message)] = &transaction.puts[..] else { panic!("{:?}", transaction.puts) };
+        let failures: Vec<_> =
+            message.failures.iter().map(|failure| (failure.terminal, &*failure.reason)).collect();
+        assert_eq!((message.attempt, failures), (2, vec![(terminal, "enough")]));
+        assert_eq!(transaction.state.next_due_at, Some(at(1000)), "the backoff");
+
+        let mut dropping = draft(records);
+        drop_held(&mut dropping, prompt(1), "no longer wanted").expect("dropped");
+        assert_eq!(dropping.records.inbox.claimed, None);
+        assert_eq!(decide(&project(&dropping.records, now())).reason(), "after_stop", "it recovers at once");
+        let transaction = finish(dropping);
+        assert_eq!(path(&transaction.events), [format!("{state} -> failed")]);
+        let settlement = archived_message(&transaction).settlement.clone().expect("settled");
+        assert_eq!((settlement.status, settlement.dead_letter), (MessageStatus::Dropped, false));
+    }
+}
+
+/// What the next step would do, when this has come into the inbox.
+fn with(arrive: impl Fn(&mut Records), moment: Time) -> (String, Records) {
+    let mut records = until_tomorrow();
+    arrive(&mut records);
+    let mut draft = Draft::new(records, stamp_at(moment));
+    take_in(&mut draft).expect("taken in");
+    let reason = decide(&project(&draft.records, moment)).reason();
+    (reason, draft.records)
+}
+
+#[test]
+fn a_hint_or_an_interjection_has_it_tried_at_once_and_once() {
+    let put = "the turn asked to come back later (exit status 75)";
+    let arrived =
+        |number: u32, since: i64| crate::model::message::WakeHint { created_at: at(since), ..hint(number) };
+    let minted = |millis: i64| Some(crate::model::id::MessageId(stamp_at(at(millis)).mint()));
+    let moment = at(60_000);
+    assert_eq!(with(|_| {}, moment).0, put);
+    let (reason, taken) = with(|records| records.inbox.hints = vec![arrived(8, 30_000)], moment);
+    assert_eq!(reason, "resources_available");
+    // Put off again: the hint is still pending, and was heard.
+    let (records, _) = ended(again(taken, moment), exited(75), at(61_000));
+    let mut draft = Draft::new(records, stamp_at(at(61_500)));
+    take_in(&mut draft).expect("taken in");
+    assert_eq!(decide(&project(&draft.records, at(61_500))).reason(), put);
+    assert!(draft.is_empty());
+    // One of another scope stays in the inbox until the pending one is dealt with.
+    let second = |since: i64| {
+        move |records: &mut Records| {
+            records.state.pending_wake_hint = Some(arrived(7, -99_000));
+            records.inbox.hints =
+                vec![crate::model::message::WakeHint { source: "else".to_owned(), ..arrived(8, since) }];
+        }
+    };
+    assert_eq!(with(second(30_000), moment).0, "resources_available");
+    assert_eq!(with(second(-30_000), moment).0, put, "that was there before");
+    for (came, expected) in [(30_000, "resources_available"), (-30_000, put), (90_000, put)] {
+        let (reason, _) = with(|records| records.inbox.last_interject = minted(came), moment);
+        assert_eq!(reason, expected, "an interjection at {came}");
+    }
+}
+
+#[test]
+fn an_ordinary_message_waits_behind_what_is_held() {
+    let normal = |records: &mut Records| {
+        records.inbox.head = Some(Message { priority: Priority::Next, created_at: at(1), ..prompt(2) });
+    };
+    assert_eq!(with(normal, at(60_000)).0, "the turn asked to come back later (exit status 75)");
+}
+
+#[test]
+fn a_suspended_run_is_not_woken_by_a_hint() {
+    let mut records = records_in(Status::AwakeIdle, ExecutionState::Suspended);
+    records.state.held = Some(held(&prompt(1), None));
+    records.inbox.claimed = Some(prompt(1));
+    records.inbox.hints = vec![hint(8)];
+    let mut draft = Draft::new(records, stamp_at(at(1000)));
+    take_in(&mut draft).expect("taken in");
+    assert_eq!(the_held(&draft.records).not_before, None);
+}
+
+/// Every verb of the operator that leads out of a state.
+const VERBS: [&str; 6] = ["start", "stop", "recover", "resume", "fail", "drop"];
+
+/// What it does; a refusal is its hint.
+fn act(verb: &str, records: &Records) -> Result<Records, Option<String>> {
+    let mut draft = Draft::new(records.clone(), stamp_at(at(1)));
+    let hinted = |refusal: crate::model::refusal::Refusal| refusal.hint;
+    match verb {
+        "start" => start(&mut draft, &OPERATOR).map_err(hinted)?,
+        "stop" => drop(stop(&mut draft, secs(1), true, None, &OPERATOR).map_err(hinted)?),
+        "resume" if records.state.status == Status::Stopped => {
+            start(&mut draft, &OPERATOR).map_err(hinted)?
+        }
+        "resume" => preemption::resume(&mut draft).map_err(hinted)?,
+        "recover" if records.state.execution.state == ExecutionState::WaitingResources => {
+            retry_held(&mut draft, &OPERATOR).map_err(hinted)?;
+        }
+        "recover" => crate::rules::transition::recovery::recover(&mut draft, "asked for").map_err(hinted)?,
+        "fail" => drop(lifecycle::fail(&mut draft, "enough", &OPERATOR).map_err(hinted)?),
+        _ => match draft.records.inbox.claimed.clone() {
+            Some(message) if records.state.held.is_some() => {
+                drop_held(&mut draft, message, "x").map_err(hinted)?
+            }
+            Some(_) => return Err(Some("`dormouse stop worker` ends its turn".to_owned())),
+            // There is no message to ask for.
+            None => stop(&mut draft, secs(1), true, None, &OPERATOR).map(drop).map_err(hinted)?,
+        },
+    }
+    Ok(committed(draft))
+}
+
+#[test]
+fn from_every_state_each_way_out_does_something_or_names_one_that_does() {
+    let mut refused = 0;
+    for state in ExecutionState::ALL {
+        for status in crate::rules::execution::statuses(*state).iter().copied().chain([Status::Stopped]) {
+            let records = standing(status, *state);
+            for verb in VERBS {
+                let Err(hint) = act(verb, &records) else { continue };
+                refused += 1;
+                // To start what is started is no way out of anything.
+                if verb == "start" && status != Status::Stopped {
+                    continue;
+                }
+                let hint =
+                    hint.unwrap_or_else(|| panic!("{state} {status}: {verb} is refused without a hint"));
+                let named = hint.split("dormouse ").nth(1).and_then(|rest| rest.split([' ', '`']).next());
+                match named.unwrap_or_else(|| panic!("{hint}")) {
+                    "tick" => assert!(
+                        project(&records, at(1)).held.is_none() && records.state.status != Status::Stopped,
+                        "{state} {status}: {verb}: {hint}"
+                    ),
+                    other => {
+                        let done = act(other, &records);
+                        assert!(
+                            done.is_ok_and(|after| after.state != records.state),
+                            "{state} {status}: {verb}: {hint}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+    assert!(refused > 30, "{refused}");
+}
+
+/// An agent as it stands in a state, with what belongs to that.
+fn standing(status: Status, state: ExecutionState) -> Records {
+    let mut records = match state {
+        ExecutionState::Scheduled
+        | ExecutionState::Running
+        | ExecutionState::Resumed
+        | ExecutionState::ShuttingDown => running(&prompt(1)),
+        ExecutionState::WaitingResources | ExecutionState::Suspended => {
+            let mut records = records_in(status, state);
+            records.state.held = Some(held(&prompt(1), None));
+            records.inbox.claimed = Some(prompt(1));
+            records
+        }
+        ExecutionState::Initializing
+        | ExecutionState::Runnable
+        | ExecutionState::Waiting
+        | ExecutionState::Completed
+        | ExecutionState::Failed
+        | ExecutionState::Recovering => records_in(status, state),
+    };
+    records.state.status = status;
+    records.state.execution.state = state;
+    records
+}
+
+#[test]
+fn the_events_say_that_the_operator_had_it_tried() {
+    let mut draft = draft(until_tomorrow());
+    retry_held(&mut draft, &OPERATOR).expect("it waits");
+    let events = finish(draft).events;
+    assert_eq!(events.iter().filter(|event| event.kind == EventKind::ControlApplied).count(), 1);
+}
