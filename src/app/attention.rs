@@ -6,10 +6,9 @@
 use crate::error::Result;
 use crate::model::attention::Attention;
 use crate::model::id::AgentName;
-use crate::model::records::Records;
-use crate::model::time::Time;
 use crate::report::text::one_line;
-use crate::rules::attention::tell_at;
+use crate::rules::transition::draft::Draft;
+use crate::store::lock::{self, Sharing};
 use crate::store::{Agent, Store};
 
 use super::hooks::{self, Occasion};
@@ -19,18 +18,42 @@ use super::session::Session;
 /// How long the line may be: a reason from outside may be of any length.
 const LINE: usize = 500;
 
+/// What this process has raised and not told yet.
+#[derive(Default)]
+pub struct ToTell {
+    attentions: Vec<(AgentName, Attention)>,
+    /// As long as one is held, no other process takes what is to be told of that agent for abandoned.
+    held: Vec<(AgentName, lock::Held)>,
+}
+
+/// Notes in a draft that is about to be committed that the hook is to be told of what it raises.
+pub fn note(session: &Session, agent: &Agent<'_>, draft: &mut Draft) -> Result<()> {
+    if draft.raised().is_empty() || hooks::program(agent.store(), agent, hooks::ON_ATTENTION).is_none() {
+        return Ok(());
+    }
+    draft.is_to_be_told();
+    // A command that a hook has called leaves it to a step outside.
+    if !hooks::is_nested() {
+        let held = &mut session.to_tell.borrow_mut().held;
+        held.extend(agent.telling(Sharing::Shared)?.map(|lock| (agent.name().clone(), lock)));
+    }
+    Ok(())
+}
+
 /// Remembers what a commit has raised, for whoever tells of it and for the exit status.
-pub fn note(session: &Session, agent: &AgentName, raised: &[Attention]) {
-    let raised = raised.iter().map(|attention| (agent.clone(), attention.clone()));
-    session.to_tell.borrow_mut().extend(raised.clone());
-    session.raised.borrow_mut().extend(raised.map(|(_, attention)| attention));
+pub fn add(session: &Session, agent: &AgentName, raised: Vec<Attention>) {
+    let named = raised.iter().map(|attention| (agent.clone(), attention.clone()));
+    session.to_tell.borrow_mut().attentions.extend(named);
+    session.raised.borrow_mut().extend(raised);
 }
 
 /// Tells of what was raised about an agent since the last time. To be called without the lock.
 pub fn tell(session: &Session, store: &Store, agent: &Agent<'_>) {
-    let (ours, others): (Vec<_>, Vec<_>) =
-        session.to_tell.take().into_iter().partition(|(name, _)| name == agent.name());
-    session.to_tell.replace(others);
+    let is_ours = |name: &AgentName| name == agent.name();
+    let ToTell { attentions, held } = session.to_tell.take();
+    let (ours, others): (Vec<_>, Vec<_>) = attentions.into_iter().partition(|(name, _)| is_ours(name));
+    let (_held, held): (Vec<_>, Vec<_>) = held.into_iter().partition(|(name, _)| is_ours(name));
+    session.to_tell.replace(ToTell { attentions: others, held });
     let ours: Vec<Attention> = ours.into_iter().map(|(_, attention)| attention).collect();
     if !ours.is_empty() {
         tell_these(session, store, agent, &ours);
@@ -40,37 +63,43 @@ pub fn tell(session: &Session, store: &Store, agent: &Agent<'_>) {
 /// Tells of what the commands of one process have raised and nobody has told of: not every command
 /// ends with that.
 pub fn tell_rest(session: &Session) {
-    let Some((first, _)) = session.to_tell.borrow().first().cloned() else { return };
+    let Some(first) = next_agent(session) else { return };
     let told = session.store().and_then(|store| {
         let mut next = Some(first);
         while let Some(name) = next {
             tell(session, &store, &store.agent(&name)?);
-            next = session.to_tell.borrow().first().map(|(name, _)| name.clone());
+            next = next_agent(session);
         }
         Ok(())
     });
     if let Err(error) = told {
-        session.to_tell.take().iter().for_each(|(name, attention)| say(session, name, attention));
+        session.to_tell.take().attentions.iter().for_each(|(name, attention)| say(session, name, attention));
         session.out.note(&error.to_string());
     }
 }
 
-/// What a step finds that was raised long enough ago and not told.
-pub fn late(records: &Records, now: Time) -> Vec<Attention> {
-    let newest = records.state.attention.iter().flat_map(|mark| &mark.newest);
-    let untold = newest.filter(|attention| attention.untold);
-    // By a clock that ran ahead it may have been raised in what is now the future.
-    let due = tell_at(records).is_some_and(|at| at <= now);
-    untold.filter(|attention| due || attention.at > now).cloned().collect()
-}
-
-/// Tells of what a step has found that nobody has told of: it is new to people.
-pub fn tell_late(session: &Session, store: &Store, agent: &Agent<'_>, late: Vec<Attention>) {
+/// Tells of what was left untold by a process that was killed, or was called from a hook: it is new to people.
+pub fn tell_abandoned(session: &Session, store: &Store, agent: &Agent<'_>) {
     if hooks::is_nested() {
         return;
     }
-    tell_these(session, store, agent, &late);
-    session.raised.borrow_mut().extend(late);
+    let abandoned = agent.telling(Sharing::Exclusive).and_then(|alone| {
+        let Some(alone) = alone else { return Ok((Vec::new(), None)) };
+        let mark = agent.peek()?.attention;
+        let untold = mark.into_iter().flat_map(|mark| mark.newest).filter(|attention| attention.untold);
+        Ok((untold.collect(), Some(alone)))
+    });
+    match abandoned {
+        Ok((abandoned, _alone)) => {
+            tell_these(session, store, agent, &abandoned);
+            session.raised.borrow_mut().extend(abandoned);
+        }
+        Err(error) => session.out.note(&error.to_string()),
+    }
+}
+
+fn next_agent(session: &Session) -> Option<AgentName> {
+    session.to_tell.borrow().attentions.first().map(|(name, _)| name.clone())
 }
 
 fn tell_these(session: &Session, store: &Store, agent: &Agent<'_>, these: &[Attention]) {

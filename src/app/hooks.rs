@@ -143,16 +143,14 @@ impl Occasion {
 /// that changes an agent is committed here.
 pub fn commit(session: &Session, locked: &Locked<'_>, mut draft: Draft) -> Result<State> {
     let agent = locked.agent;
+    attention::note(session, agent, &mut draft)?;
     let raised = draft.raised().to_vec();
-    if !raised.is_empty() && program(agent.store(), agent, ON_ATTENTION).is_some() {
-        draft.is_to_be_told();
-    }
     let onlookers = draft.records.onlookers;
     let mut transaction = draft.finish()?;
     let moves = telling::note(session, agent, &mut transaction, onlookers)?;
     let state = locked.commit(transaction)?;
     session.moves.borrow_mut().add(moves);
-    attention::note(session, &state.agent, &raised);
+    attention::add(session, &state.agent, raised);
     Ok(state)
 }
 
@@ -208,7 +206,7 @@ pub fn is_nested() -> bool {
 }
 
 /// Where the hook of an agent is, if there is one.
-fn program(store: &Store, agent: &Agent<'_>, name: &str) -> Option<PathBuf> {
+pub fn program(store: &Store, agent: &Agent<'_>, name: &str) -> Option<PathBuf> {
     places(store, agent).map(|(_, place)| place.join(name)).into_iter().find(|path| hook::is_there(path))
 }
 

@@ -44,7 +44,7 @@ pub fn next_wake(session: &mut Session, args: NextWake) -> Result<Status> {
 /// When the next step of an agent has something to do: at once if it would do something now.
 fn due(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result<Option<Time>> {
     let state = agent.peek()?;
-    if !state.untold.is_empty() {
+    if state.is_to_be_told() {
         return Ok(Some(now));
     }
     let rests = state.resting.is_some()

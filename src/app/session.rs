@@ -17,6 +17,7 @@ use crate::process::{self, host};
 use crate::report::output::{Output, Style};
 use crate::store::{Opener, Store, layout};
 
+use super::attention::ToTell;
 use super::telling::Moves;
 use super::words::parse;
 
@@ -26,7 +27,7 @@ pub struct Session {
     /// Transitions that were committed and not told to any hook yet.
     pub moves: RefCell<Moves>,
     /// What was raised in a commit and not told to anybody yet.
-    pub to_tell: RefCell<Vec<(AgentName, Attention)>>,
+    pub to_tell: RefCell<ToTell>,
     /// What this command has raised, for its result and its exit status.
     pub raised: RefCell<Vec<Attention>>,
     /// The message whose turns are listened to: what they say goes to stderr as it comes.

@@ -131,7 +131,6 @@ pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<S
     let mut recovered = None;
     let mut tried_outbox = false;
     let mut looked_after_tasks = false;
-    let mut told_late = false;
     let mut told_abandoned = false;
     loop {
         let now = session.clock.now();
@@ -141,10 +140,11 @@ pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<S
             Leased::Live => return live_report(&state, now, started),
             Leased::Ours(lease) => lease,
         };
-        if !state.untold.is_empty() && !told_abandoned {
+        if state.is_to_be_told() && !told_abandoned {
             told_abandoned = true;
-            // Whoever made these transitions was killed before he had told of them.
+            // The process that made these changes was killed before it had told of them.
             drop(locked);
+            attention::tell_abandoned(session, store, agent);
             telling::tell_abandoned(session, store, agent);
             continue;
         }
@@ -193,14 +193,6 @@ pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<S
             hooks::commit(session, &locked, draft)?;
             continue;
         }
-        let late = attention::late(&draft.records, now);
-        if !late.is_empty() && !told_late {
-            told_late = true;
-            // Without the lock, for the same reason.
-            drop(locked);
-            attention::tell_late(session, store, agent, late);
-            continue;
-        }
         let (decision, grant) = decide_and_take(store, agent, &mut draft, resources::Purpose::Take)?;
         let hold = Hold { lease, grant };
         let mut report = act(session, store, agent, (locked, scan), draft, decision, hold)?;
@@ -239,7 +231,7 @@ pub fn quiet_step(
     let state = agent.peek()?;
     let Some(resting) = state.resting.clone() else { return Ok(None) };
     let due = state.next_due_at.is_some_and(|due| due <= session.clock.now());
-    if due || state.current_run.is_some() || !state.untold.is_empty() || !agent.is_quiet()? {
+    if due || state.current_run.is_some() || state.is_to_be_told() || !agent.is_quiet()? {
         return Ok(None);
     }
     let now = session.clock.now();

@@ -387,6 +387,14 @@ fn is_none(count: &u64) -> bool {
     *count == 0
 }
 
+impl State {
+    /// Whether a hook is still to be told of something. A process that is at that, or was killed, left it.
+    pub fn is_to_be_told(&self) -> bool {
+        let mut newest = self.attention.iter().flat_map(|mark| &mark.newest);
+        !self.untold.is_empty() || newest.any(|attention| attention.untold)
+    }
+}
+
 impl Record for State {
     const KIND: &'static str = "state";
     fn extra_mut(&mut self) -> &mut Extra {

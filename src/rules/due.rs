@@ -5,7 +5,6 @@ use crate::model::execution::ExecutionState;
 use crate::model::records::Records;
 use crate::model::time::{Span, Time};
 
-use super::attention::tell_at;
 use super::execution::deadline;
 
 /// The earliest moment at which a step would find something due. `None`: only an arrival can wake the agent.
@@ -15,8 +14,8 @@ pub fn next_due(records: &Records) -> Option<Time> {
     let past = |limit: Time| limit.after(Span::from_millis(1));
     let over = deadline(state, &records.policy.timeouts).map(|(limit, _)| past(limit));
     match state.status {
-        Status::Stopped => return tell_at(records),
-        Status::Booting => return over.into_iter().chain(tell_at(records)).min(),
+        Status::Stopped => return None,
+        Status::Booting => return over,
         Status::AwakeIdle | Status::AwakeRunning | Status::AwaitingTask | Status::Asleep => {}
     }
     let waits = records.waits.iter().filter(|wait| wait.is_waiting());
@@ -36,7 +35,7 @@ pub fn next_due(records: &Records) -> Option<Time> {
         .chain(rechecks.map(|item| item.recheck_at))
         .chain(records.timers.iter().map(|timer| Some(timer.next_at)))
         .chain(overdue.map(Some))
-        .chain([recovery, held, over, tell_at(records)])
+        .chain([recovery, held, over])
         .flatten()
         .min()
 }

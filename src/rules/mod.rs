@@ -2,7 +2,6 @@
 
 pub mod admission;
 pub mod advisory;
-pub mod attention;
 pub mod authority;
 pub mod closure;
 pub mod continuation;

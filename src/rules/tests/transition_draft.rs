@@ -8,9 +8,7 @@ use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
 use crate::model::message::{Message, MessageStatus, Settlement};
 use crate::model::transaction::{Archived, Delete, Put};
-use crate::rules::attention::tell_at;
 use crate::rules::decide::decide;
-use crate::rules::due::next_due;
 use crate::rules::projection::project;
 
 use super::{
@@ -255,14 +253,12 @@ fn a_mark_is_bounded_and_goes_when_all_of_it_is_seen() {
 }
 
 #[test]
-fn a_teller_that_is_gone_is_replaced_once() {
+fn a_hook_is_to_be_told_of_what_is_raised_until_it_was() {
     let mut draft = draft(records());
     draft.raise(Subject::AnswerLost, About::default(), "why");
-    assert_eq!((tell_at(&draft.records), next_due(&draft.records)), (None, None), "there is no hook");
+    assert!(!draft.records.state.is_to_be_told(), "there may be no hook");
     draft.is_to_be_told();
-    let late = tell_at(&draft.records).unwrap();
-    assert!(late > draft.now());
-    assert_eq!(next_due(&draft.records), Some(late));
+    assert!(draft.records.state.is_to_be_told());
     draft.told(|_| true);
-    assert_eq!((tell_at(&draft.records), next_due(&draft.records)), (None, None));
+    assert!(!draft.records.state.is_to_be_told());
 }
