@@ -12,6 +12,7 @@ use crate::model::time::Time;
 use crate::model::wait::Wait;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox::staleness;
+use crate::rules::waits::{Needed, needed};
 use crate::store::inbox::{self, Scan};
 use crate::store::view::View;
 use crate::store::{Agent, Locked, dedupe};
@@ -64,18 +65,16 @@ pub fn records(
 fn broken_waits(view: &View<'_>, scan: &Scan, waits: &[Wait], tasks: &[Task]) -> Result<Vec<BrokenWait>> {
     let mut broken = Vec::new();
     for wait in waits.iter().filter(|wait| wait.is_active()) {
-        if let Some(message) = wait.resolved_by {
-            if inbox::find_id(view, scan, message).is_none() {
-                broken.push(BrokenWait::AnswerGone(wait.id));
+        let (is_there, otherwise) = match needed(wait, tasks) {
+            None => continue,
+            Some(Needed::Answer(message)) => {
+                (inbox::find_id(view, scan, message).is_some(), BrokenWait::AnswerGone(wait.id))
             }
-            continue;
-        }
-        let ended = wait.task_id().filter(|id| !tasks.iter().any(|task| task.id == *id));
-        if let Some(task) = ended
-            && result_under_way(view, scan, task, wait.result_id)?.is_none()
-        {
-            broken.push(BrokenWait::TaskGone(wait.id));
-        }
+            Some(Needed::Result(task, known)) => {
+                (result_under_way(view, scan, task, known)?.is_some(), BrokenWait::TaskGone(wait.id))
+            }
+        };
+        broken.extend((!is_there).then_some(otherwise));
     }
     Ok(broken)
 }

@@ -62,7 +62,7 @@ pub fn wakes(records: &Records, now: Time) -> Vec<String> {
         let timeout = deadline(state, &records.policy.timeouts);
         wakes.extend(timeout.map(|(limit, reason)| format!("its {reason}, after {}", moment(limit, now))));
     }
-    let mut waits: Vec<&Wait> = records.waits.iter().filter(|wait| wait.is_active()).collect();
+    let mut waits: Vec<&Wait> = records.waits.iter().filter(|wait| wait.is_waiting()).collect();
     // Those of the agent itself keep it all from going on; the others, an item.
     waits.sort_by_key(|wait| !wait.is_agents_own());
     list(&mut wakes, "waits", waits.iter().map(|wait| end_of_wait(wait, records, now)));
@@ -124,7 +124,10 @@ fn end_of_wait(wait: &Wait, records: &Records, now: Time) -> String {
             None => format!("word from outside (dormouse wake {agent} --wait {})", wait.id),
         },
         WaitKind::Timer => wait.wake_at.map(|at| moment(at, now)).unwrap_or_default(),
-        WaitKind::System => format!("the end of {}", wait.id),
+        WaitKind::System => match &wait.resource {
+            Some(resource) => format!("word of {resource} (dormouse wake {agent} --resource {resource})"),
+            None => format!("its end (dormouse wake {agent} --wait {})", wait.id),
+        },
     };
     let mut text = format!("{what}: {}", wait.reason);
     if let Some(item) = wait.work_item_id {

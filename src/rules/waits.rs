@@ -2,7 +2,8 @@
 
 use crate::model::closure::{Closure, WaitingReason};
 use crate::model::continuation::TriggerKind;
-use crate::model::id::WaitId;
+use crate::model::id::{MessageId, TaskId, WaitId};
+use crate::model::task::Task;
 use crate::model::wait::{Wait, WaitKind};
 
 use super::continuation::{Source, Trigger};
@@ -65,4 +66,22 @@ fn is_answer(trigger: &Trigger<'_>, wait: &Wait) -> bool {
     trigger.kind == TriggerKind::OperatorInput
         && trigger.wait_id.is_none()
         && (trigger.work_item_id.is_none() || trigger.work_item_id == wait.work_item_id)
+}
+
+/// What has to be in the inbox for an active wait to end: without it nothing ends it any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needed {
+    /// The message that the wait is bound to.
+    Answer(MessageId),
+    /// The result of a task that has ended; and which message that is, where a record says so.
+    Result(TaskId, Option<MessageId>),
+}
+
+/// What an active wait needs; nothing where anything else can still end it. `tasks`: those that are open.
+pub fn needed(wait: &Wait, tasks: &[Task]) -> Option<Needed> {
+    if let Some(message) = wait.resolved_by {
+        return Some(Needed::Answer(message));
+    }
+    let ended = wait.task_id().filter(|id| !tasks.iter().any(|task| task.id == *id))?;
+    Some(Needed::Result(ended, wait.result_id))
 }

@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 use crate::model::agent::{Identity, Status};
 use crate::model::event::Event;
 use crate::model::execution::ExecutionState;
-use crate::model::id::{AgentName, MessageId, RunId};
-use crate::model::message::{Message, WakeHint};
+use crate::model::id::{AgentName, MessageId, RunId, TaskId};
+use crate::model::message::{Message, MessageKind, WakeHint};
 use crate::model::record::Record;
 use crate::model::run::{Brief, Run};
 use crate::model::state::State;
@@ -24,6 +24,7 @@ use crate::model::work::WorkItem;
 use crate::report::text::count;
 use crate::rules::execution::agrees;
 use crate::store::inbox::{Name, is_reason, parse_name};
+use crate::rules::waits::{Needed, needed};
 use crate::store::journal::Journal;
 use crate::store::record::{conflict_marker, decode, decode_at, decode_plain};
 use crate::store::{Agent, Store, files, layout};
@@ -34,6 +35,29 @@ use super::{ESSENTIAL, Finding, Remedy};
 pub struct Found {
     pub checked: usize,
     pub findings: Vec<Finding>,
+}
+
+/// What waits in an inbox.
+struct Queued {
+    messages: HashSet<MessageId>,
+    /// The tasks that a queued message tells the end of.
+    results: HashSet<TaskId>,
+}
+
+impl Queued {
+    /// What is missing that alone could end an active wait.
+    fn lacks(&self, wait: &Wait, tasks: &[Task]) -> Option<&'static str> {
+        match needed(wait, tasks).filter(|_| wait.is_active())? {
+            Needed::Answer(message) => {
+                (!self.messages.contains(&message)).then_some("the message that it is bound to is gone")
+            }
+            Needed::Result(task, known) => {
+                let is_there =
+                    known.map_or_else(|| self.results.contains(&task), |id| self.messages.contains(&id));
+                (!is_there).then_some("its task has ended, and no result of it is under way")
+            }
+        }
+    }
 }
 
 /// The state directory itself: names of agents, and who may write where.
@@ -86,13 +110,13 @@ pub fn agent(agent: &Agent<'_>) -> Found {
     });
     checks.journal();
     if let Some(state) = checks.state() {
-        let messages = checks.inbox();
+        let queued = checks.inbox();
         let works = checks.dir::<WorkItem>(layout::WORK, |item| (&item.agent, item.id.to_string()));
         let waits = checks.dir::<Wait>(layout::WAITS, |wait| (&wait.agent, wait.id.to_string()));
         checks.dir::<Timer>(layout::TIMERS, |timer| (&timer.agent, timer.id.to_string()));
         let tasks = checks.dir::<Task>(layout::TASKS, |task| (&task.agent, task.id.to_string()));
         checks.dir::<Trigger>(layout::TRIGGERS, |trigger| (&trigger.agent, trigger.id.to_string()));
-        checks.references(&state, &works, &waits, &tasks, &messages);
+        checks.references(&state, &works, &waits, &tasks, &queued);
         checks.runs(&state);
         checks.ledger();
         checks.archive(&state);
@@ -225,8 +249,9 @@ impl Checks<'_> {
     }
 
     /// The inbox and its segments: names, contents, and that no message is there twice.
-    fn inbox(&mut self) -> HashSet<MessageId> {
+    fn inbox(&mut self) -> Queued {
         let mut places: HashMap<MessageId, PathBuf> = HashMap::new();
+        let mut results = HashSet::new();
         let inbox = self.path(layout::INBOX);
         let mut dirs = vec![inbox];
         while let Some(dir) = dirs.pop() {
@@ -248,6 +273,8 @@ impl Checks<'_> {
                         } else if let Some(other) = places.insert(message.id, path.clone()) {
                             let message = format!("the same message as {}", other.display());
                             self.find(path, "duplicate_message", message, Remedy::Quarantine);
+                        } else if message.kind == MessageKind::TaskResult {
+                            results.extend(message.task_id);
                         }
                     }
                     Name::Hint(id) => {
@@ -268,7 +295,7 @@ impl Checks<'_> {
                 }
             }
         }
-        places.into_keys().collect()
+        Queued { messages: places.into_keys().collect(), results }
     }
 
     /// A directory of open records: each readable, named after itself, and this agent's.
@@ -306,7 +333,7 @@ impl Checks<'_> {
         works: &[WorkItem],
         waits: &[Wait],
         tasks: &[Task],
-        messages: &HashSet<MessageId>,
+        queued: &Queued,
     ) {
         let at_state = self.path(layout::STATE);
         if state.open_tasks == 0 && !tasks.is_empty() {
@@ -324,7 +351,7 @@ impl Checks<'_> {
             );
         }
         let claimed = state.current_run.as_ref().map(|run| run.message_id);
-        if let Some(id) = claimed.filter(|id| !messages.contains(id)) {
+        if let Some(id) = claimed.filter(|id| !queued.messages.contains(id)) {
             self.find(
                 at_state,
                 "dangling_message",
@@ -341,6 +368,10 @@ impl Checks<'_> {
                     format!("{item} is not an open work item"),
                     Remedy::None,
                 );
+            }
+            if let Some(why) = queued.lacks(wait, tasks) {
+                let message = format!("{why}; the next step ends the wait, or lets it wait again");
+                self.find(path.clone(), "broken_wait", message, Remedy::None);
             }
             if !wait.is_active() {
                 self.find(
