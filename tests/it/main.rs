@@ -43,6 +43,7 @@ mod scenarios;
 mod setup;
 #[cfg(target_os = "linux")]
 mod signals;
+mod silence;
 #[cfg(target_os = "linux")]
 mod stop;
 #[cfg(target_os = "linux")]

@@ -1,0 +1,392 @@
+//! No agent goes silent: what ends a wait ends it wherever the agent's attention is, what was said is
+//! heard, and where nothing can happen any more an advisory says what to do.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::harness::Sandbox;
+use crate::setup::{decision, decisions, eventually, extend_policy, objects, say, started, step};
+
+/// Notes the text of each message that a turn is given, and the waits that it ends.
+const NOTING: &str = r#"jq -r '.message.body.text // ""' < "$DORMOUSE_CONTEXT" >> "$HOME/heard""#;
+
+fn heard(sandbox: &Sandbox) -> Vec<String> {
+    let text = fs::read_to_string(sandbox.home().join("heard")).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+#[track_caller]
+fn id(sandbox: &Sandbox, args: &[&str]) -> String {
+    sandbox.run([args, &["-a", "ada"]].concat()).trim_end().to_owned()
+}
+
+#[track_caller]
+fn wait(sandbox: &Sandbox, kind: &str, flags: &[&str]) -> String {
+    id(sandbox, &[&["wait", "--on", kind, "--reason", "why"], flags].concat())
+}
+
+fn waits(sandbox: &Sandbox) -> Vec<String> {
+    let waits = sandbox.json_lines(["wait", "list", "-a", "ada"]);
+    waits.iter().map(|wait| wait["id"].as_str().unwrap().to_owned()).collect()
+}
+
+/// How the waits of `ada` have ended, in that order.
+fn endings(sandbox: &Sandbox) -> Vec<String> {
+    let events = sandbox.json_lines(["events", "ada", "--kind", "wait_transition"]);
+    let ends = events.iter().filter_map(|event| event["data"]["to"].as_str()).filter(|to| *to != "active");
+    ends.map(str::to_owned).collect()
+}
+
+fn advisories(sandbox: &Sandbox) -> Vec<String> {
+    let summary = sandbox.json(["get", "ada"]);
+    let kinds = summary["advisories"].as_array().unwrap().iter();
+    kinds.map(|advisory| advisory["kind"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Starts a task of `ada` that ends when the file of this name appears in its home.
+#[track_caller]
+fn task(sandbox: &Sandbox, name: &str) -> String {
+    let line = format!("until test -e \"$HOME/{name}\"; do sleep 0.01; done; echo {name}");
+    id_of(&sandbox.json(["task", "start", "-a", "ada", "--", "sh", "-c", &line]))
+}
+
+fn id_of(record: &Value) -> String {
+    record["id"].as_str().unwrap().to_owned()
+}
+
+/// Lets a task end, and waits until its result has arrived.
+#[track_caller]
+fn end_task(sandbox: &Sandbox, name: &str) {
+    fs::write(sandbox.home().join(name), "").unwrap();
+    sandbox.run(["await", "ada", "--posture", "has_queued_input"]);
+}
+
+#[test]
+fn an_item_without_the_focus_hears_whatever_its_wait_names() {
+    let cases: [(&str, &[&str], fn(&Sandbox, &str)); 5] = [
+        ("operator", &[], |sandbox, _| {
+            say(sandbox, "yes");
+        }),
+        ("external", &["--resource", "ci:12"], |sandbox, _| {
+            sandbox.run(["wake", "ada", "--resource", "ci:12"]);
+        }),
+        ("external", &["--resource", "ci:12"], |sandbox, wait| {
+            sandbox.run(["wake", "ada", "--wait", wait]);
+        }),
+        ("external", &["--source", "webhook:ci"], |sandbox, _| {
+            sandbox.run(["enqueue", "ada", "done", "--origin", "webhook:ci"]);
+        }),
+        ("task", &["--resource", "TASK"], |sandbox, _| end_task(sandbox, "over")),
+    ];
+    for (kind, flags, happen) in cases {
+        let sandbox = started(NOTING).with_real_clock();
+        sandbox.run(["work", "add", "the other one", "-a", "ada", "--pick", "--blocked-by", "nothing"]);
+        let item = id(&sandbox, &["work", "add", "this one"]);
+        decisions(&sandbox);
+        let task = if kind == "task" { task(&sandbox, "over") } else { String::new() };
+        let flags: Vec<&str> =
+            flags.iter().map(|flag| if *flag == "TASK" { task.as_str() } else { flag }).collect();
+        let wait = wait(&sandbox, kind, &[&["--work-item", &item], flags.as_slice()].concat());
+        decisions(&sandbox);
+        assert_eq!(waits(&sandbox), [wait.as_str()], "{kind} {flags:?}");
+        happen(&sandbox, &wait);
+        let taken = decisions(&sandbox);
+        assert!(waits(&sandbox).is_empty(), "{kind} {flags:?}: {taken:?}");
+        assert_eq!(endings(&sandbox), ["resolved"], "{kind} {flags:?}");
+        let shown = sandbox.json(["work", "show", &item]);
+        assert_eq!(shown["scheduling_state"], "runnable", "{kind} {flags:?}");
+    }
+}
+
+#[test]
+fn of_two_tasks_each_result_ends_its_own_wait_in_whatever_order() {
+    let sandbox = started(NOTING).with_real_clock();
+    let (one, other) = (task(&sandbox, "one"), task(&sandbox, "other"));
+    let first = wait(&sandbox, "task", &["--resource", &one]);
+    wait(&sandbox, "task", &["--resource", &other]);
+    decisions(&sandbox);
+    end_task(&sandbox, "other");
+    decisions(&sandbox);
+    assert_eq!(waits(&sandbox), [first]);
+    assert!(heard(&sandbox).iter().any(|line| line == "other"), "{:?}", heard(&sandbox));
+    end_task(&sandbox, "one");
+    decisions(&sandbox);
+    assert!(waits(&sandbox).is_empty());
+}
+
+#[test]
+fn the_result_of_a_task_that_nobody_waits_for_is_heard_while_another_is_awaited() {
+    let sandbox = started(NOTING).with_real_clock();
+    let (awaited, _other) = (task(&sandbox, "awaited"), task(&sandbox, "other"));
+    let wait = wait(&sandbox, "task", &["--resource", &awaited]);
+    decisions(&sandbox);
+    end_task(&sandbox, "other");
+    let taken = step(&sandbox);
+    assert_eq!(taken["continuation"]["class"], "resume_override");
+    assert!(heard(&sandbox).iter().any(|line| line == "other"));
+    assert_eq!(waits(&sandbox), [wait]);
+    fs::write(sandbox.home().join("awaited"), "").unwrap();
+}
+
+#[test]
+fn a_dead_letter_or_a_runnable_item_keeps_no_event_and_no_hint_from_a_wait() {
+    for with_dead_letter in [false, true] {
+        for by_hint in [false, true] {
+            let sandbox = started("grep -q poison \"$DORMOUSE_CONTEXT\" && exit 1; true");
+            extend_policy(&sandbox, "ada", "[recovery]\nmax_attempts = 1\n");
+            wait(&sandbox, "external", &["--resource", "pr:1", "--recheck", "10d"]);
+            if with_dead_letter {
+                say(&sandbox, "poison");
+            } else {
+                sandbox.run(["work", "add", "something", "-a", "ada"]);
+            }
+            decisions(&sandbox);
+            sandbox.pass(60);
+            decisions(&sandbox);
+            if by_hint {
+                sandbox.run(["wake", "ada", "--resource", "pr:1"]);
+            } else {
+                sandbox.run(["enqueue", "ada", "merged", "--origin", "webhook:x", "--resource", "pr:1"]);
+            }
+            let taken = decisions(&sandbox);
+            assert!(waits(&sandbox).is_empty(), "{with_dead_letter} {by_hint}: {taken:?}");
+        }
+    }
+}
+
+#[test]
+fn a_stop_that_cancels_the_awaited_task_ends_the_wait_after_the_start() {
+    let sandbox = started(NOTING).with_real_clock();
+    let task = task(&sandbox, "never");
+    wait(&sandbox, "task", &["--resource", &task]);
+    decisions(&sandbox);
+    sandbox.run(["stop", "ada", "--grace", "1s"]);
+    sandbox.run(["start", "ada"]);
+    decisions(&sandbox);
+    assert!(waits(&sandbox).is_empty());
+    assert!(heard(&sandbox).iter().any(|line| line.contains("cancelled")), "{:?}", heard(&sandbox));
+}
+
+#[test]
+fn one_event_ends_every_wait_that_it_satisfies() {
+    let sandbox = started(NOTING);
+    let item = id(&sandbox, &["work", "add", "merge", "--pick"]);
+    decisions(&sandbox);
+    wait(&sandbox, "external", &["--resource", "pr:1", "--whole-agent"]);
+    wait(&sandbox, "external", &["--resource", "pr:1", "--work-item", &item]);
+    let other = wait(&sandbox, "external", &["--resource", "pr:2", "--whole-agent"]);
+    decisions(&sandbox);
+    sandbox.run(["enqueue", "ada", "merged", "--origin", "webhook:git", "--resource", "pr:1"]);
+    let taken = step(&sandbox);
+    assert_eq!(taken["continuation"]["resolves"].as_array().unwrap().len(), 2);
+    assert_eq!(waits(&sandbox), [other]);
+}
+
+#[test]
+fn an_event_in_time_satisfies_the_wait_however_late_the_step_comes() {
+    let sandbox = started(NOTING);
+    wait(&sandbox, "external", &["--resource", "pr:1", "--expires", "1m"]);
+    decisions(&sandbox);
+    sandbox.run(["enqueue", "ada", "in time", "--origin", "webhook:git", "--resource", "pr:1"]);
+    sandbox.pass(3600);
+    decisions(&sandbox);
+    assert_eq!(
+        (heard(&sandbox), endings(&sandbox)),
+        (vec!["in time".to_owned()], vec!["resolved".to_owned()])
+    );
+
+    wait(&sandbox, "external", &["--resource", "pr:2", "--expires", "1m"]);
+    decisions(&sandbox);
+    sandbox.pass(3600);
+    sandbox.run(["enqueue", "ada", "too late", "--origin", "webhook:git", "--resource", "pr:2"]);
+    decisions(&sandbox);
+    assert_eq!(heard(&sandbox), ["in time", "expired: why", "too late"]);
+    assert_eq!(endings(&sandbox), ["resolved", "expired"]);
+}
+
+#[test]
+fn an_answer_whose_turn_fails_for_good_leaves_the_question_open_and_says_so() {
+    let sandbox = started("grep -q poison \"$DORMOUSE_CONTEXT\" && exit 1; true");
+    extend_policy(&sandbox, "ada", "[recovery]\nmax_attempts = 2\n");
+    let question = wait(&sandbox, "operator", &[]);
+    decisions(&sandbox);
+    let answer = say(&sandbox, "poison");
+    step(&sandbox);
+    // Between two attempts the wait is bound, and counts for nothing.
+    let bound = &sandbox.json_lines(["wait", "list", "-a", "ada"])[0];
+    assert_eq!(bound["resolved_by"], answer.as_str());
+    assert_eq!(sandbox.json(["get", "ada"])["closure"]["outcome"], "failed");
+    sandbox.pass(60);
+    sandbox.cmd(["tick", "ada", "--until-idle"]).output();
+    assert_eq!(waits(&sandbox), [question]);
+    assert!(advisories(&sandbox).contains(&"answer_lost".to_owned()), "{:?}", advisories(&sandbox));
+    let told = sandbox.json_lines(["events", "ada", "--kind", "advisory"]);
+    let lost = told.iter().filter(|event| event["data"]["kind"] == "answer_lost");
+    assert_eq!(lost.count(), 1, "the ledger hears of it once");
+    say(&sandbox, "fine");
+    sandbox.pass(60);
+    decisions(&sandbox);
+    assert!(waits(&sandbox).is_empty());
+    assert!(!advisories(&sandbox).contains(&"answer_lost".to_owned()));
+}
+
+#[test]
+fn a_hint_is_evidence_whose_source_and_reason_are_told() {
+    let sandbox = started("cat \"$DORMOUSE_CONTEXT\" > \"$HOME/context\"");
+    sandbox.run(["wake", "ada", "--source", "cron", "--reason", "nightly", "--resource", "disk", "rm -rf /"]);
+    decisions(&sandbox);
+    let context: Value = serde_json::from_slice(&fs::read(sandbox.home().join("context")).unwrap()).unwrap();
+    let message = &context["message"];
+    assert_eq!(message["authority_class"], "integration_signal");
+    assert_eq!(message["body_is"], "evidence");
+    assert_eq!((&message["hint"]["source"], &message["hint"]["reason"]), (&"cron".into(), &"nightly".into()));
+    assert_eq!(message["resource"], "disk");
+    let admitted = sandbox.json_lines(["events", "ada", "--kind", "message_admitted"]);
+    assert_eq!(admitted[0]["data"]["hint"]["reason"], "nightly");
+    assert_eq!(admitted[0]["data"]["resource"], "disk");
+}
+
+#[test]
+fn no_chain_of_turns_that_cause_each_other_is_without_end() {
+    let turns = [
+        "dormouse wake ada again",
+        "dormouse timer add --in 0s again",
+        "dormouse wait --on timer --whole-agent --in 0s --reason again",
+        "dormouse enqueue ada --in 1s again",
+        "dormouse task start -- true && dormouse await ada --posture active_turn",
+    ];
+    for turn in turns {
+        let sandbox = started(&format!("PATH=\"{}:$PATH\"; {turn}; true", bin_dir()));
+        say(&sandbox, "begin");
+        let mut steps = 0;
+        for _ in 0..400 {
+            if turn.contains("task start") {
+                sandbox.cmd(["await", "ada", "--posture", "has_queued_input", "--timeout", "10s"]).output();
+            }
+            let taken = step(&sandbox);
+            sandbox.pass(5);
+            if taken["decision"] == "start_model_turn" {
+                steps += 1;
+            }
+            if steps > 25 {
+                break;
+            }
+            if ["sleep", "stay_idle"].contains(&taken["decision"].as_str().unwrap())
+                && sandbox.json_lines(["task", "list", "-a", "ada"]).is_empty()
+            {
+                break;
+            }
+        }
+        assert!(steps <= 22, "{turn}: {steps} turns");
+        assert!(steps >= 20, "{turn}: {steps} turns");
+    }
+}
+
+fn bin_dir() -> String {
+    crate::harness::dormouse().parent().unwrap().display().to_string()
+}
+
+#[test]
+fn what_a_wait_kept_out_is_looked_at_when_the_wait_ends_in_any_way() {
+    let ways: [fn(&Sandbox, &str); 3] = [
+        |sandbox, wait| {
+            sandbox.run(["wait", "cancel", wait, "-a", "ada"]);
+        },
+        |sandbox, _| {
+            say(sandbox, "yes");
+        },
+        |sandbox, _| sandbox.pass(7200),
+    ];
+    for (number, end) in ways.iter().enumerate() {
+        let sandbox = started(
+            r#"jq -r '"\(.message.body.text) (\(.reduced.messages | map(.body.text) | join(",")))"' < "$DORMOUSE_CONTEXT" >> "$HOME/heard""#,
+        );
+        let wait = wait(&sandbox, "operator", &["--expires", "1h"]);
+        decisions(&sandbox);
+        let event = sandbox.run(["enqueue", "ada", "news", "--origin", "channel:chat"]).trim_end().to_owned();
+        assert_eq!(decision(&step(&sandbox)), "reduce_message_only (channel_event)");
+        decisions(&sandbox);
+        let summary = sandbox.json(["get", "ada"]);
+        let advisory =
+            summary["advisories"].as_array().unwrap().iter().find(|one| one["kind"] == "input_set_aside");
+        assert!(advisory.unwrap()["message"].as_str().unwrap().contains(&event));
+        end(&sandbox, &wait);
+        decisions(&sandbox);
+        assert_eq!(heard(&sandbox).len(), 1, "way {number}: {:?}", heard(&sandbox));
+        assert!(heard(&sandbox)[0].ends_with("(news)"), "way {number}: {:?}", heard(&sandbox));
+        assert!(!advisories(&sandbox).contains(&"input_set_aside".to_owned()));
+    }
+}
+
+#[test]
+fn unmatched_input_gets_a_turn_at_once_where_the_agent_is_set_up_so() {
+    let sandbox = started(NOTING);
+    extend_policy(&sandbox, "ada", "[inbox]\nunmatched = \"run\"\n");
+    wait(&sandbox, "operator", &[]);
+    decisions(&sandbox);
+    sandbox.run(["enqueue", "ada", "news", "--origin", "channel:chat"]);
+    let taken = step(&sandbox);
+    assert_eq!(decision(&taken), "start_model_turn (channel_event) completed");
+    assert_eq!(taken["continuation"]["class"], "resume_override");
+    assert_eq!(heard(&sandbox), ["news"]);
+}
+
+#[test]
+fn a_wait_for_a_task_whose_result_is_lost_is_healed() {
+    let sandbox = started(NOTING).with_real_clock();
+    let task = task(&sandbox, "over");
+    let wait = wait(&sandbox, "task", &["--resource", &task]);
+    decisions(&sandbox);
+    end_task(&sandbox, "over");
+    eventually("the end of the supervisor's transaction", || {
+        let dir = sandbox.agent("ada");
+        let is_under_way =
+            dir.join("journal.json").exists() || dir.join("tasks").join(format!("{task}.json")).exists();
+        (!is_under_way).then_some(())
+    });
+    // A merge of two clones, or a hand, takes the message away.
+    for entry in fs::read_dir(sandbox.agent("ada").join("inbox")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|ending| ending == "json") {
+            fs::remove_file(path).unwrap();
+        }
+    }
+    let found = objects(&sandbox.cmd(["doctor", "--json"]).output().stdout);
+    assert!(found.iter().any(|one| one["kind"] == "broken_wait"), "{found:?}");
+    decisions(&sandbox);
+    assert!(waits(&sandbox).is_empty());
+    assert!(heard(&sandbox).iter().any(|line| line.contains("has ended")), "{:?} {wait}", heard(&sandbox));
+}
+
+#[test]
+fn a_wait_for_a_task_that_has_ended_long_ago_is_over_at_once() {
+    let sandbox = started(NOTING).with_real_clock();
+    let task = task(&sandbox, "over");
+    end_task(&sandbox, "over");
+    decisions(&sandbox);
+    let ran = sandbox
+        .cmd(["wait", "-a", "ada", "--on", "task", "--resource", &task, "--reason", "late", "--json"])
+        .output();
+    assert_eq!(objects(&ran.stdout)[0]["status"], "resolved", "{ran}");
+    assert!(ran.stderr.contains("over already"), "{ran}");
+    assert!(waits(&sandbox).is_empty());
+}
+
+#[test]
+fn an_interjection_answers_the_question_that_the_turn_has_asked() {
+    let sandbox = started(&format!(
+        "PATH=\"{}:$PATH\"; test -e \"$HOME/asked\" && exit 0; touch \"$HOME/asked\"; dormouse wait --on operator --reason 'go on?' >/dev/null; until dormouse safe-point | grep -q yes; do sleep 0.02; done",
+        bin_dir()
+    ))
+    .with_real_clock();
+    id(&sandbox, &["work", "add", "ask"]);
+    let tick = std::thread::scope(|scope| {
+        let ticking = scope.spawn(|| sandbox.cmd(["tick", "ada", "--until-idle"]).output());
+        eventually("the question", || (!waits(&sandbox).is_empty()).then_some(()));
+        sandbox.run(["enqueue", "ada", "yes", "--priority", "interject"]);
+        ticking.join().unwrap()
+    });
+    assert!(waits(&sandbox).is_empty(), "{tick}");
+    assert_eq!(endings(&sandbox), ["resolved"]);
+}
