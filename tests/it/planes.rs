@@ -377,14 +377,14 @@ fn each_kind_of_wait_holds_its_item_in_a_state_of_its_own() {
     }
     let sandbox = started("true");
     let item = work(&sandbox, "x", &["--pick"]);
-    wait(&sandbox, "system", &[]);
+    wait(&sandbox, "system", &["--recheck", "1h"]);
     assert_eq!(shown(&sandbox, &item)["scheduling_state"], "waiting_system");
     assert_eq!(
         decisions(&sandbox),
         [
-            "emit_system_tick (work_item_system_wait)",
+            "emit_system_tick (system_wait)",
             "start_model_turn (system_tick) completed",
-            "stay_idle (already_asleep)"
+            "wait_for_resources (system_wait)"
         ]
     );
 }
@@ -395,12 +395,21 @@ fn each_kind_of_wait_of_the_agents_own_has_its_rung() {
         ("operator", &[][..], "wait_for_operator (agent_operator_wait)"),
         ("external", &["--resource", "r"], "wait_for_external_change (agent_external_wait)"),
         ("timer", &["--in", "1h"], "wait_for_timer (active_timers)"),
-        ("system", &[], "sleep (no_pending_scheduler_facts)"),
     ] {
         let sandbox = started("true");
         wait(&sandbox, kind, flags);
         assert_eq!(decisions(&sandbox), [expected]);
     }
+    // The system says nothing by itself: the agent looks once, and then rests until a deadline.
+    let sandbox = started("true");
+    wait(&sandbox, "system", &["--expires", "1h"]);
+    let looks = [
+        "emit_system_tick (system_wait)",
+        "start_model_turn (system_tick) completed",
+        "wait_for_resources (system_wait)",
+    ];
+    assert_eq!(decisions(&sandbox), looks);
+    assert_eq!(field(&sandbox, "closure.outcome"), "waiting");
 }
 
 #[test]
@@ -415,6 +424,7 @@ fn what_a_wait_can_not_be_is_refused() {
         (&["--on", "operator", "--in", "1h"], "invalid_wait"),
         (&["--on", "operator", "--source", "ci"], "invalid_wait"),
         (&["--on", "timer", "--in", "1h", "--no-fallback", "so"], "invalid_wait"),
+        (&["--on", "system"], "endless_wait"),
     ] {
         refused(&sandbox, &[&["wait", "-a", "ada", "--reason", "r"], flags].concat(), kind);
     }
@@ -449,7 +459,6 @@ fn exactly_the_wait_that_a_trigger_is_about_is_resolved() {
         ),
         ("external", &["--resource", "r"], &["enqueue", "ada", "green", "--origin", "webhook"]),
         ("external", &["--resource", "r"], &["wake", "ada", "--resource", "r"]),
-        ("external", &["--resource", "r"], &["wake", "ada", "text"]),
     ];
     for (kind, flags, trigger) in cases {
         let sandbox = started("true");
@@ -462,7 +471,11 @@ fn exactly_the_wait_that_a_trigger_is_about_is_resolved() {
         let done = decisions(&sandbox);
         assert!(done.iter().any(|line| line.ends_with("completed")), "{trigger:?}: {done:?}");
         assert_eq!(waits(&sandbox), [other], "{trigger:?}");
-        assert_eq!(history(&sandbox, "wait_transition", &waiting), ["active", "resolved"], "{trigger:?}");
+        assert_eq!(
+            history(&sandbox, "wait_transition", &waiting),
+            ["active", "active", "resolved"],
+            "{trigger:?}"
+        );
     }
 }
 
@@ -518,7 +531,8 @@ fn the_end_of_a_timer_wait_wakes_and_ends_it() {
     assert_eq!(decision(&woken), "start_model_turn (timer_tick) completed");
     assert_eq!(woken["continuation"]["class"], "resume_expected_wait");
     assert_eq!(woken["continuation"]["matched_waiting_reason"], true);
-    assert_eq!(history(&sandbox, "wait_transition", &waiting), ["active", "resolved"]);
+    // Bound when the message is taken up, resolved when its turn has completed.
+    assert_eq!(history(&sandbox, "wait_transition", &waiting), ["active", "active", "resolved"]);
     assert_eq!(shown(&sandbox, &item)["scheduling_state"], "runnable");
     assert_eq!(heard(&sandbox), ["why"]);
 }
@@ -550,7 +564,7 @@ fn a_wait_that_nothing_may_end_is_an_advisory() {
     let subject = "wait_without_subject";
     for (flags, recoverability, expected) in [
         (&["--resource", "r"][..], "weak", &[weak][..]),
-        (&[], "weak", &[weak, subject]),
+        (&[], "weak", &[subject, weak]),
         (&["--resource", "r", "--no-fallback", "it always answers"], "explicit_no_fallback", &[bare]),
         (&["--resource", "r", "--recheck", "1h"], "recoverable", &[]),
         (&["--resource", "r", "--expires", "1h"], "recoverable", &[]),
@@ -1085,8 +1099,9 @@ fn two_agents_can_not_talk_for_ever() {
 // What a trigger means to an agent that waits
 
 /// Every trigger with every wait that stands before it. `E`: the expected one, which re-enters and
-/// resolves the wait; `O`: in spite of the wait; `L`: a local continuation; `m`: no re-entry,
-/// though it matches; `.`: no re-entry and no match; `-`: there is no such case.
+/// resolves the wait; `e`: the expected one, which leaves it; `O`: in spite of the wait, which it leaves;
+/// `R`: in spite of what the agent waits for, and it resolves the wait; `L`: a local continuation;
+/// `m`: no re-entry, though it matches; `h`: the same, and a later step heals the wait; `.`: no re-entry and no match; `-`: there is no such case.
 ///
 /// Two tasks run all the while where one is named: TASK, which the wait for a task is for, and
 /// OTHER. `still` is a result of a task that has not ended.
@@ -1098,23 +1113,23 @@ const CONTINUATIONS: &str = "
     enqueue ada green --origin webhook --resource s
                                                  L        .        .     .      .    .
     enqueue ada green --origin webhook           L        .        E     .      .    .
-    enqueue ada _ --origin webhook --resource r  .        .        .     .      .    .
+    enqueue ada _ --origin webhook --resource r  .        .        E     .      .    .
     enqueue ada _ --origin webhook --resource s  .        .        .     .      .    .
     enqueue ada _ --origin webhook               .        .        m     .      .    .
     enqueue ada green --origin callback          L        .        E     .      .    .
     enqueue ada green --origin channel           L        .        E     .      .    .
     wake ada _ --resource r                      .        .        E     .      .    .
     wake ada _ --resource s                      .        .        .     .      .    .
-    wake ada _ --wait WAIT                       -        .        E     .      .    .
+    wake ada _ --wait WAIT                       -        R        E     R      R    R
     wake ada _                                   .        .        m     .      .    .
-    wake ada look                                L        .        E     .      .    .
+    wake ada look                                L        .        e     .      .    .
     wake ada look --resource r                   L        .        E     .      .    .
     wake ada look --resource s                   L        .        .     .      .    .
-    timer add -a ada --in 10s look               L        .        .     E      .    .
-    timer add -a ada --in 10s                    L        .        .     E      .    .
+    timer add -a ada --in 10s look               L        .        .     e      .    .
+    timer add -a ada --in 10s                    L        .        .     e      .    .
     task stop TASK                               L        O        O     O      O    E
-    task stop OTHER                              L        O        O     O      O    .
-    still TASK                                   .        .        .     .      .    m
+    task stop OTHER                              L        O        O     O      O    O
+    still TASK                                   .        .        .     .      .    h
     still OTHER                                  .        .        .     .      .    m
 ";
 
@@ -1143,7 +1158,7 @@ impl Waiting {
             "task" => wait(&sandbox, "task", &["--resource", &task]),
             "system" => {
                 work(&sandbox, "x", &["--pick"]);
-                let waiting = wait(&sandbox, "system", &[]);
+                let waiting = wait(&sandbox, "system", &["--recheck", "10d"]);
                 decisions(&sandbox);
                 waiting
             }
@@ -1203,7 +1218,7 @@ fn each_trigger_means_what_the_wait_before_it_makes_of_it() {
     let (priors, mut rest) = cells.split_at(6);
     let mut cases = Vec::new();
     while !rest.is_empty() {
-        let is_code = |word: &&str| ["E", "O", "L", "m", ".", "-"].contains(word);
+        let is_code = |word: &&str| ["E", "e", "O", "R", "L", "m", "h", ".", "-"].contains(word);
         let end = rest.iter().position(is_code).unwrap();
         for (prior, code) in priors.iter().zip(&rest[end..end + 6]).filter(|(_, code)| **code != "-") {
             cases.push((rest[..end].to_vec(), *prior, *code));
@@ -1224,10 +1239,10 @@ fn each_trigger_means_what_the_wait_before_it_makes_of_it() {
         let step = objects(&ran.stdout).into_iter().find(|step| step["continuation"].is_object()).unwrap();
         let found = &step["continuation"];
         let (class, reenters, matched) = match *code {
-            "E" => ("resume_expected_wait", true, true),
-            "O" => ("resume_override", true, false),
+            "E" | "e" => ("resume_expected_wait", true, true),
+            "O" | "R" => ("resume_override", true, false),
             "L" => ("local_continuation", true, false),
-            "m" => ("liveness_only", false, true),
+            "m" | "h" => ("liveness_only", false, true),
             _ => ("liveness_only", false, false),
         };
         let reason = match *prior {
@@ -1249,11 +1264,14 @@ fn each_trigger_means_what_the_wait_before_it_makes_of_it() {
         );
         let decided = if reenters { "start_model_turn" } else { "reduce_message_only" };
         assert_eq!(step["decision"], decided, "{case}");
-        let left = if *code == "E" || *prior == "none" { Vec::new() } else { vec![waiting.clone()] };
+        let resolves = ["E", "R"].contains(code);
+        let left =
+            if resolves || *code == "h" || *prior == "none" { Vec::new() } else { vec![waiting.clone()] };
         assert_eq!(waits(sandbox), left, "{case}");
-        if *code == "E" {
-            assert_eq!(found["resolves"], waiting.as_str(), "{case}");
-            assert_eq!(history(sandbox, "wait_transition", waiting), ["active", "resolved"], "{case}");
+        if resolves {
+            assert_eq!(found["resolves"], json!([waiting]), "{case}");
+            let history = history(sandbox, "wait_transition", waiting);
+            assert_eq!(history, ["active", "active", "resolved"], "{case}");
         }
     });
 }

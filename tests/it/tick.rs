@@ -43,7 +43,7 @@ fn a_step_is_an_object_of_the_contracts_fields() {
                 "runtime_posture": "awake",
                 "evidence": [
                     "runtime_error=false", "turn_in_progress=false", "terminal=completed",
-                    "turn_unaccounted=false", "current_work=none", "queued_work_runnable=false",
+                    "turn_unaccounted=false", "current_work=none", "queued_work_runnable=false", "waiting_work=none",
                     "operator_wait=false", "external_wait=false", "timer_wait=false", "task_wait=false",
                     "system_wait=false", "active_tasks=0", "active_timers=0",
                 ],
