@@ -270,7 +270,11 @@ pub fn wake(session: &mut Session, args: cli::Wake) -> Result<Status> {
     let mut stamp = session.clock.stamp()?;
     let limits = agent.policy()?.limits;
     let limit = limits.max_message;
-    let hops = one_further(session.caller(&store)?.and_then(|caller| caller.hops), &limits)?;
+    let caller = session.caller(&store)?;
+    let hops = one_further(caller.as_ref().and_then(|caller| caller.hops), &limits)?;
+    let source = args.source.unwrap_or_else(|| {
+        caller.map_or_else(|| OriginKind::Operator.name().to_owned(), |caller| caller.agent.to_string())
+    });
     let body = match &args.text {
         Some(word) => Some(Body::Text { text: text("TEXT", Some(word), limit)? }),
         None => None,

@@ -94,13 +94,13 @@ pub struct Wake {
     /// Who gives the hint [default: operator; inside a turn, its agent]
     #[arg(long, value_name = "NAME")]
     pub source: Option<String>,
-    /// What has changed, for example `github:org/repo#12`
+    /// What has changed, for example `github:org/repo#12`; ends the waits for it
     #[arg(long, value_name = "REF")]
     pub resource: Option<String>,
-    /// The wait that may be over
+    /// The wait that is over
     #[arg(long, value_name = "ID")]
     pub wait: Option<String>,
-    /// Why, for people
+    /// Why the agent should look
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
 }

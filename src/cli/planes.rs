@@ -168,7 +168,7 @@ pub struct Wait {
     /// A timer wait: until when
     #[arg(long, value_name = "TIME")]
     pub at: Option<String>,
-    /// When to go and look
+    /// When to go and look; a system wait needs this or --expires
     #[arg(long, value_name = "DURATION")]
     pub recheck: Option<String>,
     /// When to give up
@@ -177,7 +177,7 @@ pub struct Wait {
     /// That nothing else will bring the agent back, and why that is right
     #[arg(long, value_name = "WHY")]
     pub no_fallback: Option<String>,
-    /// A durable source that will speak up
+    /// Who is expected to say it, as in an origin: `webhook:github`, or `webhook` for any
     #[arg(long, value_name = "NAME")]
     pub source: Option<String>,
 }
