@@ -189,9 +189,9 @@ complete -c dormouse -n "__fish_dormouse_using_subcommand ask" -s q -l quiet -d 
 complete -c dormouse -n "__fish_dormouse_using_subcommand ask" -s v -l verbose -d 'Say more on stderr'
 complete -c dormouse -n "__fish_dormouse_using_subcommand ask" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c dormouse -n "__fish_dormouse_using_subcommand wake" -l source -d 'Who gives the hint [default: operator; inside a turn, its agent]' -r
-complete -c dormouse -n "__fish_dormouse_using_subcommand wake" -l resource -d 'What has changed, for example `github:org/repo#12`' -r
-complete -c dormouse -n "__fish_dormouse_using_subcommand wake" -l wait -d 'The wait that may be over' -r
-complete -c dormouse -n "__fish_dormouse_using_subcommand wake" -l reason -d 'Why, for people' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand wake" -l resource -d 'What has changed, for example `github:org/repo#12`; ends the waits for it' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand wake" -l wait -d 'The wait that is over' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand wake" -l reason -d 'Why the agent should look' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand wake" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
 complete -c dormouse -n "__fish_dormouse_using_subcommand wake" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
 always\t''
@@ -558,10 +558,10 @@ complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_s
 complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -l work-item -d 'Whose wait it is' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -l in -d 'A timer wait: how long' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -l at -d 'A timer wait: until when' -r
-complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -l recheck -d 'When to go and look' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -l recheck -d 'When to go and look; a system wait needs this or --expires' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -l expires -d 'When to give up' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -l no-fallback -d 'That nothing else will bring the agent back, and why that is right' -r
-complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -l source -d 'A durable source that will speak up' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -l source -d 'Who is expected to say it, as in an origin: `webhook:github`, or `webhook` for any' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
 complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
 always\t''

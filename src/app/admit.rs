@@ -272,9 +272,7 @@ pub fn wake(session: &mut Session, args: cli::Wake) -> Result<Status> {
     let limit = limits.max_message;
     let caller = session.caller(&store)?;
     let hops = one_further(caller.as_ref().and_then(|caller| caller.hops), &limits)?;
-    let source = args.source.unwrap_or_else(|| {
-        caller.map_or_else(|| OriginKind::Operator.name().to_owned(), |caller| caller.agent.to_string())
-    });
+    let source = hint_source(&agent, caller.as_ref(), args.source)?;
     let body = match &args.text {
         Some(word) => Some(Body::Text { text: text("TEXT", Some(word), limit)? }),
         None => None,
@@ -288,7 +286,6 @@ pub fn wake(session: &mut Session, args: cli::Wake) -> Result<Status> {
             hint: None,
         });
     }
-    let source = hint_source(session, &store, &agent, args.source)?;
     let hint = WakeHint {
         id: MessageId(stamp.mint()),
         agent: agent.name().clone(),
@@ -314,8 +311,8 @@ pub fn wake(session: &mut Session, args: cli::Wake) -> Result<Status> {
 }
 
 /// Who gives a hint: the one that is named, else the operator. A turn or task gives its own.
-fn hint_source(session: &Session, store: &Store, agent: &Agent<'_>, named: Option<String>) -> Result<String> {
-    let Some(caller) = session.caller(store)? else {
+fn hint_source(agent: &Agent<'_>, caller: Option<&Caller>, named: Option<String>) -> Result<String> {
+    let Some(caller) = caller else {
         return Ok(named.unwrap_or_else(|| OriginKind::Operator.name().to_owned()));
     };
     authority::hears(agent, &caller.agent)?;

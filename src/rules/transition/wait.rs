@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::model::attention::{About, Subject};
 use crate::model::event::EventKind;
 use crate::model::id::{MessageId, TaskId, WaitId, WorkId};
 use crate::model::message::{Body, Message, MessageKind, SchedulerTick};
@@ -246,6 +247,8 @@ pub fn lose_answer(draft: &mut Draft, id: WaitId, message: MessageId, why: &str)
         "cause": why,
     });
     draft.event(EventKind::WaitTransition, None, data);
+    let about = About { wait_id: Some(id), ..About::message(message) };
+    draft.raise(Subject::AnswerLost, about, why);
 }
 
 fn change(draft: &mut Draft, id: WaitId, change: impl FnOnce(&mut Wait)) {
