@@ -10,14 +10,16 @@ use crate::model::id::AgentName;
 use crate::model::state::State;
 use crate::model::time::{Span, Time};
 use crate::report::text::relative;
+use crate::rules::priority::to_make_way;
 use crate::rules::transition::preemption as rules;
 use crate::store::{Agent, Store};
 
 use super::authority;
 use super::hooks::{self, Occasion};
 use super::lifecycle::start_one;
-use super::load::begin;
+use super::load::{begin, try_begin};
 use super::recover::Owner;
+use super::resources::slotted;
 use super::session::Session;
 use super::words::{parse, parse_optional};
 
@@ -40,10 +42,7 @@ pub fn preempt(session: &mut Session, args: cli::Preempt) -> Result<Status> {
     else {
         return Ok(Status::Done);
     };
-    if let Some(hook) = hooks::find(&store, &agent, hooks::ON_PREEMPT_REQUEST) {
-        let occasion = Occasion::of(&state, ExecutionState::Suspended, Some(request.reason.clone()));
-        hooks::recorded(session, hook.run(session, &occasion));
-    }
+    requested(session, &store, &agent, &state);
     let object = json!({
         "agent": agent.name(),
         "run_id": run.run_id,
@@ -57,6 +56,49 @@ pub fn preempt(session: &mut Session, args: cli::Preempt) -> Result<Status> {
         format!("{}  {} is asked to yield, at the latest {until}", agent.name(), run.run_id)
     });
     Ok(Status::Done)
+}
+
+/// How long a turn has to yield that is asked for its slot.
+const SLOT_GRACE: Span = Span::from_secs(30);
+
+/// Asks the least urgent of the turns that run for its slot, where an agent finds none and is more urgent by
+/// the margin. To be called without a lock: the other agent's is taken for the request, and if it is not to be
+/// had the next step asks.
+pub fn ask_for_slot(session: &Session, store: &Store, agent: &Agent<'_>, priority: i32) {
+    let asked = try_to_ask(session, store, agent, priority);
+    if let Err(error) = asked {
+        session.out.note(&format!("{}: {error}", agent.name()));
+    }
+}
+
+fn try_to_ask(session: &Session, store: &Store, agent: &Agent<'_>, priority: i32) -> Result<()> {
+    let (Some(slots), Some(margin)) = (store.max_running(), store.preempt_margin()) else { return Ok(()) };
+    // One that is free is kept for another, or was left meanwhile.
+    if store.has_slot(slots)? {
+        return Ok(());
+    }
+    let turns = slotted(store, slots, session.clock.now());
+    let Some(turn) = to_make_way(agent.name(), priority, margin, &turns) else { return Ok(()) };
+    let other = store.agent(&turn.agent)?;
+    let Some((mut draft, locked)) = try_begin(session, &other)? else { return Ok(()) };
+    if !rules::request_slot(&mut draft, turn.run_id, agent.name(), SLOT_GRACE)? {
+        return Ok(());
+    }
+    let state = hooks::commit(session, &locked, draft)?;
+    drop(locked);
+    session.out.detail(&format!("{}: asked {} for its slot", agent.name(), turn.agent));
+    requested(session, store, &other, &state);
+    Ok(())
+}
+
+/// Runs the hook of a request that has been committed.
+fn requested(session: &Session, store: &Store, agent: &Agent<'_>, state: &State) {
+    let request = state.current_run.as_ref().and_then(|run| run.preemption.as_ref());
+    if let Some(hook) = hooks::find(store, agent, hooks::ON_PREEMPT_REQUEST) {
+        let reason = request.map(|request| request.reason.clone());
+        let occasion = Occasion::of(state, ExecutionState::Suspended, reason);
+        hooks::recorded(session, hook.run(session, &occasion));
+    }
 }
 
 /// Whether somebody runs a turn: here, or on another machine for all we know.

@@ -5,14 +5,19 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::error::{Error, Result, describe};
+use crate::model::agent::Status;
 use crate::model::decision::Decision;
+use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, RunId};
 use crate::model::policy::{Policy, WorkspaceMode};
+use crate::model::records::Records;
 use crate::model::resource::{Resource, Shortage};
-use crate::model::time::Time;
+use crate::model::time::{Span, Time};
 use crate::process::Mark;
 use crate::process::remains::Remains;
 use crate::rules::decide;
+use crate::rules::preemption::leaves_its_slot;
+use crate::rules::priority::Slotted;
 use crate::rules::projection::project;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::resources::released;
@@ -62,7 +67,7 @@ pub fn decide_and_take(
     if !decision.is_claim() {
         return Ok((decision, Grant::default()));
     }
-    match take(store, agent, &draft.records.policy, now, purpose)? {
+    match take(store, agent, &draft.records, now, purpose)? {
         Ok(grant) => Ok((decision, grant)),
         Err(shortage) => {
             draft.records.shortage = Some(shortage);
@@ -74,10 +79,11 @@ pub fn decide_and_take(
 fn take(
     store: &Store,
     agent: &Agent<'_>,
-    policy: &Policy,
+    records: &Records,
     now: Time,
     purpose: Purpose,
 ) -> Result<std::result::Result<Grant, Shortage>> {
+    let policy = &records.policy;
     let mut locks = Vec::new();
     if let Some(mode) = policy.workspace.mode {
         match workspace(store, agent, &policy.workspace.path, mode, now, purpose)? {
@@ -87,6 +93,13 @@ fn take(
     }
     // Last: who waits for its workspace keeps no slot from the others.
     if let Some(slots) = store.max_running() {
+        let held = records.state.held.as_ref();
+        if let Some(other) =
+            held.and_then(|held| held.made_way_for.as_ref()).filter(|other| still_waits(store, other, now))
+        {
+            let evidence = vec![format!("kept for {other}, for which this run made way")];
+            return Ok(Err(Shortage { resource: Resource::Slot, evidence, back_at: None }));
+        }
         match slot(store, agent, slots, now, purpose)? {
             Ok(held) => locks.extend(held),
             Err(shortage) => return Ok(Err(shortage)),
@@ -164,6 +177,40 @@ fn slot(store: &Store, agent: &Agent<'_>, slots: u32, now: Time, purpose: Purpos
     let used = format!("all {slots} in use (scheduler.max_running)");
     let evidence = vec![used, format!("by {}", names.join(", "))];
     Ok(Err(Shortage { resource: Resource::Slot, evidence, back_at: None }))
+}
+
+/// How long after it should have looked again an agent still has a slot kept for it.
+const KEPT: Span = Span::from_secs(60);
+
+/// Whether an agent for which a turn made way still waits for a slot, and looks for one.
+fn still_waits(store: &Store, other: &AgentName, now: Time) -> bool {
+    let Ok(state) = store.agent(other).and_then(|other| other.peek()) else { return false };
+    let held = state.held.filter(|held| held.resource == Some(Resource::Slot));
+    let looks_until = held.and_then(|held| held.not_before).map(|at| at.after(KEPT));
+    state.status != Status::Stopped
+        && state.execution.state == ExecutionState::WaitingResources
+        && looks_until.is_some_and(|until| now <= until)
+}
+
+/// The turns that run in the slots, as far as can be seen.
+pub fn slotted(store: &Store, slots: u32, now: Time) -> Vec<Slotted> {
+    let holders = store.slot_holders(slots).into_iter().filter_map(|holder| holder.agent);
+    let turn = |name: AgentName| -> Option<Slotted> {
+        let agent = store.agent(&name).ok()?;
+        let run = agent.peek().ok()?.current_run?;
+        // A slot says who had it last, too.
+        let is_live = Owner::of(&run, now) == Owner::Elsewhere || agent.is_leased().ok()?;
+        let priority = agent.policy().ok()?.scheduler.priority;
+        is_live.then(|| Slotted {
+            agent: name,
+            run_id: run.run_id,
+            priority: i32::from(priority),
+            claimed_at: run.claimed_at,
+            asked_by: run.preemption.as_ref().and_then(|request| request.asked_by.clone()),
+            leaves: leaves_its_slot(&run),
+        })
+    };
+    holders.filter_map(turn).collect()
 }
 
 /// Who has a place, in which run, and until when at the latest.

@@ -11,6 +11,7 @@ use crate::model::id::{AgentName, MessageId, RunId};
 use crate::model::message::Message;
 use crate::model::records::{Lease, Records};
 use crate::model::refusal::Refusal;
+use crate::model::resource::Resource;
 use crate::model::state::State;
 use crate::model::time::Time;
 use crate::process::git;
@@ -33,6 +34,7 @@ use super::drops;
 use super::hooks;
 use super::load::{self, Purpose};
 use super::many;
+use super::preempt;
 use super::recover::{Owner, Recovery, carry_out, given_up_at, settle_abandoned};
 use super::resources::{self, Hold, decide_and_take};
 use super::session::Session;
@@ -280,7 +282,13 @@ fn act(
         Decision::Lack { message_id, continuation, shortage } => {
             let message = take(&draft.records, message_id)?;
             lack(&mut draft, &message, continuation, &shortage, &decision_report)?;
-            commit(session, &locked, draft, decision_report)
+            let priority = i32::from(draft.records.policy.scheduler.priority);
+            let report = commit(session, &locked, draft, decision_report)?;
+            drop(locked);
+            if shortage.resource == Resource::Slot {
+                preempt::ask_for_slot(session, store, agent, priority);
+            }
+            Ok(report)
         }
         Decision::StartRecovery { .. } => {
             decided(&mut draft, &decision_report);

@@ -38,6 +38,9 @@ pub struct StoreSettings {
 pub struct SchedulerSettings {
     /// How many turns may run at once, of all agents together; absent: any number.
     pub max_running: Option<NonZeroU32>,
+    /// How much more urgent an agent must be than one whose turn runs, so that this turn makes way for it
+    /// when all slots are taken. Absent: none makes way.
+    pub preempt_margin: Option<NonZeroU32>,
 }
 
 names! {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::id::RunId;
+use super::id::{AgentName, RunId};
 use super::time::{Span, Time};
 
 /// The one pending request of a run.
@@ -18,6 +18,9 @@ pub struct Preemption {
     /// How long the run then stays suspended; absent: until somebody resumes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume_after: Option<Span>,
+    /// The more urgent agent that needs the run's slot, if that is what it is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_by: Option<AgentName>,
 }
 
 /// A critical section that a turn has open. It protects the run as long as it has time left.

@@ -131,6 +131,9 @@ pub struct Held {
     /// The state that was entered for a turn that has not started yet: its hook is still to run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entered: Option<ExecutionState>,
+    /// The more urgent agent for whose turn it has left its slot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_way_for: Option<AgentName>,
 }
 
 impl Held {
@@ -148,6 +151,7 @@ impl Held {
             looks: 0,
             checkpoint: None,
             entered: None,
+            made_way_for: None,
         }
     }
 }

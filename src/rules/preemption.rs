@@ -42,6 +42,11 @@ pub fn is_being_ended(run: &CurrentRun) -> bool {
     run.condemned.is_some() || run.stopping.is_some()
 }
 
+/// Whether a run is about to leave its slot: it was asked to, has yielded, or is ended.
+pub fn leaves_its_slot(run: &CurrentRun) -> bool {
+    run.preemption.is_some() || run.yielded_at.is_some() || is_being_ended(run)
+}
+
 /// Whether a run is suspended when its turn has ended, however that ended.
 pub fn will_be_suspended(run: &CurrentRun) -> bool {
     run.yielded_at.is_some() && !is_being_ended(run)

@@ -3,6 +3,7 @@
 
 use std::cmp::Reverse;
 
+use crate::model::id::{AgentName, RunId};
 use crate::model::policy::SchedulingPolicy;
 use crate::model::time::{Span, Time};
 
@@ -25,4 +26,36 @@ pub fn rank(policy: &SchedulingPolicy, since: Option<Time>, now: Time) -> Rank {
     let effective =
         i64::from(policy.priority).saturating_sub(aged).max(i64::from(SchedulingPolicy::MOST_URGENT));
     Rank { effective, waiting: Reverse(waiting) }
+}
+
+/// A turn that runs in one of the slots.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Slotted {
+    pub agent: AgentName,
+    pub run_id: RunId,
+    /// The agent's own, from `agent.toml`. Waiting makes no turn more urgent than another that runs: else two
+    /// agents would take the slot from each other again and again.
+    pub priority: i32,
+    pub claimed_at: Time,
+    /// It was asked for its slot by this agent.
+    pub asked_by: Option<AgentName>,
+    /// It is about to leave its slot, for whatever reason.
+    pub leaves: bool,
+}
+
+/// The turn that is to make way for an agent that finds no slot: of those that are less urgent by the margin
+/// the least urgent, and among equals the one that began last. None where one was asked for it already.
+pub fn to_make_way<'a>(
+    agent: &AgentName,
+    priority: i32,
+    margin: u32,
+    turns: &'a [Slotted],
+) -> Option<&'a Slotted> {
+    if turns.iter().any(|turn| turn.asked_by.as_ref() == Some(agent)) {
+        return None;
+    }
+    let is_less_urgent =
+        |turn: &&Slotted| i64::from(turn.priority) - i64::from(priority) >= i64::from(margin);
+    let candidates = turns.iter().filter(|turn| turn.agent != *agent && !turn.leaves).filter(is_less_urgent);
+    candidates.max_by_key(|turn| (turn.priority, turn.claimed_at, turn.run_id))
 }

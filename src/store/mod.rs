@@ -271,6 +271,8 @@ durability = \"full\"
 # How many turns may run at once, of all agents together; any number unless set.
 # [scheduler]
 # max_running = 4
+# An agent that finds none of these slots asks a turn for its own that is less urgent by this much; off unless set.
+# preempt_margin = 10
 
 # What every agent starts from; its own agent.toml goes over it.
 # [defaults.turn]

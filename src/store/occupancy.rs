@@ -71,6 +71,11 @@ impl Store {
         self.config.scheduler.max_running.map(NonZeroU32::get)
     }
 
+    /// How much more urgent an agent must be to ask a turn for its slot; `None`: nobody asks.
+    pub fn preempt_margin(&self) -> Option<u32> {
+        self.config.scheduler.preempt_margin.map(NonZeroU32::get)
+    }
+
     /// Takes one of so many slots for an agent: `None` if all are in use.
     pub fn take_slot(&self, slots: u32, agent: &AgentName, now: Time) -> Result<Option<Held>> {
         files::make_dir(&self.root().join(layout::SLOTS))?;

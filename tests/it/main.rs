@@ -45,6 +45,8 @@ mod setup;
 mod signals;
 mod silence;
 #[cfg(target_os = "linux")]
+mod slots;
+#[cfg(target_os = "linux")]
 mod stop;
 #[cfg(target_os = "linux")]
 mod strace;

@@ -33,7 +33,13 @@ use super::{
 };
 
 fn asked(reason: &str, force_at: i64) -> Preemption {
-    Preemption { reason: reason.to_owned(), requested_at: at(-1), force_at: at(force_at), resume_after: None }
+    Preemption {
+        reason: reason.to_owned(),
+        requested_at: at(-1),
+        force_at: at(force_at),
+        resume_after: None,
+        asked_by: None,
+    }
 }
 
 /// The first checkpoint that this run has saved.
@@ -111,6 +117,7 @@ fn of_several_requests_the_latest_says_why_and_the_earliest_until_when() {
             requested_at: now(),
             force_at: at(until),
             resume_after: pause,
+            asked_by: None,
         };
         assert_eq!(pending, Some(expected));
     }

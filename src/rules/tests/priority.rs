@@ -1,9 +1,9 @@
 //! Who goes first: the more urgent, but nobody waits for ever.
 
 use crate::model::policy::{Policy, SchedulingPolicy};
-use crate::rules::priority::rank;
+use crate::rules::priority::{Slotted, rank, to_make_way};
 
-use super::{at, now};
+use super::{at, now, run_id};
 
 fn scheduling(priority: i8) -> SchedulingPolicy {
     SchedulingPolicy { priority }
@@ -54,4 +54,32 @@ fn a_priority_is_between_minus_19_and_20_and_0_unless_set() {
         let checked = policy(&format!("[scheduler]\npriority = {priority}\n")).check();
         assert_eq!(checked.is_ok(), is_one, "{priority}: {checked:?}");
     }
+}
+
+#[test]
+fn the_least_urgent_turn_that_stays_makes_way_and_among_equals_the_one_that_began_last() {
+    let turn = |number: u32, priority: i32, claimed_at: i64| Slotted {
+        agent: format!("agent{number}").parse().expect("a name"),
+        run_id: run_id(number),
+        priority,
+        claimed_at: at(claimed_at),
+        asked_by: None,
+        leaves: false,
+    };
+    let eve = "eve".parse().expect("a name");
+    let chosen =
+        |margin: u32, turns: &[Slotted]| to_make_way(&eve, -2, margin, turns).map(|turn| turn.run_id);
+    let turns = [turn(1, 3, 0), turn(2, 8, 0), turn(3, 8, 5), turn(4, -2, 9)];
+    assert_eq!(chosen(5, &turns), Some(run_id(3)));
+    assert_eq!(chosen(10, &turns), Some(run_id(3)), "exactly the margin is enough");
+    assert_eq!(chosen(11, &turns), None);
+    let leaves = Slotted { leaves: true, ..turns[2].clone() };
+    assert_eq!(chosen(5, &[turns[0].clone(), leaves.clone()]), Some(run_id(1)));
+    assert_eq!(chosen(5, &[leaves]), None);
+    let asked = Slotted { asked_by: Some(eve.clone()), leaves: true, ..turns[1].clone() };
+    assert_eq!(chosen(5, &[turns[0].clone(), asked]), None, "one slot is enough");
+    let other = Slotted { asked_by: Some("joe".parse().expect("a name")), leaves: true, ..turns[1].clone() };
+    assert_eq!(chosen(5, &[turns[0].clone(), other]), Some(run_id(1)), "that slot is another's");
+    let own = Slotted { agent: eve.clone(), ..turns[1].clone() };
+    assert_eq!(chosen(1, &[own]), None);
 }

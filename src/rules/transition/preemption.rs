@@ -5,10 +5,11 @@ use serde_json::json;
 use crate::model::agent::Status;
 use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
-use crate::model::id::RunId;
+use crate::model::id::{AgentName, RunId};
 use crate::model::message::{Message, MessageStatus, Settlement};
 use crate::model::preemption::{Checkpoint, Preemption, Section};
 use crate::model::refusal::Refusal;
+use crate::model::resource::Resource;
 use crate::model::state::{CurrentRun, Held};
 use crate::model::time::{Span, Time};
 use crate::model::transaction::Put;
@@ -16,7 +17,7 @@ use crate::model::transaction::Put;
 use crate::rules::closure::derive;
 use crate::rules::continuation::Trigger;
 use crate::rules::execution::{check, way_on};
-use crate::rules::preemption::{force_at, is_being_ended, is_overdue, why_suspended};
+use crate::rules::preemption::{force_at, is_being_ended, is_overdue, leaves_its_slot, why_suspended};
 use crate::rules::projection::closure_facts;
 use crate::rules::waits::satisfied;
 
@@ -55,6 +56,7 @@ pub fn request(
         force_at: pending.map_or(force_at, |pending| pending.force_at.min(force_at)),
         reason,
         resume_after,
+        asked_by: None,
     };
     let data = json!({
         "reason": request.reason,
@@ -65,6 +67,18 @@ pub fn request(
     let run_id = run.run_id;
     draft.event(EventKind::PreemptionRequested, Some(run_id), data);
     Ok(())
+}
+
+/// Asks a run to leave its slot to a more urgent agent. `false`: it has ended meanwhile, or is about to
+/// leave it anyway.
+pub fn request_slot(draft: &mut Draft, run_id: RunId, by: &AgentName, grace: Span) -> Result<bool, Refusal> {
+    let asked = current(draft, run_id).is_ok_and(|run| !leaves_its_slot(run));
+    if asked {
+        request(draft, format!("{by} is more urgent and needs its slot"), grace, None)?;
+        let request = current(draft, run_id)?.preemption.as_mut();
+        request.into_iter().for_each(|request| request.asked_by = Some(by.clone()));
+    }
+    Ok(asked)
 }
 
 /// What `preempt` says where nothing runs.
@@ -205,17 +219,20 @@ pub fn interject(draft: &mut Draft, run_id: RunId, messages: &[Message]) -> Resu
 /// Suspends a run that has yielded; its message stays claimed and its attempt does not count.
 pub(super) fn suspend(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal> {
     let reason = why_suspended(run);
-    let not_before = run
-        .preemption
-        .as_ref()
-        .and_then(|request| request.resume_after)
-        .map(|pause| draft.now().after(pause));
+    let request = run.preemption.as_ref();
+    let made_way_for = request.and_then(|request| request.asked_by.clone());
+    // One that has made way goes on by itself, as soon as there is a slot for it again.
+    let pause =
+        request.and_then(|request| request.resume_after).or(made_way_for.as_ref().map(|_| Span::ZERO));
+    let not_before = pause.map(|pause| draft.now().after(pause));
     draft.enter(ExecutionState::Suspended, Some(run.message_id), reason)?;
     // A turn that yields ends a row of deferrals.
     draft.records.state.held = Some(Held {
         missing: format!("suspended: {reason}"),
+        resource: made_way_for.as_ref().map(|_| Resource::Slot),
         not_before,
         checkpoint: run.checkpoint,
+        made_way_for,
         ..Held::new(run.message_id, run.continuation.clone())
     });
     leave(draft, run);
@@ -232,6 +249,8 @@ pub fn resume(draft: &mut Draft) -> Result<(), Refusal> {
             .hint("run `dormouse doctor`"));
     };
     held.not_before = Some(held.not_before.map_or(now, |at| at.min(now)));
+    // Somebody says that it need not wait for the other one any more.
+    held.made_way_for = None;
     let message_id = held.message_id;
     draft.event(
         EventKind::ControlApplied,

@@ -39,7 +39,10 @@ pub fn lack(
 ) -> Result<(), Refusal> {
     let state = &draft.records.state;
     let before = state.held.clone();
-    let waits = state.execution.state == ExecutionState::WaitingResources;
+    // A run that has left its slot to another stays suspended until there is one for it.
+    let made_way = state.execution.state == ExecutionState::Suspended
+        && before.as_ref().is_some_and(|held| held.resource.is_some());
+    let waits = state.execution.state == ExecutionState::WaitingResources || made_way;
     let again = before.as_ref().filter(|held| waits && held.resource == Some(shortage.resource));
     let looks = again.map_or(0, |held| held.looks) + 1;
     let row = again.map_or_else(|| row_since(state, draft.now()), |held| held.deferred_since);
@@ -48,7 +51,8 @@ pub fn lack(
         resource: Some(shortage.resource),
         not_before: look_again(draft, shortage, looks),
         deferred: Some(shortage.deferred()),
-        deferred_since: Some(row.unwrap_or(draft.now())),
+        // What stays suspended is no row of deferrals.
+        deferred_since: (!made_way || again.is_none()).then(|| row.unwrap_or(draft.now())),
         looks,
         ..before
             .clone()

@@ -1,0 +1,161 @@
+//! Preemption by priority: where all slots are taken, the least urgent turn makes way for a more urgent agent.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Sandbox, dormouse};
+use crate::setup::{Beside, add, extend_policy, hook, objects, wait_for};
+
+/// What happens meanwhile.
+type Happens = fn(&Sandbox);
+
+/// An agent of a priority whose turn says that it is up, and yields when it is asked to.
+fn agent(sandbox: &Sandbox, name: &str, priority: i32) {
+    let script = format!(
+        r#"D='{}'; test -e "$HOME/{name}" && exit
+        : > "$HOME/{name}"
+        while "$D" safe-point; do sleep 0.02; test ! -e "$HOME/go" || exit 0; done
+        echo here | "$D" yield --checkpoint - >/dev/null"#,
+        dormouse().display()
+    );
+    add(sandbox, name, &script);
+    extend_policy(sandbox, name, &format!("\n[scheduler]\npriority = {priority}\n"));
+    sandbox.run(["enqueue", name, "work"]);
+}
+
+fn settings(slots: u32, margin: &str) -> Sandbox {
+    let sandbox = Sandbox::new();
+    let path = sandbox.store().join("dormouse.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, format!("{text}\n[scheduler]\nmax_running = {slots}\n{margin}\n")).unwrap();
+    sandbox
+}
+
+/// A tick of an agent whose turn is up.
+fn up(sandbox: &Sandbox, name: &str) -> Beside {
+    let tick = Beside::start(sandbox.cmd(["tick", name, "--json"]));
+    wait_for(&sandbox.home().join(name));
+    tick
+}
+
+fn tick(sandbox: &Sandbox, name: &str) -> Value {
+    let ran = sandbox.cmd(["tick", name, "--json"]).output();
+    objects(&ran.stdout).pop().unwrap_or_else(|| panic!("{ran}"))
+}
+
+fn asked(sandbox: &Sandbox, name: &str) -> Vec<String> {
+    let events = sandbox.json_lines(["events", name, "--kind", "preemption_requested"]);
+    events.iter().map(|event| event["data"]["reason"].as_str().unwrap().to_owned()).collect()
+}
+
+fn terminal(tick: Beside) -> Value {
+    let ran = tick.end();
+    objects(&ran.stdout).pop().unwrap_or_else(|| panic!("{ran}"))["terminal"].clone()
+}
+
+fn get(sandbox: &Sandbox, name: &str, field: &str) -> String {
+    sandbox.run(["get", name, field]).trim_end().to_owned()
+}
+
+/// `bob` has made way for `eve`, which has not taken its slot yet.
+fn made_way() -> Sandbox {
+    let sandbox = settings(1, "preempt_margin = 5");
+    agent(&sandbox, "bob", 3);
+    add(&sandbox, "eve", "true");
+    extend_policy(&sandbox, "eve", "\n[scheduler]\npriority = -2\n");
+    sandbox.run(["enqueue", "eve", "hurry"]);
+    let bob = up(&sandbox, "bob");
+    assert_eq!(tick(&sandbox, "eve")["reason"], "slot");
+    assert_eq!(terminal(bob), "suspended");
+    assert_eq!(asked(&sandbox, "bob"), ["eve is more urgent and needs its slot"]);
+    sandbox
+}
+
+#[test]
+fn the_least_urgent_turn_makes_way_and_goes_on_when_the_other_has_had_the_slot() {
+    let sandbox = made_way();
+    hook(&sandbox.agent("bob"), "on-resume", r#"$D get bob execution.state >> "$HOME/resumed""#);
+    // It does not take the slot again before the one for which it made way.
+    for _ in 0..3 {
+        sandbox.pass(5);
+        let step = tick(&sandbox, "bob");
+        assert_eq!(
+            (&step["reason"], &step["evidence"]),
+            (&json!("slot"), &json!(["kept for eve, for which this run made way"]))
+        );
+        assert_eq!(get(&sandbox, "bob", "execution.state"), "suspended");
+    }
+    assert_eq!(tick(&sandbox, "eve")["terminal"], "completed");
+    assert_eq!(tick(&sandbox, "bob")["terminal"], "completed");
+    assert_eq!(fs::read_to_string(sandbox.home().join("resumed")).unwrap(), "resumed\n");
+    assert_eq!(sandbox.cmd(["doctor"]).output().code(), 0);
+}
+
+#[test]
+fn a_turn_that_made_way_goes_on_where_the_other_does_not_come() {
+    let goes_on: [(&str, Happens); 3] = [
+        ("stopped", |sandbox| drop(sandbox.run(["stop", "eve"]))),
+        ("gone", |sandbox| sandbox.pass(120)),
+        ("resume", |sandbox| drop(sandbox.run(["resume", "bob"]))),
+    ];
+    for (name, happens) in goes_on {
+        let sandbox = made_way();
+        assert_eq!(tick(&sandbox, "bob")["reason"], "slot", "{name}");
+        happens(&sandbox);
+        assert_eq!(tick(&sandbox, "bob")["terminal"], "completed", "{name}");
+    }
+}
+
+#[test]
+fn a_turn_is_asked_once_and_no_second_one_beside_it() {
+    let sandbox = settings(2, "preempt_margin = 5");
+    agent(&sandbox, "ada", 4);
+    agent(&sandbox, "bob", 3);
+    agent(&sandbox, "eve", -2);
+    let ada = up(&sandbox, "ada");
+    // A section keeps the turn: what is asked of it stays pending.
+    let run = sandbox.json(["get", "ada"])["current_run"]["run_id"].as_str().unwrap().to_owned();
+    let begin = ["non-preemptible", "begin", "--deadline", "1h"];
+    sandbox.cmd(begin).env("DORMOUSE_AGENT", "ada").env("DORMOUSE_RUN", &run).check();
+    let bob = up(&sandbox, "bob");
+    for _ in 0..3 {
+        sandbox.pass(5);
+        assert_eq!(tick(&sandbox, "eve")["reason"], "slot");
+    }
+    assert_eq!((asked(&sandbox, "ada").len(), asked(&sandbox, "bob").len()), (1, 0));
+    let end = ["non-preemptible", "end"];
+    sandbox.cmd(end).env("DORMOUSE_AGENT", "ada").env("DORMOUSE_RUN", &run).check();
+    assert_eq!(terminal(ada), "suspended");
+    fs::write(sandbox.home().join("go"), "").unwrap();
+    assert_eq!(terminal(bob), "completed");
+    assert_eq!(tick(&sandbox, "eve")["terminal"], "completed");
+}
+
+#[test]
+fn only_a_turn_that_is_less_urgent_by_the_margin_and_stays_is_asked() {
+    let nothing: Happens = |_| {};
+    let cases: [(&str, &str, i32, Happens); 5] = [
+        ("off", "", 20, nothing),
+        ("equal", "preempt_margin = 1", -2, nothing),
+        ("too little", "preempt_margin = 5", 2, nothing),
+        // Waiting makes an agent go first, but takes no slot from a turn.
+        ("aging", "preempt_margin = 5", 2, |sandbox| sandbox.pass(7200)),
+        ("asked by the operator", "preempt_margin = 5", 20, |sandbox| {
+            sandbox.run(["preempt", "bob", "--reason", "mine", "--grace", "1d"]);
+        }),
+    ];
+    for (name, margin, priority, happens) in cases {
+        let sandbox = settings(1, margin);
+        add(&sandbox, "bob", r#": > "$HOME/bob"; until test -e "$HOME/go"; do sleep 0.02; done"#);
+        extend_policy(&sandbox, "bob", &format!("\n[scheduler]\npriority = {priority}\n"));
+        sandbox.run(["enqueue", "bob", "work"]);
+        agent(&sandbox, "eve", -2);
+        let bob = up(&sandbox, "bob");
+        happens(&sandbox);
+        assert_eq!(tick(&sandbox, "eve")["reason"], "slot", "{name}");
+        assert!(!asked(&sandbox, "bob").iter().any(|reason| reason.contains("eve")), "{name}");
+        fs::write(sandbox.home().join("go"), "").unwrap();
+        assert_eq!(terminal(bob), "completed", "{name}");
+    }
+}
