@@ -131,12 +131,13 @@ fn show(session: &mut Session, store: &Store, found: Found<MessageId>) -> Result
 }
 
 fn dead(session: &mut Session, store: &Store, name: &AgentName) -> Result<Status> {
-    let letters = store.agent(name)?.consistently(|view, state| {
+    let (letters, mark) = store.agent(name)?.consistently(|view, state| {
+        let mark = state.attention;
         let mut letters = Vec::new();
         let mut seen = HashSet::new();
         let wanted = usize::try_from(state.counters.dead).unwrap_or(usize::MAX);
         if wanted == 0 {
-            return Ok(letters);
+            return Ok((letters, mark));
         }
         // The newest line about a message counts; as many are dead as the counter says.
         evidence::archived(view, |message: Message| {
@@ -146,17 +147,18 @@ fn dead(session: &mut Session, store: &Store, name: &AgentName) -> Result<Status
             }
             letters.len() < wanted
         })?;
-        Ok(letters)
+        Ok((letters, mark))
     })?;
     for message in letters.iter().rev() {
-        session.out.result(&show_object(message, MessageStatus::Aborted), |out| {
-            let why = message
-                .settlement
-                .as_ref()
-                .and_then(|settlement| settlement.reason.as_deref())
-                .unwrap_or_default();
+        let end = message.settlement.as_ref();
+        let is_new = end.zip(mark.as_ref()).is_some_and(|(end, mark)| mark.covers(message.id, end.at));
+        let mut object = show_object(message, MessageStatus::Aborted);
+        object["acknowledged"] = json!(!is_new);
+        session.out.result(&object, |out| {
+            let why = end.and_then(|end| end.reason.as_deref()).unwrap_or_default();
+            let sign = if is_new { "! " } else { "" };
             format!(
-                "{}\n    {}",
+                "{}\n    {sign}{}",
                 line(message, MessageStatus::Aborted, out),
                 out.paint(Tone::Bad, &out.safe(&one_line(why, 120)))
             )

@@ -157,6 +157,12 @@ impl Mark {
         (self.count > 0).then_some(self)
     }
 
+    /// Whether a message that died then is still to be looked at. Of more than are kept the oldest are.
+    pub fn covers(&self, id: MessageId, at: Time) -> bool {
+        let is_older = self.newest.first().is_none_or(|oldest| at < oldest.at);
+        self.newest.iter().any(|one| one.about.message_id == Some(id)) || (!self.knows_all() && is_older)
+    }
+
     /// Whether every one that it counts is among the newest.
     pub fn knows_all(&self) -> bool {
         self.newest.iter().map(|attention| attention.count).sum::<u64>() == self.count

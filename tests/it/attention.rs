@@ -141,6 +141,10 @@ fn acknowledged_is_all_of_it_or_what_is_named_and_no_message_changes() {
         .check();
     let ran = sandbox.cmd(["queue", "dead", "-a", "ada", "--ack", &ids[1]]).output();
     assert_eq!(ran.code(), 3, "{ran}");
+    let letters = sandbox.json_lines(["queue", "dead", "-a", "ada"]);
+    let seen: Vec<bool> = letters.iter().map(|letter| letter["acknowledged"].as_bool().unwrap()).collect();
+    assert_eq!(seen, [false, true, false]);
+    assert_eq!(sandbox.run(["queue", "dead", "-a", "ada"]).matches("    ! gave up").count(), 2);
     sandbox.run(["queue", "requeue", &ids[2]]);
     assert_eq!(record(&sandbox, "state.json")["attention"]["count"], 1, "who requeues has seen it");
     sandbox.run(["queue", "dead", "-a", "ada", "--ack"]);

@@ -422,7 +422,10 @@ fn stop_keeps_what_is_queued_and_closes_the_gate() {
     sandbox.cmd(["tick", "ada"]).stdout("ada  stop (stopped)\n").check();
     say(&sandbox, "even later");
     let events = sandbox.json_lines(["events", "ada", "--kind", "control_request_admitted"]);
-    assert_eq!(events.last().unwrap()["data"], json!({ "action": "stop", "reason": "holidays" }));
+    assert_eq!(
+        events.last().unwrap()["data"],
+        json!({ "action": "stop", "by": "operator", "reason": "holidays" })
+    );
     let events = sandbox.json_lines(["events", "ada", "--kind", "control_applied"]);
     let applied = &events.last().unwrap()["data"];
     assert_eq!(applied["previous_status"], "awake_idle");

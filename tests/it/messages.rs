@@ -297,6 +297,8 @@ fn messages_go_by_priority_and_within_one_first_in_first_out() {
             "pending": 7,
             "by_priority": { "interject": 1, "next": 2, "normal": 2, "background": 2 },
             "oldest_at": "2026-01-02T03:04:08.000Z",
+            "dropped_files": 0,
+            "rejected": 0,
             "dead": 0,
         })
     );
@@ -1010,7 +1012,7 @@ fn a_dead_letter_is_listed_with_its_reason() {
     let (sandbox, id) = with_dead_letter();
     sandbox
         .cmd(["queue", "dead", "-a", "ada"])
-        .stdout("msg_#1  normal  aborted  operator_prompt from operator  poison\n    gave up after 1 attempts: exit status 1: broken\n")
+        .stdout("msg_#1  normal  aborted  operator_prompt from operator  poison\n    ! gave up after 1 attempts: exit status 1: broken\n")
         .check();
     let dead = sandbox.json(["queue", "dead", "-a", "ada"]);
     assert_eq!((&dead["id"], &dead["status"]), (&json!(id), &json!("aborted")));
