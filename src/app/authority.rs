@@ -4,9 +4,9 @@ use std::env;
 
 use crate::error::{Error, Result};
 use crate::model::agent::Identity;
+use crate::model::authority::Reach;
 use crate::model::id::AgentName;
 use crate::model::message::Origin;
-use crate::model::policy::Reach;
 use crate::process;
 use crate::rules::authority;
 use crate::store::{Agent, Store};

@@ -4,22 +4,28 @@ use crate::error::{Error, Result};
 use crate::model::agent::Status;
 use crate::model::id::{AgentName, MessageId, TaskId};
 use crate::model::message::{Message, OriginKind};
+use crate::model::records::Lease;
 use crate::model::task::{Assignment, ChildEnd, Task, TaskJob, TaskStatus};
 use crate::model::time::{Span, Time};
 use crate::rules::authority as rights;
 use crate::rules::delegation::{self, Child};
+use crate::rules::transition::draft::Draft;
+use crate::rules::transition::inbox as arrivals;
 use crate::rules::transition::task::{self as rules, End};
 use crate::store::view::View;
-use crate::store::{Agent, Store, layout};
+use crate::store::{Agent, Store, inbox, layout};
 
 use super::authority;
 use super::background::{self, Due};
 use super::create::{New, make};
 use super::hooks;
 use super::lifecycle::{Stop, open_gate, stop_agent};
-use super::load;
+use super::load::{self, Purpose};
 use super::lookup::{Whereabouts, whereabouts};
 use super::session::Session;
+
+/// Why a child's message is dropped whose delegation was cancelled.
+const CANCELLED: &str = "delegation_cancelled";
 
 /// Refuses a child that isn't one, and an `agent.toml` that would not do.
 pub fn check(store: &Store, parent: &AgentName, child: &AgentName, policy: &str) -> Result<()> {
@@ -211,9 +217,33 @@ pub fn stop_child(
         return Ok(Ok(()));
     }
     let reason = Some(format!("its parent has stopped {}", task.id));
+    // Before the stop, so that it does not begin; and after it, so that what was begun is not begun again.
+    let withdrawn = withdraw(session, &agent, *message_id)?;
     let by = rights::agent(parent.name());
     let stop = Stop { grace: Some(grace), requeue: false, reason, by };
-    Ok(stop_agent(session, store, &agent, &stop)?.cleared)
+    let stopped = stop_agent(session, store, &agent, &stop)?;
+    if !withdrawn {
+        withdraw(session, &agent, *message_id)?;
+    }
+    Ok(stopped.cleared)
+}
+
+/// Takes the message of a cancelled delegation back, unless a run has it. `false`: one has.
+fn withdraw(session: &Session, child: &Agent<'_>, id: MessageId) -> Result<bool> {
+    let now = session.clock.now();
+    let locked = child.lock(now)?;
+    let state = locked.state()?;
+    if state.current_run.as_ref().is_some_and(|run| run.message_id == id) {
+        return Ok(false);
+    }
+    let scan = locked.scan()?;
+    let Some((key, path)) = inbox::find_id(&locked.view(), &scan, id) else { return Ok(true) };
+    let Some(message) = inbox::read(&locked.view(), key, &path)? else { return Ok(true) };
+    let records = load::records(child, &locked.view(), &scan, state, Lease::Free, now, Purpose::Change)?;
+    let mut draft = Draft::new(records, session.clock.stamp()?);
+    arrivals::drop_message(&mut draft, message, CANCELLED);
+    hooks::commit(session, &locked, draft)?;
+    Ok(true)
 }
 
 /// Settles the parent's task if this child has come to an end, so that the parent hears of it at

@@ -167,7 +167,7 @@ fn complete_work(
     show_changed(session, changed)
 }
 
-fn read_plan(view: &View<'_>, id: WorkId) -> Result<Option<String>> {
+pub fn read_plan(view: &View<'_>, id: WorkId) -> Result<Option<String>> {
     let bytes = view.bytes(&layout::plan(id))?;
     Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
 }

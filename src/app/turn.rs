@@ -1,12 +1,12 @@
 //! One turn: its run directory, its environment, its process, and its settlement (contract, turns).
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::error::{Error, Result};
+use crate::error::{Context, Error, Result};
 use crate::model::action::Action;
 use crate::model::execution::ExecutionState;
 use crate::model::id::RunId;
@@ -24,6 +24,7 @@ use crate::process::turn::{Ended, Stdin, TurnSpec};
 use crate::process::{self, Mark, host};
 use crate::report::context::{self, Past};
 use crate::report::output::overhear;
+use crate::report::prompt;
 use crate::rules::preemption::{is_being_ended, why_suspended, will_be_suspended};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox as arrivals;
@@ -39,7 +40,7 @@ use super::delegate;
 use super::hooks::{self, Occasion};
 use super::load::{self, Purpose};
 use super::oversee;
-use super::planes::ended_task;
+use super::planes::{ended_task, read_plan};
 use super::resources;
 use super::session::Session;
 
@@ -355,6 +356,10 @@ fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {
             reduced: reduced(view, &records.state, session.clock.now())?,
             reduced_count: records.state.counters.reduced_since_turn,
             interjected: interjected(session, view, &claimed.message)?,
+            plan: match records.state.focus {
+                Some(item) => read_plan(view, item)?,
+                None => None,
+            },
         })
     })?;
     let workspace = resources::workspace_path(store, policy);
@@ -363,7 +368,6 @@ fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {
         claimed,
         records,
         &past,
-        agent.triggers()?.first(),
     );
     let mut bytes = serde_json::to_vec_pretty(&document).unwrap_or_default();
     bytes.push(b'\n');
@@ -371,7 +375,9 @@ fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {
     let stdin = match policy.turn.stdin {
         StdinForm::Context => Stdin::File(context.clone()),
         StdinForm::Prompt => {
-            let text = context::prompt(claimed, records, &past);
+            let own = own_prompt(store, policy)?;
+            let own = own.as_ref().map(|(path, text)| (path.as_path(), text.as_str()));
+            let text = prompt::render(&document, own)?;
             Stdin::File(agent.write_run_file(run_id, layout::PROMPT, text.as_bytes())?)
         }
         StdinForm::None => Stdin::Null,
@@ -393,6 +399,14 @@ fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {
         timeout: policy.turn.timeout.0.map(|limit| limit.as_std()),
         kill_grace: KILL_GRACE,
     })
+}
+
+/// The agent's own template for its prompt, and where it lies.
+fn own_prompt(store: &Store, policy: &Policy) -> Result<Option<(PathBuf, String)>> {
+    let Some(name) = &policy.turn.prompt else { return Ok(None) };
+    let path = store.home().join(name);
+    let text = std::fs::read_to_string(&path).context("read", &path)?;
+    Ok(Some((path, text)))
 }
 
 /// What was said to earlier runs of a message while they were at it.

@@ -8,6 +8,7 @@ pub use names::UnknownName;
 pub mod action;
 pub mod agent;
 pub mod attention;
+pub mod authority;
 pub mod closure;
 pub mod continuation;
 pub mod decision;

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 
 use serde::{Deserialize, Deserializer, de};
 
+use super::authority::Authority;
 use super::time::Span;
 
 /// `dormouse.toml`: the state directory's own settings.
@@ -90,25 +91,6 @@ impl Default for Policy {
     }
 }
 
-names! {
-    /// Whom turns and tasks of an agent may create, start, stop, recover and tick.
-    #[derive(Default)]
-    "reach of an agent" Reach {
-        #[default]
-        Children = "children",
-        All = "all",
-    }
-}
-
-/// What turns and tasks of the agent may do to others.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Authority {
-    /// Its own children alone, unless it is `all`.
-    pub lifecycle: Reach,
-}
-
 /// A command as argv, or, with `shell = true`, as one string.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(untagged)]
@@ -137,6 +119,8 @@ pub struct TurnPolicy {
     pub workdir: String,
     pub timeout: Limit,
     pub stdin: StdinForm,
+    /// With `stdin = "prompt"`: a template of one's own, relative to the directory that holds the state directory.
+    pub prompt: Option<String>,
     pub env: BTreeMap<String, String>,
     /// The variables a turn inherits; absent: all.
     pub inherit_env: Option<Vec<String>>,
@@ -152,6 +136,7 @@ impl Default for TurnPolicy {
             workdir: ".".to_owned(),
             timeout: Limit(Some(Span::from_secs(30 * 60))),
             stdin: StdinForm::Context,
+            prompt: None,
             env: BTreeMap::new(),
             inherit_env: None,
             max_output: Size(10 << 20),

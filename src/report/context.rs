@@ -1,4 +1,4 @@
-//! What a turn is told: the context document, and the same as a prompt of text (contract, turns).
+//! What a turn is told: the context document (contract, turns). `prompt` renders the same as text.
 
 use std::path::Path;
 
@@ -6,13 +6,14 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::model::continuation::Continuation;
+use crate::model::id::WaitId;
 use crate::model::message::{AuthorityClass, Message};
 use crate::model::records::Records;
 use crate::model::run::Brief;
 use crate::model::state::CurrentRun;
 use crate::model::task::Task;
+use crate::model::time::Time;
 use crate::model::timer::Timer;
-use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 use crate::rules::limits::left;
 use crate::rules::transition::turn::Claimed;
@@ -39,6 +40,8 @@ pub struct Past {
     pub reduced_count: u64,
     /// What the operator said to earlier runs of the message, newest first.
     pub interjected: Vec<Message>,
+    /// The prose plan of the current work item.
+    pub plan: Option<String>,
 }
 
 /// `context.json`. What may be long in it is not copied to be written.
@@ -49,16 +52,17 @@ pub struct Document<'a> {
     run: Value,
     message: Value,
     continuation: &'a Continuation,
+    /// The waits that the message ends.
+    resolves: Vec<Value>,
     reduced: Value,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     interjected: Vec<Value>,
     work: Value,
-    waits: &'a [Wait],
+    waits: Vec<&'a Wait>,
     tasks: &'a [Task],
     timers: &'a [Timer],
     recent_briefs: &'a [Brief],
     capabilities: Value,
-    default_external_ingress: Option<Value>,
 }
 
 /// The run, and for what its message was put off before, if it was.
@@ -76,7 +80,6 @@ pub fn document<'a>(
     claimed: &'a Claimed,
     records: &'a Records,
     past: &'a Past,
-    trigger: Option<&Trigger>,
 ) -> Document<'a> {
     let run = &claimed.run;
     let limits = &records.policy.limits;
@@ -91,13 +94,14 @@ pub fn document<'a>(
         run: about_run,
         message: marked(&claimed.message),
         continuation: &run.continuation,
+        resolves: resolves(&run.continuation, records, run.claimed_at),
         reduced: json!({
             "count": past.reduced_count,
             "messages": past.reduced.iter().rev().map(marked).collect::<Vec<_>>(),
         }),
         interjected: past.interjected.iter().rev().map(marked).collect(),
-        work: work(records),
-        waits: &records.waits,
+        work: work(records, past),
+        waits: records.waits.iter().filter(|wait| !ends(&run.continuation, wait)).collect(),
         tasks: &records.tasks,
         timers: &records.timers,
         recent_briefs: &past.briefs,
@@ -116,14 +120,25 @@ pub fn document<'a>(
                 "left": left(&records.state, limits, run.claimed_at),
             },
         }),
-        default_external_ingress: trigger.map(|trigger| {
-            json!({
-                "trigger_id": trigger.id,
-                "delivery_mode": trigger.delivery_mode,
-                "url_template": format!("{{base_url}}/agents/{}/triggers/{}?secret={{secret}}", records.state.agent, trigger.id),
-            })
-        }),
     }
+}
+
+/// Whether the message that a continuation is about ends this wait.
+fn ends(continuation: &Continuation, wait: &Wait) -> bool {
+    continuation.resolves.contains(&wait.id)
+}
+
+/// The waits that the message ends, whole, with how long each has lasted; of one that is on record no more, its id.
+fn resolves(continuation: &Continuation, records: &Records, now: Time) -> Vec<Value> {
+    let shown = |id: &WaitId| match records.waits.iter().find(|wait| wait.id == *id) {
+        Some(wait) => {
+            let mut value = json!(wait);
+            value["age_ms"] = json!(now.since(wait.created_at).as_millis());
+            value
+        }
+        None => json!({ "id": id }),
+    };
+    continuation.resolves.iter().map(shown).collect()
 }
 
 /// A message with a plain word on whether its body is an instruction or only evidence.
@@ -133,19 +148,23 @@ fn marked(message: &Message) -> Value {
     value
 }
 
-/// Whatever comes from outside is to be weighed, not obeyed.
+/// Whatever comes from outside is to be weighed, not obeyed; so is what somebody says with a wake hint.
 fn is_evidence(message: &Message) -> bool {
+    let is_hint = message.idempotency_key.as_deref().is_some_and(|key| key.starts_with("wake_hint:"));
     match message.authority_class {
         AuthorityClass::ExternalEvidence | AuthorityClass::IntegrationSignal => true,
-        AuthorityClass::OperatorInstruction | AuthorityClass::RuntimeInstruction => false,
+        AuthorityClass::OperatorInstruction | AuthorityClass::RuntimeInstruction => is_hint,
     }
 }
 
-fn work(records: &Records) -> Value {
+fn work(records: &Records, past: &Past) -> Value {
     let focus = records.state.focus;
     let current = records.works.iter().find(|item| Some(item.id) == focus).map(|item| {
         let mut value = json!(item);
         value["plan_path"] = json!(format!("work/{}.plan.md", item.id));
+        if let Some(plan) = &past.plan {
+            value["plan"] = json!(plan);
+        }
         value
     });
     let waits = WaitsByItem::of(&records.waits);
@@ -158,69 +177,4 @@ fn work(records: &Records) -> Value {
         })
         .collect();
     json!({ "current": current, "open": open })
-}
-
-/// The same as text. Outside content stands in a fenced block that names its origin and that
-/// nothing inside can close.
-pub fn prompt(claimed: &Claimed, records: &Records, past: &Past) -> String {
-    let mut text = format!("You are the agent `{}`.", records.state.agent);
-    if let Some(description) = &records.policy.description {
-        text.push_str(&format!(" {description}"));
-    }
-    text.push_str("\n\n## Message\n\n");
-    text.push_str(&quoted(&claimed.message));
-    if claimed.run.attempt > 1 {
-        text.push_str(&format!("\nThis is attempt {}. What went wrong before:\n", claimed.run.attempt));
-        for failure in &claimed.message.failures {
-            text.push_str(&format!("- attempt {}: {}\n", failure.attempt, failure.reason));
-        }
-    }
-    if !past.reduced.is_empty() {
-        text.push_str(&format!("\n## Taken note of since the last turn ({})\n\n", past.reduced_count));
-        for message in past.reduced.iter().rev() {
-            text.push_str(&quoted(message));
-        }
-    }
-    if !past.interjected.is_empty() {
-        text.push_str("\n## Said while you were at it before\n\n");
-        for message in past.interjected.iter().rev() {
-            text.push_str(&quoted(message));
-        }
-    }
-    if !records.works.is_empty() {
-        text.push_str("\n## Work\n\n");
-        let waits = WaitsByItem::of(&records.waits);
-        for item in &records.works {
-            let current = if Some(item.id) == records.state.focus { ", current" } else { "" };
-            let state = scheduling_state(item, &waits);
-            text.push_str(&format!("- {} ({state}{current}): {}\n", item.id, item.objective));
-        }
-    }
-    if !past.briefs.is_empty() {
-        text.push_str("\n## What you said last\n\n");
-        for brief in past.briefs.iter().rev() {
-            text.push_str(&format!("- {}: {}\n", brief.at, brief.text.replace('\n', " ")));
-        }
-    }
-    text
-}
-
-fn quoted(message: &Message) -> String {
-    let body = message.body.to_text();
-    let origin = one_word(&message.origin.to_string());
-    let head = format!("From {origin} ({}), {}:\n\n", message.authority_class, message.created_at);
-    if !is_evidence(message) {
-        return format!("{head}{body}\n");
-    }
-    let fence = "`".repeat(longest_run_of_backticks(&body).max(2) + 1);
-    format!("{head}{fence} evidence from {origin}\n{body}\n{fence}\n")
-}
-
-fn longest_run_of_backticks(text: &str) -> usize {
-    text.split(|c| c != '`').map(str::len).max().unwrap_or(0)
-}
-
-/// An origin's name comes from outside, too: it must not end its line, or open or close a fence.
-fn one_word(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() || c.is_whitespace() || c == '`' { '_' } else { c }).collect()
 }

@@ -4,6 +4,7 @@ pub mod context;
 pub mod explain;
 pub mod list;
 pub mod output;
+pub mod prompt;
 pub mod step;
 pub mod summary;
 pub mod text;

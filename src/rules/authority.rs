@@ -2,9 +2,9 @@
 //! These are guard rails for turns that mean well: whoever runs as the same user can write the files.
 
 use crate::model::agent::{Identity, Visibility};
+use crate::model::authority::Reach;
 use crate::model::id::AgentName;
 use crate::model::message::{Origin, OriginKind};
-use crate::model::policy::Reach;
 use crate::model::refusal::Refusal;
 use crate::model::state::State;
 

@@ -322,3 +322,78 @@ fn cut_anywhere_a_delegation_is_done_once_or_was_never_there() {
         sandbox.run(["doctor"]);
     });
 }
+
+/// The archived end of the one message of the child.
+fn end_of_the_childs_message(sandbox: &Sandbox, id: &str) -> Value {
+    let message = sandbox.json(["task", "status", id])["job"]["message_id"].as_str().unwrap().to_owned();
+    let shown = sandbox.json(["queue", "show", &message]);
+    json!([shown["status"], shown["settlement"]["reason"]])
+}
+
+#[test]
+fn a_cancelled_delegation_is_not_done_later() {
+    for how in ["task stop", "stop boss", "timeout", "child stopped before"] {
+        let sandbox = boss();
+        let args: &[&str] = if how == "timeout" { &["--timeout", "1m"] } else { &[] };
+        let line =
+            ["task", "start", "-a", "boss"].iter().chain(args).chain(&["--delegate", "kid", "work"]).copied();
+        let id = sandbox.run(line.collect::<Vec<_>>()).trim().to_owned();
+        match how {
+            "task stop" => drop(sandbox.run(["task", "stop", &id])),
+            "stop boss" => drop(sandbox.run(["stop", "boss"])),
+            "timeout" => {
+                sandbox.pass(120);
+                sandbox.run(["tick", "boss"]);
+            }
+            _ => {
+                // The child's stop ends the task; what it was given stays in its queue then, and is not to be done either.
+                sandbox.run(["tick", "kid", "--dry-run"]);
+                sandbox.run(["task", "stop", &id]);
+            }
+        }
+        assert_eq!(
+            end_of_the_childs_message(&sandbox, &id),
+            json!(["dropped", "delegation_cancelled"]),
+            "{how}"
+        );
+        sandbox.cmd(["start", "--all"]).output();
+        for _ in 0..3 {
+            sandbox.run(["tick", "--all"]);
+        }
+        let turns = std::fs::read_to_string(sandbox.home().join("turns")).unwrap_or_default();
+        assert!(!turns.lines().any(|line| line.starts_with("kid ")), "{how}: {turns}");
+        let kid = sandbox.json(["get", "kid"]);
+        assert!(kid.get("attention").is_none(), "it is the parent's own doing: {kid}");
+        sandbox.run(["doctor"]);
+    }
+}
+
+/// What was begun and failed waits for its next attempt: that does not come either.
+#[test]
+fn a_cancelled_delegation_is_not_tried_again() {
+    let sandbox = boss_that(r#"test "$DORMOUSE_AGENT" = boss"#);
+    let id = delegate(&sandbox, "work");
+    let script = sandbox.agent("kid").join("agent.toml");
+    let text = std::fs::read_to_string(&script).unwrap();
+    std::fs::write(&script, text.replace("is done\"", "is done\"; exit 1")).unwrap();
+    sandbox.cmd(["tick", "kid"]).output();
+    assert_eq!(queue(&sandbox, "kid")[0]["attempt"], 2);
+    sandbox.run(["task", "stop", &id]);
+    assert_eq!(end_of_the_childs_message(&sandbox, &id), json!(["dropped", "delegation_cancelled"]));
+    sandbox.run(["start", "kid"]);
+    sandbox.pass(3600);
+    assert_eq!(queue(&sandbox, "kid"), Vec::<Value>::new());
+}
+
+/// Killed when the task was marked, before the child was told: the next step of the parent does it.
+#[test]
+fn a_cancellation_that_was_cut_off_is_finished_by_the_next_step() {
+    let sandbox = boss();
+    let id = delegate(&sandbox, "work");
+    let path = sandbox.agent("boss").join("tasks").join(format!("{id}.json"));
+    let record = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, record.replace("\"running\"", "\"cancelling\"")).unwrap();
+    sandbox.run(["tick", "boss"]);
+    assert_eq!(task(&sandbox, &id)["status"], "cancelled");
+    assert_eq!(end_of_the_childs_message(&sandbox, &id), json!(["dropped", "delegation_cancelled"]));
+}

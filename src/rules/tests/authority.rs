@@ -1,10 +1,10 @@
 //! What a turn may do to whom, as tables.
 
 use crate::model::agent::{AgentKind, Identity, Status, Visibility};
+use crate::model::authority::Reach;
 use crate::model::execution::ExecutionState;
 use crate::model::id::AgentName;
 use crate::model::message::Origin;
-use crate::model::policy::Reach;
 use crate::rules::authority::{OPERATOR, agent, hears, may_start, reaches};
 
 use super::{now, state};

@@ -1,0 +1,126 @@
+//! The context document as text, from a template: ours, or the agent's own (contract, turns).
+//!
+//! What came from outside stands in a fenced block that names its origin and that nothing inside can close.
+
+use std::path::Path;
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
+use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value};
+
+use crate::error::{Error, Result};
+use crate::model::time::Span;
+
+use super::context::Document;
+
+/// The prompt of an agent that has no template of its own.
+const OURS: &str = include_str!("prompt.md");
+
+/// Renders the document. `own`: the agent's template, and where it lies.
+pub fn render(document: &Document<'_>, own: Option<(&Path, &str)>) -> Result<String> {
+    let (name, text) = match own {
+        Some((path, text)) => (path.to_string_lossy().into_owned(), text),
+        None => ("prompt.md".to_owned(), OURS),
+    };
+    let mut environment = Environment::new();
+    let syntax =
+        SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build();
+    environment.set_syntax(syntax.map_err(|error| at(&name, &error))?);
+    // It is text for a model, whatever the file is called.
+    environment.set_auto_escape_callback(|_| AutoEscape::None);
+    // A slip of the pen in a field's name is an error; to ask whether a field is there is none.
+    environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
+    environment.add_filter("told", told);
+    environment.add_filter("fence", fence);
+    environment.add_filter("line", line);
+    environment.add_filter("body", body);
+    environment.add_filter("span", |millis: u64| Span::from_millis(millis).to_string());
+    let template = environment.template_from_named_str(&name, text).map_err(|error| at(&name, &error))?;
+    template.render(Value::from(Serde(document))).map_err(|error| at(&name, &error))
+}
+
+/// What is wrong with a template, and where.
+fn at(name: &str, error: &minijinja::Error) -> Error {
+    let place = error.line().map(|line| format!(":{line}")).unwrap_or_default();
+    let detail = error.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
+    Error::Failed {
+        message: format!("{name}{place}: {}{detail}", error.kind()),
+        hint: Some("the template of turn.prompt speaks of what context.json has".to_owned()),
+    }
+}
+
+/// A field of a record that need not be there.
+fn field(value: &Value, name: &str) -> Option<Value> {
+    value.get_attr(name).ok().filter(|found| !found.is_undefined() && !found.is_none())
+}
+
+fn word(value: &Value, name: &str) -> String {
+    field(value, name).map(|found| found.to_string()).unwrap_or_default()
+}
+
+/// A message as a turn is told of it: who says it with which authority, what it is about, and its body.
+fn told(message: &Value) -> String {
+    let origin = field(message, "origin").map(|origin| name_of(&origin)).unwrap_or_default();
+    let mut text =
+        format!("From {origin} ({}), {}", word(message, "authority_class"), word(message, "created_at"));
+    if let Some(resource) = field(message, "resource") {
+        text.push_str(&format!(", about {}", one_word(&resource.to_string())));
+    }
+    text.push_str(":\n\n");
+    let said = field(message, "body").map(body).unwrap_or_default();
+    let is_evidence = word(message, "body_is") == "evidence";
+    if let Some(reason) = field(message, "hint").and_then(|hint| field(&hint, "reason")) {
+        text.push_str("A wake hint: go and look. Its reason:\n\n");
+        text.push_str(&block(&reason.to_string(), &format!("evidence from {origin}")));
+        text.push('\n');
+    }
+    if said.is_empty() && is_evidence {
+        text.push_str("It says nothing.\n");
+    } else if is_evidence {
+        text.push_str(&block(&said, &format!("evidence from {origin}")));
+    } else {
+        text.push_str(&said);
+    }
+    text.trim_end_matches('\n').to_owned()
+}
+
+/// An origin as `KIND` or `KIND:ID`.
+fn name_of(origin: &Value) -> String {
+    let id = field(origin, "id").map(|id| format!(":{id}")).unwrap_or_default();
+    one_word(&format!("{}{id}", word(origin, "kind")))
+}
+
+/// The text of a body, or its JSON.
+fn body(body: Value) -> String {
+    match field(&body, "text") {
+        Some(text) => text.to_string(),
+        None => {
+            let value = field(&body, "value").unwrap_or_default();
+            serde_json::to_string(&value).unwrap_or_default()
+        }
+    }
+}
+
+/// Text that was not written for this turn, in a block that names what it is.
+fn fence(text: String, label: Option<String>) -> String {
+    block(&text, &label.unwrap_or_default()).trim_end_matches('\n').to_owned()
+}
+
+fn block(text: &str, label: &str) -> String {
+    let fence = "`".repeat(longest_run_of_backticks(text).max(2) + 1);
+    format!("{fence} {}\n{text}\n{fence}\n", line(label.to_owned()).replace('`', "_"))
+}
+
+/// Text on one line, so that it can't begin a section of its own.
+fn line(text: String) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+fn longest_run_of_backticks(text: &str) -> usize {
+    text.split(|c| c != '`').map(str::len).max().unwrap_or(0)
+}
+
+/// An origin's name comes from outside, too: it must not end its line, or open or close a fence.
+fn one_word(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() || c.is_whitespace() || c == '`' { '_' } else { c }).collect()
+}
