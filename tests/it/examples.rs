@@ -200,6 +200,37 @@ fn long_turn() {
     shows(&output, "nothing wrong");
 }
 
+/// The whole story, with one of the clients that it knows.
+fn model_agent(client: &str) {
+    for program in ["git", "jq", "python3", client] {
+        if !has(program) {
+            eprintln!("skipped: the agent of a model, with {client}, needs {program}");
+            return;
+        }
+    }
+    let output = run(&examples().join("model-agent/run.sh"), &[client]);
+    shows(&output, "(operator_prompt) → suspended: the machine is needed\n");
+    shows(&output, "(resume_suspended) → suspended: the machine is needed again\n");
+    let first = "3. Now and then it wakes, looks around, and sleeps on.\n4. Nobody has to stay up for it. (more briskly)\n";
+    shows(&output, first);
+    shows(&output, "→ completed, attempt 2: 2 parts, 8 lines, published as ");
+    shows(&output, "\"cost_usd\":0.");
+    shows(&output, "→ deferred: model:stand-in: 429\n");
+    shows(&output, "author  wait_for_resources (model:stand-in: 429): back at ");
+    shows(&output, "(resources_available) → completed: 2 parts, 8 lines, published as ");
+    shows(&output, "nothing wrong");
+}
+
+#[test]
+fn model_agent_with_curl() {
+    model_agent("curl");
+}
+
+#[test]
+fn model_agent_with_llm() {
+    model_agent("llm");
+}
+
 /// Every shell script of the examples can be read by a POSIX shell.
 #[test]
 fn scripts_are_plain_shell() {

@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""A stand-in for a language model: a small server that speaks the part of the OpenAI protocol that
+this example needs, and thinks when it is told to. It needs nothing but Python itself.
+
+    model.py DIRECTORY
+
+The directory is how a test holds the model in its hands:
+
+    port     where it listens; written by the server
+    asked    every request that it has answered or refused, one JSON object a line; written by the server
+    pace     how many lines of its text it may have thought of by now; without it, all
+    limit    while it is there every request is refused with 429; how many seconds to stay away
+"""
+
+import json
+import pathlib
+import re
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+TEXT = [
+    "A dormouse weighs as much as four sheets of paper.",
+    "It sleeps from October to May.",
+    "Now and then it wakes, looks around, and sleeps on.",
+    "Nobody has to stay up for it.",
+    "What it needs to remember lies beside it, in plain hazelnuts.",
+    "A fox that comes by does not spoil its plans.",
+    "In spring it goes on where it was in autumn.",
+    "It is not in a hurry, and it is never late.",
+]
+
+place = pathlib.Path(sys.argv[1])
+one_at_a_time = threading.Lock()
+
+
+def read(name):
+    try:
+        return int((place / name).read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def answer_to(messages):
+    """The lines of the part that it was asked for last. It goes on after those that the conversation
+    has already, and heeds what the operator has said."""
+    talk = "\n".join(message["content"] for message in messages)
+    part, parts = re.findall(r"Write part (\d+) of (\d+)", talk)[-1]
+    end = len(TEXT) * int(part) // int(parts)
+    wishes = re.findall(r"The operator says: (.*)", talk)
+    heeded = f" ({wishes[-1]})" if wishes else ""
+    written = [int(number) for number in re.findall(r"^(\d+)\. ", talk, re.MULTILINE)]
+    for number in range(max(written, default=0) + 1, end + 1):
+        while (pace := read("pace")) is not None and pace < number:
+            time.sleep(0.02)
+        yield f"{number}. {TEXT[number - 1]}{heeded}\n"
+
+
+class Model(BaseHTTPRequestHandler):
+    def do_POST(self):
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        limit = read("limit")
+        with one_at_a_time, open(place / "asked", "a") as asked:
+            asked.write(json.dumps({"refused": limit is not None, **request}) + "\n")
+        if self.path != "/v1/chat/completions":
+            self.whole(404, {"error": {"message": f"no such path: {self.path}"}})
+        elif limit is not None:
+            message = f"Rate limit reached for {request['model']}. Please try again in {limit}s."
+            error = {"message": message, "type": "tokens", "code": "rate_limit_exceeded"}
+            self.whole(429, {"error": error}, {"Retry-After": str(limit)})
+        elif request.get("stream"):
+            self.stream(request)
+        else:
+            text = "".join(answer_to(request["messages"]))
+            message = {"role": "assistant", "content": text}
+            choice = {"index": 0, "message": message, "finish_reason": "stop"}
+            usage = self.usage(request, text)
+            self.whole(200, {**self.head(request, "chat.completion"), "choices": [choice], "usage": usage})
+
+    def whole(self, status, body, headers={}):
+        body = json.dumps(body).encode()
+        self.send_response(status)
+        for name, value in {"Content-Type": "application/json", "Content-Length": len(body), **headers}.items():
+            self.send_header(name, str(value))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def stream(self, request):
+        """Server-sent events: a piece of the text each, what it took, and a last one that says so."""
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        said = ""
+        head = self.head(request, "chat.completion.chunk")
+        for piece in answer_to(request["messages"]):
+            said += piece
+            self.event({**head, "choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": None}]})
+        self.event({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+        if request.get("stream_options", {}).get("include_usage"):
+            self.event({**head, "choices": [], "usage": self.usage(request, said)})
+        self.wfile.write(b"data: [DONE]\n\n")
+
+    def event(self, data):
+        self.wfile.write(f"data: {json.dumps(data)}\n\n".encode())
+
+    def head(self, request, kind):
+        return {"id": "chatcmpl-1", "object": kind, "created": int(time.time()), "model": request["model"]}
+
+    def usage(self, request, said):
+        """A word is a token here."""
+        read = sum(len(message["content"].split()) for message in request["messages"])
+        wrote = len(said.split())
+        return {"prompt_tokens": read, "completion_tokens": wrote, "total_tokens": read + wrote}
+
+    def log_message(self, *_):
+        pass
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request, address):
+        """A client that has gone away is no error: clients are ended here all the time."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, address)
+
+
+server = Server(("127.0.0.1", 0), Model)
+(place / "port.new").write_text(str(server.server_port))
+(place / "port.new").rename(place / "port")
+server.serve_forever()
