@@ -47,7 +47,7 @@ fn due(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result
     if state.is_to_be_told() {
         return Ok(Some(now));
     }
-    let rests = state.resting.is_some()
+    let rests = state.resting(now).is_some()
         && agent.is_quiet()?
         && state.next_due_at.is_none_or(|due| due > now)
         && background::due(store, agent, &View::settled(agent.dir()), &state, now)?.is_empty();

@@ -16,7 +16,9 @@ use crate::model::state::State;
 use crate::model::time::Time;
 use crate::process::git;
 use crate::report::step::{self, StepReport};
+use crate::rules::clock::lease_ends;
 use crate::rules::posture::posture;
+use crate::rules::transition::clock::set_lease_right;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox as arrivals;
 use crate::rules::transition::resources::lack;
@@ -139,6 +141,7 @@ pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<S
         let locked = agent.lock(now)?;
         let state = locked.state()?;
         let lease = match lease(agent, &state, now, false)? {
+            Leased::Live if repair_lease(session, agent, &locked, &state, now)? => continue,
             Leased::Live => return live_report(&state, now, started),
             Leased::Ours(lease) => lease,
         };
@@ -222,6 +225,32 @@ fn lease(agent: &Agent<'_>, state: &State, now: Time, force: bool) -> Result<Lea
     }
 }
 
+/// Sets the lease of a run on another machine right, if it was claimed by a clock that ran ahead: nobody
+/// there may be left to end it.
+fn repair_lease(
+    session: &Session,
+    agent: &Agent<'_>,
+    locked: &Locked<'_>,
+    state: &State,
+    now: Time,
+) -> Result<bool> {
+    let Some(run) = state.current_run.as_ref().filter(|run| Owner::of(run, now) == Owner::Elsewhere) else {
+        return Ok(false);
+    };
+    if lease_ends(run, now).is_none() {
+        return Ok(false);
+    }
+    let scan = locked.scan()?;
+    let view = locked.view();
+    let records = load::records(agent, &view, &scan, state.clone(), Lease::Held, now, Purpose::Change)?;
+    let mut draft = Draft::new(records, session.clock.stamp()?);
+    let is_right = set_lease_right(&mut draft, run.run_id);
+    if is_right {
+        hooks::commit(session, locked, draft)?;
+    }
+    Ok(is_right)
+}
+
 /// The step of an agent that rests: one small read and one look into the inbox. What the last step
 /// found still holds while nothing was committed, nothing arrived and nothing is due.
 pub fn quiet_step(
@@ -231,12 +260,12 @@ pub fn quiet_step(
     started: Instant,
 ) -> Result<Option<StepReport>> {
     let state = agent.peek()?;
-    let Some(resting) = state.resting.clone() else { return Ok(None) };
-    let due = state.next_due_at.is_some_and(|due| due <= session.clock.now());
+    let now = session.clock.now();
+    let Some(resting) = state.resting(now).cloned() else { return Ok(None) };
+    let due = state.next_due_at.is_some_and(|due| due <= now);
     if due || state.current_run.is_some() || state.is_to_be_told() || !agent.is_quiet()? {
         return Ok(None);
     }
-    let now = session.clock.now();
     if !background::due(store, agent, &View::settled(agent.dir()), &state, now)?.is_empty() {
         return Ok(None);
     }

@@ -361,6 +361,9 @@ pub struct State {
     /// arrival or `next_due_at`, so that a step before that need not look at anything else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resting: Option<DecisionReport>,
+    /// When that step was. One that lies ahead was taken by a clock that ran ahead, and holds for nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rested_at: Option<Time>,
     /// Messages to other agents that are still to be delivered. Delivering one twice is delivering it once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outbox: Vec<Message>,
@@ -392,6 +395,11 @@ fn is_none(count: &u64) -> bool {
 }
 
 impl State {
+    /// The decision that still holds while nothing happens, if it was come to by a clock that went right.
+    pub fn resting(&self, now: Time) -> Option<&DecisionReport> {
+        self.resting.as_ref().filter(|_| self.rested_at.is_some_and(|at| at <= now))
+    }
+
     /// Whether a hook is still to be told of something. A process that is at that, or was killed, left it.
     pub fn is_to_be_told(&self) -> bool {
         let mut newest = self.attention.iter().flat_map(|mark| &mark.newest);

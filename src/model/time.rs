@@ -46,6 +46,11 @@ impl Time {
         Time::from_millis(self.0.saturating_add(i64::try_from(span.0).unwrap_or(i64::MAX)))
     }
 
+    /// This moment and a span earlier; the beginning of time if that lies before it.
+    pub fn before(self, span: Span) -> Time {
+        Time::from_millis(self.0.saturating_sub(i64::try_from(span.0).unwrap_or(i64::MAX)))
+    }
+
     /// What has gone by since an earlier moment; nothing if that lies ahead.
     pub fn since(self, earlier: Time) -> Span {
         Span(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))

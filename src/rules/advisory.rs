@@ -8,6 +8,7 @@ use crate::model::time::Time;
 use crate::model::wait::{Recoverability, Wait, WaitKind};
 use crate::model::work::{SchedulingState, Ticked, WorkItem, WorkState};
 
+use super::clock::{ahead, unbounded};
 use super::due::next_due;
 use super::work::{WaitsByItem, scheduling_state};
 
@@ -46,7 +47,26 @@ pub fn advisories(records: &Records, now: Time) -> Vec<Advisory> {
         records.works.iter().flat_map(|item| about_work(records, &waits, item, is_silent)).collect();
     found.extend(about_input(records, now));
     found.extend(records.waits.iter().filter(|wait| wait.is_waiting()).flat_map(about_wait));
+    found.extend(about_clock(records, now));
     found
+}
+
+/// What was written by a clock that ran ahead: what the next step sets right, and what only a person can.
+fn about_clock(records: &Records, now: Time) -> Vec<Advisory> {
+    let kind = "clock_in_future";
+    let repaired = ahead(records, now).into_iter().map(|ahead| {
+        let (name, stored, taken) = (ahead.place.name(), ahead.stored, ahead.taken);
+        let text =
+            format!("{name} is {stored}, further ahead than it can be: the next step takes it for {taken}");
+        Advisory::new(kind, name, text)
+    });
+    let kept = unbounded(records, now).into_iter().map(|(id, at)| {
+        let text = format!(
+            "{id} was made by a clock that ran ahead and speaks of {at}; if that is wrong, make it anew"
+        );
+        Advisory::new(kind, id, text)
+    });
+    repaired.chain(kept).collect()
 }
 
 /// Whether nothing is under way and nothing is queued.

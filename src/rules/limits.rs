@@ -85,9 +85,21 @@ pub fn dollars(sum: f64) -> f64 {
     if parts.is_finite() { parts / PARTS_OF_A_DOLLAR } else { sum.min(f64::MAX) }
 }
 
+/// When the hour and the day of a moment began.
+pub fn hour(at: Time) -> Time {
+    Window::Hour.start(at)
+}
+
+pub fn day(at: Time) -> Time {
+    Window::Day.start(at)
+}
+
 /// Counts a turn in the hour and the day in which it was claimed. One that was put off is not
 /// counted: it goes on later, as the same attempt.
-pub fn count_turn(spending: &mut Spending, claimed_at: Time, terminal: Terminal) {
+///
+/// One that was claimed by a clock that ran ahead counts now.
+pub fn count_turn(spending: &mut Spending, claimed_at: Time, now: Time, terminal: Terminal) {
+    let claimed_at = claimed_at.min(now);
     match terminal {
         Terminal::Deferred | Terminal::Suspended => return,
         Terminal::Completed
@@ -98,7 +110,7 @@ pub fn count_turn(spending: &mut Spending, claimed_at: Time, terminal: Terminal)
     }
     for window in [Window::Hour, Window::Day] {
         let start = window.start(claimed_at);
-        let spent = current(window.of(spending), start);
+        let spent = current(window.of(spending), start, now);
         // A turn that ends in a later hour was one of an hour that is over.
         if spent.since == start {
             spent.turns += 1;
@@ -112,15 +124,19 @@ pub fn count_usage(spending: &mut Spending, now: Time, usage: &Usage) {
     // Nothing is given back.
     let cost = usage.cost_usd.unwrap_or(0.0).max(0.0);
     for window in [Window::Hour, Window::Day] {
-        let spent = current(window.of(spending), window.start(now));
+        let spent = current(window.of(spending), window.start(now), now);
         spent.tokens = spent.tokens.saturating_add(tokens);
         spent.cost_usd = dollars(spent.cost_usd + cost);
     }
 }
 
-/// The sum of the window that begins then, or of a later one, if the clock was set back.
-fn current(slot: &mut Option<Spent>, start: Time) -> &mut Spent {
+/// The sum of the window that begins then, or of a later one that has begun. One that a clock has put
+/// ahead of now is that of now: what was used counts, and is back when that is over.
+fn current(slot: &mut Option<Spent>, start: Time, now: Time) -> &mut Spent {
     let spent = slot.get_or_insert(Spent::nothing(start));
+    if spent.since > now {
+        spent.since = start;
+    }
     if spent.since < start {
         *spent = Spent::nothing(start);
     }
@@ -131,7 +147,7 @@ fn current(slot: &mut Option<Spent>, start: Time) -> &mut Spent {
 fn spent(state: &State, window: Window, now: Time) -> Spent {
     let start = window.start(now);
     let mut spending = state.spending.clone();
-    let mut spent = current(window.of(&mut spending), start).clone();
+    let mut spent = current(window.of(&mut spending), start, now).clone();
     spent.turns += u64::from(state.current_run.as_ref().is_some_and(|run| run.claimed_at >= spent.since));
     spent
 }

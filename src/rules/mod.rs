@@ -3,6 +3,7 @@
 pub mod admission;
 pub mod advisory;
 pub mod authority;
+pub mod clock;
 pub mod closure;
 pub mod continuation;
 pub mod decide;

@@ -93,7 +93,7 @@ fn look_up(view: &View<'_>, key: &str, now: Time, window: Span) -> Result<Option
     loop {
         if let Some(entry) = view.record::<DedupeEntry>(&layout::dedupe(day, &hash))?
             && entry.key == key
-            && now.since(entry.admitted_at) < window
+            && now.since(entry.admitted_at).max(entry.admitted_at.since(now)) < window
         {
             return Ok(Some(entry));
         }

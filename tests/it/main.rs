@@ -6,6 +6,7 @@ mod authority;
 mod awaiting;
 #[cfg(target_os = "linux")]
 mod checker;
+mod clock;
 #[cfg(target_os = "linux")]
 mod concurrency;
 #[cfg(target_os = "linux")]

@@ -36,7 +36,7 @@ fn usage(tokens: u64, cost_usd: f64) -> Usage {
 fn after(turns: &[i64], tokens: u64, cost_usd: f64) -> State {
     let mut spending = Spending::default();
     for at in turns {
-        count_turn(&mut spending, moment(*at), Terminal::Completed);
+        count_turn(&mut spending, moment(*at), moment(*at), Terminal::Completed);
         count_usage(&mut spending, moment(*at), &usage(tokens, cost_usd));
     }
     state(spending)
@@ -118,7 +118,7 @@ fn ten_times_ten_cents_are_a_dollar() {
 fn a_turn_that_was_put_off_does_not_count_and_every_other_does() {
     for terminal in Terminal::ALL {
         let mut spending = Spending::default();
-        count_turn(&mut spending, moment(HOUR), *terminal);
+        count_turn(&mut spending, moment(HOUR), moment(HOUR), *terminal);
         let counted = spending.hour.map_or(0, |hour| hour.turns);
         let expected = !matches!(terminal, Terminal::Deferred | Terminal::Suspended);
         assert_eq!(counted, u64::from(expected), "{terminal}");
@@ -129,7 +129,7 @@ fn a_turn_that_was_put_off_does_not_count_and_every_other_does() {
 fn a_turn_counts_where_it_was_claimed_and_its_usage_where_it_ended() {
     let mut spending = Spending::default();
     count_usage(&mut spending, moment(HOUR + HOUR_MS), &usage(300, 0.1));
-    count_turn(&mut spending, moment(HOUR), Terminal::Completed);
+    count_turn(&mut spending, moment(HOUR), moment(HOUR + HOUR_MS), Terminal::Completed);
     let (hour, day) = (spending.hour.expect("an hour"), spending.day.expect("a day"));
     assert_eq!((hour.since, hour.turns, hour.tokens), (moment(HOUR + HOUR_MS), 0, 300));
     assert_eq!((day.since, day.turns, day.tokens), (moment(DAY), 1, 300));
@@ -140,7 +140,11 @@ fn a_clock_that_is_set_back_gives_nothing_back() {
     let state = after(&[HOUR + HOUR_MS; 2], 300, 0.1);
     let two = limits(|limits| limits.turns_per_hour = Some(2));
     let found = shortage(&state, &two, moment(HOUR)).expect("still reached");
-    assert_eq!(found.back_at, Some(moment(HOUR + 2 * HOUR_MS)));
+    assert_eq!(
+        found.back_at,
+        Some(moment(HOUR + HOUR_MS)),
+        "and keeps nobody longer than the hour that it is now"
+    );
     let mut spending = Spending::default();
     count_usage(&mut spending, moment(HOUR), &usage(3, -5.0));
     assert_eq!(spending.day.map(|day| day.cost_usd), Some(0.0), "nor does a cost below nothing");

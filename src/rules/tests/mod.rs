@@ -3,6 +3,7 @@
 mod admission;
 mod advisory;
 mod authority;
+mod clock;
 mod closure;
 mod continuation;
 mod decide;
@@ -70,7 +71,7 @@ pub fn at(millis: i64) -> Time {
     Time::from_millis(NOW_MS + millis)
 }
 
-pub fn secs(secs: u64) -> Span {
+pub const fn secs(secs: u64) -> Span {
     Span::from_secs(secs)
 }
 
@@ -134,6 +135,7 @@ pub fn state(status: Status, execution: ExecutionState) -> State {
         advised: Vec::new(),
         next_due_at: None,
         resting: None,
+        rested_at: None,
         open_tasks: 0,
         outbox: Vec::new(),
         spending: Spending::default(),

@@ -318,6 +318,7 @@ impl Draft {
     pub fn rest(&mut self, report: DecisionReport) {
         self.touched = true;
         self.resting = Some(report);
+        self.records.state.rested_at = Some(self.stamp.now);
     }
 
     /// The transaction. Refuses a status that does not go with the execution state: that would be
@@ -336,6 +337,7 @@ impl Draft {
         }
         let base_revision = state.revision;
         state.revision = base_revision + 1;
+        state.rested_at = state.rested_at.filter(|_| self.resting.is_some());
         state.resting = self.resting;
         let due = next_due(&self.records);
         let rests = matches!(self.records.state.status, Status::Asleep | Status::AwaitingTask);

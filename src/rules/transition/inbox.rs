@@ -27,6 +27,7 @@ use crate::rules::projection::closure_facts;
 use crate::rules::retry::delay;
 use crate::rules::work::{WaitsByItem, scheduling_state};
 
+use super::clock::set_right;
 use super::draft::Draft;
 use super::lifecycle::end_late_start;
 use super::messages::own_message;
@@ -52,7 +53,10 @@ pub fn staleness(message: &Message, first: Option<MessageId>, now: Time) -> Opti
 /// While the agent is stopped messages are kept as they are, and hints are ignored.
 pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
     match draft.records.state.status {
-        Status::Booting => return end_late_start(draft),
+        Status::Booting => {
+            set_right(draft);
+            return end_late_start(draft);
+        }
         Status::Stopped => {
             ignore_hints(draft, "stopped");
             return Ok(());
@@ -79,6 +83,7 @@ pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
             Staleness::Duplicate => drop_message(draft, keyless, reason),
         }
     }
+    set_right(draft);
     end_overdue_state(draft)?;
     heal(draft);
     take_in_due(draft);

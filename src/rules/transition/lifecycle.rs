@@ -56,6 +56,7 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
         advised: Vec::new(),
         next_due_at: None,
         resting: None,
+        rested_at: None,
         outbox: Vec::new(),
         open_tasks: 0,
         spending: Spending::default(),

@@ -2,6 +2,7 @@
 //!
 //! `status`, `execution`, `current_run`, `sleeping_until` and `pending_wake_hint` change nowhere else.
 
+pub mod clock;
 pub mod draft;
 pub mod inbox;
 pub mod lifecycle;

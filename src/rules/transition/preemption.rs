@@ -248,7 +248,9 @@ pub fn resume(draft: &mut Draft) -> Result<(), Refusal> {
         return Err(Refusal::new("no_held_run", format!("`{}` holds no run that could go on", state.agent))
             .hint("run `dormouse doctor`"));
     };
-    held.not_before = Some(held.not_before.map_or(now, |at| at.min(now)));
+    // As old as the state itself: a clock that runs ahead must not put it off.
+    let at_once = state.execution.since.min(now);
+    held.not_before = Some(held.not_before.map_or(at_once, |at| at.min(at_once)));
     // Somebody says that it need not wait for the other one any more.
     held.made_way_for = None;
     let message_id = held.message_id;

@@ -38,6 +38,10 @@ pub fn rest(draft: &mut Draft, decision: &Decision) {
     let unchanged =
         status == draft.records.state.status && draft.records.state.resting.as_ref() == Some(&report);
     if unchanged && draft.is_empty() {
+        // Only when it was come to is not known, or lies ahead.
+        if draft.records.state.resting(draft.now()).is_none() {
+            draft.rest(report);
+        }
         return;
     }
     // Those that have ended are forgotten here, and make no commit of their own.

@@ -80,9 +80,10 @@ pub(super) fn note_turn(
     brief: Option<String>,
     ended_at: Time,
 ) {
+    let now = draft.now();
     let state = &mut draft.records.state;
     state.counters.turns += 1;
-    limits::count_turn(&mut state.spending, run.claimed_at, terminal);
+    limits::count_turn(&mut state.spending, run.claimed_at, now, terminal);
     match terminal {
         Terminal::Completed => {
             state.runtime_error = None;

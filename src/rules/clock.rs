@@ -1,0 +1,168 @@
+//! Moments that lie further ahead than anything but a clock that ran ahead can have put them
+//! (contract, execution §4).
+//!
+//! What was set together with the state of the machine is moved back with it, so that each span stays
+//! what it was; what a policy bounds lies at most that far ahead.
+
+use crate::model::execution::ExecutionState;
+use crate::model::id::TimerId;
+use crate::model::policy::RecoveryPolicy;
+use crate::model::records::Records;
+use crate::model::resource::Resource;
+use crate::model::state::{CurrentRun, Held, Spent};
+use crate::model::time::{Span, Time};
+use crate::model::timer::{Schedule, Timer};
+
+use super::limits;
+use super::retry::delay;
+use super::schedule::next_after;
+
+/// How far the clocks of two machines may be apart.
+pub const SKEW: Span = Span::from_secs(60);
+
+const DAY: Span = Span::from_secs(24 * 3600);
+
+/// A stored moment, by where it stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    Entered,
+    Retry,
+    Held,
+    Known,
+    Row,
+    Hour,
+    Day,
+    Timer(TimerId),
+}
+
+impl Place {
+    /// Its path in the record, for people and the ledger.
+    pub fn name(self) -> String {
+        match self {
+            Place::Entered => "execution.since".to_owned(),
+            Place::Retry => "retry.not_before".to_owned(),
+            Place::Held => "held.not_before".to_owned(),
+            Place::Known => "held.deferred.until".to_owned(),
+            Place::Row => "held.deferred_since".to_owned(),
+            Place::Hour => "spending.hour.since".to_owned(),
+            Place::Day => "spending.day.since".to_owned(),
+            Place::Timer(id) => format!("next_at of {id}"),
+        }
+    }
+}
+
+/// One that lies too far ahead, and what it is taken for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ahead {
+    pub place: Place,
+    pub stored: Time,
+    pub taken: Time,
+}
+
+/// Every such moment, in a fixed order.
+pub fn ahead(records: &Records, now: Time) -> Vec<Ahead> {
+    let state = &records.state;
+    let entered = state.execution.since;
+    let is_timed = match state.execution.state {
+        ExecutionState::Initializing
+        | ExecutionState::WaitingResources
+        | ExecutionState::Suspended
+        | ExecutionState::Failed
+        | ExecutionState::Recovering
+        | ExecutionState::ShuttingDown => true,
+        ExecutionState::Runnable
+        | ExecutionState::Scheduled
+        | ExecutionState::Running
+        | ExecutionState::Waiting
+        | ExecutionState::Resumed
+        | ExecutionState::Completed => false,
+    };
+    let too_late = entered.since(now);
+    let back = |at: Time| if is_timed { at.before(too_late).max(now.min(at)) } else { at };
+    let longest = now.after(longest(&records.policy.recovery));
+    let failed = state.retry.as_ref().filter(|_| state.execution.state == ExecutionState::Failed);
+    let held = state.held.as_ref();
+    let known = held.and_then(|held| held.deferred.as_ref()).and_then(|deferred| deferred.until);
+    let window = |spent: &Option<Spent>, start: Time| {
+        spent.as_ref().filter(|spent| spent.since > now).map(|spent| (spent.since, start))
+    };
+    let moments = [
+        (Place::Entered, is_timed.then(|| (entered, entered.min(now)))),
+        (Place::Retry, failed.map(|retry| (retry.not_before, back(retry.not_before).min(longest)))),
+        (
+            Place::Held,
+            held.and_then(|held| {
+                let at = held.not_before?;
+                Some((at, back(at).min(latest(held, now, longest).unwrap_or(at))))
+            }),
+        ),
+        (Place::Known, known.map(|at| (at, back(at)))),
+        (Place::Row, held.and_then(|held| held.deferred_since).map(|at| (at, at.min(now)))),
+        (Place::Hour, window(&state.spending.hour, limits::hour(now))),
+        (Place::Day, window(&state.spending.day, limits::day(now))),
+    ];
+    let timers = records.timers.iter().filter_map(|timer| {
+        let next = fires_at(timer, now)?;
+        Some(Ahead { place: Place::Timer(timer.id), stored: timer.next_at, taken: next })
+    });
+    moments
+        .into_iter()
+        .filter_map(|(place, moment)| moment.map(|(stored, taken)| Ahead { place, stored, taken }))
+        .filter(|ahead| ahead.taken != ahead.stored)
+        .chain(timers)
+        .collect()
+}
+
+/// The longest pause that a policy can come to.
+pub fn longest(policy: &RecoveryPolicy) -> Span {
+    delay(policy, u32::MAX, 1.0).max(policy.max_delay)
+}
+
+/// When a held run goes on at the latest, where its policy says so.
+fn latest(held: &Held, now: Time, longest: Time) -> Option<Time> {
+    match held.resource {
+        Some(resource) if Resource::is_limit(resource) => Some(now.after(DAY)),
+        Some(_) => Some(longest),
+        None => held.deferred.as_ref().filter(|deferred| deferred.until.is_none()).map(|_| longest),
+    }
+}
+
+/// The next fire of a timer that would pass over more than one. A clock that is set back by a little
+/// puts the last one ahead once more, and that does not come twice.
+fn fires_at(timer: &Timer, now: Time) -> Option<Time> {
+    // Only what was written by a clock that ran ahead is worth the look.
+    if timer.last_fired_at.unwrap_or(timer.created_at) <= now {
+        return None;
+    }
+    match &timer.schedule {
+        Schedule::At { .. } => None,
+        Schedule::Every { every, from } if *from > now && timer.next_at > now.after(*every).after(*every) => {
+            Some(now.after(*every))
+        }
+        schedule @ (Schedule::Every { .. } | Schedule::Cron { .. }) => {
+            let next = next_after(schedule, now)?;
+            let second = next_after(schedule, next)?;
+            (timer.next_at > second).then_some(next)
+        }
+    }
+}
+
+/// When the lease of a run on another machine ends, if it was claimed by a clock that ran ahead.
+pub fn lease_ends(run: &CurrentRun, now: Time) -> Option<Time> {
+    let is_ahead = run.claimed_at > now.after(SKEW);
+    is_ahead.then(|| now.after(run.lease_expires_at.since(run.claimed_at)))
+}
+
+/// What nothing bounds but whoever has set it, and that was set by a clock that ran ahead: it comes when
+/// it says. Each with the id of its record.
+pub fn unbounded(records: &Records, now: Time) -> Vec<(String, Time)> {
+    let waits = records.waits.iter().filter(|wait| wait.is_waiting() && wait.created_at > now);
+    let waits = waits.filter_map(|wait| {
+        let at = [wait.wake_at, wait.recheck_at, wait.expires_at].into_iter().flatten().min()?;
+        Some((wait.id.to_string(), at))
+    });
+    let at = |timer: &&Timer| matches!(timer.schedule, Schedule::At { .. }) && timer.created_at > now;
+    let timers = records.timers.iter().filter(at).map(|timer| (timer.id.to_string(), timer.next_at));
+    let message = records.inbox.head.iter().filter(|message| message.created_at > now);
+    waits.chain(timers).chain(message.map(|message| (message.id.to_string(), message.created_at))).collect()
+}

@@ -1,0 +1,248 @@
+//! A clock that ran ahead parks nobody: every state × every stored moment in the far future × the clock set right.
+
+use crate::model::agent::Status;
+use crate::model::event::EventKind;
+use crate::model::execution::ExecutionState;
+use crate::model::policy::{Limit, Strategy};
+use crate::model::records::Records;
+use crate::model::resource::{Deferred, Resource};
+use crate::model::state::{Held, Spent};
+use crate::model::time::{Span, Time};
+use crate::model::timer::{Schedule, Timer};
+use crate::rules::advisory::advisories;
+use crate::rules::clock::{ahead, lease_ends};
+use crate::rules::decide::decide;
+use crate::rules::due::next_due;
+use crate::rules::execution::statuses;
+use crate::rules::projection::project;
+use crate::rules::transition::draft::Draft;
+use crate::rules::transition::inbox::take_in;
+use crate::rules::transition::rest::rest;
+
+use super::{
+    at, current_run, draft, finish, held, kinds, now, of_kind, prompt, records_in, retry, secs, stamp_at,
+    timer, word,
+};
+
+/// How far ahead the clock ran: some 76 years.
+const AHEAD: i64 = 2_400_000_000_000;
+
+/// What a moment says that was written then.
+fn then(millis: i64) -> Time {
+    at(AHEAD + millis)
+}
+
+/// What a clock that ran ahead may have written, each with how long it may keep the agent after that.
+type Wrong = (&'static str, Span, fn(&mut Records));
+
+const WRONG: [Wrong; 11] = [
+    ("the state", secs(3600), |records| records.state.execution.since = then(0)),
+    ("the backoff", secs(3600), |records| {
+        records.state.retry.iter_mut().for_each(|retry| retry.not_before = then(1000));
+    }),
+    ("the state and its backoff", secs(1), |records| {
+        records.state.execution.since = then(0);
+        records.state.retry.iter_mut().for_each(|retry| retry.not_before = then(1000));
+    }),
+    ("when a claim looks again", secs(3600), |records| {
+        records.state.held.iter_mut().for_each(|held| {
+            (held.resource, held.not_before) = (Some(Resource::Workspace), Some(then(1000)));
+        });
+    }),
+    ("when a limit is back", secs(24 * 3600), |records| {
+        records.state.held.iter_mut().for_each(|held| {
+            (held.resource, held.not_before) = (Some(Resource::TurnsPerDay), Some(then(1000)));
+        });
+    }),
+    ("when a turn is tried again", secs(3600), |records| {
+        records.state.held.iter_mut().for_each(|held| {
+            (held.deferred, held.not_before) = (Some(Deferred::default()), Some(then(1000)));
+        });
+    }),
+    ("a known moment, with the state", secs(7200), |records| {
+        records.state.execution.since = then(0);
+        let until = Some(then(7_200_000));
+        records.state.held.iter_mut().for_each(|held| {
+            held.deferred = Some(Deferred { until, ..Deferred::default() });
+            held.not_before = until;
+        });
+    }),
+    ("a suspension for a time, with the state", secs(60), |records| {
+        records.state.execution.since = then(0);
+        records.state.held.iter_mut().for_each(|held| held.not_before = Some(then(60_000)));
+    }),
+    ("the row", secs(3600), |records| {
+        records.state.held.iter_mut().for_each(|held| held.deferred_since = Some(then(0)));
+    }),
+    ("the hour and the day", secs(24 * 3600), |records| {
+        records.policy.limits.turns_per_day = Some(1);
+        let spent = |since| Some(Spent { turns: 5, ..Spent::nothing(since) });
+        (records.state.spending.hour, records.state.spending.day) = (spent(then(0)), spent(then(0)));
+    }),
+    ("a timer", secs(120), |records| {
+        let schedule = Schedule::Every { every: secs(60), from: then(0) };
+        records.timers = vec![Timer { schedule, created_at: then(0), ..timer(1, AHEAD + 60_000) }];
+    }),
+];
+
+/// An agent in a state, with a message that it is about.
+fn standing(status: Status, state: ExecutionState) -> Records {
+    let mut records = records_in(status, state);
+    match state {
+        ExecutionState::WaitingResources | ExecutionState::Suspended => {
+            let until = (state == ExecutionState::WaitingResources).then(|| at(1000));
+            records.state.held = Some(Held { deferred_since: Some(now()), ..held(&prompt(1), until) });
+            records.inbox.claimed = Some(prompt(1));
+        }
+        ExecutionState::Failed | ExecutionState::Recovering => {
+            records.state.retry = Some(retry(&prompt(1), at(1000)));
+            records.inbox.head = Some(prompt(1));
+        }
+        ExecutionState::Initializing => records.state.execution.reason = Some("start".to_owned()),
+        ExecutionState::Runnable
+        | ExecutionState::Scheduled
+        | ExecutionState::Running
+        | ExecutionState::Waiting
+        | ExecutionState::Resumed
+        | ExecutionState::Completed
+        | ExecutionState::ShuttingDown => {}
+    }
+    records
+}
+
+#[test]
+fn every_state_with_any_moment_in_the_far_future_is_due_within_the_span_of_its_policy() {
+    let mut repaired = 0;
+    for state in ExecutionState::ALL {
+        for status in statuses(*state) {
+            for (what, span, write) in WRONG {
+                let name = format!("{state} {status}: {what}");
+                let mut records = standing(*status, *state);
+                let silent = next_due(&records).is_none() && records.inbox.head.is_none();
+                write(&mut records);
+                let mut draft = draft(records);
+                take_in(&mut draft).expect("taken in");
+                let events = draft.clone().finish().map(|transaction| transaction.events).unwrap_or_default();
+                repaired += kinds(&events).iter().filter(|kind| **kind == EventKind::RecordRepaired).count();
+                assert_eq!(ahead(&draft.records, now()), [], "{name}");
+                if decide(&project(&draft.records, now())).moves() {
+                    continue;
+                }
+                let due = next_due(&draft.records);
+                assert!(due.is_some() || silent, "{name}: nothing ends the silence");
+                // What is suspended and of which nobody said for how long has its own time.
+                assert!(due.is_none_or(|due| due <= now().after(span).after(secs(3601))), "{name}: {due:?}");
+            }
+        }
+    }
+    assert!(repaired > 40, "{repaired}");
+}
+
+#[test]
+fn what_was_set_with_the_state_keeps_its_span() {
+    for (what, span, write) in
+        WRONG.iter().filter(|(what, ..)| what.contains("the state and") || what.contains("with the state"))
+    {
+        let state = if what.contains("backoff") { ExecutionState::Failed } else { ExecutionState::Suspended };
+        let mut records = standing(Status::AwakeIdle, state);
+        write(&mut records);
+        let mut draft = draft(records);
+        take_in(&mut draft).expect("taken in");
+        let state = &draft.records.state;
+        let due = state.retry.as_ref().map(|retry| retry.not_before);
+        let due = due.or(state.held.as_ref().and_then(|held| held.not_before));
+        assert_eq!((state.execution.since, due), (now(), Some(now().after(*span))), "{what}");
+        let events = finish(draft).events;
+        let told = of_kind(&events, EventKind::RecordRepaired).next().expect("it is said");
+        assert_eq!((word(told, "moment"), word(told, "reason")), ("execution.since", "clock_in_future"));
+    }
+}
+
+#[test]
+fn a_clock_that_goes_right_has_nothing_repaired_at_the_longest_span_of_any_policy() {
+    for strategy in Strategy::ALL {
+        for base in [1, 7200] {
+            let mut records = standing(Status::AwakeIdle, ExecutionState::Failed);
+            records.policy.recovery.strategy = *strategy;
+            records.policy.recovery.base = secs(base);
+            for failures in [1, 3, 40] {
+                let pause = crate::rules::retry::delay(&records.policy.recovery, failures, 0.999);
+                records.state.retry = Some(retry(&prompt(1), now().after(pause)));
+                assert_eq!(ahead(&records, now()), [], "{strategy} {base} {failures}");
+            }
+        }
+    }
+    let mut waits = standing(Status::AwakeIdle, ExecutionState::WaitingResources);
+    waits.policy.timeouts.resources = Limit(None);
+    waits.state.held.iter_mut().for_each(|held| {
+        held.not_before = Some(at(AHEAD));
+        held.deferred = Some(Deferred { until: Some(at(AHEAD)), ..Deferred::default() });
+    });
+    assert_eq!(ahead(&waits, now()), [], "what a turn has said is as far as it said");
+}
+
+#[test]
+fn a_repeating_timer_is_repaired_and_a_small_step_back_fires_nothing_twice() {
+    let daily = Schedule::Cron { expression: "0 9 * * *".to_owned(), time_zone: "UTC".to_owned() };
+    let fired = |next: i64, last: i64, schedule: &Schedule| {
+        let mut records = records_in(Status::AwakeIdle, ExecutionState::Runnable);
+        let schedule = schedule.clone();
+        records.timers = vec![Timer { schedule, last_fired_at: Some(at(last)), ..timer(1, next) }];
+        ahead(&records, now()).first().map(|ahead| ahead.taken)
+    };
+    let nine = 38_800_000;
+    let day = 86_400_000;
+    assert_eq!(fired(AHEAD, AHEAD - day, &daily), Some(at(nine)), "the next one from now on");
+    assert_eq!(fired(nine + day, nine, &daily), None, "the clock was set back by less than a day");
+    let minutes = Schedule::Every { every: secs(60), from: at(-30_000) };
+    assert_eq!(fired(AHEAD, AHEAD - 60_000, &minutes), Some(at(30_000)));
+    assert_eq!(fired(90_000, 30_000, &minutes), None);
+}
+
+#[test]
+fn a_lease_of_another_machine_ends_after_its_span_if_its_clock_ran_ahead() {
+    let claimed = |millis: i64| {
+        let mut run = current_run(&prompt(1));
+        (run.claimed_at, run.lease_expires_at) = (at(millis), at(millis + 1_860_000));
+        lease_ends(&run, now())
+    };
+    assert_eq!(claimed(AHEAD), Some(at(1_860_000)));
+    assert_eq!(
+        [claimed(60_000), claimed(0), claimed(-99_000_000)],
+        [None; 3],
+        "clocks may be apart by a little"
+    );
+}
+
+#[test]
+fn a_decision_to_rest_that_was_come_to_ahead_of_now_holds_for_nothing() {
+    let sleeps = |moment: Time, records: Records| {
+        let mut draft = Draft::new(records, stamp_at(moment));
+        let decision = decide(&project(&draft.records, moment));
+        rest(&mut draft, &decision);
+        (!draft.is_empty()).then(|| finish(draft))
+    };
+    let mut records = records_in(Status::AwakeIdle, ExecutionState::Runnable);
+    records.state = sleeps(then(0), records.clone()).expect("it falls asleep").state;
+    assert!(records.state.resting(then(1)).is_some());
+    assert!(records.state.resting(now()).is_none());
+    let again = sleeps(now(), records.clone()).expect("written once more");
+    assert_eq!(kinds(&again.events), [], "and nothing is told twice");
+    records.state = again.state;
+    assert!(records.state.resting(now()).is_some());
+    assert_eq!(sleeps(at(1), records), None);
+}
+
+#[test]
+fn an_advisory_says_what_lies_too_far_ahead() {
+    let mut records = standing(Status::AwakeIdle, ExecutionState::Failed);
+    WRONG[1].2(&mut records);
+    let said = advisories(&records, now()).into_iter().find(|advisory| advisory.kind == "clock_in_future");
+    assert_eq!(said.and_then(|advisory| advisory.subject).as_deref(), Some("retry.not_before"));
+    let mut once = records_in(Status::AwakeIdle, ExecutionState::Runnable);
+    once.timers = vec![Timer { created_at: then(0), ..timer(1, AHEAD + 1) }];
+    assert_eq!(
+        advisories(&once, now()).iter().filter(|advisory| advisory.kind == "clock_in_future").count(),
+        1
+    );
+}

@@ -1,0 +1,59 @@
+//! Setting right what a clock that ran ahead has written (contract, execution §4).
+
+use serde_json::json;
+
+use crate::model::event::EventKind;
+use crate::model::id::RunId;
+use crate::model::transaction::Put;
+
+use crate::model::timer::Schedule;
+use crate::rules::clock::{Ahead, Place, ahead, lease_ends};
+
+use super::draft::Draft;
+
+/// Takes each stored moment that lies too far ahead for what it is taken for, and says so.
+pub fn set_right(draft: &mut Draft) {
+    let now = draft.now();
+    for Ahead { place, stored, taken } in ahead(&draft.records, now) {
+        let state = &mut draft.records.state;
+        match place {
+            Place::Entered => state.execution.since = taken,
+            Place::Retry => state.retry.iter_mut().for_each(|retry| retry.not_before = taken),
+            Place::Held => state.held.iter_mut().for_each(|held| held.not_before = Some(taken)),
+            Place::Known => {
+                let deferred = state.held.iter_mut().filter_map(|held| held.deferred.as_mut());
+                deferred.for_each(|deferred| deferred.until = Some(taken));
+            }
+            Place::Row => state.held.iter_mut().for_each(|held| held.deferred_since = Some(taken)),
+            Place::Hour => state.spending.hour.iter_mut().for_each(|spent| spent.since = taken),
+            Place::Day => state.spending.day.iter_mut().for_each(|spent| spent.since = taken),
+            Place::Timer(id) => {
+                let Some(timer) = draft.records.timers.iter_mut().find(|timer| timer.id == id) else {
+                    continue;
+                };
+                timer.next_at = taken;
+                if let Schedule::Every { from, .. } = &mut timer.schedule {
+                    *from = (*from).min(now);
+                }
+                let timer = Box::new(timer.clone());
+                draft.put(Put::Timer(timer));
+            }
+        }
+        let data = json!({ "moment": place.name(), "was": stored, "is": taken, "reason": "clock_in_future" });
+        draft.event(EventKind::RecordRepaired, None, data);
+    }
+}
+
+/// The same for the lease of a run on another machine. `false`: it was claimed by a clock that went right.
+pub fn set_lease_right(draft: &mut Draft, run_id: RunId) -> bool {
+    let now = draft.now();
+    let Some(run) = draft.records.state.current_run.as_mut().filter(|run| run.run_id == run_id) else {
+        return false;
+    };
+    let Some(taken) = lease_ends(run, now) else { return false };
+    let was = run.lease_expires_at;
+    (run.claimed_at, run.lease_expires_at) = (now, taken);
+    let data = json!({ "moment": "current_run.lease_expires_at", "was": was, "is": taken, "reason": "clock_in_future" });
+    draft.event(EventKind::RecordRepaired, Some(run_id), data);
+    true
+}
