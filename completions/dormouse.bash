@@ -1026,7 +1026,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__fail)
-            opts="-C -q -v -h --reason --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-C -q -v -h --reason --now --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2342,7 +2342,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__pause)
-            opts="-C -q -v -h --all --grace --requeue --reason --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-C -q -v -h --all --grace --now --requeue --reason --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3126,7 +3126,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__stop)
-            opts="-C -q -v -h --all --grace --requeue --reason --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-C -q -v -h --all --grace --now --requeue --reason --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

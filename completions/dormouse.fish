@@ -114,6 +114,7 @@ always\t''
 never\t''"
 complete -c dormouse -n "__fish_dormouse_using_subcommand stop" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand stop" -l all -d 'Every agent'
+complete -c dormouse -n "__fish_dormouse_using_subcommand stop" -l now -d 'Wait for no critical section of the turn'
 complete -c dormouse -n "__fish_dormouse_using_subcommand stop" -l requeue -d 'Put the message of a running turn back into the queue instead of aborting it; also one that is put off or suspended'
 complete -c dormouse -n "__fish_dormouse_using_subcommand stop" -l json -d 'Print JSON Lines on stdout, a failure included'
 complete -c dormouse -n "__fish_dormouse_using_subcommand stop" -s q -l quiet -d 'Say nothing but results'
@@ -127,6 +128,7 @@ always\t''
 never\t''"
 complete -c dormouse -n "__fish_dormouse_using_subcommand pause" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand pause" -l all -d 'Every agent'
+complete -c dormouse -n "__fish_dormouse_using_subcommand pause" -l now -d 'Wait for no critical section of the turn'
 complete -c dormouse -n "__fish_dormouse_using_subcommand pause" -l requeue -d 'Put the message of a running turn back into the queue instead of aborting it; also one that is put off or suspended'
 complete -c dormouse -n "__fish_dormouse_using_subcommand pause" -l json -d 'Print JSON Lines on stdout, a failure included'
 complete -c dormouse -n "__fish_dormouse_using_subcommand pause" -s q -l quiet -d 'Say nothing but results'
@@ -835,12 +837,13 @@ complete -c dormouse -n "__fish_dormouse_using_subcommand fail" -l color -d 'Whe
 always\t''
 never\t''"
 complete -c dormouse -n "__fish_dormouse_using_subcommand fail" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand fail" -l now -d 'Wait for no critical section of the turn'
 complete -c dormouse -n "__fish_dormouse_using_subcommand fail" -l json -d 'Print JSON Lines on stdout, a failure included'
 complete -c dormouse -n "__fish_dormouse_using_subcommand fail" -s q -l quiet -d 'Say nothing but results'
 complete -c dormouse -n "__fish_dormouse_using_subcommand fail" -s v -l verbose -d 'Say more on stderr'
 complete -c dormouse -n "__fish_dormouse_using_subcommand fail" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c dormouse -n "__fish_dormouse_using_subcommand preempt" -l reason -d 'Why: the turn and its hooks are told' -r
-complete -c dormouse -n "__fish_dormouse_using_subcommand preempt" -l grace -d 'How long it may take to yield' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand preempt" -l grace -d 'How long it may take to yield [default: preemption.grace, 30s]' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand preempt" -l for -d 'Let it go on by itself after this long [default: when `dormouse resume` says so]' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand preempt" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
 complete -c dormouse -n "__fish_dormouse_using_subcommand preempt" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::model::agent::Status;
 use crate::model::id::TaskId;
+use crate::model::policy::FirstTold;
 use crate::model::run::Terminal;
 use crate::model::state::State;
 use crate::model::task::{ChildEnd, Task, TaskJob, TaskStatus};
@@ -64,6 +65,8 @@ pub fn due(
             TaskJob::Command { .. } => due_with_command(agent, state, &task)?,
             TaskJob::ChildAgent { .. } => delegate::due(store, &task, now)?,
         };
+        // Behind a closed gate nobody is told anything new either.
+        let due = due.filter(|due| *due != Due::HandOver || state.status != Status::Stopped);
         found.extend(due.map(|due| (task, due)));
     }
     Ok(found)
@@ -237,10 +240,11 @@ pub fn stop_all(
 }
 
 /// Ends what goes on in the background of an agent that its own failure has stopped. Where `stop` has
-/// aborted the run, it ends the tasks as well.
+/// ended the run, it ends the tasks as well.
 pub fn end_if_stopped(session: &Session, store: &Store, agent: &Agent<'_>, state: &State) {
-    let was_aborted = state.last_turn.as_ref().is_some_and(|turn| turn.terminal == Terminal::Aborted);
-    if state.status != Status::Stopped || state.open_tasks == 0 || was_aborted {
+    let by_stop = |terminal| matches!(terminal, Terminal::Aborted | Terminal::Completed);
+    let was_stopped = state.last_turn.as_ref().is_some_and(|turn| by_stop(turn.terminal));
+    if state.status != Status::Stopped || state.open_tasks == 0 || was_stopped {
         return;
     }
     let ended = agent
@@ -278,8 +282,8 @@ pub fn stop(session: &Session, store: &Store, agent: &Agent<'_>, tasks: &[Task],
 /// by its supervisor, or where that takes too long by us.
 fn end(session: &Session, agent: &Agent<'_>, ids: &[TaskId], grace: Duration) -> Result<()> {
     let mut patience = Patience::of(grace);
-    let found = ids.iter().map(|id| remains(agent, *id)).collect::<Result<Vec<_>>>()?;
-    found.iter().try_for_each(Remains::ask)?;
+    let mut found = ids.iter().map(|id| remains(agent, *id)).collect::<Result<Vec<_>>>()?;
+    found.iter_mut().try_for_each(|remains| remains.ask(FirstTold::Group))?;
     for remains in found {
         remains.end_by(&mut patience)?;
     }

@@ -220,7 +220,7 @@ pub fn stop_child(
     // Before the stop, so that it does not begin; and after it, so that what was begun is not begun again.
     let withdrawn = withdraw(session, &agent, *message_id)?;
     let by = rights::agent(parent.name());
-    let stop = Stop { grace: Some(grace), requeue: false, reason, by };
+    let stop = Stop { grace: Some(grace), now: false, requeue: false, reason, by };
     let stopped = stop_agent(session, store, &agent, &stop)?;
     if !withdrawn {
         withdraw(session, &agent, *message_id)?;

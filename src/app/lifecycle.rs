@@ -1,6 +1,6 @@
 //! `start` and `stop`: the gate, and what stands behind it (contract, execution §10).
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -10,15 +10,20 @@ use crate::model::agent::Status as AgentStatus;
 use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, RunId, TaskId};
 use crate::model::message::Origin;
+use crate::model::policy::{FirstTold, PreemptionPolicy};
+use crate::model::run::Terminal;
 use crate::model::state::{CurrentRun, State};
 use crate::model::submission::CalledBy;
 use crate::model::time::{Span, Time};
 use crate::process::remains::{EndedBy, Remains};
-use crate::process::turn::Nobody;
+use crate::process::turn::{Nobody, is_past};
 use crate::process::{Mark, Patience};
+use crate::rules::preemption::protected_until;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::lifecycle::{self, Given};
+use crate::rules::transition::preemption::cut_sections;
 use crate::rules::transition::turn::{finish_stop, interrupt, settle};
+use crate::store::watch::Watch;
 use crate::store::{Agent, Locked, Store, layout};
 
 use super::authority;
@@ -26,6 +31,7 @@ use super::background;
 use super::delegate::tell_parent;
 use super::hooks::{self, Occasion};
 use super::load::begin;
+use super::oversee::Grace;
 use super::patience::wait_until;
 use super::recover::{Owner, TICK_GONE};
 use super::resources;
@@ -117,7 +123,7 @@ fn report(
     action: &str,
     previous: AgentStatus,
     changed: bool,
-    aborted: Option<RunId>,
+    run: Option<&EndedRun>,
     tasks: &[TaskId],
 ) {
     let mut object = json!({
@@ -128,13 +134,17 @@ fn report(
         "changed": changed,
         "tasks": tasks,
     });
-    if let Some(run) = aborted {
-        object["aborted_run_id"] = json!(run);
+    if let Some(run) = run {
+        object[if run.is_completed { "completed_run_id" } else { "aborted_run_id" }] = json!(run.id);
     }
     session.out.result(&object, |_| {
-        let ended: Vec<String> =
-            aborted.iter().map(RunId::to_string).chain(tasks.iter().map(TaskId::to_string)).collect();
+        let run = run.map(|run| {
+            let how = if run.is_completed { "completed" } else { "aborted" };
+            format!(", {how} {}", run.id)
+        });
+        let ended: Vec<String> = tasks.iter().map(TaskId::to_string).collect();
         let ended = if ended.is_empty() { String::new() } else { format!(", ended {}", ended.join(", ")) };
+        let ended = format!("{}{ended}", run.unwrap_or_default());
         if changed {
             format!("{}  {previous} → {}{ended}", state.agent, state.status)
         } else {
@@ -148,15 +158,15 @@ pub fn stop(session: &mut Session, args: cli::Stop) -> Result<Status> {
     let names = authority::governed(session, &store, &args.agents.agents, args.agents.all)?;
     let grace: Option<Span> = parse_optional("--grace", args.grace.as_deref())?;
     let by = authority::actor(session, &store)?;
-    let stop = Stop { grace, requeue: args.requeue, reason: args.reason, by };
+    let stop = Stop { grace, now: args.now, requeue: args.requeue, reason: args.reason, by };
     Ok(session.each_agent(&names, |session, name| {
         let agent = store.agent(name)?;
         refuse_from_inside(session, &store, &agent, "stop")?;
         authority::reach(session, &store, &agent, "stop")?;
-        let Stopped { state, previous, changed, aborted, tasks, cleared } =
+        let Stopped { state, previous, changed, run, tasks, cleared } =
             stop_agent(session, &store, &agent, &stop)?;
         tell_parent(session, &store, &agent);
-        report(session, &state, "stop", previous, changed, aborted, &tasks);
+        report(session, &state, "stop", previous, changed, run.as_ref(), &tasks);
         cleared.map(|()| Status::Done)
     }))
 }
@@ -165,6 +175,8 @@ pub fn stop(session: &mut Session, args: cli::Stop) -> Result<Status> {
 pub struct Stop {
     /// Absent: what its settings say.
     pub grace: Option<Span>,
+    /// Whether a section of the run is not waited for.
+    pub now: bool,
     pub requeue: bool,
     pub reason: Option<String>,
     pub by: Origin,
@@ -175,35 +187,51 @@ pub struct Stopped {
     state: State,
     previous: AgentStatus,
     changed: bool,
-    aborted: Option<RunId>,
+    run: Option<EndedRun>,
     tasks: Vec<TaskId>,
     /// Whether its run and its tasks are over and its workspace is free: the gate is closed all the same.
     pub cleared: Result<()>,
 }
 
+/// The run that a stop has seen end.
+pub struct EndedRun {
+    id: RunId,
+    /// Its turn has done its work within the grace; else the run was aborted.
+    is_completed: bool,
+}
+
+impl EndedRun {
+    fn of(id: RunId, state: &State) -> EndedRun {
+        let last = state.last_turn.as_ref().filter(|turn| turn.run_id == id);
+        EndedRun { id, is_completed: last.is_some_and(|turn| turn.terminal == Terminal::Completed) }
+    }
+}
+
 /// Closes the gate of an agent, and ends its run and its tasks, those of its children among them.
 pub fn stop_agent(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -> Result<Stopped> {
-    let Closed { state, previous, changed, run: run_before, recovered, grace, at } =
+    let Closed { state, previous, changed, run: run_before, recovered, grace, preemption } =
         close_gate(session, store, agent, how)?;
     if state.status != AgentStatus::Stopped {
         // The run had ended while the hook ran, and somebody has started the agent again: what it is
         // at now is none of this stop's.
         hooks::tell(session, store, agent);
-        let (tasks, cleared) = (Vec::new(), Ok(()));
-        return Ok(Stopped { state, previous, changed, aborted: run_before, tasks, cleared });
+        let (run, tasks, cleared) = (run_before.map(|id| EndedRun::of(id, &state)), Vec::new(), Ok(()));
+        return Ok(Stopped { state, previous, changed, run, tasks, cleared });
     }
     // A stop that was itself interrupted has left its run: any later one finishes it.
-    let (state, aborted, ended) = match state.current_run.clone() {
+    let (state, run, ended) = match state.current_run.clone() {
         Some(run) => {
-            let left = run.stopping.as_ref().map_or(Span::ZERO, |stopping| stopping.kill_at.since(at));
-            match end_run(session, store, agent, &run, left.min(grace).as_std()) {
+            wait_for_section(session, agent, &run, &preemption)?;
+            let left = kill_at(agent, run.run_id)?.map_or(Span::ZERO, |at| at.since(session.clock.now()));
+            match end_run(session, store, agent, &run, left.min(grace).as_std(), preemption.signal) {
                 // One that won't end is no reason to let its tasks go on.
                 Err(error) => (state, None, Err(error)),
                 Ok(state) => {
                     // On another machine the turn goes on: then nothing has ended.
                     let goes_on =
                         state.current_run.as_ref().is_some_and(|current| current.run_id == run.run_id);
-                    (state, (!goes_on).then_some(run.run_id), Ok(()))
+                    let ended = (!goes_on).then(|| EndedRun::of(run.run_id, &state));
+                    (state, ended, Ok(()))
                 }
             }
         }
@@ -212,15 +240,16 @@ pub fn stop_agent(session: &Session, store: &Store, agent: &Agent<'_>, how: &Sto
                 wait_until(KILL_GRACE + TICK_GRACE, || Ok(!agent.is_leased()?))?;
             }
             // The turn may have come to its end while the hook ran.
-            (state, run_before, Ok(()))
+            let ended = run_before.map(|id| EndedRun::of(id, &state));
+            (state, ended, Ok(()))
         }
     };
     let (tasks, tasks_ended) = background::stop_all(session, store, agent, grace)?;
     // Not before: that would be on the grace of the turn, and give others the time to begin anew.
     hooks::tell(session, store, agent);
     let state = if tasks.is_empty() { state } else { agent.peek()? };
-    let released = aborted.map_or(Ok(()), |run_id| resources::release(session, store, agent, run_id));
-    Ok(Stopped { state, previous, changed, aborted, tasks, cleared: ended.and(tasks_ended).and(released) })
+    let released = run.as_ref().map_or(Ok(()), |run| resources::release(session, store, agent, run.id));
+    Ok(Stopped { state, previous, changed, run, tasks, cleared: ended.and(tasks_ended).and(released) })
 }
 
 /// An agent whose gate is closed, and what it was at.
@@ -232,14 +261,14 @@ struct Closed {
     /// Whether it was at no recovery.
     recovered: bool,
     grace: Span,
-    at: Time,
+    preemption: PreemptionPolicy,
 }
 
 /// Closes the gate and commits that; then the hook, and the commit that the shutdown begins. Without a
 /// hook both are one.
 fn close_gate(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -> Result<Closed> {
     let (mut draft, locked) = begin(session, agent)?;
-    let (before, at) = (draft.records.state.clone(), draft.now());
+    let (before, preemption) = (draft.records.state.clone(), draft.records.policy.preemption);
     let grace = how.grace.unwrap_or(draft.records.policy.timeouts.shutdown);
     let hook = hooks::find(store, agent, hooks::ON_SHUTDOWN);
     // Should this stop be killed while its hook runs, the tick ends the turn after that much.
@@ -247,6 +276,9 @@ fn close_gate(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -
         Some(_) => grace.plus(draft.records.policy.timeouts.hook.0.unwrap_or(HOOK_WITHOUT_LIMIT)),
         None => grace,
     };
+    if how.now {
+        cut_sections(&mut draft, grace);
+    }
     let changed = lifecycle::stop(&mut draft, at_most, how.requeue, how.reason.clone(), &how.by)?;
     let state = match hook.filter(|_| lifecycle::is_to_be_shut_down(&draft.records.state)) {
         None => shut_down(session, locked, draft, grace)?,
@@ -267,7 +299,7 @@ fn close_gate(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -
         run: before.current_run.map(|run| run.run_id),
         recovered: before.execution.state != ExecutionState::Recovering,
         grace,
-        at,
+        preemption,
     })
 }
 
@@ -314,6 +346,10 @@ pub fn fail(session: &mut Session, args: cli::Fail) -> Result<Status> {
     authority::reach(session, &store, &agent, "fail")?;
     let by = authority::actor(session, &store)?;
     let (mut draft, locked) = begin(session, &agent)?;
+    let preemption = draft.records.policy.preemption;
+    if args.now {
+        cut_sections(&mut draft, Span::ZERO);
+    }
     let given = lifecycle::fail(&mut draft, &args.reason, &by)?;
     let state = hooks::commit(session, &locked, draft)?;
     drop(locked);
@@ -321,7 +357,13 @@ pub fn fail(session: &mut Session, args: cli::Fail) -> Result<Status> {
         Some(run) => {
             // A stop has had its own grace.
             let grace = if run.stopping.is_some() { Duration::ZERO } else { KILL_GRACE };
-            end_run(session, &store, &agent, &run, grace)?
+            wait_for_section(session, &agent, &run, &preemption)?;
+            if run.stopping.is_none() {
+                // Its tick ends it: to be told twice means something else to many. One that does not is
+                // not waited for.
+                wait_until(TICK_GRACE, || Ok(!is_current(&agent, run.run_id)? || !agent.is_leased()?))?;
+            }
+            end_run(session, &store, &agent, &run, grace, preemption.signal)?
         }
         None => state,
     };
@@ -359,6 +401,7 @@ fn end_run(
     agent: &Agent<'_>,
     run: &CurrentRun,
     grace: Duration,
+    first: FirstTold,
 ) -> Result<State> {
     let now = session.clock.now();
     if Owner::of(run, now) == Owner::Elsewhere {
@@ -368,38 +411,75 @@ fn end_run(
         session.out.note(&format!("{}: {} runs on {}; {then}", agent.name(), run.run_id, run.host));
         return agent.peek();
     }
-    let killed = end_processes(agent, run.run_id, grace)?;
+    let killed = end_processes(agent, run.run_id, grace, first)?;
     let (mut draft, locked) = begin(session, agent)?;
     let is_current =
         draft.records.state.current_run.as_ref().is_some_and(|current| current.run_id == run.run_id);
     if !is_current {
         return Ok(draft.records.state);
     }
-    let end = agent.noted_end(run.run_id)?;
-    match end {
-        end if run.stopping.is_some() => {
-            finish_stop(&mut draft, killed, end.as_ref())?;
-        }
+    match agent.noted_end(run.run_id)? {
         Some(end) => {
             let around = surroundings(session, store, agent, &locked.view(), &end)?;
             settle(&mut draft, run.run_id, end, None, &around)?;
+        }
+        None if run.stopping.is_some() => {
+            finish_stop(&mut draft, killed, None)?;
         }
         None => interrupt(&mut draft, TICK_GONE)?,
     }
     hooks::commit(session, &locked, draft)
 }
 
+fn is_current(agent: &Agent<'_>, run_id: RunId) -> Result<bool> {
+    Ok(agent.peek()?.current_run.is_some_and(|run| run.run_id == run_id))
+}
+
+/// When the processes of a run that is stopped are killed.
+fn kill_at(agent: &Agent<'_>, run_id: RunId) -> Result<Option<Time>> {
+    let run = agent.peek()?.current_run.filter(|run| run.run_id == run_id);
+    Ok(run.and_then(|run| run.stopping).map(|stopping| stopping.kill_at))
+}
+
+/// Waits until no section protects a run on this machine any more: they have ended, or their time is over,
+/// or the run is. What else changes meanwhile, a `--now` say, is seen at once.
+fn wait_for_section(
+    session: &Session,
+    agent: &Agent<'_>,
+    run: &CurrentRun,
+    preemption: &PreemptionPolicy,
+) -> Result<()> {
+    let now = session.clock.now();
+    if protected_until(run, now).is_none() || Owner::of(run, now) == Owner::Elsewhere {
+        return Ok(());
+    }
+    let mut grace = Grace::default();
+    let mut watch = Watch::new();
+    watch.add(agent.dir().path());
+    loop {
+        let now = session.clock.now();
+        let state = agent.peek()?;
+        let current = state.current_run.filter(|current| current.run_id == run.run_id);
+        let Some(until) = current.and_then(|current| protected_until(&current, now)) else { return Ok(()) };
+        let end = grace.end(until, until.min(now.after(preemption.max_section)), now);
+        if is_past(end) || !agent.is_leased()? {
+            return Ok(());
+        }
+        watch.wait(end.map(|end| end.saturating_duration_since(Instant::now())));
+    }
+}
+
 /// Ends the processes of a run, until its tick has settled it or is gone. Returns whether any of them
 /// had to be killed. A tick that has just claimed the run may have been about to begin it: so it is
 /// looked for processes again. Where none come and it doesn't settle (it was stopped itself, say) we do.
-fn end_processes(agent: &Agent<'_>, run_id: RunId, grace: Duration) -> Result<bool> {
+fn end_processes(agent: &Agent<'_>, run_id: RunId, grace: Duration, first: FirstTold) -> Result<bool> {
     let leader = agent.dir().run_dir(run_id).join(layout::LEADER);
     let mut patience = Patience::of(grace);
     let mut killed = false;
     let mut quiet = 0;
     loop {
-        let remains = Remains::find(&Mark::run(run_id), &leader)?;
-        remains.ask()?;
+        let mut remains = Remains::find(&Mark::run(run_id), &leader)?;
+        remains.ask(first)?;
         let ended = remains.end_by(&mut patience)?;
         killed |= ended == EndedBy::Kill;
         quiet = if ended == EndedBy::Nothing { quiet + 1 } else { 0 };

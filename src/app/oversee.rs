@@ -6,9 +6,9 @@ use crate::error::Result;
 use crate::model::id::RunId;
 use crate::model::state::State;
 use crate::model::time::{Span, Time};
-use crate::process::turn::{Fate, Overseer};
-use crate::rules::preemption::force_at;
-use crate::rules::transition::preemption::force;
+use crate::process::turn::{Fate, Overseer, is_past};
+use crate::rules::preemption::{force_at, protected_until};
+use crate::rules::transition::preemption::{force, tell_to_end};
 use crate::store::{Agent, Version};
 
 use super::hooks;
@@ -21,6 +21,9 @@ const LOOKS: Duration = Duration::from_millis(200);
 
 /// How soon a run is tried to be forced again whose records somebody has locked.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
+
+/// How often a turn's end is tried to be noted before it is told without.
+const TRIES_TO_TELL: u32 = 25;
 
 /// Somebody who looks at an agent's record when it has changed, and when there is something due.
 pub struct Overseen<'a, L> {
@@ -65,20 +68,35 @@ impl<L: FnMut(&State) -> Fate> Overseer for Overseen<'_, L> {
 }
 
 /// Ends a run that is settled or condemned already, or that was to yield and has not (contract, execution
-/// §6). One that is stopped is ended by its stop, and if that is gone, here.
-pub fn of_run<'a>(session: &'a Session, agent: &'a Agent<'a>, run_id: RunId) -> impl Overseer + 'a {
+/// §6); not in a section with time left. One that is stopped is ended by its stop, and if that is gone,
+/// here. `max_section`: how long a section is respected, whatever the clock of the records says.
+pub fn of_run<'a>(
+    session: &'a Session,
+    agent: &'a Agent<'a>,
+    run_id: RunId,
+    max_section: Span,
+) -> impl Overseer + 'a {
     let mut grace = Grace::default();
     Overseen::new(agent, move |state: &State| {
         let run = state.current_run.as_ref().filter(|run| run.run_id == run_id);
         // Somebody has settled it, and thought that it would not begin any more.
-        let Some(run) = run.filter(|run| run.condemned.is_none()) else { return Fate::Ends };
-        let stopped = run.stopping.as_ref().map(|stopping| stopping.kill_at);
-        let Some(over) = stopped.or(force_at(run)) else { return Fate::GoesOn { ask_again: None } };
-        let end = grace.end(over, session.clock.now());
+        let Some(run) = run else { return Fate::Ends };
+        let now = session.clock.now();
+        let section = protected_until(run, now);
+        let (own, over) = match (&run.condemned, &run.stopping, &run.preemption) {
+            (Some(_), _, _) => match section {
+                Some(until) => (now, until),
+                None => return Fate::Ends,
+            },
+            (None, Some(stopping), _) => (stopping.kill_at, stopping.kill_at),
+            (None, None, Some(request)) => (request.force_at, force_at(run).unwrap_or(request.force_at)),
+            (None, None, None) => return Fate::GoesOn { ask_again: None },
+        };
+        let end = grace.end(over, over.min(own.max(now.after(max_section))), now);
         if end.is_none_or(|end| Instant::now() < end) {
             return Fate::GoesOn { ask_again: end };
         }
-        if stopped.is_some() {
+        if run.condemned.is_some() || run.stopping.is_some() {
             return Fate::Ends;
         }
         match force_under_lock(session, agent, run_id, over) {
@@ -89,6 +107,72 @@ pub fn of_run<'a>(session: &'a Session, agent: &'a Agent<'a>, run_id: RunId) -> 
     })
 }
 
+/// The same for the command of a turn, which has a time of its own.
+pub struct OfTurn<'a, O> {
+    run: O,
+    session: &'a Session,
+    agent: &'a Agent<'a>,
+    run_id: RunId,
+    max_section: Span,
+    section: Grace,
+}
+
+pub fn of_turn<'a>(
+    session: &'a Session,
+    agent: &'a Agent<'a>,
+    run_id: RunId,
+    max_section: Span,
+) -> OfTurn<'a, impl Overseer + 'a> {
+    let run = of_run(session, agent, run_id, max_section);
+    OfTurn { run, session, agent, run_id, max_section, section: Grace::default() }
+}
+
+impl<O> OfTurn<'_, O> {
+    /// Notes why its turn is told to end: a command of its own may be what its leader waits for. Where
+    /// somebody keeps the records locked, it is told without.
+    fn tell(&self, why: &str) {
+        for _ in 0..TRIES_TO_TELL {
+            match load::try_begin(self.session, self.agent) {
+                Ok(Some((mut draft, locked))) => {
+                    tell_to_end(&mut draft, self.run_id, why);
+                    if !draft.is_empty() {
+                        let _ = hooks::commit(self.session, &locked, draft);
+                    }
+                    return;
+                }
+                Ok(None) => std::thread::sleep(BUSY_PAUSE),
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+impl<O: Overseer> Overseer for OfTurn<'_, O> {
+    fn ask(&mut self) -> Fate {
+        self.run.ask()
+    }
+
+    /// Its section is respected, and no other begins.
+    fn late(&mut self) -> Fate {
+        self.tell("turn.timeout was reached");
+        let now = self.session.clock.now();
+        let state = self.agent.peek().ok();
+        let run = state.as_ref().and_then(|state| state.current_run.as_ref());
+        let run = run.filter(|run| run.run_id == self.run_id);
+        let Some(until) = run.and_then(|run| protected_until(run, now)) else { return Fate::Ends };
+        let end = self.section.end(until, until.min(now.after(self.max_section)), now);
+        if is_past(end) {
+            return Fate::Ends;
+        }
+        let soon = Instant::now() + LOOKS;
+        Fate::GoesOn { ask_again: Some(end.map_or(soon, |end| end.min(soon))) }
+    }
+
+    fn signalled(&mut self, signal: i32) {
+        self.tell(&format!("its tick was ended by signal {signal}"));
+    }
+}
+
 /// When a moment is over, by a clock that can't be set: exactly then it is not yet.
 pub fn instant_of(at: Time, now: Time) -> Option<Instant> {
     Instant::now().checked_add(at.after(Span::from_millis(1)).since(now).as_std())
@@ -96,14 +180,15 @@ pub fn instant_of(at: Time, now: Time) -> Option<Instant> {
 
 /// The end of a run's grace by a clock that can't be set: counted from when it was first seen.
 #[derive(Default)]
-struct Grace {
+pub struct Grace {
     seen: Option<(Time, Option<Instant>)>,
 }
 
 impl Grace {
-    fn end(&mut self, at: Time, now: Time) -> Option<Instant> {
+    /// `at`: what the records say; `believed`: what of that can be true.
+    pub fn end(&mut self, at: Time, believed: Time, now: Time) -> Option<Instant> {
         if self.seen.is_none_or(|(seen, _)| seen != at) {
-            self.seen = Some((at, instant_of(at, now)));
+            self.seen = Some((at, instant_of(believed, now)));
         }
         self.seen.and_then(|(_, end)| end)
     }

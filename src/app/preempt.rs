@@ -24,7 +24,7 @@ use super::session::Session;
 use super::words::{parse, parse_optional};
 
 pub fn preempt(session: &mut Session, args: cli::Preempt) -> Result<Status> {
-    let grace: Span = parse("--grace", &args.grace)?;
+    let grace: Option<Span> = parse_optional("--grace", args.grace.as_deref())?;
     let resume_after: Option<Span> = parse_optional("--for", args.resume_after.as_deref())?;
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
@@ -34,6 +34,7 @@ pub fn preempt(session: &mut Session, args: cli::Preempt) -> Result<Status> {
     if !is_live(&agent, &draft.records.state, now)? {
         return Err(rules::no_live_turn(agent.name()).into());
     }
+    let grace = grace.unwrap_or(draft.records.policy.preemption.grace);
     rules::request(&mut draft, args.reason, grace, resume_after)?;
     let state = hooks::commit(session, &locked, draft)?;
     drop(locked);
@@ -58,9 +59,6 @@ pub fn preempt(session: &mut Session, args: cli::Preempt) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// How long a turn has to yield that is asked for its slot.
-const SLOT_GRACE: Span = Span::from_secs(30);
-
 /// Asks the least urgent of the turns that run for its slot, where an agent finds none and is more urgent by
 /// the margin. To be called without a lock: the other agent's is taken for the request, and if it is not to be
 /// had the next step asks.
@@ -81,7 +79,8 @@ fn try_to_ask(session: &Session, store: &Store, agent: &Agent<'_>, priority: i32
     let Some(turn) = to_make_way(agent.name(), priority, margin, &turns) else { return Ok(()) };
     let other = store.agent(&turn.agent)?;
     let Some((mut draft, locked)) = try_begin(session, &other)? else { return Ok(()) };
-    if !rules::request_slot(&mut draft, turn.run_id, agent.name(), SLOT_GRACE)? {
+    let grace = draft.records.policy.preemption.grace;
+    if !rules::request_slot(&mut draft, turn.run_id, agent.name(), grace)? {
         return Ok(());
     }
     let state = hooks::commit(session, &locked, draft)?;

@@ -135,7 +135,7 @@ fn wait_for_something(
             return Ok(found);
         }
         let now = session.clock.now();
-        let section = protected_until(current(&found.state, run_id)?).filter(|until| *until >= now);
+        let section = protected_until(current(&found.state, run_id)?, now);
         let section = section.and_then(|until| instant_of(until, now));
         let section = section.map(|end| end.saturating_duration_since(Instant::now()));
         watch.wait(left.into_iter().chain(section).min());
@@ -212,7 +212,7 @@ fn beside(session: &Session, agent: &Agent<'_>, run_id: RunId, args: &cli::SafeP
             let now = session.clock.now();
             let run = state.current_run.as_ref();
             // What is pending is told when the section has had its time, though no record changes then.
-            let section = run.and_then(protected_until).filter(|until| *until >= now);
+            let section = run.and_then(|run| protected_until(run, now));
             Fate::GoesOn { ask_again: section.and_then(|until| instant_of(until, now)) }
         }
         Ok(Some(_)) | Err(_) => Fate::Ends,

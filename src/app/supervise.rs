@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::cli;
 use crate::error::{Error, Result, Status};
 use crate::model::id::TaskId;
+use crate::model::policy::FirstTold;
 use crate::model::run::Exit;
 use crate::model::task::{Task, TaskEnd, TaskJob};
 use crate::model::time::Span;
@@ -103,6 +104,7 @@ fn prepare(store: &Store, agent: &Agent<'_>, task: &Task) -> Result<(TurnSpec, O
         max_output: policy.turn.max_output.0,
         timeout: task.timeout.map(Span::as_std),
         kill_grace: KILL_GRACE,
+        first: FirstTold::Group,
     };
     Ok((spec, input))
 }

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use crate::cli;
 use crate::error::{Result, Status};
+use crate::model::agent::Status as AgentStatus;
 use crate::model::continuation::Continuation;
 use crate::model::decision::{Decision, DecisionReport, DuplicateTick};
 use crate::model::execution::ExecutionState;
@@ -400,7 +401,10 @@ fn run_turn(
     if !after.state.outbox.is_empty() {
         turn::deliver(session, store, agent, &after.state.outbox)?;
     }
-    background::begin_queued(session, store, agent, &after.tasks);
+    // What a stopped agent has asked for with its last word is not begun: its stop ends it.
+    if after.state.status != AgentStatus::Stopped {
+        background::begin_queued(session, store, agent, &after.tasks);
+    }
     background::end_if_stopped(session, store, agent, &after.state);
     // Who is told to end runs no hook any more: this is told of first.
     hooks::tell(session, store, agent);

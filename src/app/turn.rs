@@ -79,10 +79,11 @@ pub fn look_for_checkpoint(session: &Session, agent: &Agent<'_>, draft: &mut Dra
 /// Runs the turn command to its end. What keeps it from starting is an end like any other.
 pub fn run(session: &Session, turn: &Turn<'_>) -> Result<TurnEnd> {
     let run_id = turn.claimed.run.run_id;
+    let section = turn.records.policy.preemption.max_section;
     let started = std::time::Instant::now();
-    let ended = entered(session, turn)
-        .and_then(|()| prepare(session, turn))
-        .and_then(|spec| crate::process::turn::run(&spec, &mut oversee::of_run(session, turn.agent, run_id)));
+    let ended = entered(session, turn).and_then(|()| prepare(session, turn)).and_then(|spec| {
+        crate::process::turn::run(&spec, &mut oversee::of_turn(session, turn.agent, run_id, section))
+    });
     let end = match ended {
         Ok(ended) => end_of(session, turn, ended),
         Err(error) => TurnEnd {
@@ -119,7 +120,8 @@ fn entered(session: &Session, turn: &Turn<'_>) -> Result<()> {
         if let Some(hook) = hook {
             let mut occasion = Occasion::of(&turn.records.state, to, None);
             occasion.from = Some(from);
-            let mut overseer = oversee::of_run(session, turn.agent, turn.claimed.run.run_id);
+            let max_section = turn.records.policy.preemption.max_section;
+            let mut overseer = oversee::of_run(session, turn.agent, turn.claimed.run.run_id, max_section);
             if let Some(failure) = hook.run_within(session, &occasion, None, &mut overseer)?.failure {
                 return Err(Error::Failed { message: failure.to_string(), hint: None });
             }
@@ -398,6 +400,7 @@ fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {
         max_output: policy.turn.max_output.0,
         timeout: policy.turn.timeout.0.map(|limit| limit.as_std()),
         kill_grace: KILL_GRACE,
+        first: policy.preemption.signal,
     })
 }
 

@@ -62,8 +62,9 @@ pub struct Start {
 
 /// Stop agents and end what they run
 ///
-/// From then on nothing is claimed. A running turn gets SIGTERM, and SIGKILL when the grace is
-/// over. Queued messages, timers, waits and history are kept. Stopping a stopped agent changes nothing.
+/// From then on nothing is claimed. A running turn gets SIGTERM when no critical section protects it,
+/// and SIGKILL when the grace is over. One that ends in time with exit status 0 has done its work;
+/// else its run is aborted. Queued messages, timers, waits and history are kept. Stopping a stopped agent changes nothing.
 #[derive(Debug, Args)]
 pub struct Stop {
     #[command(flatten)]
@@ -71,6 +72,9 @@ pub struct Stop {
     /// How long a running turn may take to end by itself [default: timeouts.shutdown, 30s]
     #[arg(long, value_name = "DURATION")]
     pub grace: Option<String>,
+    /// Wait for no critical section of the turn
+    #[arg(long)]
+    pub now: bool,
     /// Put the message of a running turn back into the queue instead of aborting it; also one that is put off or suspended
     #[arg(long)]
     pub requeue: bool,

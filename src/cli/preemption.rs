@@ -21,9 +21,9 @@ pub struct Preempt {
     /// Why: the turn and its hooks are told
     #[arg(long, value_name = "TEXT")]
     pub reason: String,
-    /// How long it may take to yield
-    #[arg(long, value_name = "DURATION", default_value = "30s")]
-    pub grace: String,
+    /// How long it may take to yield [default: preemption.grace, 30s]
+    #[arg(long, value_name = "DURATION")]
+    pub grace: Option<String>,
     /// Let it go on by itself after this long [default: when `dormouse resume` says so]
     #[arg(long = "for", value_name = "DURATION")]
     pub resume_after: Option<String>,
@@ -42,7 +42,8 @@ pub struct Resume {
 
 /// Give up what an agent is at: a turn, what waits to go on, a stop or a recovery
 ///
-/// The processes of a turn are ended: SIGTERM, and SIGKILL 5 s later. It counts as a failed
+/// The processes of a turn are ended, when no critical section protects it: SIGTERM, and SIGKILL 5 s
+/// later. It counts as a failed
 /// attempt: the message is tried again after the backoff, or is a dead letter after the last one.
 #[derive(Debug, Args)]
 pub struct Fail {
@@ -51,6 +52,9 @@ pub struct Fail {
     /// Why, for the ledger and the next attempt
     #[arg(long, value_name = "TEXT")]
     pub reason: String,
+    /// Wait for no critical section of the turn
+    #[arg(long)]
+    pub now: bool,
 }
 
 /// Ask whether to go on, from inside a turn
@@ -113,7 +117,8 @@ pub struct Yield {
 /// Run a command that must not be preempted, from inside a turn
 ///
 /// While it runs, `safe-point` says go on, and nobody ends the turn for want of yielding before the
-/// deadline. Exits with the command's status. Sections nest.
+/// deadline. Exits with the command's status. Sections nest, and are one stretch: the first deadline
+/// counts, and `preemption.max_section` in any case.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct NonPreemptible {

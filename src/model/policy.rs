@@ -71,6 +71,7 @@ pub struct Policy {
     pub inbox: InboxPolicy,
     pub expect: Expectations,
     pub authority: Authority,
+    pub preemption: PreemptionPolicy,
 }
 
 impl Default for Policy {
@@ -87,6 +88,7 @@ impl Default for Policy {
             inbox: InboxPolicy::default(),
             expect: Expectations::default(),
             authority: Authority::default(),
+            preemption: PreemptionPolicy::default(),
         }
     }
 }
@@ -182,6 +184,38 @@ impl SchedulingPolicy {
     pub const LEAST_URGENT: i8 = 20;
     /// Of an agent that does nothing.
     pub const LEAST: SchedulingPolicy = SchedulingPolicy { priority: SchedulingPolicy::LEAST_URGENT };
+}
+
+names! {
+    /// Who of a turn gets SIGTERM first. What then still runs is killed whole.
+    #[derive(Default)]
+    "first to be told" FirstTold {
+        #[default]
+        Leader = "leader",
+        Group = "group",
+    }
+}
+
+/// How a turn is made to yield, or to end.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PreemptionPolicy {
+    /// How long a turn that is asked may take to yield, where nobody says otherwise.
+    pub grace: Span,
+    /// How long critical sections protect a turn at a stretch, whatever their deadlines.
+    pub max_section: Span,
+    pub signal: FirstTold,
+}
+
+impl Default for PreemptionPolicy {
+    fn default() -> Self {
+        PreemptionPolicy {
+            grace: Span::from_secs(30),
+            max_section: Span::from_secs(10 * 60),
+            signal: FirstTold::default(),
+        }
+    }
 }
 
 /// A span, or none: `0` and `"never"` switch the limit off.

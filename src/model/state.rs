@@ -63,6 +63,9 @@ pub struct CurrentRun {
     /// The one that it goes on from. Its turn may read it as long as it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given: Option<Checkpoint>,
+    /// Why the tick that runs it has told its turn to end, or does so after the open section.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told: Option<String>,
     /// Why it is to fail, however its turn ends: noted before its processes are ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub condemned: Option<String>,

@@ -15,6 +15,7 @@ use super::table::Process;
 use super::turn::{self, Ended, Overseer, Stdin, TurnSpec};
 use super::{HOOK, Mark};
 use crate::error::{Context, Result};
+use crate::model::policy::FirstTold;
 
 /// Of each stream, in bytes.
 const MAX_OUTPUT: u64 = 64 << 10;
@@ -125,6 +126,7 @@ fn run_in(hook: &HookSpec, scratch: &Path, overseer: &mut dyn Overseer) -> Resul
         max_output: MAX_OUTPUT,
         timeout: hook.timeout,
         kill_grace: KILL_GRACE,
+        first: FirstTold::Group,
     };
     let ended = turn::run(&spec, overseer)?;
     let mut said = Vec::new();

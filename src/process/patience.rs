@@ -14,6 +14,8 @@ pub struct Patience {
     until: Option<Instant>,
     part: Duration,
     left: u32,
+    /// The half of it.
+    half: Option<Instant>,
 }
 
 impl Patience {
@@ -21,7 +23,13 @@ impl Patience {
         // However long it is: nobody needs to know the end of a part that is hours away.
         let part = (duration / PARTS).min(Duration::from_secs(3600));
         let left = if duration.is_zero() { 0 } else { LEAST };
-        Patience { until: Instant::now().checked_add(duration), part, left }
+        let now = Instant::now();
+        Patience { until: now.checked_add(duration), part, left, half: now.checked_add(duration / 2) }
+    }
+
+    /// Whether they have had half of it.
+    pub fn is_half_over(&self) -> bool {
+        is_past(self.half)
     }
 
     /// Until when to wait before one looks again; nothing when they have had their time.

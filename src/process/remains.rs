@@ -14,6 +14,7 @@ use super::table::{self, Environment, Process};
 use super::turn::{immortal, process_path, timespec};
 use super::{KILL_TAKES, Mark, Patience, SUPERVISOR, Signal, kernel, spawn};
 use crate::error::{Context, Result};
+use crate::model::policy::FirstTold;
 
 /// How many processes are held at once; descriptors are limited, a fork bomb is not. The others are
 /// found when these have ended.
@@ -35,6 +36,8 @@ pub struct Remains {
     mark: Mark,
     leader: Option<Process>,
     held: Vec<Held>,
+    /// Whether only the leader has been asked to end.
+    leads: bool,
 }
 
 /// What ended it.
@@ -51,7 +54,7 @@ impl Remains {
     /// sensible in it, the environment alone tells.
     pub fn find(mark: &Mark, leader_file: &Path) -> Result<Remains> {
         let leader = spawn::leader(leader_file)?;
-        let mut remains = Remains { mark: mark.clone(), leader, held: Vec::new() };
+        let mut remains = Remains { mark: mark.clone(), leader, held: Vec::new(), leads: false };
         remains.look_again()?;
         Ok(remains)
     }
@@ -62,27 +65,48 @@ impl Remains {
 
     /// To every process that was found and is still there. Fails after all were tried.
     pub fn signal(&self, signal: Signal) -> Result<()> {
-        let send = |held: &Held| match kernel::send(&held.handle, signal) {
-            Ok(()) | Err(Errno::SRCH) => Ok(()),
-            Err(errno) => Err(errno).context("signal", &process_path(held.pid)),
-        };
-        self.held.iter().map(send).fold(Ok(()), Result::and)
+        self.held.iter().map(|held| held.send(signal)).fold(Ok(()), Result::and)
     }
 
     /// SIGTERM, the grace, SIGKILL, until nothing is left. What is started meanwhile, to clean up, is
     /// let be until the grace is over. Fails if something won't go.
-    pub fn end(self, term_grace: Duration) -> Result<EndedBy> {
-        self.ask()?;
+    pub fn end(mut self, term_grace: Duration) -> Result<EndedBy> {
+        self.ask(FirstTold::Group)?;
         self.end_by(&mut Patience::of(term_grace))
     }
 
-    /// SIGTERM, also to what is stopped.
-    pub fn ask(&self) -> Result<()> {
-        self.signal(Signal::TERM)?;
-        self.signal(Signal::CONT)
+    /// SIGTERM, also to what is stopped: to all of it, or to its leader first where that is there.
+    pub fn ask(&mut self, first: FirstTold) -> Result<()> {
+        self.leads = first == FirstTold::Leader && self.has_leader();
+        for signal in [Signal::TERM, Signal::CONT] {
+            self.held
+                .iter()
+                .filter(|held| !self.leads || self.is_leader(held))
+                .try_for_each(|held| held.send(signal))?;
+        }
+        Ok(())
     }
 
-    /// Waits for the end of what was asked to end; SIGKILL to what is left.
+    fn has_leader(&self) -> bool {
+        self.held.iter().any(|held| self.is_leader(held))
+    }
+
+    fn is_leader(&self, held: &Held) -> bool {
+        self.leader.is_some_and(|leader| leader.pid == held.pid)
+    }
+
+    /// Asks those who follow the leader: it knows, and a second SIGTERM means something else to many.
+    fn ask_followers(&mut self) -> Result<()> {
+        self.leads = false;
+        self.look_again()?;
+        for signal in [Signal::TERM, Signal::CONT] {
+            self.held.iter().filter(|held| !self.is_leader(held)).try_for_each(|held| held.send(signal))?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the end of what was asked to end, and asks the others when the leader has ended or half of
+    /// the time is over; SIGKILL to what is left.
     pub fn end_by(mut self, patience: &mut Patience) -> Result<EndedBy> {
         if self.is_gone() {
             return Ok(EndedBy::Nothing);
@@ -91,6 +115,9 @@ impl Remains {
             self.wait(next)?;
             if self.is_gone() && self.have_all_gone()? {
                 return Ok(EndedBy::Term);
+            }
+            if self.leads && (!self.has_leader() || patience.is_half_over()) {
+                self.ask_followers()?;
             }
         }
         if self.have_all_gone()? {
@@ -125,7 +152,7 @@ impl Remains {
             }
             let mut there = fds.iter().map(|fd| fd.revents().is_empty()).collect::<Vec<_>>().into_iter();
             self.held.retain(|_| there.next().unwrap_or(true));
-            if Instant::now() >= until {
+            if Instant::now() >= until || (self.leads && !self.has_leader()) {
                 break;
             }
         }
@@ -194,6 +221,23 @@ impl Held {
             Err(Errno::SRCH) => Ok(None),
             Err(errno) => Err(errno).context("watch", &process_path(pid)),
         }
+    }
+}
+
+impl Held {
+    fn send(&self, signal: Signal) -> Result<()> {
+        match kernel::send(&self.handle, signal) {
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(errno) => Err(errno).context("signal", &process_path(self.pid)),
+        }
+    }
+}
+
+/// Asks one process to end that may have ended; another one of its number hears nothing.
+pub fn ask(process: &Process) {
+    if let Ok(Some(held)) = Held::of(process) {
+        // Whether it worked shows in what is left.
+        let _ = held.send(Signal::TERM).and_then(|()| held.send(Signal::CONT));
     }
 }
 

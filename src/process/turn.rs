@@ -14,11 +14,13 @@ use rustix::process::{Pid, WaitOptions};
 pub use super::output::Captured;
 
 use super::output::Log;
+use super::remains;
 use super::signals::Signals;
 use super::spawn::{Spawned, spawn};
 use super::table::{self, Environment};
 use super::{KILL_TAKES, Mark, Patience, SUPERVISOR, Signal, kernel};
 use crate::error::{Context, Error, Result};
+use crate::model::policy::FirstTold;
 use crate::model::run::Exit;
 
 /// What is left when a leader ended by itself is litter: its outcome is known, and the next step
@@ -52,12 +54,22 @@ pub struct TurnSpec {
     pub timeout: Option<Duration>,
     /// Between SIGTERM and SIGKILL.
     pub kill_grace: Duration,
+    /// Who gets SIGTERM first.
+    pub first: FirstTold,
 }
 
 /// Whoever may end a turn before its time.
 pub trait Overseer {
     /// Whether the turn may go on. Asked at once, and when it said.
     fn ask(&mut self) -> Fate;
+
+    /// Asked when the turn has had its time.
+    fn late(&mut self) -> Fate {
+        Fate::Ends
+    }
+
+    /// Told before the turn is ended for a signal that this process got.
+    fn signalled(&mut self, _signal: i32) {}
 }
 
 /// What an overseer says of a turn.
@@ -116,6 +128,9 @@ pub fn run(spec: &TurnSpec, overseer: &mut dyn Overseer) -> Result<Ended> {
     live.listener = spec.listener;
     let cut = live.watch(spec.timeout.and_then(|timeout| started.checked_add(timeout)), overseer)?;
     let timed_out = cut == Some(Cut::Late);
+    if let Some(signal) = live.cancelled_by {
+        overseer.signalled(signal);
+    }
     if cut.is_some() || live.cancelled_by.is_some() || live.trouble.is_some() {
         live.end(spec, spec.kill_grace)?;
     } else if !live.left()?.is_empty() {
@@ -215,7 +230,7 @@ impl<'a> Live<'a> {
     }
 
     /// Until the leader has ended, or there is a reason to end it.
-    fn watch(&mut self, until: Option<Instant>, overseer: &mut dyn Overseer) -> Result<Option<Cut>> {
+    fn watch(&mut self, mut until: Option<Instant>, overseer: &mut dyn Overseer) -> Result<Option<Cut>> {
         let mut ask_again = Some(Instant::now());
         loop {
             if is_past(ask_again) {
@@ -229,22 +244,40 @@ impl<'a> Live<'a> {
                 return Ok(None);
             }
             if is_past(until) {
-                return Ok(Some(Cut::Late));
+                match overseer.late() {
+                    Fate::GoesOn { ask_again: then } => until = then,
+                    Fate::Ends => return Ok(Some(Cut::Late)),
+                }
             }
         }
     }
 
-    /// Ends everything: asks, waits, kills. The group is asked at once; who left it, when it becomes
-    /// our child. What they start to clean up behind them is let be until the grace is over.
+    /// Ends everything: asks, waits, kills. The leader is asked first, or all of the group; then the others,
+    /// when the leader has ended or half of the grace is over; who left the group, when it becomes our
+    /// child. What they start to clean up behind them is let be until the grace is over.
     fn end(&mut self, spec: &TurnSpec, grace: Duration) -> Result<()> {
         let mut patience = Patience::of(grace);
-        self.signal_group(Signal::TERM);
-        self.signal_group(Signal::CONT);
+        let mut leads = spec.first == FirstTold::Leader && !self.leader_ended;
+        if leads {
+            let _ = kernel::send(&self.leader, Signal::TERM);
+            let _ = kernel::send(&self.leader, Signal::CONT);
+        } else {
+            self.signal_group(Signal::TERM);
+            self.signal_group(Signal::CONT);
+        }
         let mut asked = Vec::new();
         while let Some(next) = patience.next() {
             let left = self.left()?;
             if self.leader_ended && left.is_empty() {
                 return Ok(());
+            }
+            if leads && (self.leader_ended || patience.is_half_over()) {
+                leads = false;
+                self.ask_followers()?;
+            }
+            if leads {
+                self.pump(&[], Some(next))?;
+                continue;
             }
             for orphan in left.iter().filter(|orphan| !self.is_in_group(**orphan)) {
                 if !asked.contains(orphan) {
@@ -256,6 +289,16 @@ impl<'a> Live<'a> {
             self.pump(&handles(&left), Some(next))?;
         }
         self.kill(spec)
+    }
+
+    /// Asks the group but for its leader, which knows: a second SIGTERM means something else to many.
+    fn ask_followers(&self) -> Result<()> {
+        for process in table::all()? {
+            if process.group == self.group.as_raw_pid() && process.pid != self.group {
+                remains::ask(&process);
+            }
+        }
+        Ok(())
     }
 
     /// Kills generation after generation: the children of who was killed are ours next.
@@ -459,6 +502,7 @@ mod tests {
             max_output: 1 << 20,
             timeout: Some(LONG),
             kill_grace: LONG,
+            first: FirstTold::Group,
         }
     }
 

@@ -2,27 +2,28 @@
 
 use crate::model::message::{Message, OriginKind, Priority};
 use crate::model::state::CurrentRun;
-use crate::model::time::Time;
+use crate::model::time::{Span, Time};
 
 use super::execution::is_over;
 
 /// Why the turn should come to its end, as it is told at a safe point. `None`: it may go on. In a section
-/// with time left it always may, but for a stop.
+/// with time left it always may.
 pub fn asks_to_yield(run: &CurrentRun, now: Time) -> Option<&str> {
-    if let Some(reason) = &run.condemned {
-        return Some(reason);
-    }
-    if let Some(stopping) = &run.stopping {
-        return Some(stopping.reason.as_deref().unwrap_or("stopped"));
-    }
-    let request = run.preemption.as_ref()?;
-    let is_protected = run.sections.iter().any(|section| !is_over(section.until, now));
-    (!is_protected).then_some(&request.reason)
+    let stopped = run.stopping.as_ref().map(|stopping| stopping.reason.as_deref().unwrap_or("stopped"));
+    let asked = run.preemption.as_ref().map(|request| request.reason.as_str());
+    let reason = run.condemned.as_deref().or(stopped).or(run.told.as_deref()).or(asked)?;
+    protected_until(run, now).is_none().then_some(reason)
 }
 
-/// Until when its open sections protect a run.
-pub fn protected_until(run: &CurrentRun) -> Option<Time> {
-    run.sections.iter().map(|section| section.until).max()
+/// Until when its open sections protect a run. `None`: they don't, or not any more.
+pub fn protected_until(run: &CurrentRun, now: Time) -> Option<Time> {
+    run.sections.iter().map(|section| section.until).max().filter(|until| !is_over(*until, now))
+}
+
+/// When the processes of a run are killed that is stopped now: the grace begins after its section, which
+/// is never longer than the policy says, whatever the clock has done.
+pub fn kill_at(run: &CurrentRun, now: Time, max_section: Span, grace: Span) -> Time {
+    protected_until(run, now).map_or(now, |until| until.min(now.after(max_section))).after(grace)
 }
 
 /// When a run that was asked to yield is ended if it still runs: after the grace, and after the

@@ -3,6 +3,7 @@
 mod checkpoints;
 #[cfg(target_os = "linux")]
 mod crash;
+mod ending;
 mod forced;
 mod hooks;
 mod interjections;

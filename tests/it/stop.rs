@@ -62,14 +62,15 @@ fn the_gate_is_closed_before_the_turn_has_ended() {
         ended_well(stop.end()),
         json!({
             "agent": "ada", "action": "stop", "previous_status": "awake_running", "status": "stopped",
-            "changed": true, "tasks": [], "aborted_run_id": run,
+            "changed": true, "tasks": [], "completed_run_id": run,
         })
     );
-    assert_eq!(ended_well(tick.end())["terminal"], "aborted");
+    let ticked = ended_well(tick.end());
+    assert_eq!((&ticked["terminal"], &ticked["brief"]), (&json!("completed"), &json!("done")));
     let execution = sandbox.json(["get", "ada"])["execution"].clone();
     assert_eq!((&execution["state"], &execution["reason"]), (&json!("completed"), &Value::Null));
     let found = is_sound(&sandbox, "ada");
-    assert_eq!(found.ended_as(&message), Some("aborted"));
+    assert_eq!(found.ended_as(&message), Some("processed"));
     assert!(found.queued.contains_key(&next));
     let kinds: Vec<String> = sandbox
         .json_lines(["events", "ada"])
@@ -80,10 +81,7 @@ fn the_gate_is_closed_before_the_turn_has_ended() {
                 .contains(&&**kind)
         })
         .collect();
-    assert_eq!(
-        kinds[kinds.len() - 4..],
-        ["control_request_admitted", "control_applied", "current_run_aborted", "run_settled"]
-    );
+    assert_eq!(kinds[kinds.len() - 3..], ["control_request_admitted", "control_applied", "run_settled"]);
 }
 
 #[test]
@@ -152,7 +150,7 @@ fn a_start_while_the_shutdown_hook_runs_has_the_last_word() {
     wait_for(&there("hook"));
     let run = field(&sandbox, "current_run.run_id");
     fs::write(there("go"), "").unwrap();
-    assert_eq!(ended_well(tick.end())["terminal"], "aborted");
+    assert_eq!(ended_well(tick.end())["terminal"], "completed");
     ["go", "running"].iter().for_each(|name| fs::remove_file(there(name)).unwrap());
     sandbox.run(["start", "ada"]);
     let second = say(&sandbox, "more");
@@ -161,14 +159,14 @@ fn a_start_while_the_shutdown_hook_runs_has_the_last_word() {
     fs::write(there("hook-go"), "").unwrap();
     let stopped = ended_well(stop.end());
     assert_eq!(
-        (&stopped["aborted_run_id"], &stopped["status"]),
+        (&stopped["completed_run_id"], &stopped["status"]),
         (&json!(run), &json!("awake_running")),
         "{stopped}"
     );
     fs::write(there("go"), "").unwrap();
     assert_eq!(ended_well(tick.end())["terminal"], "completed");
     let found = is_sound(&sandbox, "ada");
-    assert_eq!(found.ended_as(&first), Some("aborted"));
+    assert_eq!(found.ended_as(&first), Some("processed"));
     assert_eq!(found.ended_as(&second), Some("processed"));
 }
 

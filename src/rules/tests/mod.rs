@@ -435,6 +435,7 @@ pub fn current_run(message: &Message) -> CurrentRun {
         yielded_at: None,
         checkpoint: None,
         given: None,
+        told: None,
         condemned: None,
     }
 }

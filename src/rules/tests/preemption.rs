@@ -15,14 +15,16 @@ use crate::model::turn::{Outcome, TurnEnd};
 use crate::rules::authority::OPERATOR;
 use crate::rules::decide::decide;
 use crate::rules::execution::deadline;
-use crate::rules::preemption::{asks_to_yield, force_at, is_interjection, is_overdue, will_be_suspended};
+use crate::rules::preemption::{
+    asks_to_yield, force_at, is_interjection, is_overdue, kill_at, protected_until, will_be_suspended,
+};
 use crate::rules::projection::project;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox::take_in;
 use crate::rules::transition::lifecycle;
 use crate::rules::transition::outcome::Surroundings;
 use crate::rules::transition::preemption::{
-    close_section, force, give_way, interject, open_section, request, resume,
+    close_section, cut_sections, force, give_way, interject, open_section, request, resume,
 };
 use crate::rules::transition::resources::lack;
 use crate::rules::transition::turn::{claim, interrupt, settle};
@@ -93,11 +95,16 @@ fn a_request_is_answered_outside_of_sections_that_have_time_left() {
         let run = run_with(grace, sections);
         assert_eq!(asks_to_yield(&run, now()).is_some(), yields, "{grace:?} {sections:?}");
         assert_eq!(force_at(&run), forced.map(at), "{grace:?} {sections:?}");
+        // Who ends the run waits for a section as well.
+        let protected = protected_until(&run, now()).is_some();
+        let said = |why| (!protected).then_some(why);
         let condemned = CurrentRun { condemned: Some("enough".to_owned()), ..run.clone() };
-        assert_eq!(asks_to_yield(&condemned, now()), Some("enough"));
+        assert_eq!(asks_to_yield(&condemned, now()), said("enough"));
+        let told = CurrentRun { told: Some("too long".to_owned()), ..run.clone() };
+        assert_eq!(asks_to_yield(&told, now()), said("too long"));
         let stopping = Stopping { requested_at: now(), kill_at: at(1000), requeue: false, reason: None };
         let stopped = CurrentRun { stopping: Some(stopping), ..run };
-        assert_eq!(asks_to_yield(&stopped, now()), Some("stopped"), "it is no use to go on");
+        assert_eq!(asks_to_yield(&stopped, now()), said("stopped"));
     }
     for (millis, overdue) in [(29, false), (30, false), (31, true)] {
         assert_eq!(is_overdue(&run_with(Some(30), &[]), at(millis)), overdue, "{millis}");
@@ -166,6 +173,44 @@ fn sections_nest_and_close_by_number_or_from_the_inside() {
     assert!(close_section(&mut draft, run_id(1), None).is_err());
 }
 
+/// It ends with the first deadline that was set while none was open, and after `max_section` in any case.
+#[test]
+fn sections_are_one_stretch() {
+    let mut records = live(current_run(&prompt(1)));
+    let opened = |records: &mut Records, moment: i64, time: u64| {
+        let mut draft = Draft::new(records.clone(), stamp_at(at(moment)));
+        let section = open_section(&mut draft, run_id(1), secs(time)).expect("open");
+        *records = draft.records;
+        section.until
+    };
+    assert_eq!(opened(&mut records, 0, 5), at(5000));
+    // Renewed as often as one likes, and longer or shorter than the first.
+    for (moment, time) in [(1000, 5), (2000, 3600), (3000, 1), (6000, 5)] {
+        assert_eq!(opened(&mut records, moment, time), at(5000), "{moment}");
+    }
+    records.state.current_run = Some(current_run(&prompt(1)));
+    assert_eq!(opened(&mut records, 0, 3600), at(600_000), "never longer than max_section");
+    // What a stopped turn begins does not make its grace longer.
+    let stopping = Stopping { requested_at: now(), kill_at: at(1000), requeue: false, reason: None };
+    records.state.current_run = Some(CurrentRun { stopping: Some(stopping), ..current_run(&prompt(1)) });
+    assert_eq!(opened(&mut records, 7, 3600), at(7));
+}
+
+#[test]
+fn a_stop_counts_its_grace_from_the_end_of_a_section() {
+    for (sections, end) in [(&[][..], 30_000), (&[-5], 30_000), (&[5000], 35_000), (&[9_000_000], 630_000)] {
+        let run = run_with(None, sections);
+        assert_eq!(kill_at(&run, now(), secs(600), secs(30)), at(end), "{sections:?}");
+        let mut draft = draft(live(run));
+        lifecycle::stop(&mut draft, secs(30), false, None, &OPERATOR).expect("stopped");
+        cut_sections(&mut draft, secs(1));
+        let run = draft.records.state.current_run.expect("a run");
+        assert_eq!(run.sections, []);
+        let left = run.stopping.expect("stopping").kill_at;
+        assert_eq!(left, if sections.is_empty() { at(30_000) } else { at(1000) });
+    }
+}
+
 #[test]
 fn no_section_begins_once_the_run_had_to_yield() {
     for (run, opens) in [
@@ -173,7 +218,10 @@ fn no_section_begins_once_the_run_had_to_yield() {
         (run_with(Some(-1), &[]), false),
         // What has begun is not cut by its own parts.
         (run_with(Some(-1), &[10]), true),
-        (CurrentRun { condemned: Some("x".to_owned()), ..run_with(None, &[10]) }, false),
+        (CurrentRun { condemned: Some("x".to_owned()), ..run_with(None, &[10]) }, true),
+        (CurrentRun { condemned: Some("x".to_owned()), ..run_with(None, &[]) }, false),
+        (CurrentRun { told: Some("x".to_owned()), ..run_with(None, &[10]) }, true),
+        (CurrentRun { told: Some("x".to_owned()), ..run_with(None, &[]) }, false),
     ] {
         let mut draft = draft(live(run.clone()));
         let opened = open_section(&mut draft, run_id(1), secs(1));
@@ -511,7 +559,7 @@ fn sections_protect_and_yielding_suspends_in_every_combination() {
                 };
                 let protected = sections.iter().any(|until| *until >= 0);
                 let what = format!("{grace:?} {sections:?} {yields} {condemned}");
-                let should = condemned || (grace.is_some() && !protected);
+                let should = (condemned || grace.is_some()) && !protected;
                 assert_eq!(asks_to_yield(&run, now()).is_some(), should, "{what}");
                 let over = grace.is_some_and(|end| end < 0) && !protected;
                 assert_eq!(is_overdue(&run, now()), over, "{what}");

@@ -7,6 +7,7 @@ use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
 use crate::model::message::{Message, MessageStatus};
 use crate::model::policy::{Limit, OnExhausted, Strategy};
+use crate::model::preemption::Checkpoint;
 use crate::model::records::Records;
 use crate::model::run::{Exit, Run, Terminal, Usage};
 use crate::model::state::CurrentRun;
@@ -20,6 +21,7 @@ use crate::rules::decide::decide;
 use crate::rules::projection::project;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::lifecycle::{shut_down, stop};
+use crate::rules::transition::preemption::give_way;
 use crate::rules::transition::turn::{Settled, claim, finish_stop, interrupt, settle};
 
 use super::{
@@ -619,8 +621,10 @@ fn a_stopped_run_whose_end_nobody_saw_says_so() {
 #[test]
 fn the_settlement_of_a_run_that_is_being_stopped_finishes_the_stop() {
     let rows = [
-        (exited(0), "shutting_down -> completed"),
         (exited(1), "shutting_down -> completed"),
+        (exited(75), "shutting_down -> completed"),
+        (TurnEnd { timed_out: true, ..exited(0) }, "shutting_down -> completed"),
+        (TurnEnd { outcome: Err("bad".to_owned()), ..exited(0) }, "shutting_down -> completed"),
         (TurnEnd { exit: Exit::Signal { signal: 15 }, ..exited(0) }, "shutting_down -> completed"),
         (TurnEnd { exit: Exit::Signal { signal: 9 }, ..exited(0) }, "shutting_down -> failed"),
     ];
@@ -635,6 +639,54 @@ fn the_settlement_of_a_run_that_is_being_stopped_finishes_the_stop() {
             archived_message(&transaction).settlement.as_ref().map(|ended| ended.status),
             Some(MessageStatus::Aborted)
         );
+    }
+}
+
+/// Nothing of it is aborted, and nothing runs again.
+#[test]
+fn a_turn_that_has_done_its_work_within_the_grace_is_completed() {
+    for (requeue, shuts_down) in [(false, true), (true, true), (true, false)] {
+        let mut draft = stopping(requeue);
+        if !shuts_down {
+            draft.records.state.execution.state = ExecutionState::Running;
+        }
+        let mut end = exited(0);
+        end.outcome = Ok(Outcome { brief: Some("done".to_owned()), ..Outcome::default() });
+        let settled = settle(&mut draft, run_id(1), end, None, &Default::default()).expect("settled");
+        assert_eq!(settled.terminal, Terminal::Completed);
+        let transaction = finish(draft);
+        let state = &transaction.state;
+        assert_eq!((state.status, state.execution.state), (Status::Stopped, ExecutionState::Completed));
+        assert_eq!((&state.current_run, &state.held), (&None, &None));
+        let ended = archived_message(&transaction).settlement.clone().expect("settled");
+        assert_eq!(ended.status, MessageStatus::Processed);
+        assert_eq!(of_kind(&transaction.events, EventKind::CurrentRunAborted).count(), 0);
+        assert_eq!(of_kind(&transaction.events, EventKind::MessageRequeued).count(), 0);
+        assert_eq!(run_record(&transaction).brief.as_deref(), Some("done"));
+        assert_eq!(path(&transaction.events).last().map(String::as_str), Some("shutting_down -> completed"));
+    }
+}
+
+/// It has said itself that it is not done, whatever its exit status.
+#[test]
+fn a_turn_that_has_given_way_is_not_completed_by_a_stop() {
+    for requeue in [false, true] {
+        let mut draft = stopping(requeue);
+        give_way(&mut draft, run_id(1), true).expect("heard");
+        let settled = settle(&mut draft, run_id(1), exited(0), None, &Default::default()).expect("settled");
+        assert_eq!(settled.terminal, Terminal::Aborted);
+        let saved = Checkpoint { run_id: run_id(1), number: 1 };
+        let transaction = finish(draft);
+        if requeue {
+            let kept = transaction.puts.iter().find_map(|put| match put {
+                Put::Message(message) => message.checkpoint,
+                _ => None,
+            });
+            assert_eq!(kept, Some(saved));
+        } else {
+            assert_eq!(archived_message(&transaction).checkpoint, Some(saved), "for `queue requeue`");
+        }
+        assert!(!transaction.deletes.contains(&Delete::Checkpoint(saved)));
     }
 }
 

@@ -19,6 +19,7 @@ use crate::model::transaction::Transaction;
 
 use crate::rules::authority;
 use crate::rules::execution::{INIT_TIMEOUT, check, deadline, is_over, way_on};
+use crate::rules::preemption::kill_at;
 
 use super::draft::Draft;
 use super::inbox::ignore_hints;
@@ -185,8 +186,10 @@ pub fn stop(
     control(draft, "stop", previous, Status::Stopped, by, reason.as_deref());
     draft.records.state.stopped_by = Some(by.clone());
     let now = draft.now();
+    let max_section = draft.records.policy.preemption.max_section;
     if let Some(run) = &mut draft.records.state.current_run {
-        run.stopping = Some(Stopping { requested_at: now, kill_at: now.after(grace), requeue, reason });
+        let kill_at = kill_at(run, now, max_section, grace);
+        run.stopping = Some(Stopping { requested_at: now, kill_at, requeue, reason });
     }
     draft.set_status(Status::Stopped);
     ignore_hints(draft, "stopped");
@@ -211,14 +214,15 @@ pub fn is_to_be_shut_down(state: &State) -> bool {
             || execution == ExecutionState::Recovering)
 }
 
-/// Begins to end what a stopped agent is at; `grace` counts from here.
+/// Begins to end what a stopped agent is at; `grace` counts from here, or from the end of a section.
 pub fn shut_down(draft: &mut Draft, grace: Span) -> Result<(), Refusal> {
     if !is_to_be_shut_down(&draft.records.state) {
         return Ok(());
     }
-    let kill_at = draft.now().after(grace);
+    let (now, max_section) = (draft.now(), draft.records.policy.preemption.max_section);
     let run = draft.records.state.current_run.as_mut();
     let message_id = run.map(|run| {
+        let kill_at = kill_at(run, now, max_section, grace);
         run.stopping.iter_mut().for_each(|stopping| stopping.kill_at = kill_at);
         run.message_id
     });

@@ -154,7 +154,7 @@ fn carry_out(
                 hops: Some(run.hops),
                 at,
             };
-            *started = Some(task::start(draft, new)?.id);
+            *started = Some(task::record(draft, new)?.id);
         }
         Action::TimerAdd { within, at, every, cron, time_zone, text, catch_up } => {
             let zone = time_zone.unwrap_or_else(|| around.time_zone.clone());

@@ -86,21 +86,52 @@ pub fn no_live_turn(agent: &impl std::fmt::Display) -> Refusal {
     Refusal::new("no_live_turn", format!("no turn of `{agent}` runs: there is nothing to preempt"))
 }
 
-/// Opens a critical section of the run.
+/// Opens a critical section of the run. Those that are open at once are one stretch: it ends with the
+/// deadline of the first, and no later one makes it longer.
 pub fn open_section(draft: &mut Draft, run_id: RunId, time: Span) -> Result<Section, Refusal> {
     let now = draft.now();
+    let time = time.min(draft.records.policy.preemption.max_section);
     let run = current(draft, run_id)?;
+    let is_to_end = run.condemned.is_some() || run.told.is_some() || is_overdue(run, now);
     // A turn that opens section after section would never be preempted.
-    if run.condemned.is_some() || (run.sections.is_empty() && is_overdue(run, now)) {
+    if run.sections.is_empty() && is_to_end {
         return Err(Refusal::new("preemption_overdue", format!("{run_id} had to yield before now")).hint(
             "begin nothing new: run `dormouse yield` and exit; `dormouse safe-point` says in time when to",
         ));
     }
+    let until = match run.sections.first() {
+        Some(outermost) => outermost.until,
+        // What a stopped turn still does within its grace is not cut short, and does not make that longer.
+        None if run.stopping.is_some() => now,
+        None => now.after(time),
+    };
     let number = run.sections.last().map_or(1, |innermost| innermost.number.saturating_add(1));
-    let section = Section { number, until: now.after(time) };
+    let section = Section { number, until };
     run.sections.push(section);
     draft.touch();
     Ok(section)
+}
+
+/// Open sections protect the run no longer: whoever ends it does not wait for them. A stop that does has
+/// `grace` from here.
+pub fn cut_sections(draft: &mut Draft, grace: Span) {
+    let kill_at = draft.now().after(grace);
+    let Some(run) = draft.records.state.current_run.as_mut().filter(|run| !run.sections.is_empty()) else {
+        return;
+    };
+    run.sections.clear();
+    run.stopping.iter_mut().for_each(|stopping| stopping.kill_at = stopping.kill_at.min(kill_at));
+    draft.touch();
+}
+
+/// Notes that the tick of a run tells its turn to end, so that its own commands know of it.
+pub fn tell_to_end(draft: &mut Draft, run_id: RunId, why: &str) {
+    if let Ok(run) = current(draft, run_id)
+        && run.told.is_none()
+    {
+        run.told = Some(why.to_owned());
+        draft.touch();
+    }
 }
 
 /// Closes a section: the one of that number, else the innermost.

@@ -87,6 +87,12 @@ pub fn start(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
         return Err(Refusal::new("stopped", format!("`{}` is stopped: it starts no tasks", state.agent))
             .hint("`dormouse start` lets it run"));
     }
+    record(draft, new)
+}
+
+/// The same for the last word of a turn, its outcome: where the gate is closed by then, the stop that has
+/// closed it ends the task, and the agent hears of that after its next start.
+pub fn record(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
     if let Some(item) = new.work_item_id.filter(|id| !draft.records.works.iter().any(|item| item.id == *id)) {
         return Err(Refusal::new("not_open", format!("{item} is not an open work item")));
     }

@@ -46,6 +46,9 @@ use super::wait::take_up;
 const LEASE_MARGIN: Span = Span::from_secs(60);
 const LEASE_WITHOUT_TIMEOUT: Span = Span::from_secs(24 * 3600);
 
+/// How a stop came to its end that did not have to kill.
+const IN_TIME: &str = "ended within the grace";
+
 /// A turn that is to run now.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claimed {
@@ -100,6 +103,7 @@ pub fn claim(
         yielded_at: None,
         checkpoint,
         given: checkpoint,
+        told: None,
         condemned: None,
     };
     // A message that was claimed before has been told of, and knows what it means.
@@ -118,7 +122,8 @@ pub fn claim(
 
 /// Settles a run whose command has ended.
 ///
-/// A run that `stop` is ending is aborted. One that is condemned has failed, and one that has
+/// A run that `stop` is ending is aborted, unless its turn has done its work by then: it ended with exit
+/// status 0. One that is condemned has failed, and one that has
 /// yielded is suspended, whatever its exit status. A run that is no longer current has been settled
 /// already: its output is recorded, nothing else.
 pub fn settle(
@@ -130,20 +135,28 @@ pub fn settle(
 ) -> Result<Settled, Refusal> {
     let current = draft.records.state.current_run.clone().filter(|run| run.run_id == run_id);
     let Some(run) = current else { return Ok(record_output(draft, run_id, &end, previous)) };
-    if run.stopping.is_some() {
-        let killed = matches!(end.exit, Exit::Signal { signal: 9 });
-        return finish_stop(draft, killed, Some(&end));
+    if run.stopping.is_none() {
+        pass_through_running(draft)?;
     }
-    pass_through_running(draft)?;
     let (mut terminal, mut reason) = decided_before(&run).unwrap_or_else(|| verdict(&end));
     if terminal == Terminal::Deferred {
         let why = said(&end, draft.now()).describe();
         (terminal, reason) = deferral(&run, draft.records.policy.recovery.max_deferrals, why);
     }
     let mut usage = end.outcome.as_ref().ok().and_then(|outcome| outcome.usage.clone());
-    if let (Terminal::Completed, Ok(outcome)) = (terminal, &end.outcome)
-        && let Err((path, refusal)) = apply(draft, &run, &outcome.actions, around)
-    {
+    let refused = match (terminal, &end.outcome) {
+        (Terminal::Completed, Ok(outcome)) => apply(draft, &run, &outcome.actions, around).err(),
+        _ => None,
+    };
+    if run.stopping.is_some() {
+        if terminal != Terminal::Completed || refused.is_some() {
+            let killed = matches!(end.exit, Exit::Signal { signal: 9 });
+            return finish_stop(draft, killed, Some(&end));
+        }
+        // Its work is done: nothing of it is aborted.
+        shut_down(draft, Span::ZERO)?;
+    }
+    if let Some((path, refusal)) = refused {
         terminal = Terminal::Failed;
         reason = Some(format!("outcome file: {path}: {}", refusal.message));
         // Nothing of the outcome is taken, but what was used is spent.
@@ -186,6 +199,8 @@ fn decided_before(run: &CurrentRun) -> Option<(Terminal, Option<String>)> {
     let reason = || Some(why_suspended(run).to_owned());
     match &run.condemned {
         Some(reason) => Some((Terminal::Failed, Some(reason.clone()))),
+        // It has said itself that it is not done.
+        None if run.stopping.is_some() && run.yielded_at.is_some() => Some((Terminal::Aborted, None)),
         None => will_be_suspended(run).then(|| (Terminal::Suspended, reason())),
     }
 }
@@ -273,7 +288,7 @@ pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Re
         } else if killed {
             draft.enter(ExecutionState::Failed, None, "shutdown_timeout")?;
         } else {
-            draft.enter(ExecutionState::Completed, None, "ended within the grace")?;
+            draft.enter(ExecutionState::Completed, None, IN_TIME)?;
         }
     }
     leave(draft, &run);
@@ -422,7 +437,9 @@ fn close(draft: &mut Draft, terminal: Terminal) -> Result<Closure, Refusal> {
     draft.records.state.last_closure = Some(closure.clone());
     let waits_for_task = closure.waiting_reason == Some(WaitingReason::AwaitingTaskResult)
         && awaited_task_runs(&draft.records, &closure);
-    if terminal == Terminal::Completed {
+    if draft.records.state.execution.state == ExecutionState::ShuttingDown {
+        draft.enter(ExecutionState::Completed, None, IN_TIME)?;
+    } else if terminal == Terminal::Completed {
         match closure.outcome {
             ClosureOutcome::Waiting => {
                 let cause = closure.waiting_reason.map_or("waiting_system", WaitingReason::name);

@@ -162,10 +162,10 @@ fn a_request_whose_tick_was_killed_is_enforced_by_the_next_one() {
 fn fail_ends_a_turn_and_counts_as_a_failed_attempt() {
     let sandbox = agent();
     let message = say(&sandbox, "hello");
-    // A section is for those who ask it to yield.
+    // Its section has time left, and is not waited for.
     let tick = running(&sandbox, &format!("$D non-preemptible begin --deadline 1d; {POLITE}"));
     let run = current_run(&sandbox);
-    let answer = sandbox.json(["fail", "ada", "--reason", "wrong branch"]);
+    let answer = sandbox.json(["fail", "ada", "--reason", "wrong branch", "--now"]);
     assert_eq!(
         answer,
         json!({ "agent": "ada", "action": "fail", "status": "awake_idle", "execution_state": "failed", "reason": "wrong branch", "run_id": run })

@@ -142,7 +142,7 @@ fn a_section_protects_until_its_deadline_and_not_beyond() {
         $D non-preemptible begin --deadline 5s
         at 05; $D safe-point; note $?
         at 05.001; $D safe-point; note $?
-        # One with time left is enough, whichever it is.
+        # No later one makes it longer.
         $D non-preemptible begin --deadline 1s
         $D safe-point; note $?
         at 10; $D safe-point; note $?
@@ -151,7 +151,7 @@ fn a_section_protects_until_its_deadline_and_not_beyond() {
         ),
     );
     assert_eq!(stepped["terminal"], "completed");
-    assert_eq!(noted(&sandbox), ["0", "10", "0", "10", "0", "0"]);
+    assert_eq!(noted(&sandbox), ["0", "10", "10", "10", "0", "0"]);
 }
 
 #[test]

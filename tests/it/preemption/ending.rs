@@ -1,0 +1,195 @@
+//! A turn that is told to end: in which order who hears of it, what it may still do, and what that counts.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::harness::Sandbox;
+use crate::setup::{Beside, eventually, extend_policy, field, names, say, wait_for};
+
+use super::{agent, current_run, ended, go, noted, running, signal, turn};
+
+/// A turn whose section ends when the test says `go`, and which then ends when it is asked to.
+const IN_A_SECTION: &str = r#"trap 'note asked; exit 1' TERM
+$D non-preemptible --deadline 1h -- sh -c '$0 safe-point; echo "inside: $?" >> "$HOME/noted"; : > "$HOME/up"; until test -e "$HOME/go"; do sleep 0.01; done; $0 safe-point; echo "still: $?" >> "$HOME/noted"' $D
+come never"#;
+
+fn set_timeout(sandbox: &Sandbox, timeout: &str) {
+    let policy = sandbox.agent("ada").join("agent.toml");
+    let text = fs::read_to_string(&policy).unwrap().replace("\"30m\"", &format!("\"{timeout}\""));
+    fs::write(&policy, text).unwrap();
+}
+
+#[test]
+fn a_stop_and_a_failure_wait_for_a_section() {
+    for (args, terminal) in
+        [(&["stop", "ada"][..], "aborted"), (&["fail", "ada", "--reason", "enough"][..], "failed")]
+    {
+        let sandbox = agent();
+        say(&sandbox, "hello");
+        let tick = running(&sandbox, IN_A_SECTION);
+        let ending = Beside::start(sandbox.cmd(args.iter().copied()));
+        eventually("the end that is coming", || {
+            let run = crate::setup::record(&sandbox, "state.json")["current_run"].clone();
+            (run["stopping"].is_object() || run["condemned"].is_string()).then_some(())
+        });
+        go(&sandbox, "go");
+        assert_eq!(ending.end().code(), 0);
+        assert_eq!(ended(tick)["terminal"], terminal);
+        assert_eq!(noted(&sandbox), ["inside: 0", "still: 0", "asked"]);
+    }
+}
+
+#[test]
+fn with_now_nobody_waits_for_a_section() {
+    for args in [&["stop", "ada", "--now"][..], &["fail", "ada", "--reason", "enough", "--now"]] {
+        let sandbox = agent();
+        say(&sandbox, "hello");
+        let tick = running(&sandbox, IN_A_SECTION);
+        sandbox.run(args.iter().copied().chain((args[0] == "stop").then_some("--grace=100ms")));
+        ended(tick);
+        assert_eq!(noted(&sandbox)[0], "inside: 0");
+        assert!(!sandbox.home().join("go").exists());
+    }
+}
+
+/// Whoever waits for a section sees that somebody else does not.
+#[test]
+fn a_second_stop_hurries_the_first() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    let tick = running(&sandbox, IN_A_SECTION);
+    let run = current_run(&sandbox);
+    let patient = Beside::start(sandbox.cmd(["stop", "ada", "--json", "--grace", "100ms"]));
+    eventually("the gate", || (field(&sandbox, "status") == "stopped").then_some(()));
+    let hasty = sandbox.json(["stop", "ada", "--now", "--grace", "100ms"]);
+    assert_eq!(hasty["aborted_run_id"], json!(run));
+    let patient = patient.end();
+    assert!(patient.code() == 0 && patient.stdout.contains(&run), "{patient}");
+    assert_eq!(ended(tick)["terminal"], "aborted");
+}
+
+#[test]
+fn the_time_of_a_turn_is_over_after_its_section() {
+    let sandbox = agent();
+    set_timeout(&sandbox, "1s");
+    say(&sandbox, "hello");
+    let tick = running(&sandbox, IN_A_SECTION);
+    eventually("the end of its time", || {
+        crate::setup::record(&sandbox, "state.json")["current_run"]["told"].is_string().then_some(())
+    });
+    go(&sandbox, "go");
+    assert_eq!(ended(tick)["terminal"], "timed_out");
+    assert_eq!(noted(&sandbox), ["inside: 0", "still: 0", "asked"]);
+}
+
+/// However often they are renewed.
+#[test]
+fn sections_without_end_are_cut() {
+    let sandbox = agent();
+    set_timeout(&sandbox, "500ms");
+    extend_policy(&sandbox, "ada", "\n[preemption]\nmax_section = \"700ms\"\n");
+    say(&sandbox, "hello");
+    let stepped = turn(
+        &sandbox,
+        "trap 'note asked; exit 0' TERM; while :; do $D non-preemptible begin --deadline 1h; sleep 0.1; done",
+    );
+    assert_eq!(stepped["terminal"], "timed_out");
+    assert_eq!(noted(&sandbox), ["asked"]);
+}
+
+/// A turn whose client hears SIGTERM too, and says so.
+const WITH_CLIENT: &str = r#"sh -c 'trap "echo client >> $HOME/noted; exit" TERM; : > "$HOME/client"; while :; do sleep 0.01; done' & come client
+trap 'note leader; sleep 0.3; note saved; exit 1' TERM
+up; while :; do sleep 0.01; done"#;
+
+#[test]
+fn the_leader_hears_it_first_unless_the_group_shall() {
+    for (policy, first) in [("", ["leader", "saved", "client"]), ("signal = \"group\"", ["", "", "saved"])] {
+        for end in ["stop", "fail", "timeout", "forced", "signal"] {
+            let sandbox = agent().with_real_clock();
+            extend_policy(&sandbox, "ada", &format!("\n[preemption]\n{policy}\n"));
+            if end == "timeout" {
+                set_timeout(&sandbox, "1s");
+            }
+            say(&sandbox, "hello");
+            let tick = running(&sandbox, WITH_CLIENT);
+            match end {
+                "stop" => drop(sandbox.run(["stop", "ada"])),
+                "fail" => drop(sandbox.run(["fail", "ada", "--reason", "enough"])),
+                "forced" => drop(sandbox.run(["preempt", "ada", "--reason", "r", "--grace", "0s"])),
+                "signal" => signal("TERM", tick.0.id()),
+                _ => {}
+            }
+            tick.end();
+            let noted = noted(&sandbox);
+            assert_eq!((noted.len(), noted[2].as_str()), (3, first[2]), "{end} {policy}: {noted:?}");
+            assert!(first[0].is_empty() || noted == first, "{end} {policy}: {noted:?}");
+        }
+    }
+}
+
+/// A shell waits for its client before it hears its own signal: after half of the grace the client is told.
+#[test]
+fn a_leader_that_waits_for_its_client_hears_it_in_time() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    let tick = running(
+        &sandbox,
+        r#"trap 'printf half | $D checkpoint -; note saved; exit 1' TERM
+        sh -c ': > "$HOME/up"; exec sleep 600'; come never"#,
+    );
+    sandbox.run(["stop", "ada", "--requeue", "--grace", "3s"]);
+    assert_eq!(ended(tick)["terminal"], "aborted");
+    assert_eq!(noted(&sandbox), ["saved"]);
+}
+
+/// What it says with its last word is taken; what it asks for is not begun behind a closed gate.
+#[test]
+fn a_turn_that_ends_in_time_is_completed_with_all_it_says() {
+    for requeue in [None, Some("--requeue")] {
+        let sandbox = agent();
+        let message = say(&sandbox, "hello");
+        let tick = running(
+            &sandbox,
+            r#"trap 'cp "$HOME/outcome" "$DORMOUSE_OUTCOME"; exit 0' TERM
+            echo '{"brief": "done in time", "usage": {"input_tokens": 5}, "actions": [
+                {"do": "work.add", "objective": "later"},
+                {"do": "enqueue", "text": "to myself"},
+                {"do": "task.start", "command": ["touch", "ran"], "summary": "a task"},
+                {"do": "wait", "kind": "external", "resource": "x", "reason": "an answer", "recheck_after": "1h"}
+            ]}' > "$HOME/outcome"; up; while :; do sleep 0.01; done"#,
+        );
+        let run = current_run(&sandbox);
+        let stopped = sandbox.json(["stop", "ada"].into_iter().chain(requeue));
+        assert_eq!((&stopped["completed_run_id"], &stopped["aborted_run_id"]), (&json!(run), &Value::Null));
+        let ticked = ended(tick);
+        assert_eq!((&ticked["terminal"], &ticked["brief"]), (&json!("completed"), &json!("done in time")));
+        assert_eq!(field(&sandbox, "execution.state"), "completed");
+        assert_eq!(field(&sandbox, "counters.input_tokens"), "5");
+        assert_eq!(sandbox.json(["queue", "show", &message])["status"], "processed");
+        assert_eq!(sandbox.json_lines(["work", "list", "-a", "ada"]).len(), 1);
+        assert_eq!(sandbox.json_lines(["wait", "list", "-a", "ada"]).len(), 1);
+        assert!(!sandbox.project().join("ran").exists(), "no task begins in a stopped agent");
+        // Nothing of it is left to do but what it has said to itself, and that its task was ended.
+        let queued = sandbox.json_lines(["queue", "list", "-a", "ada"]);
+        let kinds: Vec<&str> = queued.iter().map(|message| message["kind"].as_str().unwrap()).collect();
+        assert_eq!(kinds, ["internal_followup", "task_result"], "{queued:?}");
+        sandbox.run(["doctor"]);
+        sandbox.run(["start", "ada"]);
+    }
+}
+
+/// The tick may be gone when the stop sees that the turn has ended well: what was noted counts.
+#[test]
+fn a_stop_that_finds_the_end_noted_takes_it() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    let tick = running(&sandbox, r#"trap 'echo bye; exit 0' TERM; up; while :; do sleep 0.01; done"#);
+    let run = current_run(&sandbox);
+    sandbox.run(["stop", "ada"]);
+    ended(tick);
+    wait_for(&sandbox.agent("ada").join("runs").join(&run).join("end.json"));
+    assert_eq!(sandbox.json(["run", "show", &run])["terminal"], "completed");
+    assert!(names(&sandbox.agent("ada").join("inbox")).is_empty());
+}
