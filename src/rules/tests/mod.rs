@@ -11,6 +11,7 @@ mod deferral;
 mod due;
 mod execution;
 mod limits;
+mod liveness;
 mod posture;
 mod preemption;
 mod priority;

@@ -25,7 +25,7 @@ fn from(kind: OriginKind, id: &str) -> Origin {
 
 /// How a message names a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum By {
+pub enum By {
     Wait,
     Resource,
     Source,
@@ -35,11 +35,11 @@ enum By {
     Nothing,
 }
 
-const WAYS: [By; 7] = [By::Wait, By::Resource, By::Source, By::Trigger, By::Item, By::Task, By::Nothing];
+pub const WAYS: [By; 7] = [By::Wait, By::Resource, By::Source, By::Trigger, By::Item, By::Task, By::Nothing];
 
 /// Who speaks, and with or without content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Word {
+pub enum Word {
     Operator,
     Event { contentful: bool },
     Hint { contentful: bool },
@@ -50,7 +50,7 @@ enum Word {
     Scheduler(SchedulerTick),
 }
 
-const WORDS: [Word; 14] = [
+const WORDS: [Word; 13] = [
     Word::Operator,
     Word::Event { contentful: true },
     Word::Event { contentful: false },
@@ -64,8 +64,6 @@ const WORDS: [Word; 14] = [
     Word::Scheduler(SchedulerTick::Other),
     Word::Scheduler(SchedulerTick::Expiry),
     Word::Scheduler(SchedulerTick::Recheck),
-    // Once more last, so that the list ends with something that ends a wait.
-    Word::Operator,
 ];
 
 /// A wait that everything can name, as far as its kind has such a field.
@@ -135,7 +133,7 @@ fn origin(word: Word, by: By) -> Origin {
 }
 
 /// Contract, semantics §5, row by row, for a wait that is not the one that the closure is about.
-fn ends(kind: WaitKind, word: Word, by: By) -> bool {
+pub fn ends(kind: WaitKind, word: Word, by: By) -> bool {
     let from_outside = matches!(word, Word::Event { .. } | Word::Hint { .. });
     let never = matches!(word, Word::Scheduler(_) | Word::Result { ended: false });
     let row = match kind {

@@ -1,0 +1,534 @@
+//! No agent goes silent: whatever it waits for, whatever arrives and however its turns end, once it has come to rest something that can still happen ends the silence, or an advisory says what to do.
+
+use std::thread;
+
+use crate::model::closure::{ClosureOutcome, WaitingReason};
+use crate::model::decision::{Decision, DecisionKind};
+use crate::model::execution::ExecutionState;
+use crate::model::id::{MessageId, TriggerId, WorkId};
+use crate::model::message::{Body, Message, MessageKind, Origin, OriginKind, WakeHint};
+use crate::model::policy::Unmatched;
+use crate::model::posture::Posture;
+use crate::model::run::{Exit, Terminal};
+use crate::model::task::{TaskEnd, TaskStatus};
+use crate::model::wait::{Wait, WaitKind, WaitStatus};
+use crate::model::work::{SchedulingState, WorkItem};
+use crate::rules::advisory::advisories;
+use crate::rules::authority::OPERATOR;
+use crate::rules::closure::derive;
+use crate::rules::due::next_due;
+use crate::rules::posture::posture;
+use crate::rules::projection::closure_facts;
+use crate::rules::transition::lifecycle::{start, stop};
+use crate::rules::transition::task;
+use crate::rules::work::{WaitsByItem, scheduling_state, wait_kind};
+
+use super::transition_sequences::{End, World};
+use super::waits::{By, Word, ends};
+use super::{
+    at, hint, last_turn, message, message_id, records_in, secs, task as open_task, task_id, text, wait,
+    wait_id, work, work_id,
+};
+
+const DAY: i64 = 86_400_000;
+
+fn trigger_id(number: u32) -> TriggerId {
+    TriggerId(uuid::Uuid::from_u128(u128::from(number)))
+}
+
+/// Whose a wait is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    Agent,
+    Current,
+    Other,
+}
+
+const OWNERS: [Owner; 3] = [Owner::Agent, Owner::Current, Owner::Other];
+
+/// A wait of the search; an external one names what ends it, or nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Waiting {
+    kind: WaitKind,
+    is_bare: bool,
+    owner: Owner,
+}
+
+fn waitings() -> Vec<Waiting> {
+    let kinds = WaitKind::ALL.iter().map(|kind| (*kind, false)).chain([(WaitKind::External, true)]);
+    kinds.flat_map(|(kind, is_bare)| OWNERS.map(move |owner| Waiting { kind, is_bare, owner })).collect()
+}
+
+/// Number 1 is the wait that arrivals name; of each number the resource, the source and so on are its own.
+fn record(number: u32, waiting: Waiting) -> Wait {
+    let Waiting { kind, is_bare, owner } = waiting;
+    let has_subject = matches!(kind, WaitKind::External | WaitKind::System) && !is_bare;
+    Wait {
+        resource: match kind {
+            WaitKind::Task => Some(task_id(number).to_string()),
+            WaitKind::External | WaitKind::System => has_subject.then(|| format!("resource:{number}")),
+            WaitKind::Operator | WaitKind::Timer => None,
+        },
+        source: has_subject.then(|| format!("webhook:{number}")),
+        trigger_id: has_subject.then(|| trigger_id(number)),
+        wake_at: (kind == WaitKind::Timer).then(|| at(1000 * DAY)),
+        expires_at: (kind == WaitKind::System).then(|| at(1000 * DAY)),
+        work_item_id: item_of(number, owner),
+        ..wait(number, kind)
+    }
+}
+
+/// Item 9 is the current one; every other item has the number of its wait.
+fn item_of(number: u32, owner: Owner) -> Option<WorkId> {
+    match owner {
+        Owner::Agent => None,
+        Owner::Current => Some(work_id(9)),
+        Owner::Other => Some(work_id(number)),
+    }
+}
+
+/// What arrives, and how it names wait 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Arrival {
+    Nothing,
+    Said(Word, By),
+}
+
+fn arrivals() -> Vec<Arrival> {
+    let all = [By::Wait, By::Resource, By::Source, By::Trigger, By::Item, By::Nothing];
+    let words: [(Word, &[By]); 9] = [
+        (Word::Operator, &all),
+        (Word::Event { contentful: true }, &all),
+        (Word::Event { contentful: false }, &all),
+        (Word::Hint { contentful: true }, &[By::Wait, By::Resource, By::Source, By::Trigger, By::Nothing]),
+        (Word::Hint { contentful: false }, &[By::Wait, By::Resource, By::Source, By::Trigger, By::Nothing]),
+        // The end of the task that is waited for, and that of another one.
+        (Word::Result { ended: true }, &[By::Task, By::Nothing]),
+        (Word::Result { ended: false }, &[By::Task, By::Wait]),
+        (Word::Fire, &[By::Wait, By::Nothing]),
+        (Word::Followup, &all),
+    ];
+    let said = words.iter().flat_map(|(word, ways)| ways.iter().map(|by| Arrival::Said(*word, *by)));
+    std::iter::once(Arrival::Nothing).chain(said).collect()
+}
+
+/// When the agent is stopped and started again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stopped {
+    Never,
+    BeforeTheArrival,
+    DuringTheArrival,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    waiting: Waiting,
+    arrival: Arrival,
+    second: Option<Waiting>,
+    /// Whether an item without the focus is runnable, and whether it has had its tick.
+    runnable: Option<bool>,
+    terminal: Option<Terminal>,
+    stopped: Stopped,
+    turns_fail: bool,
+    unmatched: Unmatched,
+}
+
+/// The product of all of it: its size, and the case of each number below that.
+struct Space {
+    waitings: Vec<Waiting>,
+    arrivals: Vec<Arrival>,
+    seconds: Vec<Option<Waiting>>,
+    terminals: Vec<Option<Terminal>>,
+}
+
+impl Space {
+    fn new() -> Space {
+        let seconds = waitings().into_iter().filter(|waiting| !waiting.is_bare).map(Some);
+        Space {
+            waitings: waitings(),
+            arrivals: arrivals(),
+            seconds: std::iter::once(None).chain(seconds).collect(),
+            terminals: std::iter::once(None).chain(Terminal::ALL.iter().copied().map(Some)).collect(),
+        }
+    }
+
+    fn size(&self) -> u64 {
+        let lists = [self.waitings.len(), self.arrivals.len(), self.seconds.len(), self.terminals.len()];
+        lists.iter().map(|length| *length as u64).product::<u64>() * 3 * 3 * 2 * 2
+    }
+
+    fn case(&self, number: u64) -> Case {
+        let mut left = number;
+        let mut digit = |base: usize| {
+            let digit = (left % base as u64) as usize;
+            left /= base as u64;
+            digit
+        };
+        Case {
+            waiting: self.waitings[digit(self.waitings.len())],
+            arrival: self.arrivals[digit(self.arrivals.len())],
+            second: self.seconds[digit(self.seconds.len())],
+            terminal: self.terminals[digit(self.terminals.len())],
+            runnable: [None, Some(false), Some(true)][digit(3)],
+            stopped: [Stopped::Never, Stopped::BeforeTheArrival, Stopped::DuringTheArrival][digit(3)],
+            turns_fail: [false, true][digit(2)],
+            unmatched: [Unmatched::Reduce, Unmatched::Run][digit(2)],
+        }
+    }
+}
+
+/// An agent that has come to rest with these waits.
+fn world(
+    waits: Vec<Wait>,
+    runnable: Option<bool>,
+    terminal: Option<Terminal>,
+    unmatched: Unmatched,
+) -> World {
+    let mut world = World::new();
+    world.is_checked = false;
+    let mut records = records_in(crate::model::agent::Status::AwakeIdle, ExecutionState::Runnable);
+    records.policy.recovery.max_attempts = 2;
+    records.policy.inbox.unmatched = unmatched;
+    records.state.last_turn = terminal.map(last_turn);
+    let mut items: Vec<WorkId> = waits.iter().filter_map(|wait| wait.work_item_id).collect();
+    items.sort();
+    items.dedup();
+    records.works = items.iter().map(|id| WorkItem { id: *id, ..work(0) }).collect();
+    records.state.focus = items.contains(&work_id(9)).then(|| work_id(9));
+    if let Some(is_spent) = runnable {
+        let ticked = is_spent.then_some(crate::model::work::Ticked { revision: 1, wakes: 0 });
+        records.works.push(WorkItem { ticked, ..work(8) });
+    }
+    let awaited = waits.iter().filter_map(Wait::task_id);
+    records.tasks = awaited
+        .chain([task_id(3)])
+        .map(|id| {
+            let mut task = open_task(0, TaskStatus::Running);
+            (task.id, task.started_at) = (id, Some(at(-2500)));
+            task
+        })
+        .collect();
+    records.waits = waits;
+    world.records = records;
+    world
+}
+
+fn stop_it(world: &mut World) {
+    world.control(true, |draft| stop(draft, secs(0), false, None, &OPERATOR).map(drop));
+    // Whoever stops an agent cancels its tasks.
+    let open: Vec<_> = world.records.tasks.iter().map(|task| task.id).collect();
+    for id in open {
+        world.control(true, |draft| task::cancel(draft, id).map(drop));
+        world.control(true, |draft| task::finish(draft, id, task::End::Lost("stopped".to_owned())).map(drop));
+    }
+}
+
+fn arrive(world: &mut World, arrival: Arrival, item: Option<WorkId>) -> Option<MessageId> {
+    let Arrival::Said(word, by) = arrival else { return None };
+    let id = message_id(world.name());
+    let number = if by == By::Source { "1" } else { "irc" };
+    let named = |kind: MessageKind, contentful: bool, origin: Origin| Message {
+        id,
+        origin,
+        body: text(if contentful { "news" } else { " " }),
+        wait_id: (by == By::Wait).then(|| wait_id(1)),
+        resource: (by == By::Resource).then(|| "resource:1".to_owned()),
+        trigger_id: (by == By::Trigger).then(|| trigger_id(1)),
+        work_item_id: item.filter(|_| by == By::Item),
+        ..message(0, kind)
+    };
+    let from = |kind| Origin { kind, id: None };
+    let said = match word {
+        Word::Hint { contentful } => {
+            let hint = WakeHint {
+                id,
+                source: format!("webhook:{number}"),
+                wait_id: (by == By::Wait).then(|| wait_id(1)),
+                resource: (by == By::Resource).then(|| "resource:1".to_owned()),
+                trigger_id: (by == By::Trigger).then(|| trigger_id(1)),
+                body: contentful.then(|| Body::Text { text: "look".to_owned() }),
+                ..hint(0)
+            };
+            world.hints.insert(id, hint);
+            return None;
+        }
+        Word::Result { ended: true } => {
+            let task = task_id(if by == By::Task { 1 } else { 3 });
+            let end = TaskEnd {
+                exit: Exit::Code { code: 1 },
+                timed_out: false,
+                cancelled_by: None,
+                ended_at: at(0),
+                stdout_bytes: 0,
+                stderr_bytes: 0,
+                last_line: None,
+            };
+            world.control(true, |draft| task::finish(draft, task, task::End::Seen(end)).map(drop));
+            return None;
+        }
+        Word::Result { ended: false } => Message {
+            task_id: Some(task_id(1)),
+            task_status: Some(TaskStatus::Running),
+            ..named(MessageKind::TaskResult, true, from(OriginKind::Task))
+        },
+        Word::Operator => named(MessageKind::OperatorPrompt, true, from(OriginKind::Operator)),
+        Word::Event { contentful } => {
+            let origin = Origin { kind: OriginKind::Webhook, id: Some(number.to_owned()) };
+            named(MessageKind::WebhookEvent, contentful, origin)
+        }
+        Word::Fire => named(MessageKind::TimerTick, true, from(OriginKind::Timer)),
+        Word::Followup | Word::Tick | Word::Scheduler(_) => {
+            named(MessageKind::InternalFollowup, true, from(OriginKind::System))
+        }
+    };
+    world.queue.insert(said.key(), said);
+    Some(id)
+}
+
+/// Takes steps until one finds nothing to do. Every turn ends in this way.
+fn settle_down(world: &mut World, end: End) -> Result<Decision, String> {
+    for _ in 0..120 {
+        let (decision, changed) = world.step();
+        world.end_turn(end);
+        match decision {
+            Decision::RecoveryBackoff { .. } | Decision::WaitForResources { .. } => {
+                world.now = crate::model::time::Time::from_millis(world.now.as_millis() + 3_600_000);
+            }
+            decision if !changed => return Ok(decision),
+            _ => {}
+        }
+    }
+    Err("still busy".to_owned())
+}
+
+/// Every open item and every wait has a way out, or an advisory says what to do.
+fn nobody_is_silent(world: &World) -> Result<(), String> {
+    let records = world.load();
+    let advised: Vec<String> =
+        advisories(&records, world.now).into_iter().filter_map(|advisory| advisory.subject).collect();
+    let is_advised = |id: String| advised.contains(&id);
+    let something_comes = records.inbox.head.is_some()
+        || !records.inbox.hints.is_empty()
+        || records.state.pending_wake_hint.is_some()
+        || next_due(&records).is_some();
+    let is_due = |wait: &Wait| {
+        wait.recheck_at.is_some()
+            || wait.expires_at.is_some() && wait.expiry_told_at.is_none()
+            || wait.wake_at.is_some() && wait.woken_at.is_none()
+    };
+    for wait in &records.waits {
+        if let Some(message) = wait.resolved_by {
+            return Err(format!("{} is bound to {message}, for which nothing runs", wait.id));
+        }
+        if let Some(message) = wait.lost_answer.filter(|_| !is_advised(wait.id.to_string())) {
+            return Err(format!("{} has lost {message}, and nobody says so", wait.id));
+        }
+        let names_something = wait.resource.is_some() || wait.source.is_some() || wait.trigger_id.is_some();
+        let can_end = match wait.kind {
+            WaitKind::Operator => true,
+            WaitKind::Task => records.tasks.iter().any(|task| Some(task.id) == wait.task_id()),
+            WaitKind::External => names_something || is_due(wait),
+            WaitKind::Timer | WaitKind::System => is_due(wait),
+        };
+        if !can_end && !is_advised(wait.id.to_string()) {
+            return Err(format!("nothing ends {wait:?}"));
+        }
+    }
+    let waits = WaitsByItem::of(&records.waits);
+    for item in &records.works {
+        let comes_back = match scheduling_state(item, &waits) {
+            SchedulingState::Runnable => something_comes,
+            SchedulingState::Blocked => item.recheck_at.is_some() && item.recheck_consumed_at.is_none(),
+            SchedulingState::Completed
+            | SchedulingState::WaitingTask
+            | SchedulingState::WaitingOperator
+            | SchedulingState::WaitingTimer
+            | SchedulingState::WaitingExternal
+            | SchedulingState::WaitingSystem => true,
+        };
+        if !comes_back && !is_advised(item.id.to_string()) {
+            return Err(format!("nothing brings {item:?} back"));
+        }
+    }
+    match records.state.set_aside.newest.last() {
+        Some(kept) if !is_advised(kept.message_id.to_string()) => {
+            Err("set aside, and nobody says so".to_owned())
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// The closure, the posture and the decision at rest speak of the same waits, whoever has the focus.
+fn all_agree(world: &World, decision: &Decision) -> Result<(), String> {
+    let records = world.load();
+    let waits = WaitsByItem::of(&records.waits);
+    let states: Vec<SchedulingState> =
+        records.works.iter().map(|item| scheduling_state(item, &waits)).collect();
+    if states.contains(&SchedulingState::Runnable) {
+        return Ok(());
+    }
+    let own = records.waits.iter().any(|wait| wait.is_waiting() && wait.is_agents_own());
+    let is_waiting = own || states.iter().any(|state| wait_kind(*state).is_some());
+    let closure = derive(&closure_facts(&records));
+    let ended_well = records.state.last_turn.as_ref().is_none_or(|turn| turn.terminal == Terminal::Completed);
+    if ended_well && (closure.outcome == ClosureOutcome::Waiting) != is_waiting {
+        return Err(format!("waits: {is_waiting}, but the closure is {closure:?}"));
+    }
+    let posture = posture(&records);
+    let shown = matches!(
+        posture.posture,
+        Posture::WaitingForTask
+            | Posture::WaitingForExternal
+            | Posture::WaitingForOperator
+            | Posture::Blocked
+    );
+    if shown != is_waiting && !states.contains(&SchedulingState::Blocked) {
+        return Err(format!("waits: {is_waiting}, but the posture is {posture:?}"));
+    }
+    let rests = matches!(
+        decision.kind(),
+        DecisionKind::WaitForOperator
+            | DecisionKind::WaitForExternalChange
+            | DecisionKind::WaitForTimer
+            | DecisionKind::WaitForTask
+            | DecisionKind::WaitForResources
+    );
+    if rests != is_waiting && records.timers.is_empty() {
+        return Err(format!("waits: {is_waiting}, but the decision is {decision:?}"));
+    }
+    for id in [closure.wait_id.filter(|_| ended_well), posture.wait_id].into_iter().flatten() {
+        if !records.waits.iter().any(|wait| wait.id == id && wait.is_waiting()) {
+            return Err(format!("{id} is spoken of, and nobody waits for it"));
+        }
+    }
+    Ok(())
+}
+
+/// Contract, semantics §5: whether the arrival ends this wait.
+fn is_to_end(case: &Case, number: u32, waiting: Waiting, prior: &crate::model::closure::Closure) -> bool {
+    let Waiting { kind, is_bare, owner } = waiting;
+    if kind == WaitKind::Task && case.stopped != Stopped::Never {
+        // The stop has cancelled its task.
+        return true;
+    }
+    let Arrival::Said(word, by) = case.arrival else { return false };
+    if matches!(word, Word::Hint { .. }) && case.stopped == Stopped::DuringTheArrival {
+        return false;
+    }
+    let by = if by == By::Item && case.waiting.owner == Owner::Agent { By::Nothing } else { by };
+    let is_event = word == Word::Event { contentful: true };
+    let names_nothing = is_event && matches!(by, By::Nothing | By::Item | By::Source);
+    let is_foremost = prior.waiting_reason == Some(WaitingReason::AwaitingExternalChange)
+        && prior.wait_id == Some(wait_id(number));
+    if kind == WaitKind::External && names_nothing && (is_foremost || is_bare) {
+        return true;
+    }
+    if number == 1 {
+        return if is_bare { by == By::Wait && ends(kind, word, by) } else { ends(kind, word, by) };
+    }
+    // The other wait is named by nothing; two waits of one item are not at once.
+    let answers_all = !matches!(by, By::Wait | By::Item);
+    let answers_its_item = by == By::Item && owner == Owner::Current && case.waiting.owner == Owner::Current;
+    kind == WaitKind::Operator && word == Word::Operator && (answers_all || answers_its_item)
+}
+
+/// Whether the wait is for a task, and that has ended.
+fn has_ended(world: &World, number: u32, kind: WaitKind) -> bool {
+    kind == WaitKind::Task && world.records.tasks.iter().all(|task| task.id != task_id(number))
+}
+
+fn run(case: &Case) -> Result<(), String> {
+    let mut numbered = vec![(1, case.waiting)];
+    // A new wait on an item replaces the one that was active.
+    let replaces = |second: &Waiting| second.owner == Owner::Current && case.waiting.owner == Owner::Current;
+    numbered.extend(case.second.filter(|second| !replaces(second)).map(|second| (2, second)));
+    let waits: Vec<Wait> = numbered.iter().map(|(number, waiting)| record(*number, *waiting)).collect();
+    let mut world = world(waits, case.runnable, case.terminal, case.unmatched);
+    let item = item_of(1, case.waiting.owner);
+
+    if case.stopped != Stopped::Never {
+        stop_it(&mut world);
+    }
+    if case.stopped == Stopped::DuringTheArrival {
+        arrive(&mut world, case.arrival, item);
+    }
+    if case.stopped != Stopped::Never {
+        world.control(true, |draft| start(draft, &OPERATOR));
+    }
+    if case.stopped != Stopped::DuringTheArrival {
+        arrive(&mut world, case.arrival, item);
+    }
+    // Messages that come before it may change what the agent waits for above all.
+    let is_only = world.queue.len() <= 1;
+    let prior = derive(&closure_facts(&world.load()));
+    let end = if case.turns_fail { End::Badly } else { End::Well };
+    let decision = settle_down(&mut world, end)?;
+
+    for (number, waiting) in &numbered {
+        let expected = is_to_end(case, *number, *waiting, &prior);
+        if !is_only && waiting.kind == WaitKind::External {
+            continue;
+        }
+        let left = world.records.waits.iter().find(|wait| wait.id == wait_id(*number));
+        let over = world.waits.iter().find(|wait| wait.id == wait_id(*number));
+        let is_resolved = over.is_some_and(|wait| wait.status == WaitStatus::Resolved);
+        let has_lost = left.or(over).is_some_and(|wait| wait.lost_answer.is_some());
+        let as_expected = match (expected, case.turns_fail) {
+            (false, _) => over.is_none() && !has_lost,
+            (true, false) => is_resolved && !has_lost,
+            // Of a task nothing more is to be heard: a step mends what has lost its answer.
+            (true, true) if has_ended(&world, *number, waiting.kind) => is_resolved,
+            (true, true) => over.is_none() && has_lost,
+        };
+        if !as_expected {
+            return Err(format!(
+                "wait {number}: to end {expected}, but {left:?}, and over {:?}",
+                world.waits
+            ));
+        }
+    }
+    nobody_is_silent(&world)?;
+    all_agree(&world, &decision)
+}
+
+/// The numbers of the cases to try: all of them on demand, else a part that is the same each time.
+fn sample(size: u64, wanted: u64) -> Vec<u64> {
+    if std::env::var_os("DORMOUSE_LIVENESS_ALL").is_some() {
+        return (0..size).collect();
+    }
+    // A step that shares no factor with the size comes by every value of every dimension.
+    let step = (1..).map(|more| size / wanted + more).find(|step| gcd(*step, size) == 1).unwrap_or(1);
+    (0..wanted.min(size)).map(|number| number * step % size).collect()
+}
+
+fn gcd(one: u64, other: u64) -> u64 {
+    if other == 0 { one } else { gcd(other, one % other) }
+}
+
+/// Tries all of them, on every processor, and shows the first few that fail.
+fn search(numbers: &[u64], try_one: impl Fn(u64) -> Result<(), String> + Sync) {
+    let threads = thread::available_parallelism().map_or(1, |count| count.get());
+    let failures: Vec<String> = thread::scope(|scope| {
+        let chunks = numbers.chunks(numbers.len().div_ceil(threads).max(1));
+        let workers: Vec<_> = chunks
+            .map(|chunk| {
+                scope.spawn(|| {
+                    let failed = |number: &u64| try_one(*number).err().map(|why| format!("{number}: {why}"));
+                    chunk.iter().filter_map(failed).take(50).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        workers.into_iter().flat_map(|worker| worker.join().expect("no panic")).collect()
+    });
+    let shown: Vec<&str> = failures.iter().take(8).map(String::as_str).collect();
+    assert!(failures.is_empty(), "{} of {}:\n{}", failures.len(), numbers.len(), shown.join("\n"));
+}
+
+#[test]
+fn whatever_it_waits_for_and_whatever_arrives_no_agent_goes_silent() {
+    let space = Space::new();
+    search(&sample(space.size(), 12_000), |number| {
+        let case = space.case(number);
+        run(&case).map_err(|why| format!("{case:?}: {why}"))
+    });
+}
