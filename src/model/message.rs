@@ -358,8 +358,7 @@ pub struct WakeHint {
 }
 
 impl WakeHint {
-    /// Hints of one scope that are pending together are one hint: the wait, else the trigger,
-    /// else the resource, else the source.
+    /// What it is about: the wait, else the trigger, else the resource, else the source.
     pub fn scope(&self) -> String {
         if let Some(wait) = self.wait_id {
             format!("wait:{wait}")
@@ -370,6 +369,16 @@ impl WakeHint {
         } else {
             format!("source:{}", self.source)
         }
+    }
+
+    /// Whether one tick can stand for both: they are of one scope, and name the same to whatever may wait
+    /// for it. Where a resource is named the source makes no difference to that.
+    pub fn goes_with(&self, other: &WakeHint) -> bool {
+        let named = |hint: &WakeHint| {
+            let source = hint.resource.is_none().then(|| hint.source.clone());
+            (hint.wait_id, hint.trigger_id, hint.resource.clone(), source)
+        };
+        named(self) == named(other)
     }
 
     /// The key under which the tick for this hint is emitted at most once.

@@ -527,7 +527,7 @@ fn search(numbers: &[u64], try_one: impl Fn(u64) -> Result<(), String> + Sync) {
 #[test]
 fn whatever_it_waits_for_and_whatever_arrives_no_agent_goes_silent() {
     let space = Space::new();
-    search(&sample(space.size(), 12_000), |number| {
+    search(&sample(space.size(), 6_000), |number| {
         let case = space.case(number);
         run(&case).map_err(|why| format!("{case:?}: {why}"))
     });

@@ -27,6 +27,7 @@ mod transition_rest;
 mod transition_sequences;
 mod transition_task;
 mod transition_turn;
+mod transition_wait;
 mod waits;
 mod work;
 

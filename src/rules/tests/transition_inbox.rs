@@ -134,6 +134,43 @@ fn a_hint_without_a_word_keeps_the_word_of_the_pending_one() {
 }
 
 #[test]
+fn hints_of_one_scope_that_could_end_different_waits_stay_apart() {
+    let trigger = crate::model::id::TriggerId(uuid::Uuid::from_u128(3));
+    let by_wait = WakeHint { wait_id: Some(wait_id(1)), ..hint(1) };
+    let by_trigger = WakeHint { trigger_id: Some(trigger), ..hint(1) };
+    let by_resource = WakeHint { resource: Some("mail".to_owned()), ..hint(1) };
+    let about = |other: &WakeHint, resource: &str| WakeHint {
+        id: message_id(2),
+        resource: Some(resource.to_owned()),
+        ..other.clone()
+    };
+    let from = |other: &WakeHint, source: &str| WakeHint {
+        id: message_id(2),
+        source: source.to_owned(),
+        ..other.clone()
+    };
+    for (first, second, joined) in [
+        (by_wait.clone(), about(&by_wait, "mail"), false),
+        (by_trigger.clone(), about(&by_trigger, "mail"), false),
+        (about(&by_trigger, "post"), about(&by_trigger, "mail"), false),
+        (by_wait.clone(), from(&by_wait, "github"), false),
+        // Who names the resource makes no difference.
+        (by_resource.clone(), from(&by_resource, "github"), true),
+        (by_wait.clone(), from(&by_wait, "cron"), true),
+    ] {
+        let first = WakeHint { id: message_id(1), ..first };
+        let mut records = records();
+        records.inbox.hints = vec![first.clone(), second.clone()];
+        let mut draft = draft(records);
+        take_in(&mut draft).expect("taken in");
+        let pending = draft.records.state.pending_wake_hint.as_ref().map(|hint| hint.count);
+        let left = draft.records.inbox.hints.len();
+        let expected = if joined { (Some(2), 0) } else { (Some(1), 1) };
+        assert_eq!((pending, left), expected, "{first:?} and {second:?}");
+    }
+}
+
+#[test]
 fn hints_of_another_scope_stay_for_a_later_step() {
     let draft = with_hints(vec![about(1, "mail"), about(2, "chat"), about(3, "mail"), hint(4)], None);
     let pending = draft.records.state.pending_wake_hint.clone().expect("one");

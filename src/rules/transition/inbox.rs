@@ -149,8 +149,8 @@ fn try_if_asked(draft: &mut Draft, by_hint: bool) {
     }
 }
 
-/// The first waiting hint becomes the pending one; others of its scope are counted into it. Hints
-/// of other scopes stay in the inbox for a later step.
+/// The first waiting hint becomes the pending one; others that go with it are counted into it. All other
+/// hints stay in the inbox for a later step.
 fn coalesce_hints(draft: &mut Draft) {
     let mut hints = std::mem::take(&mut draft.records.inbox.hints).into_iter();
     if draft.records.state.pending_wake_hint.is_none() {
@@ -161,7 +161,7 @@ fn coalesce_hints(draft: &mut Draft) {
     }
     for hint in hints {
         let Some(pending) = &mut draft.records.state.pending_wake_hint else { return };
-        if hint.scope() != pending.scope() || hint.id == pending.id {
+        if !hint.goes_with(pending) || hint.id == pending.id {
             draft.records.inbox.hints.push(hint);
             continue;
         }

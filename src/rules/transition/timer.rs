@@ -191,7 +191,8 @@ fn meet_deadlines(draft: &mut Draft, mut wait: Wait) {
         told.push((Deadline::Expiry, limit.after(Span::from_millis(1))));
         wait.expiry_told_at = Some(now);
     }
-    if let Some(at) = is_due(wait.recheck_at) {
+    let recheck = is_due(wait.recheck_at);
+    if let Some(at) = recheck {
         // Nobody looks again at what is given up.
         if expiry.is_none() {
             told.push((Deadline::Recheck, at));
@@ -199,7 +200,7 @@ fn meet_deadlines(draft: &mut Draft, mut wait: Wait) {
         wait.recheck_at = None;
         wait.rechecked_at = Some(now);
     }
-    if told.is_empty() && wait.rechecked_at != Some(now) {
+    if told.is_empty() && recheck.is_none() {
         return;
     }
     if let Some(place) = draft.records.waits.iter_mut().find(|other| other.id == wait.id) {

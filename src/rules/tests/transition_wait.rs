@@ -1,0 +1,610 @@
+//! The life of a wait: bound when its message is taken up, resolved when a turn for that has completed, active again where none has.
+
+use crate::model::agent::Status;
+use crate::model::event::EventKind;
+use crate::model::execution::ExecutionState;
+use crate::model::id::{MessageId, RunId};
+use crate::model::message::{Message, MessageKind, MessageStatus, Priority};
+use crate::model::records::Records;
+use crate::model::refusal::Refusal;
+use crate::model::run::Exit;
+use crate::model::task::{TaskEnd, TaskStatus};
+use crate::model::time::Time;
+use crate::model::transaction::Put;
+use crate::model::wait::{Wait, WaitKind, WaitStatus};
+use crate::model::work::{PlanStatus, WorkItem};
+use crate::rules::authority::OPERATOR;
+use crate::rules::transition::draft::Draft;
+use crate::rules::transition::inbox::{drop_message, requeue};
+use crate::rules::transition::lifecycle::{shut_down, start, stop};
+use crate::rules::transition::preemption::{give_way, interject, request, resume};
+use crate::rules::transition::task::{self, End as TaskOver};
+use crate::rules::transition::timer::{self, NewTimer};
+use crate::rules::transition::turn::finish_stop;
+use crate::rules::transition::wait::{EndedTask, NewWait, Owner, cancel, end_wait, set};
+use crate::rules::transition::work::{WorkChange, complete, pick, update};
+
+use super::transition_sequences::{End, World};
+use super::{
+    at, draft, finish, message, message_id, of_kind, prompt, records, records_in, secs, stamp_at, task,
+    task_id, wait, wait_id, wait_on, word, work, work_id,
+};
+
+const FAR: i64 = 86_400_000;
+
+/// A started agent with these waits, and an open item for each that is on one.
+fn world(waits: Vec<Wait>) -> World {
+    let mut world = World::new();
+    let mut records = records_in(Status::AwakeIdle, ExecutionState::Runnable);
+    records.policy.recovery.max_attempts = 2;
+    records.works =
+        waits.iter().filter_map(|wait| wait.work_item_id).map(|id| WorkItem { id, ..work(0) }).collect();
+    records.tasks = waits
+        .iter()
+        .filter_map(Wait::task_id)
+        .map(|id| {
+            let mut task = task(0, TaskStatus::Running);
+            (task.id, task.started_at) = (id, Some(at(-2500)));
+            task
+        })
+        .collect();
+    records.waits = waits;
+    world.records = records;
+    world
+}
+
+fn about(number: u32, resource: &str) -> Wait {
+    Wait { resource: Some(resource.to_owned()), ..wait(number, WaitKind::External) }
+}
+
+fn event(number: u32, resource: &str) -> Message {
+    Message { resource: Some(resource.to_owned()), ..message(number, MessageKind::WebhookEvent) }
+}
+
+impl World {
+    fn said(&mut self, message: Message) {
+        self.queue.insert(message.key(), message);
+    }
+
+    /// The wait of a number: what it is bound to, and what it has lost. `None`: it has ended.
+    fn standing(&self, number: u32) -> Option<(Option<MessageId>, Option<MessageId>)> {
+        let wait = self.records.waits.iter().find(|wait| wait.id == wait_id(number))?;
+        Some((wait.resolved_by, wait.lost_answer))
+    }
+
+    fn ended_as(&self, number: u32) -> Option<WaitStatus> {
+        self.waits.iter().find(|wait| wait.id == wait_id(number)).map(|wait| wait.status)
+    }
+
+    fn later(&mut self, millis: i64) {
+        self.now = Time::from_millis(self.now.as_millis() + millis);
+    }
+
+    /// Steps until a turn runs.
+    fn claim_next(&mut self) -> RunId {
+        for _ in 0..8 {
+            self.step();
+            if let Some(run) = self.live {
+                return run;
+            }
+            self.later(3_600_000);
+        }
+        panic!("no turn runs: {:?}", self.records.state)
+    }
+
+    /// Steps until nothing more is to be done; every turn ends well. Returns for which messages turns ran.
+    fn run_out(&mut self) -> Vec<MessageId> {
+        let mut ran = Vec::new();
+        for _ in 0..40 {
+            let (decision, changed) = self.step();
+            ran.extend(self.records.state.current_run.iter().map(|run| run.message_id));
+            self.end_turn(End::Well);
+            if !changed && !decision.moves() {
+                return ran;
+            }
+        }
+        panic!("still busy: {:?}", self.records.state)
+    }
+
+    fn changes(&mut self, change: impl FnOnce(&mut Draft) -> Result<(), Refusal>) {
+        self.control(true, change);
+    }
+}
+
+const BOUND: Option<(Option<MessageId>, Option<MessageId>)> = Some((Some(MESSAGE), None));
+const LOST: Option<(Option<MessageId>, Option<MessageId>)> = Some((None, Some(MESSAGE)));
+const ACTIVE: Option<(Option<MessageId>, Option<MessageId>)> = Some((None, None));
+const MESSAGE: MessageId = MessageId(uuid::Uuid::from_u128(50));
+
+/// Wait 1 and the item's wait 2 are bound to message 50, for which a turn runs; wait 3 is for something else.
+fn bound() -> World {
+    let mut world = world(vec![
+        about(1, "pr:1"),
+        Wait { work_item_id: Some(work_id(2)), ..about(2, "pr:1") },
+        about(3, "pr:2"),
+    ]);
+    world.said(event(50, "pr:1"));
+    world.claim_next();
+    assert_eq!([1, 2, 3].map(|number| world.standing(number)), [BOUND, BOUND, ACTIVE]);
+    world
+}
+
+#[test]
+fn what_a_message_satisfies_is_resolved_when_its_turn_has_completed() {
+    let mut world = bound();
+    world.end_turn(End::Well);
+    assert_eq!([1, 2, 3].map(|number| world.standing(number)), [None, None, ACTIVE]);
+    assert_eq!([1, 2].map(|number| world.ended_as(number)), [Some(WaitStatus::Resolved); 2]);
+    assert_eq!(world.records.works[0].revision, 2, "the item may go on");
+}
+
+#[test]
+fn a_bound_wait_is_kept_while_its_message_is_to_be_tried_again() {
+    for end in [End::Badly, End::TimedOut, End::Deferred, End::NotStarted, End::BadOutcome, End::Killed] {
+        let mut world = bound();
+        world.end_turn(end);
+        assert_eq!(world.standing(1), BOUND, "{end:?}");
+        // Nothing else that names it has anything left to end.
+        world.said(event(60, "pr:1"));
+        world.claim_next();
+        assert_eq!(world.records.state.current_run.as_ref().map(|run| run.message_id), Some(MESSAGE));
+        assert_eq!(world.standing(1), BOUND, "{end:?}");
+        world.end_turn(End::Well);
+        assert_eq!(world.ended_as(1), Some(WaitStatus::Resolved), "{end:?}");
+    }
+    // A tick that is gone.
+    let mut world = bound();
+    world.live = None;
+    world.claim_next();
+    assert_eq!(world.standing(1), BOUND);
+}
+
+#[test]
+fn a_bound_wait_is_kept_while_its_run_is_suspended() {
+    let mut world = bound();
+    let run = world.live.expect("a run");
+    world.changes(|draft| request(draft, "why".to_owned(), secs(30), None));
+    world.changes(|draft| give_way(draft, run, true).map(drop));
+    world.end_turn(End::Well);
+    assert_eq!(world.records.state.execution.state, ExecutionState::Suspended);
+    assert_eq!(world.standing(1), BOUND);
+    world.changes(resume);
+    world.claim_next();
+    world.end_turn(End::Well);
+    assert_eq!(world.ended_as(1), Some(WaitStatus::Resolved));
+}
+
+#[test]
+fn an_answer_that_no_turn_has_completed_for_is_lost_and_the_wait_is_active_again() {
+    // A dead letter.
+    let mut dead = bound();
+    for _ in 0..2 {
+        dead.end_turn(End::Badly);
+        if dead.standing(1) == BOUND {
+            dead.claim_next();
+        }
+    }
+    // Dropped between two attempts.
+    let mut dropped = bound();
+    dropped.end_turn(End::Badly);
+    dropped.changes(|draft| {
+        let message = draft.records.inbox.head.clone().expect("the retry");
+        drop_message(draft, message, "dropped by the operator");
+        Ok(())
+    });
+    // Stopped for good.
+    let mut aborted = bound();
+    aborted.changes(|draft| stop(draft, secs(0), false, None, &OPERATOR).map(drop));
+    aborted.changes(|draft| shut_down(draft, secs(0)));
+    aborted.changes(|draft| finish_stop(draft, true, None).map(drop));
+    aborted.live = None;
+    for (world, why) in [(dead, "dead"), (dropped, "dropped"), (aborted, "aborted")] {
+        assert_eq!([1, 2, 3].map(|number| world.standing(number)), [LOST, LOST, ACTIVE], "{why}");
+    }
+}
+
+#[test]
+fn a_stop_that_requeues_keeps_what_is_bound() {
+    let mut world = bound();
+    world.changes(|draft| stop(draft, secs(0), true, None, &OPERATOR).map(drop));
+    world.changes(|draft| shut_down(draft, secs(0)));
+    world.changes(|draft| finish_stop(draft, true, None).map(drop));
+    world.live = None;
+    assert_eq!(world.standing(1), BOUND);
+    world.changes(|draft| start(draft, &OPERATOR));
+    world.claim_next();
+    world.end_turn(End::Well);
+    assert_eq!(world.ended_as(1), Some(WaitStatus::Resolved));
+}
+
+#[test]
+fn a_dead_letter_that_is_requeued_ends_what_it_names_after_all() {
+    let mut world = bound();
+    for _ in 0..2 {
+        world.end_turn(End::Badly);
+        if world.standing(1) == BOUND {
+            world.claim_next();
+        }
+    }
+    let dead = world.archive.last().cloned().expect("a dead letter");
+    world.changes(|draft| requeue(draft, dead));
+    world.claim_next();
+    assert_eq!([1, 2].map(|number| world.standing(number)), [BOUND, BOUND], "nothing is lost any more");
+    world.end_turn(End::Well);
+    assert_eq!([1, 2].map(|number| world.ended_as(number)), [Some(WaitStatus::Resolved); 2]);
+}
+
+#[test]
+fn the_end_of_its_item_resolves_a_bound_wait_and_cancels_another() {
+    type Change = fn(&mut Draft) -> Result<(), Refusal>;
+    let again: Change = |draft| set(draft, new_wait(WaitKind::Operator, Owner::Work(work_id(2)))).map(drop);
+    let changes: [Change; 3] = [
+        again,
+        |draft| complete(draft, work_id(2), None, None).map(drop),
+        |draft| pick(draft, work_id(2), Some("clear".to_owned())).map(drop),
+    ];
+    for change in changes {
+        let mut answered = bound();
+        answered.changes(change);
+        assert_eq!(answered.ended_as(2), Some(WaitStatus::Resolved));
+        // Whatever becomes of the turn: the item has gone on.
+        answered.end_turn(End::Badly);
+        assert_eq!((answered.standing(2), answered.standing(1)), (None, BOUND));
+
+        let mut open = world(vec![Wait { work_item_id: Some(work_id(2)), ..about(2, "pr:1") }]);
+        open.changes(change);
+        assert_eq!(open.ended_as(2), Some(WaitStatus::Cancelled));
+    }
+}
+
+fn new_wait(kind: WaitKind, owner: Owner) -> NewWait {
+    NewWait {
+        kind,
+        reason: "why".to_owned(),
+        owner,
+        resource: None,
+        wake_at: None,
+        recheck_at: None,
+        expires_at: None,
+        source: None,
+        no_fallback: None,
+        ended_task: None,
+        hops: None,
+    }
+}
+
+/// A message with the id of a moment, as admission mints it.
+fn admitted_at(moment: Time, message: Message) -> Message {
+    let id = MessageId(stamp_at(moment).mint());
+    Message { id, created_at: moment, ..message }
+}
+
+#[test]
+fn an_event_is_weighed_against_the_expiry_by_when_each_happened() {
+    let priorities = [Priority::Next, Priority::Normal, Priority::Background];
+    for priority in priorities {
+        // At the limit itself it is not over.
+        for (admitted, in_time) in [(-5000, true), (1000, true), (1002, false), (4000, false)] {
+            // The step comes late; or it comes at once, and again.
+            for step_at in [2000, 3_600_000] {
+                let mut world = world(vec![Wait { expires_at: Some(at(1000)), ..about(1, "pr:1") }]);
+                world.now = at(step_at.max(admitted + 1));
+                let event = admitted_at(at(admitted), Message { priority, ..event(50, "pr:1") });
+                world.said(event.clone());
+                let ran = world.run_out();
+                // What has a higher priority is taken up first, whatever its moment.
+                let first = in_time || priority == Priority::Next;
+                let expected = if first { WaitStatus::Resolved } else { WaitStatus::Expired };
+                let case = format!("{priority:?}, admitted at {admitted}, a step at {step_at}");
+                assert_eq!(world.ended_as(1), Some(expected), "{case}");
+                assert!(ran.contains(&event.id), "{case}");
+                assert_eq!(
+                    ran.len(),
+                    if first { 1 } else { 2 },
+                    "no second turn that says it did not come: {case}"
+                );
+                assert!(world.queue.is_empty());
+            }
+        }
+    }
+}
+
+#[test]
+fn an_expiry_is_told_anew_where_the_answer_that_came_before_is_lost() {
+    let mut world = world(vec![Wait { expires_at: Some(at(1000)), ..about(1, "pr:1") }]);
+    world.said(admitted_at(at(0), event(50, "pr:1")));
+    world.now = at(2000);
+    world.claim_next();
+    for _ in 0..2 {
+        world.end_turn(End::Badly);
+        if world.records.waits[0].resolved_by.is_some() {
+            world.claim_next();
+        }
+    }
+    assert!(world.records.waits[0].lost_answer.is_some());
+    let ran = world.run_out();
+    assert_eq!((world.ended_as(1), ran.len()), (Some(WaitStatus::Expired), 1));
+}
+
+#[test]
+fn what_tells_of_a_deadline_of_a_wait_that_is_over_runs_nothing() {
+    for (recheck_at, expires_at) in [(Some(at(1000)), None), (None, Some(at(1000)))] {
+        let mut world = world(vec![Wait { recheck_at, expires_at, ..about(1, "pr:1") }]);
+        world.now = at(2000);
+        // The step tells of it and takes it up; but before that the wait is cancelled.
+        let mut draft = world.draft();
+        timer::take_in_due(&mut draft);
+        world.commit(draft);
+        world.changes(|draft| cancel(draft, wait_id(1)).map(drop));
+        assert_eq!(world.run_out(), []);
+        assert_eq!(
+            world.archive.last().and_then(|message| message.settlement.clone()).map(|end| end.status),
+            Some(MessageStatus::Processed)
+        );
+    }
+}
+
+#[test]
+fn a_recheck_makes_the_agent_look_and_ends_nothing() {
+    let mut world =
+        world(vec![Wait { recheck_at: Some(at(1000)), ..about(1, "pr:1") }, wait(2, WaitKind::Operator)]);
+    world.now = at(1000);
+    assert_eq!(world.run_out().len(), 1);
+    assert_eq!([1, 2].map(|number| world.standing(number)), [ACTIVE, ACTIVE]);
+    world.now = at(FAR);
+    assert_eq!(world.run_out(), []);
+}
+
+#[test]
+fn a_timer_wait_ends_by_its_own_fire_whatever_else_the_agent_waits_for() {
+    for kind in WaitKind::ALL {
+        let other = Wait { expires_at: Some(at(FAR)), wake_at: Some(at(FAR)), ..wait(2, *kind) };
+        let mut world =
+            world(vec![Wait { wake_at: Some(at(1000)), ..wait_on(1, WaitKind::Timer, 1) }, other]);
+        world.now = at(1000);
+        assert_eq!(world.run_out().len(), 2, "the fire, and the item that may go on: {kind}");
+        assert_eq!((world.ended_as(1), world.standing(2)), (Some(WaitStatus::Resolved), ACTIVE), "{kind}");
+    }
+}
+
+#[test]
+fn a_wait_whose_task_ended_unheard_is_mended_and_the_agent_looks() {
+    for kinds in [vec![], vec![wait(2, WaitKind::Operator)]] {
+        let mut world = world([vec![wait_on(1, WaitKind::Task, 1)], kinds].concat());
+        world.records.tasks.clear();
+        let ran = world.run_out();
+        assert_eq!(world.ended_as(1), Some(WaitStatus::Resolved));
+        let told = world
+            .archive
+            .iter()
+            .find(|message| message.idempotency_key == Some(format!("wait:healed:{}", wait_id(1))));
+        let told = told.expect("the agent is told");
+        assert!(ran.contains(&told.id));
+        assert_eq!((told.task_id, told.work_item_id), (Some(task_id(1)), Some(work_id(1))));
+    }
+}
+
+#[test]
+fn a_wait_that_is_bound_to_nothing_is_mended_as_lost() {
+    let mut world = world(vec![Wait { resolved_by: Some(MESSAGE), ..about(1, "pr:1") }]);
+    assert_eq!(world.run_out(), []);
+    assert_eq!(world.standing(1), LOST);
+}
+
+fn finish_task(world: &mut World, number: u32, at_ms: i64) {
+    let end = TaskEnd {
+        exit: Exit::Code { code: 0 },
+        timed_out: false,
+        cancelled_by: None,
+        ended_at: at(at_ms),
+        stdout_bytes: 0,
+        stderr_bytes: 0,
+        last_line: None,
+    };
+    world.changes(|draft| task::finish(draft, task_id(number), TaskOver::Seen(end)).map(drop));
+}
+
+#[test]
+fn two_tasks_end_their_own_waits_in_any_order() {
+    for order in [[1, 2], [2, 1]] {
+        let for_second = Wait { resource: Some(task_id(2).to_string()), ..wait_on(2, WaitKind::Task, 2) };
+        let mut world = world(vec![wait_on(1, WaitKind::Task, 1), for_second]);
+        for number in order {
+            finish_task(&mut world, number, 0);
+            world.run_out();
+            assert_eq!(world.ended_as(number), Some(WaitStatus::Resolved), "{order:?}");
+        }
+    }
+}
+
+#[test]
+fn a_wait_says_which_message_brings_the_result_of_its_task() {
+    let mut world = world(vec![wait(1, WaitKind::Task)]);
+    finish_task(&mut world, 1, 0);
+    let result = world.queue.values().next().expect("a result").id;
+    assert_eq!(world.records.waits[0].result_id, Some(result));
+}
+
+#[test]
+fn a_wait_for_a_task_that_has_ended_is_over_at_once_if_the_agent_has_heard_of_it() {
+    let ended = |result_id| EndedTask { id: task_id(1), notify: true, result_id };
+    for (result_id, status) in [(None, WaitStatus::Resolved), (Some(message_id(9)), WaitStatus::Active)] {
+        let mut draft = draft(Records { works: vec![work(1)], ..records() });
+        let new = NewWait {
+            resource: Some(task_id(1).to_string()),
+            ended_task: Some(ended(result_id)),
+            ..new_wait(WaitKind::Task, Owner::Work(work_id(1)))
+        };
+        let made = set(&mut draft, new).expect("a wait");
+        assert_eq!((made.status, made.result_id), (status, result_id));
+        assert_eq!(draft.records.waits.len(), usize::from(result_id.is_some()));
+    }
+}
+
+/// Waits in order: the keeper of what is set aside.
+fn set_aside(keeper: Wait) -> World {
+    let mut world = world(vec![keeper]);
+    world.said(message(50, MessageKind::ChannelEvent));
+    assert_eq!(world.run_out(), []);
+    assert_eq!((world.records.state.set_aside.count, world.archive.len()), (1, 1));
+    world
+}
+
+/// For how many ticks about input that was set aside a turn has run.
+fn looks(world: &World) -> usize {
+    let is_look = |message: &&Message| {
+        message.idempotency_key.as_deref().is_some_and(|key| key.starts_with("reduced_input:"))
+    };
+    world.archive.iter().filter(is_look).count()
+}
+
+#[test]
+fn what_was_set_aside_is_looked_at_once_when_what_kept_it_out_ends_in_any_way() {
+    type End = fn(&mut World);
+    let keeper = || Wait { expires_at: Some(at(1000)), ..wait_on(1, WaitKind::Operator, 1) };
+    let ends: [End; 5] = [
+        |world| world.changes(|draft| cancel(draft, wait_id(1)).map(drop)),
+        |world| {
+            world.changes(|draft| {
+                end_wait(draft, wait_id(1), WaitStatus::Expired, "by hand");
+                Ok(())
+            })
+        },
+        |world| world.changes(|draft| complete(draft, work_id(1), None, None).map(drop)),
+        |world| world.changes(|draft| pick(draft, work_id(1), Some("clear".to_owned())).map(drop)),
+        |world| {
+            world.changes(|draft| set(draft, new_wait(WaitKind::Operator, Owner::Work(work_id(1)))).map(drop))
+        },
+    ];
+    for end in ends {
+        let mut world = set_aside(keeper());
+        end(&mut world);
+        assert_eq!(
+            world.run_out().len(),
+            1 + world.records.works.iter().filter(|item| item.ticked.is_some()).count()
+        );
+        assert_eq!(looks(&world), 1);
+        assert_eq!(world.records.state.set_aside.count, 0, "a turn has been told of it");
+        world.later(FAR);
+        world.run_out();
+        assert_eq!(looks(&world), 1);
+    }
+    // An answer, or the expiry, has a turn of its own, which is told of it.
+    let mut answered = set_aside(keeper());
+    answered.said(prompt(60));
+    answered.run_out();
+    let mut expired = set_aside(keeper());
+    expired.now = at(2000);
+    expired.run_out();
+    for world in [answered, expired] {
+        assert_eq!((looks(&world), world.records.state.set_aside.count), (0, 0));
+        assert!(world.ended_as(1).is_some());
+    }
+}
+
+#[test]
+fn what_was_set_aside_is_looked_at_when_the_item_that_kept_it_out_has_changed() {
+    let mut world = world(Vec::new());
+    world.records.works = vec![WorkItem { plan_status: PlanStatus::NeedsInput, ..work(1) }];
+    world.said(message(50, MessageKind::ChannelEvent));
+    assert_eq!(world.run_out(), []);
+    assert_eq!(world.records.state.set_aside.newest[0].work_item_id, Some(work_id(1)));
+    let change = WorkChange { plan_status: Some(PlanStatus::Ready), ..WorkChange::default() };
+    world.changes(|draft| update(draft, work_id(1), change).map(drop));
+    world.run_out();
+    assert_eq!((looks(&world), world.records.state.set_aside.count), (1, 0));
+}
+
+#[test]
+fn word_of_a_task_that_goes_on_and_mere_signals_are_not_set_aside() {
+    let going_on = Message {
+        task_id: Some(task_id(1)),
+        task_status: Some(TaskStatus::Running),
+        ..message(50, MessageKind::TaskResult)
+    };
+    let blank = Message { body: super::text(" "), ..message(50, MessageKind::WebhookEvent) };
+    for said in [going_on, blank, message(50, MessageKind::TaskStatus), message(50, MessageKind::Control)] {
+        let mut world = world(vec![wait(1, WaitKind::Operator)]);
+        world.said(said.clone());
+        assert_eq!(world.run_out(), []);
+        assert_eq!(world.records.state.set_aside.count, 0, "{:?}", said.kind);
+    }
+}
+
+#[test]
+fn an_interjection_binds_the_questions_to_the_message_that_runs() {
+    let mut world =
+        world(vec![wait(1, WaitKind::Operator), wait_on(2, WaitKind::Operator, 2), about(3, "pr:2")]);
+    world.said(Message { wait_id: Some(wait_id(3)), ..message(50, MessageKind::WebhookEvent) });
+    let run = world.claim_next();
+    let said = Message { priority: Priority::Interject, ..prompt(60) };
+    world.said(said.clone());
+    world.changes(|draft| interject(draft, run, &[said]));
+    assert_eq!([1, 2, 3].map(|number| world.standing(number)), [BOUND, BOUND, BOUND]);
+    world.end_turn(End::Well);
+    assert_eq!([1, 2, 3].map(|number| world.ended_as(number)), [Some(WaitStatus::Resolved); 3]);
+}
+
+#[test]
+fn what_a_turn_causes_soon_is_one_hop_further_and_what_comes_later_begins_anew() {
+    let soon_and_late = [(60_000, 4), (60_001, 0)];
+    for (millis, hops) in soon_and_late {
+        let mut draft = draft(Records { works: vec![work(1)], ..records() });
+        let deadlines: [fn(Time) -> NewWait; 3] = [
+            |at| NewWait { wake_at: Some(at), ..new_wait(WaitKind::Timer, Owner::Agent) },
+            |at| NewWait { recheck_at: Some(at), ..new_wait(WaitKind::External, Owner::Agent) },
+            |at| NewWait { expires_at: Some(at), ..new_wait(WaitKind::System, Owner::Agent) },
+        ];
+        for deadline in deadlines {
+            let made = set(&mut draft, NewWait { hops: Some(3), ..deadline(at(millis)) }).expect("a wait");
+            assert_eq!(made.hops, hops, "{millis}");
+        }
+        let schedule = crate::model::timer::Schedule::At { at: at(millis) };
+        let new = NewTimer {
+            schedule,
+            catch_up: crate::model::timer::CatchUp::Once,
+            body: None,
+            message: None,
+            hops: Some(3),
+        };
+        assert_eq!(timer::add(&mut draft, new).expect("a timer").hops, hops);
+        // What it tells hands them on.
+        let mut due = Draft::new(Records { inbox: Default::default(), ..draft.records }, stamp_at(at(FAR)));
+        timer::take_in_due(&mut due);
+        let transaction = finish(due);
+        let told: Vec<u32> = transaction
+            .puts
+            .iter()
+            .filter_map(|put| if let Put::Message(message) = put { Some(message.hops) } else { None })
+            .collect();
+        assert_eq!(told, [hops; 4]);
+    }
+    // Past the limit it is refused, and by nobody's turn it is no chain.
+    let mut full = draft(records());
+    let wake_at = Some(at(1000));
+    let too_far = NewWait { wake_at, hops: Some(20), ..new_wait(WaitKind::Timer, Owner::Agent) };
+    assert_eq!(set(&mut full, too_far.clone()).map_err(|refusal| refusal.kind).err(), Some("hop_limit"));
+    assert!(set(&mut full, NewWait { hops: None, ..too_far }).is_ok());
+}
+
+#[test]
+fn the_result_of_a_task_that_took_longer_than_a_pause_begins_a_chain_of_its_own() {
+    for (lasted, hops) in [(60_000, 5), (60_001, 0)] {
+        let mut world = world(vec![wait(1, WaitKind::Task)]);
+        (world.records.tasks[0].hops, world.records.tasks[0].created_at) = (5, at(0));
+        finish_task(&mut world, 1, lasted);
+        assert_eq!(world.queue.values().next().map(|message| message.hops), Some(hops), "{lasted}");
+    }
+}
+
+#[test]
+fn the_ledger_tells_what_bound_and_what_ended_a_wait() {
+    let mut draft = draft(Records { waits: vec![about(1, "pr:1")], ..records() });
+    crate::rules::transition::wait::bind(&mut draft, MESSAGE, &[wait_id(1), wait_id(7)]);
+    crate::rules::transition::wait::resolve_bound(&mut draft, MESSAGE);
+    let transaction = finish(draft);
+    let told: Vec<_> = of_kind(&transaction.events, EventKind::WaitTransition).collect();
+    assert_eq!(told.len(), 2);
+    assert_eq!((word(told[0], "to"), word(told[0], "resolved_by")), ("active", &*MESSAGE.to_string()));
+    assert_eq!((word(told[1], "to"), word(told[1], "cause")), ("resolved", &*MESSAGE.to_string()));
+}
