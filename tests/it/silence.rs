@@ -64,7 +64,8 @@ fn end_task(sandbox: &Sandbox, name: &str) {
 
 #[test]
 fn an_item_without_the_focus_hears_whatever_its_wait_names() {
-    let cases: [(&str, &[&str], fn(&Sandbox, &str)); 5] = [
+    type Case = (&'static str, &'static [&'static str], fn(&Sandbox, &str));
+    let cases: [Case; 5] = [
         ("operator", &[], |sandbox, _| {
             say(sandbox, "yes");
         }),
