@@ -30,7 +30,10 @@ fn repaired(sandbox: &Sandbox) -> Vec<String> {
 #[test]
 fn a_turn_that_failed_or_was_put_off_by_a_clock_that_ran_ahead_is_tried_again_after_its_span() {
     for (turn, moments) in [
-        ("exit 1", ["execution.since", "retry.not_before"].as_slice()),
+        (
+            "exit 1",
+            ["execution.since", "retry.not_before", "spending.hour.since", "spending.day.since"].as_slice(),
+        ),
         ("exit 75", &["execution.since", "held.not_before", "held.deferred_since"]),
     ] {
         for rests in [false, true] {
