@@ -19,8 +19,9 @@ use crate::rules::closure::derive;
 use crate::rules::due::next_due;
 use crate::rules::posture::posture;
 use crate::rules::projection::closure_facts;
-use crate::rules::transition::lifecycle::{start, stop};
+use crate::rules::transition::lifecycle::{shut_down, start, stop};
 use crate::rules::transition::task;
+use crate::rules::transition::turn::finish_stop;
 use crate::rules::work::{WaitsByItem, scheduling_state, wait_kind};
 
 use super::transition_sequences::{End, World};
@@ -38,7 +39,7 @@ fn trigger_id(number: u32) -> TriggerId {
 
 /// Whose a wait is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Owner {
+pub enum Owner {
     Agent,
     Current,
     Other,
@@ -48,19 +49,19 @@ const OWNERS: [Owner; 3] = [Owner::Agent, Owner::Current, Owner::Other];
 
 /// A wait of the search; an external one names what ends it, or nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Waiting {
-    kind: WaitKind,
-    is_bare: bool,
-    owner: Owner,
+pub struct Waiting {
+    pub kind: WaitKind,
+    pub is_bare: bool,
+    pub owner: Owner,
 }
 
-fn waitings() -> Vec<Waiting> {
+pub fn waitings() -> Vec<Waiting> {
     let kinds = WaitKind::ALL.iter().map(|kind| (*kind, false)).chain([(WaitKind::External, true)]);
     kinds.flat_map(|(kind, is_bare)| OWNERS.map(move |owner| Waiting { kind, is_bare, owner })).collect()
 }
 
 /// Number 1 is the wait that arrivals name; of each number the resource, the source and so on are its own.
-fn record(number: u32, waiting: Waiting) -> Wait {
+pub fn record(number: u32, waiting: Waiting) -> Wait {
     let Waiting { kind, is_bare, owner } = waiting;
     let has_subject = matches!(kind, WaitKind::External | WaitKind::System) && !is_bare;
     Wait {
@@ -79,7 +80,7 @@ fn record(number: u32, waiting: Waiting) -> Wait {
 }
 
 /// Item 9 is the current one; every other item has the number of its wait.
-fn item_of(number: u32, owner: Owner) -> Option<WorkId> {
+pub fn item_of(number: u32, owner: Owner) -> Option<WorkId> {
     match owner {
         Owner::Agent => None,
         Owner::Current => Some(work_id(9)),
@@ -89,7 +90,7 @@ fn item_of(number: u32, owner: Owner) -> Option<WorkId> {
 
 /// What arrives, and how it names wait 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Arrival {
+pub enum Arrival {
     Nothing,
     Said(Word, By),
 }
@@ -178,7 +179,7 @@ impl Space {
 }
 
 /// An agent that has come to rest with these waits.
-fn world(
+pub fn world(
     waits: Vec<Wait>,
     runnable: Option<bool>,
     terminal: Option<Terminal>,
@@ -213,8 +214,17 @@ fn world(
     world
 }
 
-fn stop_it(world: &mut World) {
-    world.control(true, |draft| stop(draft, secs(0), false, None, &OPERATOR).map(drop));
+pub fn end_by_stop(world: &mut World, requeue: bool) {
+    world.control(true, |draft| stop(draft, secs(0), requeue, None, &OPERATOR).map(drop));
+    if world.records.state.current_run.is_some() {
+        world.control(true, |draft| shut_down(draft, secs(0)));
+        world.control(true, |draft| finish_stop(draft, true, None).map(drop));
+        world.live = None;
+    }
+}
+
+pub fn stop_it(world: &mut World) {
+    end_by_stop(world, false);
     // Whoever stops an agent cancels its tasks.
     let open: Vec<_> = world.records.tasks.iter().map(|task| task.id).collect();
     for id in open {
@@ -223,7 +233,7 @@ fn stop_it(world: &mut World) {
     }
 }
 
-fn arrive(world: &mut World, arrival: Arrival, item: Option<WorkId>) -> Option<MessageId> {
+pub fn arrive(world: &mut World, arrival: Arrival, item: Option<WorkId>) -> Option<MessageId> {
     let Arrival::Said(word, by) = arrival else { return None };
     let id = message_id(world.name());
     let number = if by == By::Source { "1" } else { "irc" };
@@ -286,7 +296,7 @@ fn arrive(world: &mut World, arrival: Arrival, item: Option<WorkId>) -> Option<M
 }
 
 /// Takes steps until one finds nothing to do. Every turn ends in this way.
-fn settle_down(world: &mut World, end: End) -> Result<Decision, String> {
+pub fn settle_down(world: &mut World, end: End) -> Result<Decision, String> {
     for _ in 0..120 {
         let (decision, changed) = world.step();
         world.end_turn(end);
@@ -302,7 +312,7 @@ fn settle_down(world: &mut World, end: End) -> Result<Decision, String> {
 }
 
 /// Every open item and every wait has a way out, or an advisory says what to do.
-fn nobody_is_silent(world: &World) -> Result<(), String> {
+pub fn nobody_is_silent(world: &World) -> Result<(), String> {
     let records = world.load();
     let advised: Vec<String> =
         advisories(&records, world.now).into_iter().filter_map(|advisory| advisory.subject).collect();
@@ -359,7 +369,7 @@ fn nobody_is_silent(world: &World) -> Result<(), String> {
 }
 
 /// The closure, the posture and the decision at rest speak of the same waits, whoever has the focus.
-fn all_agree(world: &World, decision: &Decision) -> Result<(), String> {
+pub fn all_agree(world: &World, decision: &Decision) -> Result<(), String> {
     let records = world.load();
     let waits = WaitsByItem::of(&records.waits);
     let states: Vec<SchedulingState> =
@@ -491,14 +501,18 @@ fn run(case: &Case) -> Result<(), String> {
     all_agree(&world, &decision)
 }
 
-/// The numbers of the cases to try: all of them on demand, else a part that is the same each time.
-fn sample(size: u64, wanted: u64) -> Vec<u64> {
-    if std::env::var_os("DORMOUSE_LIVENESS_ALL").is_some() {
-        return (0..size).collect();
-    }
+/// The numbers of the cases to try: a part that is the same each time. With `DORMOUSE_LIVENESS` so many more
+/// times as it says; where it says `all`, all of them.
+pub fn sample(size: u64, usually: u64) -> Vec<u64> {
+    let asked = std::env::var("DORMOUSE_LIVENESS").unwrap_or_default();
+    let wanted = match asked.parse::<u64>() {
+        Ok(times) => times.saturating_mul(usually).clamp(1, size),
+        Err(_) if asked == "all" => size,
+        Err(_) => usually.min(size),
+    };
     // A step that shares no factor with the size comes by every value of every dimension.
     let step = (1..).map(|more| size / wanted + more).find(|step| gcd(*step, size) == 1).unwrap_or(1);
-    (0..wanted.min(size)).map(|number| number * step % size).collect()
+    (0..wanted).map(|number| number * step % size).collect()
 }
 
 fn gcd(one: u64, other: u64) -> u64 {
@@ -506,7 +520,7 @@ fn gcd(one: u64, other: u64) -> u64 {
 }
 
 /// Tries all of them, on every processor, and shows the first few that fail.
-fn search(numbers: &[u64], try_one: impl Fn(u64) -> Result<(), String> + Sync) {
+pub fn search(numbers: &[u64], try_one: impl Fn(u64) -> Result<(), String> + Sync) {
     let threads = thread::available_parallelism().map_or(1, |count| count.get());
     let failures: Vec<String> = thread::scope(|scope| {
         let chunks = numbers.chunks(numbers.len().div_ceil(threads).max(1));

@@ -12,6 +12,7 @@ mod due;
 mod execution;
 mod limits;
 mod liveness;
+mod liveness_turns;
 mod posture;
 mod preemption;
 mod priority;
