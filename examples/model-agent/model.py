@@ -46,7 +46,7 @@ def answer_to(messages):
     """The lines of the part that it was asked for last. It goes on after those that the conversation
     has already, and heeds what the operator has said."""
     talk = "\n".join(message["content"] for message in messages)
-    part, parts = re.findall(r"Write part (\d+) of (\d+)", talk)[-1]
+    part, parts = (re.findall(r"Write part (\d+) of (\d+)", talk) or [(1, 1)])[-1]
     end = len(TEXT) * int(part) // int(parts)
     wishes = re.findall(r"The operator says: (.*)", talk)
     heeded = f" ({wishes[-1]})" if wishes else ""
@@ -58,6 +58,8 @@ def answer_to(messages):
 
 
 class Model(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"  # whose clients notice when an answer breaks off
+
     def do_POST(self):
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         limit = read("limit")
@@ -90,6 +92,7 @@ class Model(BaseHTTPRequestHandler):
         """Server-sent events: a piece of the text each, what it took, and a last one that says so."""
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         said = ""
         head = self.head(request, "chat.completion.chunk")
@@ -99,10 +102,15 @@ class Model(BaseHTTPRequestHandler):
         self.event({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
         if request.get("stream_options", {}).get("include_usage"):
             self.event({**head, "choices": [], "usage": self.usage(request, said)})
-        self.wfile.write(b"data: [DONE]\n\n")
+        self.chunk("data: [DONE]\n\n")
+        self.chunk("")
 
     def event(self, data):
-        self.wfile.write(f"data: {json.dumps(data)}\n\n".encode())
+        self.chunk(f"data: {json.dumps(data)}\n\n")
+
+    def chunk(self, text):
+        data = text.encode()
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
 
     def head(self, request, kind):
         return {"id": "chatcmpl-1", "object": kind, "created": int(time.time()), "model": request["model"]}

@@ -11,7 +11,7 @@
 #   a kill, a power cut, a timeout          the next attempt goes on from what was saved last
 set -eu
 
-# Everything that only this run needs.
+# Everything that only this run needs. (No two turns share it: they need the same workspace, alone.)
 desk=desk
 rm -rf "$desk"
 mkdir "$desk"
@@ -44,11 +44,21 @@ hear() {
 
 # ---- What the client brings. ----
 
+# What curl gets are events. One that was cut in half is no JSON, and passed over.
+events() { tr -d '\r' <"$desk/answer" | sed -n 's/^data: *//p' | jq -Rc 'fromjson?'; }
+
 # All that it has said so far.
 said() {
     case $MODEL_CLIENT in
-    curl) sed -n 's/^data: //p' "$desk/answer" | jq -Rrj 'fromjson? | .choices[0].delta.content // empty' ;;
+    curl) events | jq -rj '.choices[0].delta.content // empty' ;;
     llm) cat "$desk/answer" ;;
+    esac
+}
+# Whether the model has come to an end; else the connection was lost, or the answer got too long.
+is_at_its_end() {
+    case $MODEL_CLIENT in
+    curl) [ "$(events | jq -r '.choices[0].finish_reason // empty')" = stop ] ;;
+    llm) ;; # says so with its exit status
     esac
 }
 # Without the line in the middle of which it was cut off.
@@ -67,16 +77,14 @@ with_answer() {
 
 # Saves where we are, in the middle of an answer too. The turn goes on.
 save() {
-    now=$(said | whole_lines | with_answer)
-    printf '%s\n' "$now" | dormouse checkpoint -
+    now=$(said | whole_lines | with_answer) && printf '%s\n' "$now" | dormouse checkpoint -
 }
 
 # What was used, one line for each answer that came to its end.
 count_tokens() {
     case $MODEL_CLIENT in
     curl)
-        sed -n 's/^data: //p' "$desk/answer" |
-            jq -Rc 'fromjson? | .usage // empty | {read: .prompt_tokens, written: .completion_tokens}'
+        events | jq -c '.usage // empty | {read: .prompt_tokens, written: .completion_tokens}'
         ;;
     llm)
         tr -d , <"$desk/client.log" |
@@ -128,7 +136,7 @@ put_off() {
 }
 
 # A stop, or a turn whose time is over: SIGTERM comes to this script alone, and the client still runs.
-trap 'save; exit 1' TERM
+trap 'save || :; exit 1' TERM
 
 # ---- Between two calls of the client. ----
 
@@ -150,13 +158,13 @@ listen() {
 # (That the turn is to make way is seen by `safe-point -- CMD`, which then ends the client itself.)
 attend() {
     waiting=
-    trap 'kill $waiting; exit 0' TERM
+    trap 'kill $waiting 2>/dev/null; exit 0' TERM
     while :; do
         # Comes back at once when there is something; --peek leaves it to be heard by `listen`.
         dormouse safe-point --peek --wait "$SAVE_EVERY" >"$desk/news" &
         waiting=$!
         wait "$waiting" || exit 0
-        save
+        save || :
         if [ -s "$desk/news" ]; then
             kill "$1"
             exit 0
@@ -197,10 +205,10 @@ ask() {
     status=0
     wait "$client" || status=$?
     kill "$attendant" 2>/dev/null || :
-    wait "$attendant" || :
+    wait "$attendant" 2>/dev/null || :
 
     count_tokens
-    if [ "$status" -eq 0 ]; then
+    if [ "$status" -eq 0 ] && is_at_its_end; then
         is_whole=yes
         said | with_answer >"$talk.new"
     else
@@ -215,8 +223,9 @@ ask() {
     # Cut off by what the operator has said: `listen` is next.
     [ ! -s "$desk/news" ] || return 0
     dormouse checkpoint "$talk"
+    outcome "$usage"
     cat "$desk/client.log" >&2
-    echo "the model's client ended with status $status" >&2
+    echo "the answer broke off; $MODEL_CLIENT ended with status $status" >&2
     exit 1
 }
 
