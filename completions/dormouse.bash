@@ -3095,7 +3095,7 @@ _dormouse() {
             fi
             case "${prev}" in
                 --can)
-                    COMPREPLY=($(compgen -W "initializing runnable scheduled running waiting waiting_resources suspended resumed completed failed shutting_down recovering" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "initializing runnable scheduled running waiting waiting_resources suspended resumed completed failed shutting_down recovering 0 1 2 3 4 5 6 7 8 9 10 11" -- "${cur}"))
                     return 0
                     ;;
                 --diagram)

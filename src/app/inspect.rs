@@ -194,7 +194,8 @@ pub fn state(session: &mut Session, args: cli::State) -> Result<Status> {
     })?;
     let execution = &state.execution;
     if let Some(word) = &args.can {
-        let target: ExecutionState = parse("--can", word)?;
+        let by_code = word.parse::<usize>().ok().and_then(|code| ExecutionState::ALL.get(code).copied());
+        let target = by_code.map_or_else(|| parse("--can", word), Ok)?;
         let can = can(execution.state, target);
         let object = json!({ "agent": state.agent, "state": execution.state, "target": target, "can": can });
         session.out.result(&object, |_| if can { "yes".to_owned() } else { "no".to_owned() });

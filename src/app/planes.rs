@@ -304,7 +304,8 @@ pub fn wait(session: &mut Session, args: cli::Wait) -> Result<Status> {
                 lookup::open(&store, plane_agent(&agent)?, "active wait", &id, layout::WAITS)?;
             let wait =
                 change(session, &store, &store.agent(&found.agent)?, |draft| wait::cancel(draft, found.id))?;
-            session.out.result(&shown_wait::object(&wait), |_| format!("cancelled {}", wait.id));
+            let object = json!({ "agent": found.agent, "wait_id": wait.id, "action": "cancelled" });
+            session.out.result(&object, |_| format!("cancelled {}", wait.id));
             Ok(Status::Done)
         }
         None => set_wait(session, &store, args),

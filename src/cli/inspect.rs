@@ -19,6 +19,8 @@ pub const POSTURES: &[&str] = &[
 pub const STATUSES: &[&str] =
     &["booting", "awake_idle", "awake_running", "awaiting_task", "asleep", "stopped"];
 pub const AGENT_KINDS: &[&str] = &["named", "child"];
+/// The same by the numbers that `state` shows beside them.
+pub const STATE_CODES: &[&str] = &["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"];
 pub const EXECUTION_STATES: &[&str] = &[
     "initializing",
     "runnable",
@@ -97,8 +99,8 @@ pub struct Explain {
 pub struct State {
     /// Which agent
     pub agent: String,
-    /// Answer by exit status whether this state can follow: 0 yes, 4 no
-    #[arg(long, value_name = "STATE", value_parser = PossibleValuesParser::new(EXECUTION_STATES))]
+    /// Answer by exit status whether this state, a name or its code, can follow: 0 yes, 4 no
+    #[arg(long, value_name = "STATE", value_parser = PossibleValuesParser::new(EXECUTION_STATES.iter().chain(STATE_CODES).copied()))]
     pub can: Option<String>,
     /// Print the machine as a diagram with the current state marked
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, default_missing_value = "mermaid", conflicts_with = "can")]

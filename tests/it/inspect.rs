@@ -574,3 +574,14 @@ fn events_that_are_followed_appear_as_they_happen() {
     });
     assert_eq!(ended.code(), Some(0));
 }
+
+#[test]
+fn a_state_is_asked_for_by_its_code_too() {
+    let sandbox = started("true");
+    let asked = |word: &str| sandbox.cmd(["--json", "state", "ada", "--can", word]).output();
+    for (name, code) in [("scheduled", "2"), ("suspended", "6"), ("failed", "9")] {
+        assert_eq!(asked(name).stdout, asked(code).stdout);
+        assert_eq!(asked(name).code(), asked(code).code());
+    }
+    assert_eq!(asked("12").code(), 2);
+}

@@ -231,3 +231,18 @@ fn a_delegation_hands_its_profile_on() {
     say(&sandbox, "x");
     step(&sandbox);
 }
+
+#[test]
+fn an_agent_without_a_command_is_not_started() {
+    let sandbox = Sandbox::new();
+    sandbox.cmd(["create", "ada"]).output();
+    sandbox
+        .cmd(["start", "ada"])
+        .status(4)
+        .stderr(
+            "dormouse: ada: `ada` has no turn command\n\
+             hint: say in its agent.toml what it runs, as turn.command\n",
+        )
+        .check();
+    assert_eq!(field(&sandbox, "status"), "booting");
+}
