@@ -578,7 +578,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__ask)
-            opts="-C -q -v -h --body-json --kind --origin --priority --dedupe-key --ttl --resource --work-item --correlation-id --timeout --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-C -q -v -h --body-json --kind --origin --priority --dedupe-key --ttl --resource --work-item --wait --correlation-id --allow-empty --timeout --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -613,6 +613,10 @@ _dormouse() {
                     return 0
                     ;;
                 --work-item)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --wait)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -880,7 +884,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__enqueue)
-            opts="-C -q -v -h --body-json --kind --origin --priority --dedupe-key --ttl --resource --work-item --correlation-id --in --at --batch --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-C -q -v -h --body-json --kind --origin --priority --dedupe-key --ttl --resource --work-item --wait --correlation-id --allow-empty --in --at --past-ok --batch --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -915,6 +919,10 @@ _dormouse() {
                     return 0
                     ;;
                 --work-item)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --wait)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -3660,7 +3668,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__timer__subcmd__add)
-            opts="-a -C -q -v -h --agent --in --at --every --cron --tz --catch-up --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-a -C -q -v -h --agent --in --at --every --cron --tz --seconds --past-ok --catch-up --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3868,7 +3876,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__wait)
-            opts="-a -C -q -v -h --agent --on --reason --resource --work-item --whole-agent --in --at --recheck --expires --no-fallback --source --dir --json --quiet --verbose --color --lock-timeout --help list cancel help"
+            opts="-a -C -q -v -h --agent --on --reason --resource --work-item --whole-agent --in --at --past-ok --recheck --expires --no-fallback --source --dir --json --quiet --verbose --color --lock-timeout --help list cancel help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

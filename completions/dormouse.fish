@@ -149,7 +149,8 @@ background\t''"
 complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l dedupe-key -d 'Admit one message under this key within 24 hours, and answer a repeat with its id' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l ttl -d 'Drop the message if it has not been taken up by then' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l resource -d 'What it is about, for example `github:org/repo#12`' -r
-complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l work-item -d 'The work item it belongs to' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l work-item -d 'The open work item it belongs to' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l wait -d 'The active wait that it answers' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l correlation-id -d 'What ties it to other messages' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l in -d 'Admit it so long from now, by a timer' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l at -d 'Admit it then, by a timer' -r
@@ -158,7 +159,9 @@ complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l color -d '
 always\t''
 never\t''"
 complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
-complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l batch -d 'One message per line of stdin, each a JSON object: text or body, kind, origin, priority, dedupe_key, ttl, expires_at, resource, work_item_id, correlation_id. A bad line admits none'
+complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l allow-empty -d 'Say nothing, and mean it: a blank message is refused otherwise'
+complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l past-ok -d 'Take a moment for --at that is past: it is admitted with the next step'
+complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l batch -d 'One message per line of stdin, each a JSON object: text or body, kind, origin, priority, dedupe_key, ttl, expires_at, resource, work_item_id, wait_id, correlation_id, allow_empty. A bad line admits none'
 complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l json -d 'Print JSON Lines on stdout, a failure included'
 complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -s q -l quiet -d 'Say nothing but results'
 complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -s v -l verbose -d 'Say more on stderr'
@@ -178,7 +181,8 @@ background\t''"
 complete -c dormouse -n "__fish_dormouse_using_subcommand ask" -l dedupe-key -d 'Admit one message under this key within 24 hours, and answer a repeat with its id' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand ask" -l ttl -d 'Drop the message if it has not been taken up by then' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand ask" -l resource -d 'What it is about, for example `github:org/repo#12`' -r
-complete -c dormouse -n "__fish_dormouse_using_subcommand ask" -l work-item -d 'The work item it belongs to' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand ask" -l work-item -d 'The open work item it belongs to' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand ask" -l wait -d 'The active wait that it answers' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand ask" -l correlation-id -d 'What ties it to other messages' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand ask" -l timeout -d 'Make no more steps after this long; a turn that runs then is not cut off' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand ask" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
@@ -186,13 +190,14 @@ complete -c dormouse -n "__fish_dormouse_using_subcommand ask" -l color -d 'When
 always\t''
 never\t''"
 complete -c dormouse -n "__fish_dormouse_using_subcommand ask" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand ask" -l allow-empty -d 'Say nothing, and mean it: a blank message is refused otherwise'
 complete -c dormouse -n "__fish_dormouse_using_subcommand ask" -l json -d 'Print JSON Lines on stdout, a failure included'
 complete -c dormouse -n "__fish_dormouse_using_subcommand ask" -s q -l quiet -d 'Say nothing but results'
 complete -c dormouse -n "__fish_dormouse_using_subcommand ask" -s v -l verbose -d 'Say more on stderr'
 complete -c dormouse -n "__fish_dormouse_using_subcommand ask" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c dormouse -n "__fish_dormouse_using_subcommand wake" -l source -d 'Who gives the hint [default: operator; inside a turn, its agent]' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand wake" -l resource -d 'What has changed, for example `github:org/repo#12`; ends the waits for it' -r
-complete -c dormouse -n "__fish_dormouse_using_subcommand wake" -l wait -d 'The wait that is over' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand wake" -l wait -d 'The active wait that is over' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand wake" -l reason -d 'Why the agent should look' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand wake" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
 complete -c dormouse -n "__fish_dormouse_using_subcommand wake" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
@@ -582,6 +587,7 @@ always\t''
 never\t''"
 complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -l whole-agent -d 'The agent\'s own wait, whatever it works on'
+complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -l past-ok -d 'Take a moment for --at that is past: the wait is over with the next step'
 complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -l json -d 'Print JSON Lines on stdout, a failure included'
 complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -s q -l quiet -d 'Say nothing but results'
 complete -c dormouse -n "__fish_dormouse_using_subcommand wait; and not __fish_seen_subcommand_from list cancel help" -s v -l verbose -d 'Say more on stderr'
@@ -639,6 +645,8 @@ complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen
 always\t''
 never\t''"
 complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from add" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from add" -l seconds -d 'An expression of six fields for --cron, the first of them seconds'
+complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from add" -l past-ok -d 'Take a moment for --at that is past: the timer fires with the next step'
 complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from add" -l json -d 'Print JSON Lines on stdout, a failure included'
 complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from add" -s q -l quiet -d 'Say nothing but results'
 complete -c dormouse -n "__fish_dormouse_using_subcommand timer; and __fish_seen_subcommand_from add" -s v -l verbose -d 'Say more on stderr'

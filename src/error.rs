@@ -24,6 +24,9 @@ pub enum Error {
     NoRecord { what: &'static str, id: String },
     #[error("{message}")]
     Refused { kind: &'static str, message: String, hint: Option<String> },
+    /// Refused, because nothing leads from one state to the other.
+    #[error("{message}")]
+    NoEdge { kind: &'static str, message: String, hint: Option<String>, from: &'static str, to: &'static str },
     #[error("{} is locked by {holder}; waited {waited_ms} ms", path.display())]
     Busy { path: PathBuf, holder: String, waited_ms: u64 },
     /// A record that can't be read is never overwritten and never treated as empty.
@@ -140,7 +143,7 @@ impl Error {
             | Error::NotAStore { .. }
             | Error::NoAgent { .. }
             | Error::NoRecord { .. } => Status::NotFound,
-            Error::Refused { .. } => Status::Refused,
+            Error::Refused { .. } | Error::NoEdge { .. } => Status::Refused,
             Error::Busy { .. } => Status::Busy,
             Error::Damaged { .. } | Error::Newer { .. } => Status::Damaged,
             Error::TimedOut { .. } => Status::TimedOut,
@@ -156,7 +159,7 @@ impl Error {
             Error::NoStore { .. } | Error::NotAStore { .. } => "no_state_directory",
             Error::NoAgent { .. } => "no_agent",
             Error::NoRecord { .. } => "no_record",
-            Error::Refused { kind, .. } => kind,
+            Error::Refused { kind, .. } | Error::NoEdge { kind, .. } => kind,
             Error::Busy { .. } => "busy",
             Error::Damaged { .. } => "damaged",
             Error::Newer { .. } => "newer_schema",
@@ -170,6 +173,7 @@ impl Error {
         match self {
             Error::Usage { hint, .. }
             | Error::Refused { hint, .. }
+            | Error::NoEdge { hint, .. }
             | Error::Damaged { hint, .. }
             | Error::Failed { hint, .. } => hint.clone(),
             Error::NoStore { .. } => {
@@ -211,6 +215,7 @@ impl Error {
             | Error::NoAgent { .. }
             | Error::NoRecord { .. }
             | Error::Refused { .. }
+            | Error::NoEdge { .. }
             | Error::TimedOut { .. }
             | Error::Failed { .. } => None,
         }
@@ -220,6 +225,14 @@ impl Error {
     pub fn place(&self) -> Option<(usize, usize)> {
         match self {
             Error::Damaged { line, column, .. } if *line > 0 => Some((*line, *column)),
+            _ => None,
+        }
+    }
+
+    /// The states that nothing leads from one to the other.
+    pub fn edge(&self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Error::NoEdge { from, to, .. } => Some((from, to)),
             _ => None,
         }
     }

@@ -8,26 +8,30 @@ use serde_json::{Value, json};
 use crate::cli;
 use crate::error::{Context, Error, Result, Status};
 use crate::model::agent::Status as AgentStatus;
+use crate::model::bound::Bound;
 use crate::model::dedupe::DedupeEntry;
-use crate::model::id::{AgentName, MessageId};
+use crate::model::id::{AgentName, MessageId, WaitId, WorkId};
 use crate::model::message::{
     AdmissionContext, Body, DeliverySurface, InboxKey, Message, MessageStatus, Origin, OriginKind, WakeHint,
 };
 use crate::model::policy::{Policy, Size};
 use crate::model::records::Lease;
+use crate::model::refusal::Refusal;
 use crate::model::stamp::Stamp;
 use crate::model::submission::{Caller, Submission};
 use crate::model::time::{Span, Time};
 use crate::rules::admission::{admit, one_further};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox as rules;
-use crate::store::{Agent, Store, dedupe, inbox};
+use crate::store::view::View;
+use crate::store::{Agent, Store, dedupe, inbox, layout};
 
 use super::authority;
 use super::hooks;
 use super::load::{self, Purpose};
+use super::lookup;
 use super::session::Session;
-use super::words::{parse, parse_optional, text};
+use super::words::{moment, parse, parse_optional, text};
 
 /// The longest line of a batch, beyond what its body may have.
 const LINE_MARGIN: u64 = 64 << 10;
@@ -42,6 +46,7 @@ pub struct Admitted {
 pub fn enqueue(session: &mut Session, args: cli::Enqueue) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
+    session.is_about(agent.name());
     if args.batch {
         let (policy, caller) = speaker(session, &store, &agent, &args.said)?;
         return enqueue_batch(session, &agent, &policy, caller.as_ref(), &args.said);
@@ -49,6 +54,7 @@ pub fn enqueue(session: &mut Session, args: cli::Enqueue) -> Result<Status> {
     let later = later(session, &args)?;
     let admitted = take(session, &store, &agent, &args.said, later)?;
     say(session, agent.name(), &admitted);
+    say_if_closed(session, &agent);
     Ok(Status::Done)
 }
 
@@ -77,7 +83,7 @@ pub fn take(
     later: Option<Time>,
 ) -> Result<Admitted> {
     let (policy, caller) = speaker(session, store, agent, said)?;
-    let submission = submission(said, policy.limits.max_message)?;
+    let submission = submission(store, agent, said, policy.limits.max_message)?;
     let mut stamp = session.clock.stamp()?;
     // What comes after a pause begins a chain of its own.
     let is_late = later.is_some_and(|at| at > stamp.now.after(policy.limits.chain_pause));
@@ -101,17 +107,56 @@ fn say(session: &mut Session, agent: &AgentName, admitted: &Admitted) {
     session.out.result(&object, |_| admitted.id.to_string());
 }
 
+/// Whoever speaks to an agent that runs nothing should know. What was said stays: no reason to fail.
+fn say_if_closed(session: &Session, agent: &Agent<'_>) {
+    let Ok(state) = agent.peek() else { return };
+    let how = match state.status {
+        AgentStatus::Booting => "was never started",
+        AgentStatus::Stopped => "is stopped",
+        AgentStatus::AwakeIdle
+        | AgentStatus::AwakeRunning
+        | AgentStatus::AwaitingTask
+        | AgentStatus::Asleep => return,
+    };
+    let name = agent.name();
+    session.out.note(&format!("{name} {how}: it takes this up after `dormouse start {name}`"));
+}
+
+/// Refuses what names an item or a wait of the agent that is not open.
+pub fn refuse_missing(view: &View<'_>, work: Option<WorkId>, wait: Option<WaitId>) -> Result<()> {
+    if let Some(id) = work.filter(|id| !view.exists(&layout::work(*id))) {
+        return Err(Error::NoRecord { what: "open work item", id: id.to_string() });
+    }
+    if let Some(id) = wait.filter(|id| !view.exists(&layout::wait(*id))) {
+        return Err(Error::NoRecord { what: "active wait", id: id.to_string() });
+    }
+    Ok(())
+}
+
+/// An open record of the agent, by its id or a part of it.
+fn named<Id: std::fmt::Display + std::str::FromStr + Ord + Copy>(
+    store: &Store,
+    agent: &Agent<'_>,
+    what: &'static str,
+    part: Option<&str>,
+    dir: &str,
+) -> Result<Option<Id>> {
+    let find = |part| lookup::open(store, Some(agent.name().clone()), what, part, dir);
+    part.map(|part| find(part).map(|found| found.id)).transpose()
+}
+
 /// When a message is to be admitted that is put off.
 fn later(session: &Session, args: &cli::Enqueue) -> Result<Option<Time>> {
     let span: Option<Span> = parse_optional("--in", args.within.as_deref())?;
     match &args.at {
-        Some(word) => Time::parse(word).map(Some).map_err(|error| Error::usage(format!("--at: {error}"))),
+        Some(word) => moment("--at", word, session.clock.now(), args.past_ok).map(Some),
         None => Ok(span.map(|span| session.clock.now().after(span))),
     }
 }
 
 /// The flags as a request.
-fn submission(args: &cli::Said, limit: Size) -> Result<Submission> {
+fn submission(store: &Store, agent: &Agent<'_>, args: &cli::Said, limit: Size) -> Result<Submission> {
+    let bound = Bound::message("the body", limit);
     let mut submission = Submission {
         kind: parse_optional("--kind", args.kind.as_deref())?,
         origin: args.origin.clone(),
@@ -119,19 +164,21 @@ fn submission(args: &cli::Said, limit: Size) -> Result<Submission> {
         dedupe_key: args.dedupe_key.clone(),
         ttl: parse_optional("--ttl", args.ttl.as_deref())?,
         resource: args.resource.clone(),
-        work_item_id: parse_optional("--work-item", args.work_item.as_deref())?,
+        work_item_id: named(store, agent, "open work item", args.work_item.as_deref(), layout::WORK)?,
+        wait_id: named(store, agent, "active wait", args.wait.as_deref(), layout::WAITS)?,
+        allow_empty: args.allow_empty,
         correlation_id: args.correlation_id.clone(),
         ..Submission::default()
     };
     match &args.body_json {
-        Some(word) => submission.body = Some(json_body(word, limit)?),
-        None => submission.text = Some(text("TEXT", args.text.as_deref(), limit)?),
+        Some(word) => submission.body = Some(json_body(word, &bound)?),
+        None => submission.text = Some(text("TEXT", args.text.as_deref(), &bound)?),
     }
     Ok(submission)
 }
 
-fn json_body(word: &str, limit: Size) -> Result<Value> {
-    let text = text("--body-json", Some(word), limit)?;
+fn json_body(word: &str, bound: &Bound) -> Result<Value> {
+    let text = text("--body-json", Some(word), bound)?;
     serde_json::from_str(&text).map_err(|error| Error::Usage {
         message: format!("--body-json: not JSON: {error}"),
         hint: Some("plain text goes without --body-json".to_owned()),
@@ -190,7 +237,7 @@ fn enqueue_batch(
     let mut input = std::io::stdin().lock();
     let mut line = Vec::new();
     for number in 1.. {
-        if !read_line(&mut input, &mut line, policy)? {
+        if !read_line(&mut input, &mut line, number, policy)? {
             break;
         }
         if line.trim_ascii().is_empty() {
@@ -212,15 +259,33 @@ fn enqueue_batch(
     }
     batch.finish()?;
     answers.iter().for_each(|admitted| say(session, agent.name(), admitted));
+    say_if_closed(session, agent);
     Ok(Status::Done)
 }
 
 /// The next line of stdin, as far as any message can be long. `false` at the end.
-fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>, policy: &Policy) -> Result<bool> {
+fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>, number: usize, policy: &Policy) -> Result<bool> {
     line.clear();
-    let most = policy.limits.max_message.0.saturating_mul(2).saturating_add(LINE_MARGIN);
-    let read = input.take(most).read_until(b'\n', line).context("read", Path::new("stdin"))?;
+    let limit = policy.limits.max_message;
+    let most = limit.0.saturating_mul(2).saturating_add(LINE_MARGIN);
+    let read = input.take(most.saturating_add(1)).read_until(b'\n', line);
+    let read = read.context("read", Path::new("stdin"))?;
+    if read as u64 > most && line.last() != Some(&b'\n') {
+        let refusal = Bound::message("it", limit).refuse(&format!("at least {read}"));
+        return Err(bad_line(number, refusal));
+    }
     Ok(read > 0)
+}
+
+fn bad_line(number: usize, refusal: Refusal) -> Error {
+    Error::Refused {
+        kind: refusal.kind,
+        message: format!("line {number} of the batch: {}", refusal.message),
+        hint: Some(refusal.hint.map_or_else(
+            || "nothing was admitted".to_owned(),
+            |hint| format!("{hint}; nothing was admitted"),
+        )),
+    }
 }
 
 fn batch_message(
@@ -252,40 +317,35 @@ fn batch_message(
         None => parse_optional("--ttl", args.ttl.as_deref())?,
         some => some,
     };
-    admit(agent.name(), submission, DeliverySurface::Cli, caller, &policy.limits, stamp).map_err(|refusal| {
-        Error::Refused {
-            kind: refusal.kind,
-            message: format!("line {number} of the batch: {}", refusal.message),
-            hint: Some(refusal.hint.map_or_else(
-                || "nothing was admitted".to_owned(),
-                |hint| format!("{hint}; nothing was admitted"),
-            )),
+    submission.allow_empty |= args.allow_empty;
+    let (work, wait) = (submission.work_item_id, submission.wait_id);
+    if work.is_some() || wait.is_some() {
+        match agent.consistently(|view, _| refuse_missing(view, work, wait)) {
+            Ok(()) => {}
+            Err(error @ Error::NoRecord { .. }) => {
+                return Err(bad_line(number, Refusal::new(error.kind(), error.to_string())));
+            }
+            Err(error) => return Err(error),
         }
-    })
+    }
+    admit(agent.name(), submission, DeliverySurface::Cli, caller, &policy.limits, stamp)
+        .map_err(|refusal| bad_line(number, refusal))
 }
 
 pub fn wake(session: &mut Session, args: cli::Wake) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
+    session.is_about(agent.name());
     let mut stamp = session.clock.stamp()?;
     let limits = agent.policy()?.limits;
-    let limit = limits.max_message;
+    let bound = Bound::message("the hint", limits.max_message);
     let caller = session.caller(&store)?;
     let hops = one_further(caller.as_ref().and_then(|caller| caller.hops), &limits)?;
     let source = hint_source(&agent, caller.as_ref(), args.source)?;
     let body = match &args.text {
-        Some(word) => Some(Body::Text { text: text("TEXT", Some(word), limit)? }),
+        Some(word) => Some(Body::Text { text: text("TEXT", Some(word), &bound)? }),
         None => None,
     };
-    if let Some(Body::Text { text }) = &body
-        && text.len() as u64 > limit.0
-    {
-        return Err(Error::Refused {
-            kind: "message_too_large",
-            message: format!("the hint has {} bytes, more than limits.max_message = {limit}", text.len()),
-            hint: None,
-        });
-    }
     let hint = WakeHint {
         id: MessageId(stamp.mint()),
         agent: agent.name().clone(),
@@ -293,7 +353,7 @@ pub fn wake(session: &mut Session, args: cli::Wake) -> Result<Status> {
         reason: args.reason,
         resource: args.resource,
         trigger_id: None,
-        wait_id: parse_optional("--wait", args.wait.as_deref())?,
+        wait_id: named(&store, &agent, "active wait", args.wait.as_deref(), layout::WAITS)?,
         body,
         delivery_surface: DeliverySurface::Cli,
         admission_context: AdmissionContext::LocalProcess,

@@ -51,6 +51,7 @@ struct Answer {
 pub fn ask(session: &mut Session, args: cli::Ask) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
+    session.is_about(agent.name());
     let timeout: Option<Span> = parse_optional("--timeout", args.timeout.as_deref())?;
     refuse_from_inside(session, &store, &agent, "ask")?;
     authority::reach(session, &store, &agent, "ask")?;

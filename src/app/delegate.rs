@@ -112,7 +112,7 @@ pub fn hand_over(session: &Session, store: &Store, parent: &Agent<'_>, id: TaskI
     match make_ready(session, store, parent.name(), &child, &assignment.policy) {
         Ok(()) => {}
         // It won't go better another time.
-        Err(error @ (Error::Refused { .. } | Error::Damaged { .. })) => {
+        Err(error @ (Error::Refused { .. } | Error::NoEdge { .. } | Error::Damaged { .. })) => {
             let end = ChildEnd::without_brief(TaskStatus::Failed, Some(error.to_string()));
             background::finish(session, parent, id, End::Child(end))?;
             return Err(error);

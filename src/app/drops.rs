@@ -15,6 +15,7 @@ use crate::store::inbox::{self, Scan};
 use crate::store::view::View;
 use crate::store::{Agent, Locked, files, layout};
 
+use super::admit::refuse_missing;
 use super::hooks;
 use super::load::{self, Purpose};
 use super::session::Session;
@@ -22,8 +23,9 @@ use super::session::Session;
 /// A hand-written file counts as the message that it would become.
 pub fn foresee(session: &Session, agent: &Agent<'_>, draft: &mut Draft) -> Result<()> {
     draft.records.inbox.drops = 0;
-    for name in &inbox::scan(&View::open(agent.dir())?)?.drops {
-        let Some(Ok(message)) = read_drop(session, agent, draft, name)? else { continue };
+    let view = View::open(agent.dir())?;
+    for name in &inbox::scan(&view)?.drops {
+        let Some(Ok(message)) = read_drop(session, agent, &view, draft, name)? else { continue };
         let head = &mut draft.records.inbox.head;
         if head.as_ref().is_none_or(|head| message.key() < head.key()) {
             *head = Some(message);
@@ -53,7 +55,7 @@ pub fn take_in(
     let mut admitted = Vec::new();
     for name in &scan.drops {
         let Some(taken) = locked.take_drop(name)? else { continue };
-        match read_drop(session, agent, &draft, &taken)? {
+        match read_drop(session, agent, &locked.view(), &draft, &taken)? {
             None => {}
             Some(Ok(message)) => {
                 let first = load::first_of_its_key(
@@ -87,6 +89,7 @@ pub fn take_in(
 fn read_drop(
     session: &Session,
     agent: &Agent<'_>,
+    view: &View<'_>,
     draft: &Draft,
     name: &Path,
 ) -> Result<Option<std::result::Result<Message, String>>> {
@@ -113,6 +116,11 @@ fn read_drop(
         Ok(message) => message,
         Err(refusal) => return Ok(Some(Err(refusal.message))),
     };
+    match refuse_missing(view, message.work_item_id, message.wait_id) {
+        Ok(()) => {}
+        Err(error @ Error::NoRecord { .. }) => return Ok(Some(Err(error.to_string()))),
+        Err(error) => return Err(error),
+    }
     match inbox::drop_identity(&path, &bytes) {
         Ok(id) => Ok(Some(Ok(Message { id, ..message }))),
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),

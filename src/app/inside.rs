@@ -7,8 +7,8 @@ use serde_json::json;
 
 use crate::cli::{self, PlaneAgent, SectionCommand};
 use crate::error::{Error, Result, Status};
+use crate::model::bound::CHECKPOINT;
 use crate::model::id::{AgentName, RunId};
-use crate::model::policy::Size;
 use crate::model::preemption::{Checkpoint, Section};
 use crate::model::refusal::Refusal;
 use crate::model::state::{CurrentRun, State};
@@ -26,7 +26,6 @@ use super::session::Session;
 use super::words::{bytes, parse};
 
 /// The largest checkpoint, in bytes.
-const CHECKPOINT_MAX: Size = Size(64 << 20);
 
 /// The run inside whose turn this is called.
 pub fn own_run(session: &Session, store: &Store, named: &PlaneAgent) -> Result<(AgentName, RunId)> {
@@ -58,7 +57,7 @@ pub fn current(state: &State, run_id: RunId) -> Result<&CurrentRun> {
 pub fn checkpoint(session: &mut Session, args: cli::Checkpoint) -> Result<Status> {
     let store = session.store()?;
     let (name, run_id) = own_run(session, &store, &args.agent)?;
-    let bytes = read_checkpoint("FILE", &args.file)?;
+    let bytes = bytes(&args.file, &CHECKPOINT)?;
     let agent = store.agent(&name)?;
     let (_, saved) =
         save(session, &agent, run_id, Some(&bytes), |draft| rules::save(draft, run_id).map(Some))?;
@@ -76,7 +75,7 @@ pub fn checkpoint(session: &mut Session, args: cli::Checkpoint) -> Result<Status
 pub fn give_way(session: &mut Session, args: cli::Yield) -> Result<Status> {
     let store = session.store()?;
     let (name, run_id) = own_run(session, &store, &args.agent)?;
-    let bytes = args.checkpoint.as_deref().map(|word| read_checkpoint("--checkpoint", word)).transpose()?;
+    let bytes = args.checkpoint.as_deref().map(|word| bytes(word, &CHECKPOINT)).transpose()?;
     let agent = store.agent(&name)?;
     let (state, saved) = save(session, &agent, run_id, bytes.as_deref(), |draft| {
         rules::give_way(draft, run_id, bytes.is_some())
@@ -122,18 +121,6 @@ fn save(
     Ok((state, named))
 }
 
-fn read_checkpoint(flag: &str, word: &str) -> Result<Vec<u8>> {
-    let checkpoint = bytes(word, CHECKPOINT_MAX)?;
-    if checkpoint.len() as u64 > CHECKPOINT_MAX.0 {
-        let name = if word == "-" { "stdin" } else { word };
-        return Err(Error::Usage {
-            message: format!("{flag}: {name} has more than {CHECKPOINT_MAX}"),
-            hint: Some("keep what is large in a file of its own, and save where that is".to_owned()),
-        });
-    }
-    Ok(checkpoint)
-}
-
 pub fn non_preemptible(session: &mut Session, args: cli::NonPreemptible) -> Result<Status> {
     let store = session.store()?;
     match args.command {
@@ -171,7 +158,7 @@ fn within(
     let ran = foreground::run(argv, &mut Nobody, &foreground::Ending::default());
     match close(session, agent, run_id, Some(section.number)) {
         // The run may have ended meanwhile, and all of its sections with it.
-        Ok(_) | Err(Error::Refused { .. }) => {}
+        Ok(_) | Err(Error::Refused { .. } | Error::NoEdge { .. }) => {}
         // What the command has come to counts for whoever called it; the section has an end of its own.
         Err(error) => {
             session.out.note(&format!("the section stays open until {}: {error}", section.until));

@@ -77,7 +77,7 @@ pub fn open_gate(
 ) -> Result<(AgentStatus, State)> {
     let (mut draft, mut locked) = begin(session, agent)?;
     let previous = draft.records.state.status;
-    refuse_without_command(&draft)?;
+    lifecycle::refuse_without_command(&draft)?;
     if lifecycle::is_uninitialized(&draft.records.state)
         && let Some(hook) = hooks::find(store, agent, hooks::ON_STARTUP)
     {
@@ -105,20 +105,6 @@ pub fn open_gate(
     drop(locked);
     hooks::tell(session, store, agent);
     Ok((previous, state))
-}
-
-/// An agent that is closed and has nothing to run would fail with every message.
-fn refuse_without_command(draft: &Draft) -> Result<()> {
-    let state = &draft.records.state;
-    let is_closed = matches!(state.status, AgentStatus::Booting | AgentStatus::Stopped);
-    if !is_closed || draft.records.policy.turn.command.is_some() {
-        return Ok(());
-    }
-    Err(Error::Refused {
-        kind: "no_command",
-        message: format!("`{}` has no turn command", state.agent),
-        hint: Some("say in its agent.toml what it runs, as turn.command".to_owned()),
-    })
 }
 
 fn give_up_late_start(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<()> {

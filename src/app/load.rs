@@ -199,6 +199,7 @@ pub fn look(agent: &Agent<'_>, now: Time) -> Result<Records> {
 
 /// Locks the agent and loads its records for a change.
 pub fn begin<'a>(session: &Session, agent: &'a Agent<'a>) -> Result<(Draft, Locked<'a>)> {
+    session.is_about(agent.name());
     let locked = agent.lock(session.clock.now())?;
     Ok((draft(session, agent, &locked)?, locked))
 }

@@ -53,12 +53,12 @@ pub fn run(cli: Cli) -> Status {
         Ok(session) => session,
         Err(failed) => {
             let (mut out, error) = *failed;
-            out.failure(&error, None);
+            out.failure(&error, None, None);
             return out.finish(error.exit_status());
         }
     };
     let status = dispatch(&mut session, cli.command).unwrap_or_else(|error| {
-        session.out.failure(&error, None);
+        session.fail(&error);
         error.exit_status()
     });
     attention::tell_rest(&session);

@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use crate::cli::{self, TimerCommand, WaitCommand, WorkCommand};
 use crate::error::{Error, Result, Status};
+use crate::model::bound::{Bound, PLAN};
 use crate::model::id::{AgentName, TaskId, TimerId, WaitId, WorkId};
 use crate::model::message::Body;
-use crate::model::policy::Size;
 use crate::model::refusal::Refusal;
 use crate::model::task::Task;
 use crate::model::time::{Span, Time};
@@ -16,6 +16,7 @@ use crate::model::work::{PlanStatus, SchedulingState, Todo, WorkItem, WorkState}
 use crate::report::output::{Output, Tone};
 use crate::report::text::{one_line, relative};
 use crate::report::wait as shown_wait;
+use crate::rules::schedule::calendar;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::timer::{self, NewTimer};
 use crate::rules::transition::wait::{self, EndedTask, NewWait, Owner};
@@ -29,10 +30,7 @@ use super::hooks;
 use super::load::{self, begin};
 use super::lookup::{self, Found};
 use super::session::{Session, plane_agent, required_agent};
-use super::words::{parse, parse_optional, text};
-
-/// The largest plan, in bytes: it is prose, not an archive.
-const PLAN_MAX: Size = Size(1 << 20);
+use super::words::{moment, parse, parse_optional, text};
 
 /// What a turn may not do to an agent that is not its own child.
 const CHANGE: &str = "change the records of";
@@ -66,7 +64,7 @@ pub fn work(session: &mut Session, command: WorkCommand) -> Result<Status> {
                 plan_status: parse_optional("--plan-status", plan_status.as_deref())?
                     .unwrap_or(PlanStatus::Ready),
                 todo: todo.iter().map(|word| step(word)).collect(),
-                plan: plan.map(|word| text("--plan", Some(&word), PLAN_MAX)).transpose()?,
+                plan: plan.map(|word| text("--plan", Some(&word), &PLAN)).transpose()?,
                 blocked_by,
                 recheck_at: moment_in(session, "--recheck", recheck.as_deref())?,
                 pick,
@@ -95,7 +93,7 @@ pub fn work(session: &mut Session, command: WorkCommand) -> Result<Status> {
                 objective,
                 plan_status: parse_optional("--plan-status", plan_status.as_deref())?,
                 todo: (!todo.is_empty()).then(|| todo.iter().map(|word| step(word)).collect()),
-                plan: plan.map(|word| text("--plan", Some(&word), PLAN_MAX)).transpose()?,
+                plan: plan.map(|word| text("--plan", Some(&word), &PLAN)).transpose()?,
             };
             change_work(session, &store, plane_agent(&agent)?, &id, |draft, id| {
                 work::update(draft, id, change)
@@ -180,7 +178,7 @@ fn plan(
     word: Option<String>,
 ) -> Result<Status> {
     if let Some(word) = word {
-        let plan = text("TEXT", Some(&word), PLAN_MAX)?;
+        let plan = text("TEXT", Some(&word), &PLAN)?;
         let change = WorkChange { plan: Some(plan), ..WorkChange::default() };
         return change_work(session, store, agent, part, |draft, id| work::update(draft, id, change));
     }
@@ -332,7 +330,7 @@ fn set_wait(session: &mut Session, store: &Store, args: cli::Wait) -> Result<Sta
             None => Owner::Nearest(of_turn),
         },
         wake_at: match args.at.as_deref() {
-            Some(word) => Some(time("--at", word)?),
+            Some(word) => Some(moment("--at", word, session.clock.now(), args.past_ok)?),
             None => moment_in(session, "--in", args.within.as_deref())?,
         },
         recheck_at: moment_in(session, "--recheck", args.recheck.as_deref())?,
@@ -366,10 +364,6 @@ pub fn ended_task(agent: &Agent<'_>, resource: Option<&str>) -> Result<Option<En
     })
 }
 
-fn time(flag: &str, word: &str) -> Result<Time> {
-    Time::parse(word).map_err(|error| Error::usage(format!("{flag}: {error}")))
-}
-
 fn say_wait(session: &mut Session, wait: &Wait) {
     session.out.result(&shown_wait::object(wait), |out| {
         let owner = wait.work_item_id.map_or_else(|| "the agent".to_owned(), |id| id.to_string());
@@ -387,15 +381,15 @@ fn say_wait(session: &mut Session, wait: &Wait) {
 pub fn timer(session: &mut Session, command: TimerCommand) -> Result<Status> {
     let store = session.store()?;
     match command {
-        TimerCommand::Add { agent, schedule, tz, text: word, catch_up } => {
+        TimerCommand::Add { agent, schedule, tz, seconds, past_ok, text: word, catch_up } => {
             let agent = store.agent(&required_agent(&agent)?)?;
-            let limit = agent.policy()?.limits.max_message;
+            let bound = Bound::message("the text", agent.policy()?.limits.max_message);
             let hops = session.caller(&store)?.and_then(|caller| caller.hops);
             let new = NewTimer {
-                schedule: read_schedule(session, &schedule, tz)?,
+                schedule: read_schedule(session, &schedule, tz, seconds, past_ok)?,
                 catch_up: parse_optional("--catch-up", catch_up.as_deref())?.unwrap_or(CatchUp::Once),
                 body: word
-                    .map(|word| text("TEXT", Some(&word), limit).map(|text| Body::Text { text }))
+                    .map(|word| text("TEXT", Some(&word), &bound).map(|text| Body::Text { text }))
                     .transpose()?,
                 message: None,
                 hops,
@@ -425,20 +419,26 @@ pub fn timer(session: &mut Session, command: TimerCommand) -> Result<Status> {
 }
 
 /// The flags of a schedule; the parser has made sure that there is exactly one.
-fn read_schedule(session: &Session, args: &cli::Schedule, tz: Option<String>) -> Result<Schedule> {
+fn read_schedule(
+    session: &Session,
+    args: &cli::Schedule,
+    tz: Option<String>,
+    seconds: bool,
+    past_ok: bool,
+) -> Result<Schedule> {
     let now = session.clock.now();
     if let Some(word) = &args.within {
         return Ok(Schedule::At { at: now.after(parse("--in", word)?) });
     }
     if let Some(word) = &args.at {
-        return Ok(Schedule::At { at: time("--at", word)? });
+        return Ok(Schedule::At { at: moment("--at", word, now, past_ok)? });
     }
     if let Some(word) = &args.every {
         return Ok(Schedule::Every { every: parse("--every", word)?, from: now });
     }
     let expression = args.cron.clone().unwrap_or_default();
     let time_zone = tz.unwrap_or_else(|| session.clock.time_zone());
-    Ok(Schedule::Cron { expression, time_zone })
+    Ok(calendar(expression, time_zone, seconds)?)
 }
 
 fn timer_line(timer: &Timer, now: Time, out: &Output) -> String {

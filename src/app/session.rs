@@ -34,6 +34,8 @@ pub struct Session {
     pub listens_to: Cell<Option<MessageId>>,
     /// The signal that this process got while a turn or a hook ran: it begins nothing more.
     pub cancelled_by: Cell<Option<i32>>,
+    /// The agent that the command is about, once it is known: its errors name it to scripts.
+    subject: RefCell<Option<AgentName>>,
     command: &'static str,
     dir: Option<PathBuf>,
     patience: Span,
@@ -59,6 +61,7 @@ impl Session {
                 raised: RefCell::default(),
                 listens_to: Cell::default(),
                 cancelled_by: Cell::default(),
+                subject: RefCell::default(),
                 command,
                 dir: global.dir.clone(),
                 patience,
@@ -71,6 +74,17 @@ impl Session {
     pub fn named_dir(&self) -> Option<PathBuf> {
         let from_env = || env::var_os("DORMOUSE_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
         self.dir.clone().or_else(from_env)
+    }
+
+    /// Notes which agent the command is about: the first that it turns to.
+    pub fn is_about(&self, agent: &AgentName) {
+        self.subject.borrow_mut().get_or_insert_with(|| agent.clone());
+    }
+
+    /// Says why the command failed.
+    pub fn fail(&mut self, error: &Error) {
+        let subject = self.subject.borrow();
+        self.out.failure(error, None, subject.as_ref().map(AgentName::as_str));
     }
 
     pub fn patience(&self) -> Span {
@@ -97,7 +111,7 @@ impl Session {
                 break;
             }
             let reached = each(self, name).unwrap_or_else(|error| {
-                self.out.failure(&error, Some(name.as_str()));
+                self.out.failure(&error, Some(name.as_str()), Some(name.as_str()));
                 error.exit_status()
             });
             status = status.graver(reached);
@@ -197,6 +211,10 @@ pub fn required_agent(args: &PlaneAgent) -> Result<AgentName> {
 
 impl From<Refusal> for Error {
     fn from(refusal: Refusal) -> Error {
-        Error::Refused { kind: refusal.kind, message: refusal.message, hint: refusal.hint }
+        let Refusal { kind, message, hint, edge } = refusal;
+        match edge {
+            None => Error::Refused { kind, message, hint },
+            Some((from, to)) => Error::NoEdge { kind, message, hint, from, to },
+        }
     }
 }

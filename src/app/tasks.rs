@@ -6,6 +6,7 @@ use serde_json::json;
 
 use crate::cli::{TaskCommand, TaskStart};
 use crate::error::{Context, Error, Result, Status};
+use crate::model::bound::Bound;
 use crate::model::id::{AgentName, TaskId};
 use crate::model::message::Body;
 use crate::model::run::Exit;
@@ -88,8 +89,8 @@ fn wanted(session: &Session, store: &Store, agent: &Agent<'_>, args: TaskStart) 
                 None => agent.policy_text()?,
             };
             delegate::check(store, agent.name(), &child, &policy)?;
-            let limit = agent.policy()?.limits.max_message;
-            let text = text("TEXT", args.text.as_deref(), limit)?;
+            let bound = Bound::message("the text", agent.policy()?.limits.max_message);
+            let text = text("TEXT", args.text.as_deref(), &bound)?;
             NewJob::Delegate { child, body: Body::Text { text }, policy }
         }
     };
@@ -231,7 +232,7 @@ fn input(session: &mut Session, agent: &Agent<'_>, id: TaskId, word: Option<&str
         return refused("not_interactive", format!("{id} takes no input"), "start it with --interactive");
     }
     refuse_elsewhere(&task)?;
-    let mut said = text("TEXT", word, agent.policy()?.limits.max_message)?;
+    let mut said = text("TEXT", word, &Bound::message("the input", agent.policy()?.limits.max_message))?;
     if word.is_some_and(|word| word != "-" && !word.starts_with('@')) {
         said.push('\n');
     }

@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use crate::error::{Context, Error, Result};
 use crate::model::action::Action;
+use crate::model::bound::OUTCOME;
 use crate::model::execution::ExecutionState;
 use crate::model::id::RunId;
 use crate::model::message::Message;
@@ -35,6 +36,7 @@ use crate::rules::transition::turn::{self as rules, Claimed, Settled};
 use crate::store::view::View;
 use crate::store::{Agent, Store, evidence, files, layout, lock};
 
+use super::admit::refuse_missing;
 use super::authority;
 use super::delegate;
 use super::hooks::{self, Occasion};
@@ -48,7 +50,6 @@ use super::session::Session;
 pub const KILL_GRACE: Duration = Duration::from_secs(5);
 
 /// The largest outcome file that is read, in bytes.
-const OUTCOME_MAX: u64 = 4 << 20;
 
 /// A claimed turn and what it is told.
 pub struct Turn<'a> {
@@ -214,14 +215,13 @@ fn bad_action(bytes: &[u8]) -> Option<(usize, String)> {
 /// The outcome file, if the turn wrote one; `Err` says where it is wrong.
 fn read_outcome(path: &Path) -> std::result::Result<Outcome, String> {
     let invalid = |reason: String| format!("outcome file {}: {reason}", path.display());
-    if std::fs::metadata(path).is_ok_and(|found| found.len() > OUTCOME_MAX) {
-        return Err(invalid(format!("larger than {OUTCOME_MAX} bytes")));
+    if let Ok(found) = std::fs::metadata(path) {
+        OUTCOME.check(found.len()).map_err(|refusal| invalid(refusal.message))?;
     }
     let Some(bytes) = files::read(path).map_err(|error| error.to_string())? else {
         return Ok(Outcome::default());
     };
-    let outcome = parse_outcome(&bytes).map_err(invalid)?;
-    Ok(outcome)
+    parse_outcome(&bytes).map_err(invalid)
 }
 
 /// Settles a run, however it ended. Where another process has settled it already, only its output
@@ -270,8 +270,14 @@ pub fn surroundings(
     let mut around = Surroundings { at: claimant(), ..Surroundings::default() };
     for (at, action) in actions.iter().enumerate() {
         match action {
-            Action::Enqueue { agent: Some(other), .. } if other != agent.name() => {
-                let heard = store.agent(other).and_then(|other| authority::hears(&other, agent.name()));
+            Action::Enqueue { agent: to, work_item_id, wait_id, .. } => {
+                let heard = match to.as_ref().filter(|to| *to != agent.name()) {
+                    None => refuse_missing(view, *work_item_id, *wait_id),
+                    Some(other) => store.agent(other).and_then(|other| {
+                        authority::hears(&other, agent.name())?;
+                        other.consistently(|view, _| refuse_missing(view, *work_item_id, *wait_id))
+                    }),
+                };
                 if let Err(error) = heard {
                     around.objections.push((at, objection(error)?));
                 }
@@ -290,8 +296,7 @@ pub fn surroundings(
             Action::Wait { kind: WaitKind::Task, resource, .. } => {
                 around.ended_tasks.extend(ended_task(agent, resource.as_deref())?);
             }
-            Action::Enqueue { .. }
-            | Action::TaskStart { .. }
+            Action::TaskStart { .. }
             | Action::WorkAdd { .. }
             | Action::WorkUpdate { .. }
             | Action::WorkPick { .. }
@@ -306,9 +311,13 @@ pub fn surroundings(
 /// What is wrong with an action, where it is no failure of the machine.
 fn objection(error: Error) -> Result<Refusal> {
     let refusal = match error {
-        Error::Refused { kind, message, .. } => Refusal::new(kind, message),
+        Error::Refused { kind, message, .. } | Error::NoEdge { kind, message, .. } => {
+            Refusal::new(kind, message)
+        }
         Error::NoAgent { agent, .. } => Refusal::new("no_agent", format!("there is no agent `{agent}`")),
-        Error::Damaged { .. } | Error::Newer { .. } => Refusal::new(error.kind(), error.to_string()),
+        Error::NoRecord { .. } | Error::Damaged { .. } | Error::Newer { .. } => {
+            Refusal::new(error.kind(), error.to_string())
+        }
         error => return Err(error),
     };
     Ok(refusal)
@@ -322,7 +331,7 @@ pub fn deliver(session: &Session, store: &Store, agent: &Agent<'_>, outbox: &[Me
         match delegate::deliver(session, store, message) {
             Ok(()) => dealt_with.push(message.id),
             // It won't be heard another time either.
-            Err(error @ (Error::Refused { .. } | Error::NoAgent { .. })) => {
+            Err(error @ (Error::Refused { .. } | Error::NoEdge { .. } | Error::NoAgent { .. })) => {
                 unheard.push((message, error.to_string()));
             }
             // It stays in the outbox: the next step tries again.

@@ -6,8 +6,9 @@ use std::path::Path;
 use std::str::FromStr;
 
 use crate::error::{Context, Error, Result};
-use crate::model::policy::Size;
+use crate::model::bound::Bound;
 use crate::model::time::Time;
+use crate::rules::schedule::to_come;
 
 /// Parses the word given for a flag or argument.
 pub fn parse<T>(flag: &str, word: &str) -> Result<T>
@@ -37,25 +38,33 @@ pub fn time_or_ago(flag: &str, word: &str, now: Time) -> Result<Time> {
     Time::parse(word).map_err(|error| Error::usage(format!("{flag}: {error}")))
 }
 
-/// TEXT itself, `-` for stdin, `@FILE`; without any, stdin if it is no terminal. At most a little
-/// more than `limit` is read: the rules say that it is too much, not the memory.
-pub fn text(flag: &str, word: Option<&str>, limit: Size) -> Result<String> {
+/// A moment that is still to come; one that is past only where that is meant.
+pub fn moment(flag: &str, word: &str, now: Time, past_ok: bool) -> Result<Time> {
+    let at = Time::parse(word).map_err(|error| Error::usage(format!("{flag}: {error}")))?;
+    Ok(to_come(at, now, past_ok)?)
+}
+
+/// TEXT itself, `-` for stdin, `@FILE`; without any, stdin if it is no terminal. What is larger
+/// than `bound` is refused, and at most a little more than that is read of it.
+pub fn text(flag: &str, word: Option<&str>, bound: &Bound) -> Result<String> {
     match word {
-        Some("-") => stdin(limit),
+        Some("-") => stdin(bound),
         Some(word) => match word.strip_prefix('@') {
             Some(path) => {
                 let path = Path::new(path);
-                let file = File::open(path).context("read", path)?;
-                utf8(&path.display().to_string(), read_bounded(file, path, limit)?)
+                utf8(&path.display().to_string(), read_file(path, bound)?)
             }
-            None => Ok(word.to_owned()),
+            None => {
+                bound.check(word.len() as u64)?;
+                Ok(word.to_owned())
+            }
         },
         None if std::io::stdin().is_terminal() => Err(Error::Usage {
             message: format!("{flag}: nothing to say"),
             hint: Some("give the text, or `-` for stdin, or `@FILE`".to_owned()),
         }),
         // Nobody has put anything there on purpose: cron's stdin, say.
-        None => match stdin(limit)? {
+        None => match stdin(bound)? {
             text if text.is_empty() => Err(Error::Usage {
                 message: format!("{flag}: nothing to say, and nothing on stdin"),
                 hint: Some("give the text, or `-` for stdin whatever is there, or `@FILE`".to_owned()),
@@ -65,23 +74,32 @@ pub fn text(flag: &str, word: Option<&str>, limit: Size) -> Result<String> {
     }
 }
 
-fn stdin(limit: Size) -> Result<String> {
-    utf8("stdin", read_bounded(std::io::stdin(), Path::new("stdin"), limit)?)
+fn stdin(bound: &Bound) -> Result<String> {
+    utf8("stdin", read_bounded(std::io::stdin(), Path::new("stdin"), bound)?)
 }
 
-fn read_bounded(reader: impl Read, path: &Path, limit: Size) -> Result<Vec<u8>> {
+fn read_file(path: &Path, bound: &Bound) -> Result<Vec<u8>> {
+    let file = File::open(path).context("read", path)?;
+    // What is no file of a known size, a pipe say, is measured as it is read.
+    bound.check(file.metadata().context("read", path)?.len())?;
+    read_bounded(file, path, bound)
+}
+
+fn read_bounded(reader: impl Read, path: &Path, bound: &Bound) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    reader.take(limit.0.saturating_add(1)).read_to_end(&mut bytes).context("read", path)?;
+    reader.take(bound.most.0.saturating_add(1)).read_to_end(&mut bytes).context("read", path)?;
+    if bytes.len() as u64 > bound.most.0 {
+        return Err(bound.refuse(&format!("at least {}", bytes.len())).into());
+    }
     Ok(bytes)
 }
 
-/// A file, or `-` for stdin, as it is. At most a little more than `limit` is read.
-pub fn bytes(word: &str, limit: Size) -> Result<Vec<u8>> {
+/// A file, or `-` for stdin, as it is. What is larger than `bound` is refused.
+pub fn bytes(word: &str, bound: &Bound) -> Result<Vec<u8>> {
     if word == "-" {
-        return read_bounded(std::io::stdin(), Path::new("stdin"), limit);
+        return read_bounded(std::io::stdin(), Path::new("stdin"), bound);
     }
-    let path = Path::new(word);
-    read_bounded(File::open(path).context("read", path)?, path, limit)
+    read_file(Path::new(word), bound)
 }
 
 fn utf8(name: &str, bytes: Vec<u8>) -> Result<String> {

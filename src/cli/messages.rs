@@ -24,9 +24,13 @@ pub struct Enqueue {
     /// Admit it then, by a timer
     #[arg(long, value_name = "TIME", conflicts_with = "batch")]
     pub at: Option<String>,
+    /// Take a moment for --at that is past: it is admitted with the next step
+    #[arg(long, requires = "at")]
+    pub past_ok: bool,
     /// One message per line of stdin, each a JSON object: text or body, kind, origin, priority,
-    /// dedupe_key, ttl, expires_at, resource, work_item_id, correlation_id. A bad line admits none
-    #[arg(long, conflicts_with_all = ["text", "body_json", "kind", "dedupe_key", "work_item"])]
+    /// dedupe_key, ttl, expires_at, resource, work_item_id, wait_id, correlation_id, allow_empty. A bad
+    /// line admits none
+    #[arg(long, conflicts_with_all = ["text", "body_json", "kind", "dedupe_key", "work_item", "wait"])]
     pub batch: bool,
 }
 
@@ -74,12 +78,18 @@ pub struct Said {
     /// What it is about, for example `github:org/repo#12`
     #[arg(long, value_name = "REF")]
     pub resource: Option<String>,
-    /// The work item it belongs to
+    /// The open work item it belongs to
     #[arg(long, value_name = "ID")]
     pub work_item: Option<String>,
+    /// The active wait that it answers
+    #[arg(long, value_name = "ID")]
+    pub wait: Option<String>,
     /// What ties it to other messages
     #[arg(long, value_name = "ID")]
     pub correlation_id: Option<String>,
+    /// Say nothing, and mean it: a blank message is refused otherwise
+    #[arg(long)]
+    pub allow_empty: bool,
 }
 
 /// Tell an agent that something may have changed
@@ -97,7 +107,7 @@ pub struct Wake {
     /// What has changed, for example `github:org/repo#12`; ends the waits for it
     #[arg(long, value_name = "REF")]
     pub resource: Option<String>,
-    /// The wait that is over
+    /// The active wait that is over
     #[arg(long, value_name = "ID")]
     pub wait: Option<String>,
     /// Why the agent should look

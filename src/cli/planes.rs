@@ -168,6 +168,9 @@ pub struct Wait {
     /// A timer wait: until when
     #[arg(long, value_name = "TIME")]
     pub at: Option<String>,
+    /// Take a moment for --at that is past: the wait is over with the next step
+    #[arg(long, requires = "at")]
+    pub past_ok: bool,
     /// When to go and look; a system wait needs this or --expires
     #[arg(long, value_name = "DURATION")]
     pub recheck: Option<String>,
@@ -215,6 +218,12 @@ pub enum TimerCommand {
         /// The time zone of --cron, like Europe/Berlin [default: the machine's]
         #[arg(long, value_name = "ZONE", requires = "cron", conflicts_with_all = ["within", "at", "every"])]
         tz: Option<String>,
+        /// An expression of six fields for --cron, the first of them seconds
+        #[arg(long, requires = "cron", conflicts_with_all = ["within", "at", "every"])]
+        seconds: bool,
+        /// Take a moment for --at that is past: the timer fires with the next step
+        #[arg(long, requires = "at", conflicts_with_all = ["within", "every", "cron"])]
+        past_ok: bool,
         /// What the agent is told when it fires
         text: Option<String>,
         /// What becomes of fires that nobody was there for [default: once]

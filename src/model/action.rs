@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::id::{AgentName, WorkId};
+use super::id::{AgentName, WaitId, WorkId};
 use super::message::MessageKind;
 use super::time::{Span, Time};
 use super::timer::CatchUp;
 use super::wait::WaitKind;
 use super::work::{PlanStatus, Todo};
 
-/// One action. Spans count from the end of the turn.
+/// One action. Spans count from the end of the turn; a moment before its beginning is past.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", deny_unknown_fields)]
 pub enum Action {
@@ -79,6 +79,8 @@ pub enum Action {
         #[serde(default)]
         at: Option<Time>,
         #[serde(default)]
+        past_ok: bool,
+        #[serde(default)]
         recheck_after: Option<Span>,
         #[serde(default)]
         expires_after: Option<Span>,
@@ -116,9 +118,14 @@ pub enum Action {
         #[serde(default)]
         at: Option<Time>,
         #[serde(default)]
+        past_ok: bool,
+        #[serde(default)]
         every: Option<Span>,
         #[serde(default)]
         cron: Option<String>,
+        /// Whether the first field of `cron` is seconds.
+        #[serde(default)]
+        seconds: bool,
         #[serde(default)]
         time_zone: Option<String>,
         #[serde(default)]
@@ -145,12 +152,19 @@ pub enum Action {
         resource: Option<String>,
         #[serde(default)]
         work_item_id: Option<WorkId>,
+        /// The wait that it answers.
+        #[serde(default)]
+        wait_id: Option<WaitId>,
         #[serde(default)]
         correlation_id: Option<String>,
+        #[serde(default)]
+        allow_empty: bool,
         #[serde(default, rename = "in")]
         within: Option<Span>,
         #[serde(default)]
         at: Option<Time>,
+        #[serde(default)]
+        past_ok: bool,
     },
 }
 

@@ -9,6 +9,7 @@ pub mod action;
 pub mod agent;
 pub mod attention;
 pub mod authority;
+pub mod bound;
 pub mod closure;
 pub mod continuation;
 pub mod decision;

@@ -9,11 +9,13 @@ pub struct Refusal {
     pub kind: &'static str,
     pub message: String,
     pub hint: Option<String>,
+    /// The two states that nothing leads from one to the other.
+    pub edge: Option<(&'static str, &'static str)>,
 }
 
 impl Refusal {
     pub fn new(kind: &'static str, message: impl Into<String>) -> Refusal {
-        Refusal { kind, message: message.into(), hint: None }
+        Refusal { kind, message: message.into(), hint: None, edge: None }
     }
 
     pub fn hint(mut self, hint: impl Into<String>) -> Refusal {
@@ -21,8 +23,14 @@ impl Refusal {
         self
     }
 
+    pub fn between(mut self, from: &'static str, to: &'static str) -> Refusal {
+        self.edge = Some((from, to));
+        self
+    }
+
     /// A pair of states that no edge joins (contract, execution §1).
     pub fn transition(from: ExecutionState, to: ExecutionState) -> Refusal {
         Refusal::new("invalid_state_transition", format!("invalid state transition: {from} -> {to}"))
+            .between(from.name(), to.name())
     }
 }

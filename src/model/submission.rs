@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::id::{AgentName, MessageId, RunId, TaskId, WorkId};
+use super::id::{AgentName, MessageId, RunId, TaskId, WaitId, WorkId};
 use super::message::{Body, MessageKind, Origin, OriginKind, Priority};
 use super::time::{Span, Time};
 
@@ -25,7 +25,11 @@ pub struct Submission {
     pub expires_at: Option<Time>,
     pub resource: Option<String>,
     pub work_item_id: Option<WorkId>,
+    /// The wait that it answers.
+    pub wait_id: Option<WaitId>,
     pub correlation_id: Option<String>,
+    /// That a text of nothing is meant.
+    pub allow_empty: bool,
 }
 
 impl Submission {

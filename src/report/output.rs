@@ -171,10 +171,11 @@ impl Output {
         talk(text);
     }
 
-    /// A failure: prose on stderr, and with --json an object on stdout.
-    pub fn failure(&mut self, error: &Error, agent: Option<&str>) {
+    /// A failure: prose on stderr, and with --json an object on stdout. `of` is whose failure it is, where a
+    /// command is about several agents; `agent` is the one that it is about in any case.
+    pub fn failure(&mut self, error: &Error, of: Option<&str>, agent: Option<&str>) {
         let said = escape(&error.to_string());
-        let about = agent
+        let about = of
             .filter(|agent| error.agent() != Some(agent))
             .map(|agent| format!("{agent}: "))
             .unwrap_or_default();
@@ -201,6 +202,10 @@ impl Output {
         }
         if let Some(agent) = error.agent().or(agent) {
             object["agent"] = json!(agent);
+        }
+        if let Some((from, to)) = error.edge() {
+            object["from"] = json!(from);
+            object["to"] = json!(to);
         }
         object["exit_status"] = json!(error.exit_status().code());
         self.json_line(&json!({ "error": object }));

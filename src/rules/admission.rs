@@ -1,5 +1,6 @@
 //! What may be said to an agent, by whom, and with which authority (contract, semantics §9).
 
+use crate::model::bound::Bound;
 use crate::model::continuation::TriggerKind;
 use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{
@@ -73,6 +74,10 @@ pub fn admit(
 ) -> Result<Message, Refusal> {
     let body = submission.take_body().map_err(|reason| Refusal::new("invalid_body", reason))?;
     check_size(&body, limits)?;
+    if !submission.allow_empty && !body.is_contentful() {
+        return Err(Refusal::new("blank_message", "the message is blank")
+            .hint("if that is meant, say --allow-empty, or in JSON \"allow_empty\": true"));
+    }
     let (origin, kind) = origin_and_kind(&submission, caller)?;
     let priority = submission.priority.unwrap_or(Priority::Normal);
     if priority == Priority::Interject && (origin.kind != OriginKind::Operator || caller.is_some()) {
@@ -100,7 +105,7 @@ pub fn admit(
         work_item_id: submission.work_item_id,
         task_id: None,
         task_status: None,
-        wait_id: None,
+        wait_id: submission.wait_id,
         trigger_id: None,
         resource: submission.resource,
         correlation_id: submission.correlation_id,
@@ -126,19 +131,13 @@ fn source_ref(caller: &Caller) -> Option<String> {
     caller.run_id().map(|run| format!("{}/{run}", caller.agent))
 }
 
-fn check_size(body: &Body, limits: &Limits) -> Result<(), Refusal> {
+/// Refuses what is larger than `limits.max_message`.
+pub fn check_size(body: &Body, limits: &Limits) -> Result<(), Refusal> {
     let bytes = match body {
         Body::Text { text } => text.len(),
         Body::Json { value } => value.to_string().len(),
     };
-    if bytes as u64 > limits.max_message.0 {
-        return Err(Refusal::new(
-            "message_too_large",
-            format!("the body has {bytes} bytes, more than limits.max_message = {}", limits.max_message),
-        )
-        .hint("put it in a file and say where, or raise limits.max_message in agent.toml"));
-    }
-    Ok(())
+    Bound::message("the body", limits.max_message).check(bytes as u64)
 }
 
 fn origin_and_kind(

@@ -37,10 +37,38 @@ pub fn check(schedule: &Schedule, now: Time) -> Result<Time, Refusal> {
     }
 }
 
+/// Refuses a moment before `since`, unless that is meant.
+pub fn to_come(at: Time, since: Time, past_ok: bool) -> Result<Time, Refusal> {
+    if at >= since || past_ok {
+        return Ok(at);
+    }
+    Err(Refusal::new("past", format!("{at} is past: it is before {since}"))
+        .hint("if that is meant, say --past-ok, or in JSON \"past_ok\": true"))
+}
+
+/// A schedule by the calendar: an expression of five fields, or of six where the first is `seconds`.
+/// Timers that were stored without a look at that keep what they have.
+pub fn calendar(expression: String, time_zone: String, seconds: bool) -> Result<Schedule, Refusal> {
+    let fields = expression.split_whitespace().count();
+    let (wanted, hint) = match (seconds, fields) {
+        (true, _) => (6, "six fields: second minute hour day month weekday"),
+        (false, 6) => (5, "a first field for seconds goes with --seconds, or in JSON with \"seconds\": true"),
+        (false, _) => (5, FIVE_FIELDS),
+    };
+    // A word for a schedule, such as @daily, has no fields.
+    if fields != wanted && (seconds || !expression.starts_with('@')) {
+        let message = format!("`{expression}` is not a cron expression of {wanted} fields: it has {fields}");
+        return Err(Refusal::new("invalid_cron", message).hint(hint));
+    }
+    Ok(Schedule::Cron { expression, time_zone })
+}
+
+const FIVE_FIELDS: &str = "five fields: minute hour day month weekday, for example `0 9 * * mon-fri`";
+
 fn cron(expression: &str) -> Result<Cron, Refusal> {
     CronParser::builder().seconds(Seconds::Optional).build().parse(expression).map_err(|error| {
         Refusal::new("invalid_cron", format!("`{expression}` is not a cron expression: {error}"))
-            .hint("five fields: minute hour day month weekday, for example `0 9 * * mon-fri`")
+            .hint(FIVE_FIELDS)
     })
 }
 

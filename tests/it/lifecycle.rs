@@ -221,9 +221,9 @@ fn create_without_a_command_says_what_is_missing() {
 
 #[test]
 fn a_turn_without_a_command_fails_with_that_reason() {
-    let sandbox = Sandbox::new();
-    sandbox.cmd(["-q", "create", "ada"]).output();
-    sandbox.run(["start", "ada"]);
+    let sandbox = started("true");
+    let policy = sandbox.agent("ada").join("agent.toml");
+    fs::write(policy, "description = \"nothing to run\"\n").unwrap();
     say(&sandbox, "hello");
     sandbox
         .cmd(["tick", "ada"])
@@ -420,7 +420,7 @@ fn stop_keeps_what_is_queued_and_closes_the_gate() {
     assert_eq!(field(&sandbox, "queue.pending"), "1");
     assert_eq!(field(&sandbox, "lifecycle.runnable"), "false");
     sandbox.cmd(["tick", "ada"]).stdout("ada  stop (stopped)\n").check();
-    say(&sandbox, "even later");
+    sandbox.run(["-q", "enqueue", "ada", "even later"]);
     let events = sandbox.json_lines(["events", "ada", "--kind", "control_request_admitted"]);
     assert_eq!(
         events.last().unwrap()["data"],
@@ -783,7 +783,11 @@ fn the_whole_life_of_an_agent() {
         )
         .check();
     sandbox.cmd(["stop", "ada", "--reason", "night"]).stdout("ada  asleep → stopped\n").check();
-    sandbox.cmd(["enqueue", "ada", "in the morning"]).stdout("msg_#5\n").check();
+    sandbox
+        .cmd(["enqueue", "ada", "in the morning"])
+        .stdout("msg_#5\n")
+        .stderr("dormouse: ada is stopped: it takes this up after `dormouse start ada`\n")
+        .check();
     sandbox.cmd(["tick", "--all"]).stdout("ada  stop (stopped)\n").check();
     sandbox
         .cmd(["list"])

@@ -29,6 +29,7 @@ mod hooks;
 mod inspect;
 mod lifecycle;
 mod making;
+mod manners;
 mod messages;
 #[cfg(target_os = "linux")]
 mod model;

@@ -54,7 +54,8 @@ fn a_text_comes_from_an_argument_a_file_or_stdin() {
         (&["enqueue", "ada", "@f"], "", "from a file\n"),
         (&["enqueue", "ada", "-"], "from a dash\n", "from a dash\n"),
         (&["enqueue", "ada"], "from a pipe", "from a pipe"),
-        (&["enqueue", "ada", ""], "unread", ""),
+        (&["enqueue", "ada", "", "--allow-empty"], "unread", ""),
+        (&["enqueue", "ada", "--allow-empty", "-"], "", ""),
         (&["enqueue", "ada", "--", "--text"], "", "--text"),
     ];
     for (args, stdin, text) in cases {
@@ -122,7 +123,7 @@ fn a_body_larger_than_the_limit_is_refused_and_the_limit_named() {
         .stdin("x".repeat(100_000))
         .status(4)
         .stderr(
-            "dormouse: the body has 1025 bytes, more than limits.max_message = 1 KiB\n\
+            "dormouse: the body has at least 1025 bytes, more than limits.max_message = 1 KiB\n\
              hint: put it in a file and say where, or raise limits.max_message in agent.toml\n",
         )
         .check();
@@ -134,7 +135,7 @@ fn a_body_larger_than_the_limit_is_refused_and_the_limit_named() {
 #[test]
 fn a_message_carries_its_whole_provenance() {
     let sandbox = started("true");
-    let work = format!("work_{}", "0".repeat(32));
+    let work = sandbox.run(["work", "add", "-a", "ada", "a door"]).trim_end().to_owned();
     let id = sandbox
         .run([
             "enqueue",
@@ -172,9 +173,9 @@ fn a_message_carries_its_whole_provenance() {
             "work_item_id": work,
             "resource": "github:org/repo#12",
             "correlation_id": "c1",
-            "expires_at": "2026-01-02T04:34:08.000Z",
+            "expires_at": "2026-01-02T04:34:09.000Z",
             "attempt": 1,
-            "created_at": "2026-01-02T03:04:08.000Z",
+            "created_at": "2026-01-02T03:04:09.000Z",
         })
     );
 }
@@ -262,11 +263,11 @@ fn words_that_mean_nothing_are_wrong_usage() {
         &["enqueue", "ada", "x", "--ttl", "5x"][..],
         &["enqueue", "ada", "x", "--ttl", "-5s"],
         &["enqueue", "ada", "x", "--priority", "urgent"],
-        &["enqueue", "ada", "x", "--work-item", "work_1"],
+        &["enqueue", "ada", "x", "--work-item", "1"],
         &["enqueue", "ada", "x", "--body-json", "1"],
         &["enqueue", "ada", "x", "--batch"],
         &["enqueue"],
-        &["wake", "ada", "--wait", "wait_1"],
+        &["wake", "ada", "--wait", "1"],
         &["enqueue", "ada", "x", "--origin", "stranger"],
     ] {
         let ran = sandbox.cmd(args.iter().copied()).output();
@@ -350,7 +351,7 @@ fn a_bad_line_of_a_batch_admits_none_and_is_named() {
         (
             "{\"txt\": \"2\"}",
             2,
-            ", column 6: unknown field `txt`, expected one of `text`, `body`, `kind`, `origin`, `priority`, `dedupe_key`, `ttl`, `expires_at`, `resource`, `work_item_id`, `correlation_id`",
+            ", column 6: unknown field `txt`, expected one of `text`, `body`, `kind`, `origin`, `priority`, `dedupe_key`, `ttl`, `expires_at`, `resource`, `work_item_id`, `wait_id`, `correlation_id`, `allow_empty`",
             "nothing was admitted",
         ),
         ("{\"text\": ", 2, ", column 0: EOF while parsing a value", "nothing was admitted"),
@@ -594,8 +595,11 @@ fn a_long_row_of_expired_messages_is_dropped_in_one_step() {
 fn while_stopped_messages_are_admitted_and_kept() {
     let sandbox = started("true");
     sandbox.run(["stop", "ada"]);
-    say(&sandbox, "x");
-    sandbox.run(["enqueue", "ada", "x", "--dedupe-key", "k"]);
+    let told = "dormouse: ada is stopped: it takes this up after `dormouse start ada`\n";
+    let to_ada = |more: &[&'static str]| sandbox.cmd([&["enqueue", "ada", "x"], more].concat()).output();
+    assert_eq!(to_ada(&[]).stderr, told);
+    assert_eq!(to_ada(&["--dedupe-key", "k"]).stderr, told);
+    assert_eq!(to_ada(&["--dedupe-key", "k", "-q"]).stderr, "");
     assert_eq!(decision(&step(&sandbox)), "stop (stopped)");
     assert_eq!(field(&sandbox, "queue.pending"), "2");
     assert_eq!(field(&sandbox, "status"), "stopped");
@@ -646,7 +650,7 @@ fn a_blank_event_from_outside_runs_no_turn() {
         (&["--origin", "callback", "x"], "start_model_turn (callback_event) completed"),
         (&[""], "start_model_turn (operator_prompt) completed"),
     ] {
-        sandbox.run(["enqueue", "ada"].iter().chain(args).copied());
+        sandbox.run(["enqueue", "ada", "--allow-empty"].iter().chain(args).copied());
         assert_eq!(decision(&step(&sandbox)), expected, "{args:?}");
     }
 }
@@ -800,7 +804,7 @@ fn an_invalid_file_is_moved_aside_with_the_reason() {
         .cmd(["tick", "ada"])
         .stdout("ada  sleep (no_pending_scheduler_facts)\n")
         .stderr(
-            "dormouse: ada: message rejected a.json: not a message: unknown field `txt`, expected one of `text`, `body`, `kind`, `origin`, `priority`, `dedupe_key`, `ttl`, `expires_at`, `resource`, `work_item_id`, `correlation_id` at line 1 column 6 (it is in inbox/rejected/)\n\
+            "dormouse: ada: message rejected a.json: not a message: unknown field `txt`, expected one of `text`, `body`, `kind`, `origin`, `priority`, `dedupe_key`, `ttl`, `expires_at`, `resource`, `work_item_id`, `wait_id`, `correlation_id`, `allow_empty` at line 1 column 6 (it is in inbox/rejected/)\n\
              dormouse: ada: message rejected b: not a message: expected value at line 1 column 1 (it is in inbox/rejected/)\n\
              dormouse: ada: message rejected c.json: `task` is the runtime's own origin (it is in inbox/rejected/)\n\
              dormouse: ada: message rejected d.json: only the operator can interject (it is in inbox/rejected/)\n\

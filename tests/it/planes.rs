@@ -654,11 +654,13 @@ fn each_way_to_say_when_has_its_next_fire() {
         (&["--cron", "0 9 * * mon-fri", "--tz", "America/New_York"], "2026-01-02T14:00:00.000Z"),
         (&["--cron", "4 3 * * *"], "2026-01-03T03:04:00.000Z"),
         (&["--cron", "0 0 29 2 *"], "2028-02-29T00:00:00.000Z"),
+        (&["--cron", "30 4 3 * * *", "--seconds"], "2026-01-02T03:04:30.000Z"),
+        (&["--cron", "@daily"], "2026-01-03T00:00:00.000Z"),
     ] {
         assert_eq!(next(flags), expected, "{flags:?}");
     }
     // What is over already is due at once.
-    assert_eq!(next(&["--at", "2020-01-01T00:00:00Z"]), "2020-01-01T00:00:00.000Z");
+    assert_eq!(next(&["--at", "2020-01-01T00:00:00Z", "--past-ok"]), "2020-01-01T00:00:00.000Z");
     assert_eq!(
         at(&sandbox, "2026-01-02T03:04:06Z", &["next-wake", "ada"])[0]["next_wake_at"],
         "2026-01-02T03:04:06.000Z"
@@ -668,6 +670,10 @@ fn each_way_to_say_when_has_its_next_fire() {
         (&["--every", "0"], "schedule_too_short"),
         (&["--cron", "every day"], "invalid_cron"),
         (&["--cron", "61 * * * *"], "invalid_cron"),
+        (&["--cron", "30 4 3 * * *"], "invalid_cron"),
+        (&["--cron", "30 4 3 * * * 2027", "--seconds"], "invalid_cron"),
+        (&["--cron", "4 3 * * *", "--seconds"], "invalid_cron"),
+        (&["--at", "2026-01-02T03:04:05Z"], "past"),
         (&["--cron", "0 0 30 2 *"], "schedule_never"),
         (&["--cron", "0 9 * * *", "--tz", "Mars/Olympus"], "unknown_time_zone"),
     ] {
@@ -686,7 +692,7 @@ fn each_way_to_say_when_has_its_next_fire() {
             "{flags:?}"
         );
     }
-    assert_eq!(timers(&sandbox).len(), 9);
+    assert_eq!(timers(&sandbox).len(), 11);
 }
 
 /// What an agent with this timer, made at 2026-01-02T03:04:08Z, hears at a later moment, and how
@@ -1024,6 +1030,7 @@ fn each_kind_of_action_is_carried_out_in_order() {
 #[test]
 fn one_action_that_can_not_be_is_the_end_of_all_and_named() {
     let nobody = format!("work_{}", "0".repeat(32));
+    let no_wait = format!("wait_{}", "0".repeat(32));
     for (bad, reason) in [
         (json!({ "do": "work.complete", "id": nobody }), format!("{nobody} is not an open work item")),
         (json!({ "do": "work.add", "objective": "" }), "a work item needs an objective".to_owned()),
@@ -1033,6 +1040,30 @@ fn one_action_that_can_not_be_is_the_end_of_all_and_named() {
         ),
         (json!({ "do": "timer.add" }), "a timer has one of `in`, `at`, `every` and `cron`".to_owned()),
         (json!({ "do": "timer.add", "cron": "x" }), "`x` is not a cron expression".to_owned()),
+        (
+            json!({ "do": "timer.add", "cron": "0 0 9 * * *" }),
+            "`0 0 9 * * *` is not a cron expression of 5 fields: it has 6".to_owned(),
+        ),
+        (json!({ "do": "timer.add", "at": "2020-01-01T00:00:00Z" }), "is past".to_owned()),
+        (json!({ "do": "enqueue", "text": "x", "at": "2020-01-01T00:00:00Z" }), "is past".to_owned()),
+        (
+            json!({ "do": "wait", "kind": "timer", "reason": "r", "at": "2020-01-01T00:00:00Z" }),
+            "is past".to_owned(),
+        ),
+        (json!({ "do": "enqueue", "text": " " }), "the message is blank".to_owned()),
+        (
+            json!({ "do": "enqueue", "text": "x", "work_item_id": nobody }),
+            format!("no open work item `{nobody}`"),
+        ),
+        (json!({ "do": "enqueue", "text": "x", "wait_id": no_wait }), format!("no active wait `{no_wait}`")),
+        (
+            json!({ "do": "task.start", "delegate": "child", "text": "" }),
+            "a delegation says what there is to do".to_owned(),
+        ),
+        (
+            json!({ "do": "work.add", "objective": "x", "plan": "p".repeat((1 << 20) + 1) }),
+            "the plan has 1048577 bytes, more than max_plan = 1 MiB".to_owned(),
+        ),
         (json!({ "do": "enqueue", "agent": "nobody", "text": "x" }), "there is no agent `nobody`".to_owned()),
         (json!({ "do": "dance" }), "dance".to_owned()),
         (json!({ "do": "work.add", "objective": "x", "colour": "red" }), "colour".to_owned()),
@@ -1113,9 +1144,12 @@ const CONTINUATIONS: &str = "
     enqueue ada green --origin webhook --resource s
                                                  L        .        .     .      .    .
     enqueue ada green --origin webhook           L        .        E     .      .    .
-    enqueue ada _ --origin webhook --resource r  .        .        E     .      .    .
-    enqueue ada _ --origin webhook --resource s  .        .        .     .      .    .
-    enqueue ada _ --origin webhook               .        .        m     .      .    .
+    enqueue ada _ --allow-empty --origin webhook --resource r
+                                                 .        .        E     .      .    .
+    enqueue ada _ --allow-empty --origin webhook --resource s
+                                                 .        .        .     .      .    .
+    enqueue ada _ --allow-empty --origin webhook
+                                                 .        .        m     .      .    .
     enqueue ada green --origin callback          L        .        E     .      .    .
     enqueue ada green --origin channel           L        .        E     .      .    .
     wake ada _ --resource r                      .        .        E     .      .    .

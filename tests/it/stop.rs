@@ -51,7 +51,7 @@ fn the_gate_is_closed_before_the_turn_has_ended() {
     eventually("the gate", || (field(&sandbox, "status") == "stopped").then_some(()));
     let run = field(&sandbox, "current_run.run_id");
     assert_eq!(field(&sandbox, "execution.state"), "shutting_down");
-    let next = say(&sandbox, "more");
+    let next = sandbox.run(["-q", "enqueue", "ada", "more"]).trim_end().to_owned();
     let meanwhile = sandbox.json(["tick", "ada"]);
     assert_eq!((&meanwhile["decision"], &meanwhile["reason"]), (&json!("noop"), &json!("turn_in_progress")));
     let ran = sandbox.cmd(["start", "ada"]).output();

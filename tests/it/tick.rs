@@ -458,7 +458,7 @@ fn a_step_says_how_the_agent_stands_after_it() {
     assert_eq!(step(&sandbox)["scheduling_posture"], "has_queued_input", "the outcome has added one");
     assert_eq!(step(&sandbox)["scheduling_posture"], "idle");
     for _ in 0..2 {
-        sandbox.run(["enqueue", "ada", "", "--origin", "channel:x"]);
+        sandbox.run(["enqueue", "ada", "", "--allow-empty", "--origin", "channel:x"]);
     }
     let reduced = step(&sandbox);
     assert_eq!(

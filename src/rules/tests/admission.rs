@@ -318,7 +318,9 @@ fn a_message_has_one_body_text_or_json() {
             .map_err(|refusal| refusal.kind)
     };
     assert_eq!(body(Some("x"), None), Ok(Body::Text { text: "x".to_owned() }));
-    assert_eq!(body(Some(""), None), Ok(Body::Text { text: String::new() }));
+    assert_eq!(body(Some(" \n"), None), Err("blank_message"));
+    let meant = Submission { text: Some(String::new()), allow_empty: true, ..Submission::default() };
+    assert_eq!(submit(meant).map(|message| message.body), Ok(Body::Text { text: String::new() }));
     assert_eq!(body(None, Some(json!({"a": 1}))), Ok(Body::Json { value: json!({"a": 1}) }));
     assert_eq!(body(None, Some(json!(null))), Ok(Body::Json { value: json!(null) }));
     assert_eq!(body(None, None), Err("invalid_body"));

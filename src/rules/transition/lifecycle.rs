@@ -94,6 +94,17 @@ pub fn begin_start(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Refuses to open the gate of an agent that has nothing to run: it would fail with every message.
+pub fn refuse_without_command(draft: &Draft) -> Result<(), Refusal> {
+    let state = &draft.records.state;
+    let is_closed = matches!(state.status, Status::Booting | Status::Stopped);
+    if !is_closed || draft.records.policy.turn.command.is_some() {
+        return Ok(());
+    }
+    Err(Refusal::new("no_command", format!("`{}` has no turn command", state.agent))
+        .hint("say in its agent.toml what it runs, as turn.command"))
+}
+
 /// Gives up a start that has lasted too long: the agent has failed, and its gate stays closed. Should it
 /// be opened, the recovery comes after a pause.
 pub fn end_late_start(draft: &mut Draft) -> Result<(), Refusal> {

@@ -13,6 +13,7 @@ use crate::model::wait::WaitKind;
 use crate::model::work::PlanStatus;
 
 use crate::rules::admission::admit;
+use crate::rules::schedule::{calendar, to_come};
 
 use super::draft::Draft;
 use super::inbox::{admit_drop, put_off};
@@ -66,6 +67,9 @@ fn carry_out(
 ) -> Result<(), Refusal> {
     let now = draft.now();
     let after = |span: Option<Span>| span.map(|span| now.after(span));
+    // What was still to come when the turn began is no mistake of the turn.
+    let began = run.claimed_at.min(now);
+    let moment = |at: Option<Time>, past_ok| at.map(|at| to_come(at, began, past_ok)).transpose();
     match action {
         Action::WorkAdd { objective, plan_status, todo, plan, blocked_by, recheck_after, pick } => {
             let plan_status = plan_status.unwrap_or(PlanStatus::Ready);
@@ -96,6 +100,7 @@ fn carry_out(
             whole_agent,
             within,
             at,
+            past_ok,
             recheck_after,
             expires_after,
             source,
@@ -106,7 +111,7 @@ fn carry_out(
                 None if whole_agent => Owner::Agent,
                 None => Owner::Nearest(run.work_item_id),
             };
-            let wake_at = at.or(after(within));
+            let wake_at = moment(at, past_ok)?.or(after(within));
             let (recheck_at, expires_at) = (after(recheck_after), after(expires_after));
             let resource = match (kind, resource) {
                 (WaitKind::Task, None) => started.map(|task| task.to_string()),
@@ -156,9 +161,11 @@ fn carry_out(
             };
             *started = Some(task::record(draft, new)?.id);
         }
-        Action::TimerAdd { within, at, every, cron, time_zone, text, catch_up } => {
+        Action::TimerAdd { within, at, past_ok, every, cron, seconds, time_zone, text, catch_up } => {
             let zone = time_zone.unwrap_or_else(|| around.time_zone.clone());
-            let schedule = schedule(now, at.or(after(within)), every, cron, zone)?;
+            let at = moment(at, past_ok)?.or(after(within));
+            let cron = cron.map(|expression| calendar(expression, zone, seconds)).transpose()?;
+            let schedule = schedule(now, at, every, cron)?;
             let body = text.map(|text| Body::Text { text });
             let catch_up = catch_up.unwrap_or(CatchUp::Once);
             timer::add(draft, NewTimer { schedule, catch_up, body, message: None, hops: Some(run.hops) })?;
@@ -172,9 +179,12 @@ fn carry_out(
             priority,
             resource,
             work_item_id,
+            wait_id,
             correlation_id,
+            allow_empty,
             within,
             at,
+            past_ok,
         } => {
             let submission = Submission {
                 text,
@@ -184,10 +194,12 @@ fn carry_out(
                 priority,
                 resource,
                 work_item_id,
+                wait_id,
                 correlation_id,
+                allow_empty,
                 ..Submission::default()
             };
-            send(draft, run, agent, submission, at.or(after(within)))?;
+            send(draft, run, agent, submission, moment(at, past_ok)?.or(after(within)))?;
         }
     }
     Ok(())
@@ -216,13 +228,12 @@ fn schedule(
     now: Time,
     at: Option<Time>,
     every: Option<Span>,
-    cron: Option<String>,
-    time_zone: String,
+    cron: Option<Schedule>,
 ) -> Result<Schedule, Refusal> {
     match (at, every, cron) {
         (Some(at), None, None) => Ok(Schedule::At { at }),
         (None, Some(every), None) => Ok(Schedule::Every { every, from: now }),
-        (None, None, Some(expression)) => Ok(Schedule::Cron { expression, time_zone }),
+        (None, None, Some(calendar)) => Ok(calendar),
         _ => Err(Refusal::new("invalid_timer", "a timer has one of `in`, `at`, `every` and `cron`")),
     }
 }

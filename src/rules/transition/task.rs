@@ -76,7 +76,8 @@ pub fn check(from: TaskStatus, to: TaskStatus) -> Result<(), Refusal> {
     if leads {
         Ok(())
     } else {
-        Err(Refusal::new("task_transition", format!("a task that is {from} does not become {to}")))
+        Err(Refusal::new("task_transition", format!("a task that is {from} does not become {to}"))
+            .between(from.name(), to.name()))
     }
 }
 
@@ -96,7 +97,10 @@ pub fn record(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
     if let Some(item) = new.work_item_id.filter(|id| !draft.records.works.iter().any(|item| item.id == *id)) {
         return Err(Refusal::new("not_open", format!("{item} is not an open work item")));
     }
-    if let NewJob::Delegate { child, .. } = &new.job {
+    if let NewJob::Delegate { child, body, .. } = &new.job {
+        if !body.is_contentful() {
+            return Err(Refusal::new("blank_message", "a delegation says what there is to do"));
+        }
         check_child(draft, child)?;
     }
     let id = TaskId(draft.stamp.mint());

@@ -13,7 +13,7 @@ use crate::model::transaction::{Archived, Delete, Put};
 use crate::model::wait::{Wait, WaitKind};
 use crate::model::work::WorkItem;
 
-use crate::rules::admission::in_chain;
+use crate::rules::admission::{check_size, in_chain};
 use crate::rules::execution::is_over;
 use crate::rules::schedule::{check, due, next_after};
 
@@ -35,6 +35,9 @@ pub struct NewTimer {
 
 pub fn add(draft: &mut Draft, new: NewTimer) -> Result<Timer, Refusal> {
     let next_at = check(&new.schedule, draft.now())?;
+    if let Some(body) = &new.body {
+        check_size(body, &draft.records.policy.limits)?;
+    }
     let hops = in_chain(new.hops, Some(next_at), draft.now(), &draft.records.policy.limits)?;
     let timer = Timer {
         id: TimerId(draft.stamp.mint()),

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::model::bound::PLAN;
 use crate::model::event::EventKind;
 use crate::model::id::WorkId;
 use crate::model::record::Extra;
@@ -57,6 +58,7 @@ pub fn add(draft: &mut Draft, new: NewWork) -> Result<WorkItem, Refusal> {
         extra: Extra::new(),
     };
     if let Some(plan) = new.plan {
+        PLAN.check(plan.len() as u64)?;
         draft.put(Put::Plan(item.id, plan));
     }
     if new.pick {
@@ -82,6 +84,7 @@ pub fn update(draft: &mut Draft, id: WorkId, change: WorkChange) -> Result<WorkI
         check_objective(objective)?;
     }
     if let Some(plan) = change.plan {
+        PLAN.check(plan.len() as u64)?;
         draft.put(Put::Plan(id, plan));
     }
     revise(draft, id, "update", |item| {

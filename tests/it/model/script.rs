@@ -100,7 +100,7 @@ pub fn line(model: &Model, now: Millis, command: &Command) -> Line {
     match command {
         Command::Enqueue { kind, priority, blank, resource, work, key, ttl, delay } => {
             let said = model.next_tag("message");
-            let mut line = Line::of(&["enqueue", "ada", if *blank { " " } else { &said }]);
+            let mut line = Line::of(&["enqueue", "ada", "--allow-empty", if *blank { " " } else { &said }]);
             line.flag("--correlation-id", said.clone());
             line.flag("--priority", *priority);
             if *kind != "internal_followup" {
@@ -114,7 +114,10 @@ pub fn line(model: &Model, now: Millis, command: &Command) -> Line {
             line.flag_if("--dedupe-key", key.map(|key| format!("key:{key}")));
             line.flag_if("--ttl", ttl.map(seconds));
             match delay {
-                Some(delay) if *delay < 0 => line.flag("--at", moment(now + delay * 1000)),
+                Some(delay) if *delay < 0 => {
+                    line.flag("--at", moment(now + delay * 1000));
+                    line.words.push("--past-ok".to_owned());
+                }
                 delay => line.flag_if("--in", delay.map(seconds)),
             }
             line
@@ -202,7 +205,10 @@ pub fn line(model: &Model, now: Millis, command: &Command) -> Line {
             let said = model.next_tag("timer");
             let mut line = Line::of(&["timer", "add", "-a", "ada"]);
             match schedule {
-                Schedule::Once(span) if *span < 0 => line.flag("--at", moment(now + span * 1000)),
+                Schedule::Once(span) if *span < 0 => {
+                    line.flag("--at", moment(now + span * 1000));
+                    line.words.push("--past-ok".to_owned());
+                }
                 Schedule::Once(span) => line.flag("--in", seconds(*span)),
                 Schedule::Every(span) => line.flag("--every", seconds(*span)),
                 Schedule::Daily(hour) => {
@@ -268,7 +274,7 @@ pub fn line(model: &Model, now: Millis, command: &Command) -> Line {
         Command::Fail => Line::of(&["fail", "ada", "--reason", OPERATORS_REASON]),
         Command::Interject { blank, ttl } => {
             let said = model.next_tag("message");
-            let mut line = Line::of(&["enqueue", "ada", if *blank { " " } else { &said }]);
+            let mut line = Line::of(&["enqueue", "ada", "--allow-empty", if *blank { " " } else { &said }]);
             line.flag("--correlation-id", said.clone());
             line.flag("--priority", "interject");
             line.flag_if("--ttl", ttl.map(seconds));
