@@ -390,7 +390,7 @@ impl Bench {
                 took
             }),
             ("a step that takes note of a message", Target::None, &|agent| {
-                store.must(&["enqueue", &agent.name, " ", "--origin", "webhook"]);
+                store.must(&["enqueue", &agent.name, " ", "--allow-empty", "--origin", "webhook"]);
                 time(&mut agent.tick())
             }),
             ("a step with a turn", Target::None, &|agent| {

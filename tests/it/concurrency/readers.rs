@@ -46,7 +46,7 @@ fn a_reader_finds_nothing_of_a_transaction_that_is_half_carried_out() {
 fn a_turn_is_told_of_the_past_whoever_writes_meanwhile() {
     const TICK: &[&str] = &["tick", AGENT];
     let sandbox = agent("true", "");
-    sandbox.run(["enqueue", AGENT, " ", "--origin", "channel"]);
+    sandbox.run(["enqueue", AGENT, " ", "--allow-empty", "--origin", "channel"]);
     sandbox.run(["tick", AGENT, "--until-idle"]);
     sandbox.run(["enqueue", AGENT, "hello"]);
     let other = sandbox.run(["enqueue", AGENT, "never mind"]).trim().to_owned();

@@ -328,7 +328,7 @@ pub fn action(model: &Model, now: Millis, command: &Command) -> Option<(Value, V
             let said = model.next_tag("message");
             let item = work.and_then(|item| model.work(item)).map(|item| id("work", &item.tag));
             json!({
-                "do": "enqueue", "text": if *blank { " " } else { &said }, "correlation_id": said,
+                "do": "enqueue", "text": if *blank { " " } else { &said }, "correlation_id": said, "allow_empty": true, "past_ok": true,
                 "priority": priority, "resource": resource.map(resource_name), "work_item_id": item,
                 "in": delay.filter(|delay| *delay >= 0).map(seconds),
                 "at": delay.filter(|delay| *delay < 0).map(|delay| moment(now + delay * 1000)),
@@ -378,7 +378,10 @@ pub fn action(model: &Model, now: Millis, command: &Command) -> Option<(Value, V
                 action["text"] = json!(model.next_tag("timer"));
             }
             match schedule {
-                Schedule::Once(span) if *span < 0 => action["at"] = json!(moment(now + span * 1000)),
+                Schedule::Once(span) if *span < 0 => {
+                    action["at"] = json!(moment(now + span * 1000));
+                    action["past_ok"] = json!(true);
+                }
                 Schedule::Once(span) => action["in"] = json!(seconds(*span)),
                 Schedule::Every(span) => action["every"] = json!(seconds(*span)),
                 Schedule::Daily(hour) => {
