@@ -240,7 +240,9 @@ fn the_planes_of_an_agent_can_be_changed_by_many_at_once() {
                 for _ in 0..ROUNDS {
                     let item = make("work add objective -a ada --plan prose");
                     make(&format!("wait -a ada --on external --reason why --work-item {item}"));
-                    let wait = make(&format!("wait -a ada --on operator --reason why --work-item {item}"));
+                    // Nothing that is said here ends this one.
+                    let on = format!("--on external --resource {item}");
+                    let wait = make(&format!("wait -a ada {on} --reason why --work-item {item}"));
                     make("timer add -a ada --in 0s due");
                     let timer = make("timer add -a ada --in 30d due");
                     make("enqueue ada hello --in 0s");

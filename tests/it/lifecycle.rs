@@ -488,6 +488,8 @@ fn a_stored_paused_is_read_as_stopped() {
 
 /// Runs until it is asked to end, and then ends well.
 const POLITE: &str = "trap 'echo bye; exit 0' TERM; touch running; while :; do sleep 0.02; done";
+/// The same, and says that it has not done its work.
+const QUITTING: &str = "trap 'exit 1' TERM; touch running; while :; do sleep 0.02; done";
 /// Runs until it is killed.
 const STUBBORN: &str = "trap '' TERM; touch running; while :; do sleep 0.02; done";
 
@@ -506,23 +508,22 @@ fn stop_asks_a_running_turn_to_end() {
         .stderr("dormouse: ada: `ada` is awake_running: it is started\n")
         .check();
     let stopped = sandbox.json(["stop", "ada", "--reason", "enough"]);
-    assert_eq!(stopped["aborted_run_id"], run.as_str());
+    assert_eq!((&stopped["completed_run_id"], &stopped["aborted_run_id"]), (&json!(run), &Value::Null));
     assert_eq!(stopped["status"], "stopped");
     assert_eq!(stopped["previous_status"], "awake_running");
     let ticked = tick.end();
     assert_eq!(
         (ticked.code(), ticked.stdout.as_str(), ticked.stderr.as_str()),
-        (0, "ada  start_model_turn (operator_prompt) → aborted: stopped: enough\n", "")
+        (0, "ada  start_model_turn (operator_prompt) → completed: bye\n", "")
     );
     assert_eq!(field(&sandbox, "execution.state"), "completed");
     assert_eq!(field(&sandbox, "current_run"), "");
     let message = sandbox.json(["queue", "show", &message]);
-    assert_eq!(message["status"], "aborted");
-    assert_eq!(message["settlement"]["reason"], "stopped: enough");
+    assert_eq!(message["status"], "processed");
     let run = sandbox.json(["run", "show", &run]);
-    assert_eq!(run["terminal"], "aborted");
+    assert_eq!((&run["terminal"], &run["brief"]), (&json!("completed"), &json!("bye")));
     assert_eq!(run["exit"], json!({ "how": "code", "code": 0 }));
-    assert_eq!(sandbox.json_lines(["events", "ada", "--kind", "current_run_aborted"]).len(), 1);
+    assert!(sandbox.json_lines(["events", "ada", "--kind", "current_run_aborted"]).is_empty());
     assert_eq!(checker::look(&sandbox.agent("ada")).complaints, Vec::<String>::new());
 }
 
@@ -543,7 +544,7 @@ fn stop_kills_a_turn_that_will_not_end_within_the_grace() {
 
 #[test]
 fn stop_with_requeue_puts_the_message_back_at_the_same_attempt() {
-    let sandbox = started(POLITE);
+    let sandbox = started(QUITTING);
     let message = say(&sandbox, "work");
     let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
     wait_for(&sandbox.project().join("running"));

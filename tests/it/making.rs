@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::harness::{Ran, Sandbox, dormouse};
-use crate::setup::{failure, field, say, started, step};
+use crate::setup::{eventually, failure, field, say, started, step};
 
 /// More lines for the settings of the state directory.
 fn settings(sandbox: &Sandbox, lines: &str) {
@@ -68,7 +68,11 @@ fn as_a_stranger(sandbox: &Sandbox, args: &[&str]) -> Option<Ran> {
     }
     let mut command = std::process::Command::new(program);
     command.args(args).current_dir(sandbox.project()).env_clear().uid(65534).gid(65534);
-    let output = command.output().unwrap();
+    // As long as another test's child is between its fork and its exec, it has the copy open for writing.
+    let output = eventually("a copy that can be run", || match command.output() {
+        Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => None,
+        ran => Some(ran.unwrap()),
+    });
     Some(Ran {
         status: output.status,
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),

@@ -406,7 +406,7 @@ fn a_message_that_nobody_could_run_stops_the_agent_where_that_is_wished() {
     let controls = sandbox.json_lines(["events", "ada", "--kind", "control_request_admitted"]);
     assert_eq!(
         controls.last().unwrap()["data"],
-        json!({ "action": "stop", "reason": "recovery.on_exhausted" })
+        json!({ "action": "stop", "by": "system:ada", "reason": "recovery.on_exhausted" })
     );
     sandbox.run(["start", "ada"]);
     let all = decisions(&sandbox);

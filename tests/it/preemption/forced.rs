@@ -277,12 +277,6 @@ fn fail_is_refused_where_nothing_runs() {
     sandbox.run(["start", "ada"]);
     assert_eq!(fails(&sandbox, "invalid_state_transition"), "invalid state transition: runnable -> failed");
     say(&sandbox, "hello");
-    turn(&sandbox, "exit 75");
-    fails(&sandbox, "nothing_to_fail");
-    sandbox.pass(60);
-    turn(&sandbox, "$D yield >/dev/null");
-    fails(&sandbox, "nothing_to_fail");
-    sandbox.run(["resume", "ada"]);
     turn(&sandbox, "exit 1");
     assert_eq!(fails(&sandbox, "invalid_state_transition"), "invalid state transition: failed -> failed");
     sandbox.run(["recover", "ada"]);
