@@ -21,11 +21,11 @@ use crate::rules::execution::{can, next};
 use crate::store::view::View;
 use crate::store::{Agent, Store, evidence, inbox};
 
+use super::foresee::foresee;
 use super::hooks::{self, Installed};
 use super::load::{self, Purpose};
 use super::resources;
 use super::session::Session;
-use super::tick::foresee;
 use super::words::parse;
 
 /// How many transitions `state` shows.

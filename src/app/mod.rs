@@ -11,6 +11,7 @@ mod delegate;
 mod doctor;
 mod drops;
 mod evidence;
+mod foresee;
 mod generated;
 mod hooks;
 mod inside;

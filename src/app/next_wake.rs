@@ -11,6 +11,7 @@ use crate::store::view::View;
 use crate::store::{Agent, Store};
 
 use super::background;
+use super::foresee::foresee;
 use super::recover::given_up_at;
 use super::session::{Session, agents};
 
@@ -54,7 +55,7 @@ fn due(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result
     if rests {
         return Ok(state.next_due_at);
     }
-    let (decision, draft) = super::tick::foresee(session, store, agent, now)?;
+    let (decision, draft) = foresee(session, store, agent, now)?;
     // A claim that lacks something is a step to be made once: then it is known when to look again.
     let lacks = matches!(decision, Decision::Lack { .. }) && draft.records.state.held.is_none();
     let records = &draft.records;

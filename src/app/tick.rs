@@ -34,6 +34,7 @@ use super::authority;
 use super::background;
 use super::delegate::tell_parent;
 use super::drops;
+use super::foresee::foresee;
 use super::hooks;
 use super::load::{self, Purpose};
 use super::many;
@@ -471,24 +472,6 @@ fn would_do(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<StepR
     report.scheduling_posture = Some(posture(&draft.records).posture);
     report.duration_ms = millis_since(started);
     Ok(report)
-}
-
-/// Decides without a lock and without changing a file.
-pub fn foresee(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result<(Decision, Draft)> {
-    let records = load::look(agent, now)?;
-    let mut draft = Draft::new(records, session.clock.stamp()?);
-    let state = &draft.records.state;
-    let abandoned = state.current_run.as_ref().is_some_and(|run| Owner::of(run, now) == Owner::Here);
-    if abandoned && draft.records.lease == Lease::Free {
-        crate::rules::transition::turn::interrupt(&mut draft, super::recover::TICK_GONE)?;
-    }
-    if draft.records.state.current_run.is_none() {
-        background::foresee(store, agent, &mut draft)?;
-        drops::foresee(session, agent, &mut draft)?;
-        arrivals::take_in(&mut draft)?;
-    }
-    let (decision, _) = decide_and_take(store, agent, &mut draft, resources::Purpose::Look)?;
-    Ok((decision, draft))
 }
 
 /// One git commit of the state directory, with the decision as its message.

@@ -26,6 +26,7 @@ pub mod records;
 pub mod refusal;
 pub mod resource;
 pub mod run;
+pub mod settings;
 pub mod stamp;
 pub mod state;
 pub mod submission;

@@ -1,58 +1,11 @@
-//! Policy: what people write in `agent.toml` and `dormouse.toml`. Every default stands here.
+//! Policy: what people write in `agent.toml`. Every default stands here.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
 
 use serde::{Deserialize, Deserializer, de};
 
 use super::authority::Authority;
 use super::time::Span;
-
-/// `dormouse.toml`: the state directory's own settings.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct StoreConfig {
-    pub format: u32,
-    #[serde(default)]
-    pub store: StoreSettings,
-    #[serde(default)]
-    pub scheduler: SchedulerSettings,
-    /// What every agent starts from; `agent.toml` goes over it.
-    #[serde(default)]
-    pub defaults: toml::Table,
-    /// The same by name: what agents of that profile start from, over the defaults.
-    #[serde(default)]
-    pub profiles: BTreeMap<String, toml::Table>,
-}
-
-/// The format of the state directory that this program reads and writes.
-pub const FORMAT: u32 = 1;
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct StoreSettings {
-    pub durability: Durability,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct SchedulerSettings {
-    /// How many turns may run at once, of all agents together; absent: any number.
-    pub max_running: Option<NonZeroU32>,
-    /// How much more urgent an agent must be than one whose turn runs, so that this turn makes way for it
-    /// when all slots are taken. Absent: none makes way.
-    pub preempt_margin: Option<NonZeroU32>,
-}
-
-names! {
-    /// What an acknowledged write survives: a power cut, or only the death of the process.
-    #[derive(Default)]
-    "durability" Durability {
-        #[default]
-        Full = "full",
-        Process = "process",
-    }
-}
 
 /// `agent.toml` over the defaults.
 #[derive(Debug, Clone, PartialEq, Deserialize)]

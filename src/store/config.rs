@@ -7,7 +7,8 @@ use serde::de::DeserializeOwned;
 use toml::Table;
 
 use crate::error::{Error, Result};
-use crate::model::policy::{FORMAT, Policy, StoreConfig};
+use crate::model::policy::Policy;
+use crate::model::settings::{FORMAT, StoreConfig};
 
 use super::files;
 

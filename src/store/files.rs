@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FileType, Mode, OFlags, RawDir};
 
 use crate::error::{Context, Error, Result};
-use crate::model::policy::Durability;
+use crate::model::settings::Durability;
 
 const NOFOLLOW: i32 = OFlags::NOFOLLOW.bits() as i32;
 /// Opening a pipe that somebody put in a record's place must not wait for its other end.

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Result;
 use crate::model::id::{RunId, TaskId};
-use crate::model::policy::Durability;
 use crate::model::preemption::Checkpoint;
+use crate::model::settings::Durability;
 use crate::model::task::TaskEnd;
 use crate::model::time::Time;
 use crate::model::turn::TurnEnd;

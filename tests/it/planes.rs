@@ -755,21 +755,23 @@ fn a_year_of_absence_is_one_fire_with_the_count_and_at_most_a_hundred() {
 }
 
 #[test]
-fn a_clock_that_jumps_back_doubles_nothing() {
+fn a_clock_that_jumps_back_doubles_nothing_and_parks_nothing() {
     let sandbox = started(NOTING);
     id(&sandbox, &["timer", "add", "--every", "1h", "tick"]);
-    for (moment, total) in [
-        ("2026-01-02T04:04:08Z", 1),
-        ("2026-01-02T03:00:00Z", 1),
-        ("2026-01-02T04:04:08Z", 1),
-        ("2026-01-02T05:04:07Z", 1),
-        ("2026-01-02T05:04:08Z", 2),
-        ("2020-01-01T00:00:00Z", 2),
-        ("2026-01-02T05:30:00Z", 2),
+    for (moment, total, next) in [
+        ("2026-01-02T04:04:08Z", 1, "2026-01-02T05:04:08.000Z"),
+        // A little back: the next fire is the one that it was.
+        ("2026-01-02T03:30:00Z", 1, "2026-01-02T05:04:08.000Z"),
+        ("2026-01-02T04:04:08Z", 1, "2026-01-02T05:04:08.000Z"),
+        ("2026-01-02T05:04:07Z", 1, "2026-01-02T05:04:08.000Z"),
+        ("2026-01-02T05:04:08Z", 2, "2026-01-02T06:04:08.000Z"),
+        // By years: an hour from now, as the schedule says.
+        ("2020-01-01T00:00:00Z", 2, "2020-01-01T01:00:00.000Z"),
+        ("2020-01-01T00:30:00Z", 2, "2020-01-01T01:00:00.000Z"),
+        ("2026-01-02T05:30:00Z", 3, "2026-01-02T06:00:00.000Z"),
     ] {
         at(&sandbox, moment, &["tick", "ada", "--until-idle"]);
         assert_eq!(heard(&sandbox).len(), total, "{moment}");
-        let next = if total == 1 { "2026-01-02T05:04:08.000Z" } else { "2026-01-02T06:04:08.000Z" };
         assert_eq!(timers(&sandbox)[0]["next_at"], next, "{moment}");
         assert_eq!(field(&sandbox, "next_due_at"), next, "{moment}");
     }

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::model::agent::{Identity, Status};
 use crate::model::event::Event;
 use crate::model::execution::ExecutionState;
-use crate::model::id::{AgentName, MessageId, RunId, TaskId};
+use crate::model::id::{AgentName, MessageId, RunId};
 use crate::model::message::{Message, MessageKind, WakeHint};
 use crate::model::record::Record;
 use crate::model::run::{Brief, Run};
@@ -23,41 +23,18 @@ use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 use crate::report::text::count;
 use crate::rules::execution::agrees;
-use crate::rules::waits::{Needed, needed};
 use crate::store::inbox::{Name, is_reason, parse_name};
 use crate::store::journal::Journal;
 use crate::store::record::{conflict_marker, decode, decode_at, decode_plain};
 use crate::store::{Agent, Store, files, layout};
 
+use super::queued::Queued;
 use super::{ESSENTIAL, Finding, Remedy};
 
 /// What was found in one agent's directory.
 pub struct Found {
     pub checked: usize,
     pub findings: Vec<Finding>,
-}
-
-/// What waits in an inbox.
-struct Queued {
-    messages: HashSet<MessageId>,
-    /// The tasks that a queued message tells the end of.
-    results: HashSet<TaskId>,
-}
-
-impl Queued {
-    /// What is missing that alone could end an active wait.
-    fn lacks(&self, wait: &Wait, tasks: &[Task]) -> Option<&'static str> {
-        match needed(wait, tasks).filter(|_| wait.is_active())? {
-            Needed::Answer(message) => {
-                (!self.messages.contains(&message)).then_some("the message that it is bound to is gone")
-            }
-            Needed::Result(task, known) => {
-                let is_there =
-                    known.map_or_else(|| self.results.contains(&task), |id| self.messages.contains(&id));
-                (!is_there).then_some("its task has ended, and no result of it is under way")
-            }
-        }
-    }
 }
 
 /// The state directory itself: names of agents, and who may write where.

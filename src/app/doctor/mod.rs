@@ -1,6 +1,7 @@
 //! `doctor`: look at every record, say what is wrong, and mend what has one right answer (contract, store §6).
 
 mod check;
+mod queued;
 mod repair;
 
 use std::path::PathBuf;

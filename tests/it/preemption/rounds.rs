@@ -227,11 +227,13 @@ fn a_run_suspended_for_a_time_goes_on_by_itself_exactly_then() {
         "outside preempt ada --reason lunch --grace 1d --for 10m >/dev/null; $D safe-point || $D yield >/dev/null",
     );
     assert_eq!(step_at(&sandbox, "2026-01-02T04:00:00.250Z")["terminal"], "suspended");
-    assert_eq!(sandbox.run(["next-wake", "ada"]), "2026-01-02T04:10:00.250Z\n");
+    let next_wake =
+        |moment: &str| sandbox.cmd(["next-wake", "ada"]).env("DORMOUSE_NOW", moment).output().stdout;
+    assert_eq!(next_wake("2026-01-02T04:00:00.250Z"), "2026-01-02T04:10:00.250Z\n");
     turns(&sandbox, "told");
     for before in ["2026-01-02T04:05:00Z", "2026-01-02T04:10:00.249Z"] {
         assert_eq!(decision(&step_at(&sandbox, before)), "wait_for_resources (suspended: lunch)");
-        assert_eq!(sandbox.run(["next-wake", "ada"]), "2026-01-02T04:10:00.250Z\n");
+        assert_eq!(next_wake(before), "2026-01-02T04:10:00.250Z\n");
     }
     let stepped = step_at(&sandbox, "2026-01-02T04:10:00.250Z");
     assert_eq!(decision(&stepped), "start_model_turn (resume_suspended) completed");
@@ -254,7 +256,9 @@ fn a_run_that_nobody_resumes_has_failed_after_its_time() {
     let message = say(&sandbox, "hello");
     turns(&sandbox, "printf here | $D yield --checkpoint - >/dev/null");
     assert_eq!(step_at(&sandbox, "2026-01-02T04:00:00.250Z")["terminal"], "suspended");
-    assert_eq!(sandbox.run(["next-wake", "ada"]), "2026-01-02T04:01:00.251Z\n");
+    let moment = "2026-01-02T04:00:00.250Z";
+    let asked = sandbox.cmd(["next-wake", "ada"]).env("DORMOUSE_NOW", moment).output();
+    assert_eq!(asked.stdout, "2026-01-02T04:01:00.251Z\n");
     assert_eq!(
         decision(&step_at(&sandbox, "2026-01-02T04:01:00.250Z")),
         "wait_for_resources (suspended: its turn yielded)"
