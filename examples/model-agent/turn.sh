@@ -154,21 +154,19 @@ listen() {
 
 # ---- While the client runs. ----
 
-# Runs beside it, saves now and then, and ends it when the operator has something to say.
-# (That the turn is to make way is seen by `safe-point -- CMD`, which then ends the client itself.)
+# Runs beside it, and saves now and then.
+# (That the turn is to make way, or that the operator has something to say, is seen by
+# `safe-point -- CMD`, which then ends the client.)
 attend() {
     waiting=
     trap 'kill $waiting 2>/dev/null; exit 0' TERM
     while :; do
-        # Comes back at once when there is something; --peek leaves it to be heard by `listen`.
+        # Comes back at once when there is something: then the client ends.
         dormouse safe-point --peek --wait "$SAVE_EVERY" >"$desk/news" &
         waiting=$!
         wait "$waiting" || exit 0
         save || :
-        if [ -s "$desk/news" ]; then
-            kill "$1"
-            exit 0
-        fi
+        [ ! -s "$desk/news" ] || exit 0
     done
 }
 
@@ -177,7 +175,6 @@ ask() {
     : >"$desk/answer"
     answers=$((answers + 1))
     : >"$desk/headers"
-    : >"$desk/news"
     go_on='if .messages[-1].role == "assistant"
         then .messages += [{role: "user", content: "Go on after your last line. Repeat nothing."}] else . end'
     case $MODEL_CLIENT in
@@ -200,7 +197,7 @@ ask() {
     # The client, in the background, so that a signal reaches this script while it waits.
     dormouse safe-point -- "$@" <"$desk/request" >"$desk/answer" 2>"$desk/client.log" &
     client=$!
-    attend "$client" &
+    attend &
     attendant=$!
     status=0
     wait "$client" || status=$?
@@ -218,10 +215,9 @@ ask() {
     mv "$talk.new" "$talk"
 
     [ "$is_whole" = no ] || return 0
-    [ "$status" -ne 10 ] || make_way
+    # Somebody wants something of us. `listen` is next, and says what.
+    [ "$status" -ne 10 ] || return 0
     if is_put_off; then put_off; fi
-    # Cut off by what the operator has said: `listen` is next.
-    [ ! -s "$desk/news" ] || return 0
     dormouse checkpoint "$talk"
     outcome "$usage"
     cat "$desk/client.log" >&2

@@ -30,6 +30,12 @@ use super::words::{parse, parse_optional};
 /// How many messages one safe point hands over; the next one has more.
 const HANDED_OVER: usize = 64;
 
+/// How often a safe point that runs a command looks whether the operator has said something.
+const LISTENS: Duration = Duration::from_millis(200);
+
+/// Why a command is ended although nobody asked its turn to yield: a safe point is to hand the words over.
+const SPOKEN_TO: &str = "the operator has something to say";
+
 /// What a safe point finds.
 struct Found {
     state: State,
@@ -174,6 +180,12 @@ fn said(
     Ok(messages)
 }
 
+/// Whether the operator has said something that a safe point would hand over.
+fn is_spoken_to(session: &Session, agent: &Agent<'_>) -> Result<bool> {
+    let look = |view: &View<'_>, state: State| said(session, agent, view, &inbox::scan(view)?, &state);
+    Ok(!agent.consistently(look)?.is_empty())
+}
+
 /// Marks what was written out as handed over: from then on nobody else gets it. A turn that is killed
 /// before it has read it leaves it to the next run of its message.
 fn mark(session: &Session, agent: &Agent<'_>, run_id: RunId, told: &[MessageId]) -> Result<()> {
@@ -200,7 +212,12 @@ fn beside(session: &Session, agent: &Agent<'_>, run_id: RunId, args: &cli::SafeP
     })?;
     let ending = foreground::Ending { signal, grace: grace.as_std() };
     let asked = |state: &State| -> Result<Option<String>> {
-        Ok(asks_to_yield(current(state, run_id)?, session.clock.now()).map(str::to_owned))
+        let (run, now) = (current(state, run_id)?, session.clock.now());
+        if let Some(reason) = asks_to_yield(run, now) {
+            return Ok(Some(reason.to_owned()));
+        }
+        let may_be_told = protected_until(run, now).is_none();
+        Ok((may_be_told && is_spoken_to(session, agent)?).then(|| SPOKEN_TO.to_owned()))
     };
     // Who had to yield before now begins nothing that takes its time.
     if let Some(reason) = asked(&agent.peek()?)? {
@@ -213,7 +230,10 @@ fn beside(session: &Session, agent: &Agent<'_>, run_id: RunId, args: &cli::SafeP
             let run = state.current_run.as_ref();
             // What is pending is told when the section has had its time, though no record changes then.
             let section = run.and_then(|run| protected_until(run, now));
-            Fate::GoesOn { ask_again: section.and_then(|until| instant_of(until, now)) }
+            let section = section.and_then(|until| instant_of(until, now));
+            // An arrival changes no record either.
+            let listens = Instant::now().checked_add(LISTENS);
+            Fate::GoesOn { ask_again: section.into_iter().chain(listens).min() }
         }
         Ok(Some(_)) | Err(_) => Fate::Ends,
     });

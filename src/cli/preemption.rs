@@ -65,7 +65,7 @@ pub struct Fail {
 ///
 /// With a command, that runs, and the records are looked at meanwhile: when the turn is to yield, the
 /// command is ended, and the exit status is 10; else it is the command's own. What the operator says
-/// does not end it, and stays for the next safe point.
+/// ends it too, and stays for the next safe point, which hands it over.
 #[derive(Debug, Args)]
 pub struct SafePoint {
     #[command(flatten)]

@@ -106,17 +106,12 @@ fn a_command_beside_has_its_own_streams_and_status() {
         beside sh -c 'kill -KILL $$; sleep 600'
         beside nonesuch-program
         printf 'in' | $D safe-point -- sh -c 'cat; echo err >&2' > "$HOME/out" 2> "$HOME/err"
-        outside enqueue ada "mind the gap" --priority interject >/dev/null
-        $D safe-point -- sh -c 'echo model' > "$HOME/model"; note "with words: $?"
-        $D safe-point --signal WINCH -- touch "$HOME/ran" 2>/dev/null; note "wrong: $?"
-        $D safe-point > "$HOME/words""#,
+        $D safe-point --signal WINCH -- touch "$HOME/ran" 2>/dev/null; note "wrong: $?""#,
     );
-    assert_eq!(noted(&sandbox), ["0", "3", "137", "127", "with words: 0", "wrong: 2"]);
+    assert_eq!(noted(&sandbox), ["0", "3", "137", "127", "wrong: 2"]);
     let file = |name: &str| fs::read_to_string(sandbox.home().join(name)).unwrap();
     assert_eq!(file("said"), "dormouse: nonesuch-program: no such file or directory\n");
-    assert_eq!((file("out"), file("err"), file("model")), ("in".into(), "err\n".into(), "model\n".into()));
-    // What the operator says does not end it, and is not lost.
-    assert_eq!(objects(&file("words")).len(), 1);
+    assert_eq!((file("out"), file("err")), ("in".into(), "err\n".into()));
     assert!(!sandbox.home().join("ran").exists());
 }
 
@@ -171,4 +166,33 @@ fn a_stop_ends_the_command_and_the_turn_can_save() {
     sandbox.run(["start", "ada"]);
     turn(&sandbox, "told");
     assert_eq!(noted(&sandbox), ["from half"]);
+}
+
+/// A command that knows nothing of the operator is ended for what the operator says; the words stay for the
+/// safe point that hands them over, and it is that one which says whether to yield as well.
+#[test]
+fn what_the_operator_says_ends_a_command_beside_and_stays_to_be_heard() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    let tick = running(
+        &sandbox,
+        r#"up; $D safe-point -v -- sleep 1000 2> "$HOME/why"; note "ended: $?"
+        $D safe-point -- touch "$HOME/begun"; note "not begun: $?"
+        $D safe-point > "$HOME/said"; note "heard: $?"
+        $D safe-point -- true; note "goes on: $?"
+        $D non-preemptible --deadline 10m -- sh -c 'echo > "$HOME/in"; until test -e "$HOME/out"; do sleep 0.01; done
+            "$1" safe-point -- true; echo "$?" > "$HOME/section"' sh "$D""#,
+    );
+    sandbox.run(["enqueue", "ada", "mind the gap", "--priority", "interject"]);
+    wait_for(&sandbox.home().join("in"));
+    sandbox.run(["enqueue", "ada", "and the step", "--priority", "interject"]);
+    fs::write(sandbox.home().join("out"), "").unwrap();
+    assert_eq!(ended(tick)["terminal"], "completed");
+    assert_eq!(noted(&sandbox), ["ended: 10", "not begun: 10", "heard: 0", "goes on: 0"]);
+    assert_eq!(fs::read_to_string(sandbox.home().join("section")).unwrap(), "0\n");
+    assert!(!sandbox.home().join("begun").exists());
+    let why = fs::read_to_string(sandbox.home().join("why")).unwrap();
+    assert!(why.contains("the operator has something to say"), "{why}");
+    let said = objects(&fs::read_to_string(sandbox.home().join("said")).unwrap());
+    assert_eq!(said[0]["body"]["text"], "mind the gap");
 }
