@@ -13,7 +13,7 @@ pub fn wake_sources(wait: &Wait) -> Vec<String> {
         WaitKind::Operator => vec![Some("operator".to_owned())],
         WaitKind::Task => vec![named("task", wait.resource.as_ref())],
         WaitKind::Timer => vec![Some("timer".to_owned())],
-        WaitKind::System => vec![resource, trigger],
+        WaitKind::System => vec![resource, trigger, source],
         WaitKind::External => {
             let unnamed = (resource.is_none() && source.is_none()).then(|| "external_event".to_owned());
             vec![resource, trigger, source, unnamed]

@@ -143,8 +143,8 @@ fn check(draft: &Draft, wait: &Wait, ended_task: Option<&EndedTask>) -> Result<(
             "a wake time belongs to a wait of kind `timer`",
         ),
         (
-            wait.source.is_some() && wait.kind != WaitKind::External,
-            "a source belongs to a wait of kind `external`",
+            wait.source.is_some() && !matches!(wait.kind, WaitKind::External | WaitKind::System),
+            "a source belongs to a wait of kind `external` or `system`",
         ),
         (
             wait.no_fallback.is_some() && wait.kind != WaitKind::External,
