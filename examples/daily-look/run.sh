@@ -69,7 +69,8 @@ dormouse next-wake looker
 say "-- the rest of March, a step each morning when the timer is due"
 mornings=0
 while next=$("$DORMOUSE" next-wake looker) && [ "${next%%T*}" != 2026-03-30 ]; do
-    DORMOUSE_NOW=$next "$DORMOUSE" tick looker --until-idle >/dev/null
+    export DORMOUSE_NOW="$next"
+    "$DORMOUSE" tick looker --until-idle >/dev/null
     mornings=$((mornings + 1))
     echo "$next" >>mornings.txt
 done
