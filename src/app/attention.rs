@@ -114,10 +114,14 @@ fn tell_these(session: &Session, store: &Store, agent: &Agent<'_>, these: &[Atte
         if session.cancelled_by.get().is_some() {
             break;
         }
-        if let Some(hook) = &hook {
-            hooks::recorded(session, hook.run(session, &Occasion::about(agent.name(), attention)));
+        let ran = hook.as_ref().map(|hook| hook.run(session, &Occasion::about(agent.name(), attention)));
+        // A hook that could not be run, on a full disk say, was told nothing: a later step tells.
+        if !matches!(ran, Some(Err(_))) {
+            told.push(attention.seq);
         }
-        told.push(attention.seq);
+        if let Some(ran) = ran {
+            hooks::recorded(session, ran);
+        }
     }
     if is_due && let Err(error) = record(session, agent, &told) {
         session.out.note(&format!("{}: {error}", agent.name()));

@@ -70,11 +70,22 @@ impl Scratch {
         // It has its name only when it is locked, or it would look abandoned.
         let new = tmp.join(format!("new-{name}"));
         DirBuilder::new().recursive(true).mode(0o700).create(&new).context("create", &new)?;
-        let lock = File::open(&new).context("open", &new)?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).context("lock", &new)?;
         let path = tmp.join(format!("{SCRATCH}{name}"));
-        fs::rename(&new, &path).context("rename to", &path)?;
-        Ok(Scratch { path, _lock: lock })
+        match Scratch::name(&new, &path) {
+            Ok(lock) => Ok(Scratch { path, _lock: lock }),
+            Err(error) => {
+                // What can't be removed is in the way of nobody.
+                let _ = fs::remove_dir(&new);
+                Err(error)
+            }
+        }
+    }
+
+    fn name(new: &Path, path: &Path) -> Result<File> {
+        let lock = File::open(new).context("open", new)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).context("lock", new)?;
+        fs::rename(new, path).context("rename to", path)?;
+        Ok(lock)
     }
 
     /// One whose owner is gone.

@@ -116,9 +116,9 @@ impl Agent<'_> {
         self.dir.join(layout::checkpoint(checkpoint))
     }
 
-    /// The right to hand interjections over to the turn of a run. `None`: somebody is doing it.
-    pub fn hand_over_alone(&self, id: RunId) -> Result<Option<std::fs::File>> {
-        lock::try_dir(&self.dir.run_dir(id))
+    /// The right to hand interjections over to the agent's turn. `None`: another safe point is doing it.
+    pub fn hand_over_alone(&self) -> Result<Option<std::fs::File>> {
+        lock::try_dir(&self.dir.join(layout::INBOX))
     }
 }
 
