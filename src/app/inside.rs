@@ -25,8 +25,6 @@ use super::load::begin;
 use super::session::Session;
 use super::words::{bytes, parse};
 
-/// The largest checkpoint, in bytes.
-
 /// The run inside whose turn this is called.
 pub fn own_run(session: &Session, store: &Store, named: &PlaneAgent) -> Result<(AgentName, RunId)> {
     let named: Option<AgentName> = named.agent.as_deref().map(|name| parse("--agent", name)).transpose()?;

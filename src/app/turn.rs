@@ -49,8 +49,6 @@ use super::session::Session;
 /// Between SIGTERM and SIGKILL.
 pub const KILL_GRACE: Duration = Duration::from_secs(5);
 
-/// The largest outcome file that is read, in bytes.
-
 /// A claimed turn and what it is told.
 pub struct Turn<'a> {
     pub store: &'a Store,
