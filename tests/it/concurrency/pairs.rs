@@ -99,6 +99,8 @@ const TURN: &str = r#"exec 9>> "$HOME/lock.$DORMOUSE_AGENT"
 flock -n 9 || echo "$DORMOUSE_RUN" >> "$HOME/overlaps"
 case "$(cat)" in
 *'"text": "+wait"'*)
+    # Whoever waits for the message to end would wait for a second run of it for ever.
+    test -e "$HOME/go" || mkdir "$HOME/first" 2>/dev/null || exit 0
     test -e "$HOME/go" || echo $$ > "$HOME/up"
     until test -e "$HOME/go"; do
         {dormouse} safe-point -q
