@@ -59,8 +59,11 @@ fn due(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result
     // A claim that lacks something is a step to be made once: then it is known when to look again.
     let lacks = matches!(decision, Decision::Lack { .. }) && draft.records.state.held.is_none();
     let records = &draft.records;
+    // So is whatever the step finds before it decides: a run whose tick is gone, a state that has lasted
+    // too long, a message whose time is over.
+    let takes_in = !draft.is_empty();
     let due = crate::rules::due::next_due(records).or(given_up_at(&records.state, now));
-    Ok(if decision.moves() || lacks { Some(now) } else { due })
+    Ok(if decision.moves() || lacks || takes_in { Some(now) } else { due })
 }
 
 fn written(at: Time, format: WakeFormat) -> String {

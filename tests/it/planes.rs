@@ -819,6 +819,27 @@ fn a_stopped_agent_is_woken_by_no_timer_and_looks_again_after_start() {
 }
 
 #[test]
+fn whoever_sleeps_is_woken_for_what_a_step_finds_before_it_decides() {
+    let sandbox = started(r#"[ "$DORMOUSE_ATTEMPT" = 1 ] && kill -9 $PPID; true"#);
+    sandbox.run(["enqueue", "ada", "too late", "--ttl", "1m"]);
+    sandbox.pass(120);
+    let next_wake = |sandbox: &Sandbox| sandbox.run(["next-wake", "ada"]).trim_end().to_owned();
+    assert_eq!(next_wake(&sandbox), "2026-01-02T03:06:09.000Z", "somebody is to hear that it was dropped");
+    step(&sandbox);
+    assert_eq!(next_wake(&sandbox), "");
+    say(&sandbox, "its tick is killed");
+    sandbox.cmd(["tick", "ada"]).output();
+    sandbox.pass(5);
+    assert_eq!(
+        next_wake(&sandbox),
+        "2026-01-02T03:06:19.000Z",
+        "the run is to be ended, whenever it goes on"
+    );
+    step(&sandbox);
+    assert_eq!(next_wake(&sandbox), "2026-01-02T03:06:21.000Z", "a second later");
+}
+
+#[test]
 fn a_cancelled_timer_fires_no_more() {
     let sandbox = started(NOTING);
     let timer = id(&sandbox, &["timer", "add", "--every", "1h"]);
