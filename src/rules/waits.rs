@@ -30,7 +30,8 @@ fn satisfies(trigger: &Trigger<'_>, wait: &Wait, prior: &Closure) -> bool {
     match wait.kind {
         WaitKind::Task => trigger.is_terminal_result() && trigger.task_id == wait.task_id(),
         WaitKind::External => {
-            is_about(trigger, wait) || trigger.is_bare_event() && is_met_by_anything(wait, prior)
+            is_about(trigger, wait)
+                || trigger.is_bare_event() && is_of_its_item(trigger, wait) && is_met_by_anything(wait, prior)
         }
         WaitKind::System => is_about(trigger, wait),
         WaitKind::Operator => is_answer(trigger, wait),
@@ -53,6 +54,11 @@ fn is_about(trigger: &Trigger<'_>, wait: &Wait) -> bool {
         }
 }
 
+/// Whether a word names no item, or that of the wait: what is about one item is not about another.
+fn is_of_its_item(trigger: &Trigger<'_>, wait: &Wait) -> bool {
+    trigger.work_item_id.is_none() || trigger.work_item_id == wait.work_item_id
+}
+
 /// Whether an external wait ends by any event with content: one that says nothing about what ends it,
 /// and the one that the agent is waiting for above all.
 fn is_met_by_anything(wait: &Wait, prior: &Closure) -> bool {
@@ -63,9 +69,7 @@ fn is_met_by_anything(wait: &Wait, prior: &Closure) -> bool {
 
 /// An input that names an item, or another wait, answers nothing else.
 fn is_answer(trigger: &Trigger<'_>, wait: &Wait) -> bool {
-    trigger.kind == TriggerKind::OperatorInput
-        && trigger.wait_id.is_none()
-        && (trigger.work_item_id.is_none() || trigger.work_item_id == wait.work_item_id)
+    trigger.kind == TriggerKind::OperatorInput && trigger.wait_id.is_none() && is_of_its_item(trigger, wait)
 }
 
 /// What has to be in the inbox for an active wait to end: without it nothing ends it any more.

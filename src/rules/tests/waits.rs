@@ -268,6 +268,18 @@ fn a_source_is_a_whole_origin_or_its_kind_and_of_a_hint_the_source_that_it_gives
 }
 
 #[test]
+fn an_event_about_an_item_ends_no_wait_of_another_one_or_of_the_agent() {
+    let foremost = after(Some(WaitingReason::AwaitingExternalChange), Some(wait_id(1)));
+    let irc = from(OriginKind::Channel, "irc");
+    let mut about_two = trigger(Word::Event { contentful: true }, By::Nothing, &irc);
+    about_two.work_item_id = Some(work_id(2));
+    let of = |item: Option<u32>| Wait { work_item_id: item.map(work_id), ..wait(1, External) };
+    for (wait, ended) in [(of(None), vec![]), (of(Some(1)), vec![]), (of(Some(2)), vec![wait_id(1)])] {
+        assert_eq!(satisfied(&about_two, std::slice::from_ref(&wait), &foremost), ended, "{wait:?}");
+    }
+}
+
+#[test]
 fn all_that_one_message_satisfies_ends_together_the_agents_and_all_its_items() {
     let about = |wait: Wait| Wait { resource: Some(RESOURCE.to_owned()), ..wait };
     let waits = [
