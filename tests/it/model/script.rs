@@ -2,7 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::reference::{Command, Millis, Model, OPERATORS_REASON, Owner, Schedule, Tag, resource_name};
+use super::reference::commands::{Command, Owner};
+use super::reference::messages::Said;
+use super::reference::recovery::OPERATORS_REASON;
+use super::reference::timers::Schedule;
+use super::reference::{Millis, Model, Tag, resource_name};
 
 /// A record of which a line of shell needs the id: it stands there as a variable.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -98,35 +102,13 @@ pub fn line(model: &Model, now: Millis, command: &Command) -> Line {
         line
     };
     match command {
-        Command::Enqueue { kind, priority, blank, resource, work, key, ttl, delay } => {
-            let said = model.next_tag("message");
-            let mut line = Line::of(&["enqueue", "ada", "--allow-empty", if *blank { " " } else { &said }]);
-            line.flag("--correlation-id", said.clone());
-            line.flag("--priority", *priority);
-            if *kind != "internal_followup" {
-                line.flag("--kind", *kind);
-            }
-            line.flag_if("--resource", resource.map(resource_name));
-            if let Some(item) = work.and_then(|item| model.work(item)) {
-                line.words.push("--work-item".to_owned());
-                line.id("work", &item.tag);
-            }
-            line.flag_if("--dedupe-key", key.map(|key| format!("key:{key}")));
-            line.flag_if("--ttl", ttl.map(seconds));
-            match delay {
-                Some(delay) if *delay < 0 => {
-                    line.flag("--at", moment(now + delay * 1000));
-                    line.words.push("--past-ok".to_owned());
-                }
-                delay => line.flag_if("--in", delay.map(seconds)),
-            }
-            line
-        }
-        Command::Wake { blank, resource, wait } => {
+        Command::Enqueue(said) => enqueue(model, now, said),
+        Command::Wake { blank, source, resource, wait } => {
             let mut line = Line::of(&["wake", "ada"]);
             if !blank {
                 line.words.push(model.next_tag("hint"));
             }
+            line.flag_if("--source", *source);
             line.flag_if("--resource", resource.map(resource_name));
             if let Some(wait) = wait.and_then(|wait| model.wait(wait)) {
                 line.words.push("--wait".to_owned());
@@ -170,7 +152,7 @@ pub fn line(model: &Model, now: Millis, command: &Command) -> Line {
             line
         }
         Command::WorkComplete(item) => of_work(&["work", "complete"], *item),
-        Command::Wait { kind, owner, resource, task, within, recheck, expires } => {
+        Command::Wait { kind, owner, resource, source, task, within, recheck, expires } => {
             let said = model.next_tag("wait");
             let mut line = Line::of(&["wait", "-a", "ada", "--on", kind, "--reason", &said]);
             match owner {
@@ -189,6 +171,7 @@ pub fn line(model: &Model, now: Millis, command: &Command) -> Line {
                 }
                 _ => line.flag_if("--resource", resource.map(resource_name)),
             }
+            line.flag_if("--source", *source);
             line.flag_if("--in", (*kind == "timer").then(|| seconds(*within)));
             line.flag_if("--recheck", recheck.map(seconds));
             line.flag_if("--expires", expires.map(seconds));
@@ -257,6 +240,7 @@ pub fn line(model: &Model, now: Millis, command: &Command) -> Line {
             }
             line
         }
+        Command::Acknowledge => Line::of(&["queue", "dead", "-a", "ada", "--ack"]),
         Command::Start => Line::of(&["start", "ada"]),
         Command::Stop { requeue } => {
             let mut line = Line::of(&["stop", "ada"]);
@@ -274,14 +258,24 @@ pub fn line(model: &Model, now: Millis, command: &Command) -> Line {
         Command::Fail => Line::of(&["fail", "ada", "--reason", OPERATORS_REASON]),
         Command::Interject { blank, ttl } => {
             let said = model.next_tag("message");
-            let mut line = Line::of(&["enqueue", "ada", "--allow-empty", if *blank { " " } else { &said }]);
+            let mut line = Line::of(&["enqueue", "ada", if *blank { " " } else { &said }]);
+            line.words.extend(blank.then(|| "--allow-empty".to_owned()));
             line.flag("--correlation-id", said.clone());
             line.flag("--priority", "interject");
             line.flag_if("--ttl", ttl.map(seconds));
             line.outside = true;
             line
         }
-        Command::SafePoint { .. } => Line::of(&["safe-point"]),
+        Command::SafePoint { peek, .. } => {
+            let mut line = Line::of(&["safe-point"]);
+            line.words.extend(peek.then(|| "--peek".to_owned()));
+            line
+        }
+        Command::Checkpoint => {
+            let mut line = Line::of(&["checkpoint", "-"]);
+            line.input = Some(model.next_tag("checkpoint"));
+            line
+        }
         Command::Yield { checkpoint } => {
             let mut line = Line::of(&["yield"]);
             if *checkpoint {
@@ -298,6 +292,37 @@ pub fn line(model: &Model, now: Millis, command: &Command) -> Line {
             Line::of(&["non-preemptible", "--deadline", &seconds(*deadline), "--", "sh", "-c"])
         }
     }
+}
+
+fn enqueue(model: &Model, now: Millis, asked: &Said) -> Line {
+    let said = model.next_tag("message");
+    let mut line = Line::of(&["enqueue", "ada", if asked.blank { " " } else { &said }]);
+    line.words.extend(asked.blank.then(|| "--allow-empty".to_owned()));
+    line.flag("--correlation-id", said);
+    line.flag("--priority", asked.priority);
+    if asked.kind != "internal_followup" {
+        line.flag("--kind", asked.kind);
+    }
+    line.flag_if("--origin", asked.source);
+    line.flag_if("--resource", asked.resource.map(resource_name));
+    if let Some(wait) = asked.wait.and_then(|wait| model.wait(wait)) {
+        line.words.push("--wait".to_owned());
+        line.id("wait", &wait.tag);
+    }
+    if let Some(item) = asked.work.and_then(|item| model.work(item)) {
+        line.words.push("--work-item".to_owned());
+        line.id("work", &item.tag);
+    }
+    line.flag_if("--dedupe-key", asked.key.map(|key| format!("key:{key}")));
+    line.flag_if("--ttl", asked.ttl.map(seconds));
+    match asked.delay {
+        Some(delay) if delay < 0 => {
+            line.flag("--at", moment(now + delay * 1000));
+            line.words.push("--past-ok".to_owned());
+        }
+        delay => line.flag_if("--in", delay.map(seconds)),
+    }
+    line
 }
 
 fn task(model: &Model, notify: bool, shell: &str) -> Line {
@@ -324,12 +349,12 @@ pub fn action(model: &Model, now: Millis, command: &Command) -> Option<(Value, V
     };
     let span = |span: &Option<i64>| span.map(seconds);
     let action = match command {
-        Command::Enqueue { priority, blank, resource, work, delay, .. } => {
+        Command::Enqueue(Said { priority, blank, resource, work, delay, .. }) => {
             let said = model.next_tag("message");
             let item = work.and_then(|item| model.work(item)).map(|item| id("work", &item.tag));
             json!({
-                "do": "enqueue", "text": if *blank { " " } else { &said }, "correlation_id": said, "allow_empty": true, "past_ok": true,
-                "priority": priority, "resource": resource.map(resource_name), "work_item_id": item,
+                "do": "enqueue", "text": if *blank { " " } else { &said }, "correlation_id": said,
+                "allow_empty": blank.then_some(true), "priority": priority, "resource": resource.map(resource_name), "work_item_id": item,
                 "in": delay.filter(|delay| *delay >= 0).map(seconds),
                 "at": delay.filter(|delay| *delay < 0).map(|delay| moment(now + delay * 1000)),
             })
@@ -356,7 +381,7 @@ pub fn action(model: &Model, now: Millis, command: &Command) -> Option<(Value, V
         Command::WorkComplete(item) => {
             json!({ "do": "work.complete", "id": id("work", &model.work(*item)?.tag) })
         }
-        Command::Wait { kind, owner, resource, task, within, recheck, expires } => {
+        Command::Wait { kind, owner, resource, source, task, within, recheck, expires } => {
             let item = match owner {
                 Owner::Item(item) => Some(id("work", &model.work(*item)?.tag)),
                 Owner::Nearest | Owner::Agent => None,
@@ -367,7 +392,7 @@ pub fn action(model: &Model, now: Millis, command: &Command) -> Option<(Value, V
             };
             json!({
                 "do": "wait", "kind": kind, "reason": model.next_tag("wait"), "resource": resource,
-                "work_item_id": item, "whole_agent": matches!(owner, Owner::Agent).then_some(true),
+                "source": source, "work_item_id": item, "whole_agent": matches!(owner, Owner::Agent).then_some(true),
                 "in": (*kind == "timer").then(|| seconds(*within)),
                 "recheck_after": span(recheck), "expires_after": span(expires),
             })
@@ -400,6 +425,7 @@ pub fn action(model: &Model, now: Millis, command: &Command) -> Option<(Value, V
         | Command::TaskStop(_)
         | Command::Drop(_)
         | Command::Requeue(_)
+        | Command::Acknowledge
         | Command::Start
         | Command::Stop { .. }
         | Command::Recover
@@ -408,6 +434,7 @@ pub fn action(model: &Model, now: Millis, command: &Command) -> Option<(Value, V
         | Command::Fail
         | Command::Interject { .. }
         | Command::SafePoint { .. }
+        | Command::Checkpoint
         | Command::Yield { .. }
         | Command::Begin { .. }
         | Command::End

@@ -1,0 +1,333 @@
+//! Which acts there are, and how often each comes.
+
+use proptest::collection::vec;
+use proptest::option::{of, weighted};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::reference::Settings;
+use super::reference::commands::{Command, Owner};
+use super::reference::hooks::Does;
+use super::reference::messages::Said;
+use super::reference::recovery::{End, Stopped};
+use super::reference::timers::Schedule;
+use super::{Act, Turn};
+
+fn any_record() -> impl Strategy<Value = usize> {
+    0usize..6
+}
+
+/// A span in seconds, from a moment to days.
+fn span() -> impl Strategy<Value = i64> {
+    select(&[1i64, 5, 60, 600, 3600, 90_000][..])
+}
+
+fn resource() -> impl Strategy<Value = Option<usize>> {
+    weighted(0.4, 0usize..2)
+}
+
+fn words(words: &'static [&'static str]) -> impl Strategy<Value = &'static str> {
+    select(words)
+}
+
+fn schedule() -> impl Strategy<Value = Schedule> {
+    prop_oneof![
+        2 => span().prop_map(Schedule::Once),
+        1 => span().prop_map(|span| Schedule::Once(-span)),
+        2 => select(&[1i64, 7, 60, 3600, 86_400][..]).prop_map(Schedule::Every),
+        2 => select(&[0u32, 4, 9, 23][..]).prop_map(Schedule::Daily),
+    ]
+}
+
+fn work() -> impl Strategy<Value = Command> {
+    let plan_status = words(&["draft", "ready", "needs_input"]);
+    prop_oneof![
+        4 => (any::<bool>(), weighted(0.15, Just(())), weighted(0.3, Just(())), of(span())).prop_map(
+            |(pick, asks, blocked, recheck)| Command::WorkAdd {
+                pick, needs_input: asks.is_some(), blocked: blocked.is_some(), recheck,
+            }
+        ),
+        1 => (any_record(), plan_status)
+            .prop_map(|(item, plan_status)| Command::WorkUpdate { item, plan_status }),
+        2 => (any_record(), any::<bool>()).prop_map(|(item, clear)| Command::WorkPick { item, clear }),
+        2 => (any_record(), of(span())).prop_map(|(item, recheck)| Command::WorkBlock { item, recheck }),
+        1 => any_record().prop_map(Command::WorkUnblock),
+        2 => any_record().prop_map(Command::WorkComplete),
+    ]
+}
+
+fn wait() -> impl Strategy<Value = Command> {
+    let owner = prop_oneof![
+        2 => Just(Owner::Nearest),
+        1 => Just(Owner::Agent),
+        2 => any_record().prop_map(Owner::Item),
+    ];
+    let kind = words(&["operator", "task", "external", "timer", "system"]);
+    let deadline = || weighted(0.25, span());
+    let source = weighted(0.2, source());
+    (kind, owner, resource(), source, any_record(), span(), deadline(), deadline()).prop_map(
+        |(kind, owner, resource, source, task, within, recheck, expires)| {
+            // What a system wait can't do without, and only an external or a system one can use.
+            let expires = expires.or((kind == "system" && recheck.is_none()).then_some(600));
+            let source = source.filter(|_| kind == "external" || kind == "system");
+            Command::Wait { kind, owner, resource, source, task, within, recheck, expires }
+        },
+    )
+}
+
+/// Who says something, where that is more than a kind.
+fn source() -> impl Strategy<Value = &'static str> {
+    words(&["webhook:gh", "channel:chat"])
+}
+
+fn timer() -> impl Strategy<Value = Command> {
+    (schedule(), any::<bool>(), words(&["once", "all", "skip"]))
+        .prop_map(|(schedule, blank, catch_up)| Command::TimerAdd { schedule, blank, catch_up })
+}
+
+fn enqueue(
+    kinds: &'static [&'static str],
+    priorities: &'static [&'static str],
+) -> impl Strategy<Value = Command> {
+    let delay = weighted(0.1, prop_oneof![3 => span(), 1 => span().prop_map(|span| -span)]);
+    let item = weighted(0.2, any_record());
+    let wait = weighted(0.1, any_record());
+    let blank = weighted(0.3, Just(()));
+    let key = weighted(0.2, 0usize..2);
+    let ttl = weighted(0.15, span());
+    let kind = (words(kinds), weighted(0.3, Just(())));
+    (kind, words(priorities), blank, resource(), wait, item, key, ttl, delay).prop_map(
+        |((kind, named), priority, blank, resource, wait, work, key, ttl, delay)| {
+            let source = match (kind, named) {
+                ("webhook_event", Some(())) => Some("webhook:gh"),
+                ("channel_event", Some(())) => Some("channel:chat"),
+                _ => None,
+            };
+            let blank = blank.is_some();
+            let said = Said { kind, priority, blank, source, resource, wait, work, key, ttl, delay };
+            Command::Enqueue(said)
+        },
+    )
+}
+
+fn wake() -> impl Strategy<Value = Command> {
+    (any::<bool>(), weighted(0.3, source()), resource(), weighted(0.3, any_record()))
+        .prop_map(|(blank, source, resource, wait)| Command::Wake { blank, source, resource, wait })
+}
+
+/// What anybody may call, outside of turns and inside.
+fn own_planes() -> impl Strategy<Value = Command> {
+    prop_oneof![
+        6 => work(),
+        5 => wait(),
+        2 => any_record().prop_map(Command::WaitCancel),
+        2 => timer(),
+        1 => any_record().prop_map(Command::TimerCancel),
+        1 => any::<bool>().prop_map(|notify| Command::TaskStart { notify }),
+    ]
+}
+
+fn from_outside() -> impl Strategy<Value = Command> {
+    let kinds = &[
+        "operator_prompt",
+        "operator_prompt",
+        "channel_event",
+        "webhook_event",
+        "callback_event",
+        "control",
+    ];
+    let priorities = &["normal", "normal", "next", "background", "interject"];
+    prop_oneof![
+        8 => enqueue(kinds, priorities),
+        3 => wake(),
+        10 => own_planes(),
+        1 => (any::<bool>(), any::<bool>()).prop_map(|(well, notify)| Command::TaskRun { well, notify }),
+        1 => (any_record(), any::<bool>()).prop_map(|(task, well)| Command::TaskEnd { task, well }),
+        1 => any_record().prop_map(Command::TaskStop),
+        1 => any_record().prop_map(Command::Drop),
+        1 => any_record().prop_map(Command::Requeue),
+        1 => Just(Command::Acknowledge),
+        2 => Just(Command::Start),
+        1 => any::<bool>().prop_map(|requeue| Command::Stop { requeue }),
+        1 => Just(Command::Recover),
+        3 => Just(Command::Resume),
+        1 => Just(Command::Fail),
+        1 => preemption(),
+    ]
+}
+
+/// How long a grace lasts, or a section: until now, until what is late, or beyond that.
+fn respite() -> impl Strategy<Value = i64> {
+    select(&[0i64, 600, 20_000][..])
+}
+
+/// What a turn says about itself; from outside all of it is refused.
+fn preemption() -> impl Strategy<Value = Command> {
+    let late = || weighted(0.4, Just(())).prop_map(|late| late.is_some());
+    prop_oneof![
+        4 => (respite(), of(span())).prop_map(|(grace, resume_after)| Command::Preempt { grace, resume_after }),
+        4 => any::<bool>().prop_map(|checkpoint| Command::Yield { checkpoint }),
+        3 => (late(), any::<bool>()).prop_map(|(late, peek)| Command::SafePoint { late, peek }),
+        2 => Just(Command::Checkpoint),
+        3 => (respite(), late()).prop_map(|(deadline, late)| Command::Begin { deadline, late }),
+        2 => Just(Command::End),
+    ]
+}
+
+/// Two requests, and a turn that is late to look whether it may begin something.
+fn asked_twice() -> impl Strategy<Value = Vec<Command>> {
+    let grace = || select(&[600i64, 20_000][..]);
+    (grace(), grace(), of(span())).prop_map(|(first, second, resume_after)| {
+        vec![
+            Command::Preempt { grace: first, resume_after: None },
+            Command::Preempt { grace: second, resume_after },
+            Command::Begin { deadline: 600, late: true },
+        ]
+    })
+}
+
+/// What a turn calls. `planes`: how much of it is about anything but the turn itself.
+fn inside(planes: u32) -> impl Strategy<Value = Command> {
+    let interject = (any::<bool>(), weighted(0.2, span()))
+        .prop_map(|(blank, ttl)| Command::Interject { blank, ttl })
+        .boxed();
+    let refused = select(&[Command::Resume, Command::Fail, Command::Recover][..]);
+    let within = (respite(), vec(prop_oneof![4 => preemption(), 1 => interject.clone()], 0..4));
+    prop_oneof![
+        6 * planes => own_planes(),
+        2 * planes => enqueue(&["internal_followup"], &["normal", "next", "background", "interject"]),
+        planes => Just(Command::TaskRun { well: true, notify: true }),
+        planes => wake(),
+        12 => preemption(),
+        3 => interject,
+        3 => within.prop_map(|(deadline, commands)| Command::Within { deadline, commands }),
+        1 => refused,
+    ]
+}
+
+/// What a hook may do.
+fn hook() -> impl Strategy<Value = Act> {
+    let done = select(
+        &[
+            ("on-state-change", Does::Fails),
+            ("on-scheduled", Does::Fails),
+            ("on-scheduled", Does::Well),
+            ("on-preempt-request", Does::Fails),
+            ("on-suspend", Does::Fails),
+            ("on-suspend", Does::Saves),
+            ("on-suspend", Does::Well),
+            ("on-resume", Does::Fails),
+            ("on-resume", Does::Well),
+            ("on-shutdown", Does::Fails),
+            ("on-recovery-start", Does::Fails),
+            ("on-recovery-start", Does::Kills),
+            ("on-recovery-start", Does::Well),
+            ("on-recovery-complete", Does::Fails),
+        ][..],
+    );
+    done.prop_map(|(hook, does)| Act::Hook(hook, does))
+}
+
+pub fn settings() -> impl Strategy<Value = Settings> {
+    let hooks = weighted(0.3, Just(()));
+    let limit = |limits| weighted(0.15, select(limits));
+    let chance = |of| weighted(of, Just(())).prop_map(|chance| chance.is_some());
+    let turns_per_hour = limit(&[0u64, 1, 2, 2, 3][..]);
+    let tokens_per_day = limit(&[100u64][..]);
+    (hooks, turns_per_hour, tokens_per_day, chance(0.2), chance(0.3), chance(0.2)).prop_map(
+        |(hooks, turns_per_hour, tokens_per_day, few_hops, few_deferrals, unmatched_runs)| Settings {
+            stop_when_exhausted: false,
+            hooks: hooks.is_some(),
+            turns_per_hour,
+            tokens_per_day,
+            max_hops: if few_hops { 1 } else { 20 },
+            max_deferrals: if few_deferrals { 1 } else { 100 },
+            unmatched_runs,
+        },
+    )
+}
+
+fn turn(planes: u32, most: usize) -> impl Strategy<Value = Turn> {
+    // Of the moment of the settlement are also the messages of what came due in the step: those are
+    // of other priorities, so that there is one order.
+    let action = prop_oneof![
+        3 => work(),
+        3 => wait(),
+        1 => timer(),
+        2 => enqueue(&["internal_followup"], &["next"]).prop_map(without_key),
+    ];
+    let end = prop_oneof![
+        12 => Just(End::Well),
+        3 => Just(End::Badly),
+        2 => Just(End::NotNow),
+        1 => Just(End::TickKilled),
+        1 => Just(End::TickEnded),
+        1 => (select(&[Stopped::Killed, Stopped::Dies][..]), any::<bool>())
+            .prop_map(|(how, requeue)| End::Stopped { how, requeue }),
+        1 => Just(End::Failed),
+        1 => of(span()).prop_map(|resume_after| End::Preempted { resume_after }),
+    ];
+    let tokens = prop_oneof![3 => Just(0u64), 1 => Just(60u64)];
+    let calls = prop_oneof![
+        15 => inside(planes).prop_map(|command| vec![command]),
+        1 => asked_twice(),
+    ];
+    let commands = vec(calls, 0..most).prop_map(|calls| calls.concat());
+    (commands, vec(action, 0..3), tokens, end).prop_map(|(commands, actions, tokens, end)| Turn {
+        commands,
+        actions,
+        tokens,
+        end,
+    })
+}
+
+/// Actions have neither a key nor a limit, and name no wait.
+fn without_key(command: Command) -> Command {
+    match command {
+        Command::Enqueue(said) => {
+            let delay = said.delay.filter(|delay| *delay >= 0);
+            Command::Enqueue(Said { key: None, ttl: None, wait: None, delay, ..said })
+        }
+        other => other,
+    }
+}
+
+pub fn acts() -> impl Strategy<Value = Vec<Act>> {
+    let there = select(&[1i64, 2, 10, 301, 3600, 86_400][..]);
+    let back = select(&[-1i64, -60, -3600, -86_400][..]);
+    let act = prop_oneof![
+        10 => from_outside().prop_map(Act::Do),
+        8 => turn(12, 3).prop_map(Act::Tick),
+        3 => there.prop_map(Act::Pass),
+        1 => back.prop_map(Act::Pass),
+        1 => hook(),
+    ]
+    .boxed();
+    // Many short ones, which meet much and shrink soon, and some long lives; and as many in which
+    // turns make way.
+    prop_oneof![6 => vec(act.clone(), 2..8), 1 => vec(act, 8..45), 7 => making_way()]
+}
+
+/// A life of turns that are asked to yield, are suspended, and go on.
+fn making_way() -> impl Strategy<Value = Vec<Act>> {
+    let says = || enqueue(&["operator_prompt"], &["normal", "normal", "interject"]).prop_map(Act::Do);
+    let commands = prop_oneof![
+        1 => select(&[Command::Fail, Command::Start, Command::Recover, Command::Stop { requeue: true }][..]),
+        1 => from_outside(),
+    ];
+    let tick = || turn(1, 5).prop_map(Act::Tick);
+    // Several runs of one message, one after the other.
+    let goes_on = tick().prop_map(|tick| [Act::Do(Command::Resume), tick]);
+    let runs = (says(), tick(), vec(goes_on, 1..4));
+    let acts = prop_oneof![
+        3 => runs.prop_map(|(first, then, others)| [vec![first, then], others.concat()].concat()),
+        3 => (says(), tick()).prop_map(|(first, then)| vec![first, then]),
+        3 => tick().prop_map(|tick| vec![tick]),
+        3 => tick().prop_map(|tick| vec![Act::Do(Command::Resume), tick]),
+        1 => says().prop_map(|says| vec![says]),
+        3 => commands.prop_map(|command| vec![Act::Do(command)]),
+        2 => select(&[1i64, 1, 601, 3601, 86_400][..]).prop_map(|span| vec![Act::Pass(span)]),
+        2 => hook().prop_map(|hook| vec![hook]),
+    ];
+    vec(acts, 1..8).prop_map(|acts| acts.concat())
+}

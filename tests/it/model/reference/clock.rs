@@ -1,0 +1,60 @@
+//! Execution §4: a clock that ran ahead parks nobody. Whatever lies further ahead than its policy can
+//! put it is taken by the next step for now plus the span of the policy.
+
+use super::resources::DAY;
+use super::timers::{Schedule, Timer};
+use super::{MAX_DELAY, Millis, Model, ms};
+
+impl Model {
+    pub fn set_clock_right(&mut self, now: Millis) {
+        // A state with a limit or a pause was entered now at the latest, and what was set with it keeps
+        // its distance to that.
+        let timed =
+            ["initializing", "waiting_resources", "suspended", "failed", "recovering", "shutting_down"];
+        let ahead = if timed.contains(&self.execution) { (self.since - now).max(0) } else { 0 };
+        let back = |at: Millis| (at - ahead).max(at.min(now));
+        self.since -= ahead;
+        if let Some(retry) = self.retry.as_mut().filter(|_| self.execution == "failed") {
+            retry.not_before = back(retry.not_before).min(now + MAX_DELAY);
+        }
+        if let Some(held) = &mut self.held {
+            // What suspends a run says itself for how long.
+            let latest = match (held.limit, self.execution) {
+                (Some(_), _) => now + DAY,
+                (None, "waiting_resources") => now + MAX_DELAY,
+                (None, _) => Millis::MAX,
+            };
+            held.not_before = held.not_before.map(|at| back(at).min(latest));
+            held.deferred.since = held.deferred.since.map(|since| since.min(now));
+        }
+        self.spending.set_right(now);
+        self.timers
+            .iter_mut()
+            .filter(|timer| timer.status == "active")
+            .for_each(|timer| timer.set_right(now));
+    }
+}
+
+impl Timer {
+    /// One that repeats fires at its second moment from now at the latest.
+    fn set_right(&mut self, now: Millis) {
+        if self.last_fire.unwrap_or(self.born.0) <= now {
+            return;
+        }
+        let taken = match self.schedule {
+            Schedule::Once(_) => None,
+            Schedule::Every(span) if self.from > now => {
+                Some(now + ms(span)).filter(|_| self.next > now + 2 * ms(span))
+            }
+            repeated => {
+                let next = repeated.after(self.from, now);
+                let second = next.and_then(|next| repeated.after(self.from, next));
+                next.filter(|_| second.is_some_and(|second| self.next > second))
+            }
+        };
+        if let Some(next) = taken {
+            self.next = next;
+            self.from = self.from.min(now);
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! What somebody can ask for, and who does it.
+
+use super::messages::Said;
+use super::recovery::Stopped;
+use super::timers::Schedule;
+use super::waits::Asked;
+use super::{Millis, Model, REFUSED, Word, ms};
+
+/// Records are meant by their number among all of their kind that there ever were; spans are in seconds.
+#[derive(Debug, Clone)]
+pub enum Command {
+    Enqueue(Said),
+    Wake {
+        blank: bool,
+        source: Option<Word>,
+        resource: Option<usize>,
+        wait: Option<usize>,
+    },
+    WorkAdd {
+        pick: bool,
+        needs_input: bool,
+        blocked: bool,
+        recheck: Option<i64>,
+    },
+    WorkUpdate {
+        item: usize,
+        plan_status: Word,
+    },
+    WorkPick {
+        item: usize,
+        clear: bool,
+    },
+    WorkBlock {
+        item: usize,
+        recheck: Option<i64>,
+    },
+    WorkUnblock(usize),
+    WorkComplete(usize),
+    Wait {
+        kind: Word,
+        owner: Owner,
+        resource: Option<usize>,
+        source: Option<Word>,
+        task: usize,
+        within: i64,
+        recheck: Option<i64>,
+        expires: Option<i64>,
+    },
+    WaitCancel(usize),
+    TimerAdd {
+        schedule: Schedule,
+        blank: bool,
+        catch_up: Word,
+    },
+    TimerCancel(usize),
+    /// A background command that ends before anything else happens.
+    TaskRun {
+        well: bool,
+        notify: bool,
+    },
+    /// One that goes on until it is told to end.
+    TaskStart {
+        notify: bool,
+    },
+    TaskEnd {
+        task: usize,
+        well: bool,
+    },
+    TaskStop(usize),
+    Drop(usize),
+    Requeue(usize),
+    /// What needs somebody has been seen.
+    Acknowledge,
+    Start,
+    Stop {
+        requeue: bool,
+    },
+    Recover,
+    Preempt {
+        grace: i64,
+        resume_after: Option<i64>,
+    },
+    Resume,
+    Fail,
+    /// What the operator says while a turn is at work, for it to hear.
+    Interject {
+        blank: bool,
+        ttl: Option<i64>,
+    },
+    SafePoint {
+        late: bool,
+        peek: bool,
+    },
+    Checkpoint,
+    Yield {
+        checkpoint: bool,
+    },
+    Begin {
+        deadline: i64,
+        late: bool,
+    },
+    End,
+    /// A command in a section of its own, which does all this and exits with [`SECTION_STATUS`].
+    Within {
+        deadline: i64,
+        commands: Vec<Command>,
+    },
+}
+
+/// The exit status of what runs in a section of its own.
+pub const SECTION_STATUS: i32 = 5;
+
+#[derive(Debug, Clone, Copy)]
+pub enum Owner {
+    Nearest,
+    Agent,
+    Item(usize),
+}
+
+impl Model {
+    /// Whether a command means something that exists. One that does not is not run.
+    pub fn has_subject(&self, command: &Command) -> bool {
+        match command {
+            Command::Enqueue(said) => {
+                let work = said.work.is_none() || !self.works.is_empty();
+                work && (said.wait.is_none() || !self.waits.is_empty())
+            }
+            Command::Wake { wait, .. } => wait.is_none() || !self.waits.is_empty(),
+            Command::WorkUpdate { .. }
+            | Command::WorkPick { .. }
+            | Command::WorkBlock { .. }
+            | Command::WorkUnblock(_)
+            | Command::WorkComplete(_) => !self.works.is_empty(),
+            Command::Wait { owner: Owner::Item(_), .. } if self.works.is_empty() => false,
+            Command::Wait { kind, .. } => *kind != "task" || !self.tasks.is_empty(),
+            Command::WaitCancel(_) => !self.waits.is_empty(),
+            // One that says nothing can't be named.
+            Command::TimerCancel(timer) => self.timer(*timer).is_some_and(|timer| !timer.said().is_empty()),
+            Command::TaskEnd { task, .. } => self.task(*task).is_some_and(|task| task.status == "running"),
+            Command::TaskStop(_) => !self.tasks.is_empty(),
+            Command::Drop(_) | Command::Requeue(_) => !self.enqueued.is_empty(),
+            Command::WorkAdd { .. }
+            | Command::TimerAdd { .. }
+            | Command::TaskRun { .. }
+            | Command::TaskStart { .. }
+            | Command::Acknowledge
+            | Command::Start
+            | Command::Stop { .. }
+            | Command::Recover
+            | Command::Resume
+            | Command::Fail
+            | Command::Interject { .. }
+            | Command::SafePoint { .. }
+            | Command::Checkpoint
+            | Command::Yield { .. }
+            | Command::Begin { .. }
+            | Command::End
+            | Command::Within { .. } => true,
+            // A turn is not to be ended while it is still at work.
+            Command::Preempt { grace, .. } => *grace > 0 || self.is_protected(),
+        }
+    }
+
+    /// One command at one moment, from outside or from inside the turn. `Err`: its exit status.
+    pub fn command(&mut self, now: Millis, command: &Command, inside: bool) -> Result<(), i32> {
+        self.clock = (now, 0);
+        let mut after = self.clone();
+        after.carry_out(now, command, inside)?;
+        *self = after;
+        Ok(())
+    }
+
+    pub fn carry_out(&mut self, now: Millis, command: &Command, inside: bool) -> Result<(), i32> {
+        let later = |seconds: Option<i64>| seconds.map(|seconds| now + ms(seconds));
+        match command {
+            Command::Enqueue(said) => self.enqueue(now, said, inside)?,
+            Command::Wake { blank, source, resource, wait } => {
+                self.wake(*blank, *source, *resource, *wait, inside)?;
+            }
+            Command::WorkAdd { pick, needs_input, blocked, recheck } => {
+                self.add_work(*pick, *needs_input, *blocked, later(*recheck));
+            }
+            Command::WorkUpdate { item, plan_status } => {
+                self.change(*item, |item| item.plan_status = plan_status)?;
+            }
+            Command::WorkPick { item, clear } => self.pick(*item, *clear)?,
+            Command::WorkBlock { item, recheck } => {
+                self.change(*item, |item| {
+                    item.blocked = true;
+                    item.recheck = later(*recheck);
+                })?;
+            }
+            Command::WorkUnblock(item) => {
+                if !self.work(*item).is_some_and(|item| item.blocked) {
+                    return Err(REFUSED);
+                }
+                self.change(*item, |item| {
+                    item.blocked = false;
+                    item.recheck = None;
+                })?;
+            }
+            Command::WorkComplete(item) => self.complete(*item)?,
+            Command::Wait { kind, owner, resource, source, task, within, recheck, expires } => {
+                let asked = Asked {
+                    kind,
+                    owner: *owner,
+                    resource: *resource,
+                    source: *source,
+                    task: *task,
+                    wake: (*kind == "timer").then_some(now + ms(*within)),
+                    recheck: later(*recheck),
+                    expires: later(*expires),
+                };
+                self.add_wait(now, asked, inside)?;
+            }
+            Command::WaitCancel(wait) => self.cancel_wait(*wait)?,
+            Command::TimerAdd { schedule, blank, catch_up } => {
+                let hops = self.hops_at(now, schedule.first(now), inside)?;
+                let tag = self.name("timer");
+                self.add_timer(now, tag, *schedule, catch_up, None);
+                if let Some(timer) = self.timers.last_mut() {
+                    timer.blank = *blank;
+                    timer.hops = hops;
+                }
+            }
+            Command::TimerCancel(timer) => self.cancel_timer(*timer)?,
+            Command::TaskRun { well, notify } => {
+                let tag = self.start_task(*notify, inside)?;
+                self.end_task(&tag, if *well { "completed" } else { "failed" });
+            }
+            Command::TaskStart { notify } => {
+                self.start_task(*notify, inside)?;
+            }
+            Command::TaskEnd { task, well } => {
+                let tag = self.task(*task).ok_or(REFUSED)?.tag.clone();
+                self.end_task(&tag, if *well { "completed" } else { "failed" });
+            }
+            Command::TaskStop(task) => {
+                let tag = self.task(*task).ok_or(REFUSED)?.tag.clone();
+                self.end_task(&tag, "cancelled");
+            }
+            Command::Drop(message) => self.drop_message(*message)?,
+            Command::Requeue(message) => self.requeue(*message)?,
+            Command::Acknowledge => self.acknowledge(inside)?,
+            Command::Start => self.start(now)?,
+            Command::Stop { requeue } => {
+                self.stop();
+                // What is left of a run whose tick is gone ends without being killed.
+                self.finish_stop(now, Stopped::Dies, *requeue, &[]);
+                if *requeue {
+                    self.requeue_held();
+                }
+                self.end_tasks();
+            }
+            Command::Recover => self.recover_by_hand(now, inside)?,
+            Command::Interject { blank, ttl } => {
+                let said = Said {
+                    kind: "operator_prompt",
+                    priority: "interject",
+                    blank: *blank,
+                    ttl: *ttl,
+                    source: None,
+                    resource: None,
+                    wait: None,
+                    work: None,
+                    key: None,
+                    delay: None,
+                };
+                self.enqueue(now, &said, false)?;
+            }
+            Command::Resume if self.status == "stopped" => self.start(now)?,
+            Command::Resume => self.resume(now)?,
+            Command::Fail => self.fail_by_hand(now, inside)?,
+            Command::Preempt { .. }
+            | Command::SafePoint { .. }
+            | Command::Checkpoint
+            | Command::Yield { .. }
+            | Command::Begin { .. }
+            | Command::End
+            | Command::Within { .. }
+                if !inside =>
+            {
+                return Err(REFUSED);
+            }
+            Command::Preempt { grace, resume_after } => self.ask_to_yield(now, *grace, *resume_after),
+            Command::SafePoint { peek, .. } => self.safe_point(now, *peek),
+            Command::Checkpoint => {
+                let checkpoint = self.name("checkpoint");
+                self.save(checkpoint);
+            }
+            Command::Yield { checkpoint } => self.give_way(*checkpoint),
+            Command::Begin { deadline, .. } => self.begin_section(now, *deadline).map(drop)?,
+            Command::End => self.end_section(None)?,
+            // What it does is carried out by whoever begins it.
+            Command::Within { deadline, .. } => self.begin_section(now, *deadline).map(drop)?,
+        }
+        Ok(())
+    }
+}

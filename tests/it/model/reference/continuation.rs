@@ -1,0 +1,98 @@
+//! Semantics §7: what a message means to the agent when it is taken up.
+
+use super::messages::{KeptOutBy, Made, Message};
+use super::{Model, Tag, Word};
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Continuation {
+    pub class: Word,
+    pub reentry: bool,
+    pub matched: bool,
+    /// The waits that it ends, which is §5 alone.
+    pub resolves: Vec<Tag>,
+    /// What it is set aside for, if it is.
+    pub kept_out_by: Option<KeptOutBy>,
+}
+
+impl Model {
+    /// `None`: the message is no trigger.
+    pub fn continuation(&self, message: &Message) -> Option<Continuation> {
+        let trigger = match message.kind {
+            "operator_prompt" => "operator_input",
+            "channel_event" | "webhook_event" | "callback_event" => "external_event",
+            "timer_tick" => "timer_fire",
+            "task_status" | "control" => return None,
+            same => same,
+        };
+        let verdict = |class, reentry, matched| Continuation {
+            class,
+            reentry,
+            matched,
+            resolves: Vec::new(),
+            kept_out_by: None,
+        };
+        if message.is_of_scheduler() {
+            // A deadline has nothing to say any more if something has ended the wait before.
+            let is_moot = matches!(message.made, Made::Expiry | Made::Recheck)
+                && !self.is_counting(message.wait.as_ref());
+            return Some(if is_moot {
+                verdict("liveness_only", false, false)
+            } else {
+                verdict("local_continuation", true, false)
+            });
+        }
+        let prior = self.closure();
+        let resolves = self.satisfied_by(message, &prior);
+        let waits = prior.outcome == "waiting";
+        let found = if waits {
+            let awaits = |reason| prior.reason == Some(reason);
+            let outside = trigger == "external_event" || message.made == Made::Hint;
+            let outside = outside && awaits("awaiting_external_change");
+            let of_external = || self.counting("external").any(|wait| wait.resource == message.resource);
+            let of_task = || self.counting("task").any(|wait| wait.task == message.task);
+            match trigger {
+                "operator_input" if awaits("awaiting_operator_input") => {
+                    verdict("resume_expected_wait", true, true)
+                }
+                "task_result" if awaits("awaiting_task_result") && of_task() => {
+                    verdict("resume_expected_wait", true, true)
+                }
+                "timer_fire" if awaits("awaiting_timer") => verdict("resume_expected_wait", true, true),
+                _ if outside && message.contentful && (message.resource.is_none() || of_external()) => {
+                    verdict("resume_expected_wait", true, true)
+                }
+                _ if outside && !message.contentful && !resolves.is_empty() => {
+                    verdict("resume_expected_wait", true, true)
+                }
+                _ if outside && !message.contentful && message.names_nothing() => {
+                    verdict("liveness_only", false, true)
+                }
+                "operator_input" | "task_result" => verdict("resume_override", true, false),
+                _ => verdict("liveness_only", false, false),
+            }
+        } else {
+            match trigger {
+                "task_result" | "operator_input" | "timer_fire" | "internal_followup" => {
+                    verdict("local_continuation", true, false)
+                }
+                _ if message.contentful => verdict("local_continuation", true, false),
+                _ => verdict("liveness_only", false, false),
+            }
+        };
+        // What ends a wait re-enters, whatever else is said; and what is set aside, where that is wished.
+        let unmatched_runs = self.settings.unmatched_runs && message.contentful;
+        let forced = !found.reentry && (!resolves.is_empty() || unmatched_runs);
+        let found = match (forced, waits) {
+            (true, true) => verdict("resume_override", true, found.matched),
+            (true, false) => verdict("local_continuation", true, found.matched),
+            (false, _) => found,
+        };
+        let by = prior.wait.map(KeptOutBy::Wait).or(prior.item.map(KeptOutBy::Item));
+        let kept_out_by = by.filter(|_| !found.reentry && message.contentful);
+        Some(Continuation { resolves, kept_out_by, ..found })
+    }
+
+    fn is_counting(&self, wait: Option<&Tag>) -> bool {
+        self.waits.iter().any(|found| Some(&found.tag) == wait && found.counts())
+    }
+}

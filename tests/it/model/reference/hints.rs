@@ -1,0 +1,110 @@
+//! Semantics §10: wake hints, and no chain without end.
+
+use super::{Born, CHAIN_PAUSE, Millis, Model, NOT_FOUND, REFUSED, Tag, Word, resource_name};
+
+#[derive(Debug, Clone)]
+pub struct Hint {
+    pub born: Born,
+    pub contentful: bool,
+    pub source: String,
+    pub resource: Option<String>,
+    pub wait: Option<Tag>,
+    pub text: Tag,
+    pub hops: u32,
+}
+
+impl Hint {
+    /// Wait, else resource, else source.
+    fn scope(&self) -> (u8, &str) {
+        match (&self.wait, &self.resource) {
+            (Some(wait), _) => (0, wait),
+            (None, Some(resource)) => (1, resource),
+            (None, None) => (2, &self.source),
+        }
+    }
+}
+
+impl Model {
+    /// One that no step has taken in is seen by everyone.
+    pub fn has_hint(&self) -> bool {
+        self.pending_hint.is_some() || !self.hints.is_empty()
+    }
+
+    pub fn wake(
+        &mut self,
+        blank: bool,
+        source: Option<Word>,
+        resource: Option<usize>,
+        wait: Option<usize>,
+        inside: bool,
+    ) -> Result<(), i32> {
+        // A turn speaks as itself (§14).
+        if inside && source.is_some() {
+            return Err(REFUSED);
+        }
+        let wait = wait.and_then(|wait| self.wait(wait));
+        if wait.is_some_and(|wait| !wait.is_active()) {
+            return Err(NOT_FOUND);
+        }
+        let wait = wait.map(|wait| wait.tag.clone());
+        let hops = self.hops(inside)?;
+        let text = if blank { String::new() } else { self.name("hint") };
+        let resource = resource.map(resource_name);
+        let born = self.born();
+        let source = source.unwrap_or(if inside { "ada" } else { "cli" }).to_owned();
+        self.hints.push(Hint { born, contentful: !blank, source, resource, wait, text, hops });
+        Ok(())
+    }
+
+    /// While the agent is stopped, hints are recorded as ignored.
+    pub fn ignore_hints(&mut self) {
+        self.hints.clear();
+        self.pending_hint = None;
+    }
+
+    /// Those of one scope are one. Taking one in makes runnable work eligible for one more tick. Says
+    /// whether one was taken in.
+    pub fn take_in_hints(&mut self) -> bool {
+        let before = self.hints.len();
+        self.coalesce_hints();
+        self.hints.len() < before
+    }
+
+    fn coalesce_hints(&mut self) {
+        self.hints.sort_by_key(|hint| hint.born);
+        if self.pending_hint.is_none() && !self.hints.is_empty() {
+            self.pending_hint = Some(self.hints.remove(0));
+            self.works.iter_mut().for_each(|item| item.ticked = false);
+        }
+        let Some(pending) = &mut self.pending_hint else { return };
+        for hint in std::mem::take(&mut self.hints) {
+            if hint.scope() != pending.scope() {
+                self.hints.push(hint);
+                continue;
+            }
+            pending.hops = pending.hops.max(hint.hops);
+            if hint.contentful {
+                pending.text = hint.text;
+                pending.contentful = true;
+            }
+        }
+    }
+
+    // Hops
+
+    /// How far from the beginning of its chain something is that is said now.
+    pub fn hops(&self, inside: bool) -> Result<u32, i32> {
+        let Some(hops) = self.hops_of_turn(inside) else { return Ok(0) };
+        if hops < self.settings.max_hops { Ok(hops + 1) } else { Err(REFUSED) }
+    }
+
+    /// Of something that is due at a moment: a longer pause starts a new chain.
+    pub fn hops_at(&self, now: Millis, next: Millis, inside: bool) -> Result<u32, i32> {
+        if next - now > CHAIN_PAUSE { Ok(0) } else { self.hops(inside) }
+    }
+
+    fn hops_of_turn(&self, inside: bool) -> Option<u32> {
+        let claimed = self.run.as_ref().filter(|_| inside)?.message;
+        Some(self.queue.iter().find(|message| message.born == claimed)?.hops)
+    }
+}

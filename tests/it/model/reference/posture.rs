@@ -1,0 +1,31 @@
+//! Semantics §2 and §3: the status, and how the agent stands towards the scheduler.
+
+use super::{Millis, Model, Word};
+
+impl Model {
+    pub fn posture(&self, now: Millis) -> Word {
+        let waits = |kind| self.counting(kind).next().is_some();
+        let open = self.open();
+        match () {
+            () if self.status == "stopped" => "archived",
+            () if self.run.is_some() => "active_turn",
+            () if self.head(now).is_some() || self.has_hint() => "has_queued_input",
+            () if open.iter().any(|item| self.is_runnable(item)) => "has_runnable_work",
+            () if waits("task") => "waiting_for_task",
+            () if waits("external") => "waiting_for_external",
+            () if waits("operator") || open.iter().any(|item| item.plan_status == "needs_input") => {
+                "waiting_for_operator"
+            }
+            () if open.iter().any(|item| item.blocked) => "blocked",
+            () if waits("timer") || waits("system") || self.held.is_some() => "blocked",
+            () => "idle",
+        }
+    }
+
+    /// Whatever is taken up wakes the agent.
+    pub fn wake_up(&mut self) {
+        if matches!(self.status, "asleep" | "awaiting_task") {
+            self.status = "awake_idle";
+        }
+    }
+}

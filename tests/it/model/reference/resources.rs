@@ -1,0 +1,200 @@
+//! Execution §8: missing resources. An agent's own limits: what was used in this hour and this day;
+//! and turns that say: not now.
+
+use super::continuation::Continuation;
+use super::preemption::{Deferred, Held};
+use super::recovery::backoff;
+use super::{Born, Millis, Model, Word};
+
+const HOUR: Millis = 3_600_000;
+pub const DAY: Millis = 24 * HOUR;
+
+/// The last line of what a turn says that is put off.
+pub const NOT_NOW: &str = "not now";
+
+/// A limit that is reached, and when it is back; `None`: never.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shortage {
+    pub limit: Word,
+    back_at: Option<Millis>,
+}
+
+/// What was used since the hour or day began.
+#[derive(Debug, Clone, Copy, Default)]
+struct Spent {
+    since: Millis,
+    turns: u64,
+    tokens: u64,
+}
+
+impl Spent {
+    /// The sum of the window that begins then, or of a later one that has begun. One that lies ahead of
+    /// now is that of now.
+    fn at(self, begin: Millis, now: Millis) -> Spent {
+        if self.since > now {
+            return Spent { since: begin, ..self };
+        }
+        if self.since < begin { Spent { since: begin, turns: 0, tokens: 0 } } else { self }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Spending {
+    hour: Spent,
+    day: Spent,
+}
+
+impl Spending {
+    /// An hour, or a day, that begins ahead of now is this one.
+    pub fn set_right(&mut self, now: Millis) {
+        for (spent, length) in [(&mut self.hour, HOUR), (&mut self.day, DAY)] {
+            if spent.since > now {
+                spent.since = begin(now, length);
+            }
+        }
+    }
+}
+
+/// The hours and days of the calendar.
+fn begin(now: Millis, length: Millis) -> Millis {
+    now - now.rem_euclid(length)
+}
+
+impl Model {
+    // Limits
+
+    /// A turn counts in the hour and day in which it was claimed, if its attempt counts.
+    pub fn count_turn(&mut self, now: Millis, claimed_at: Millis, terminal: Word) {
+        let claimed_at = claimed_at.min(now);
+        if matches!(terminal, "deferred" | "suspended") {
+            return;
+        }
+        for (spent, length) in [(&mut self.spending.hour, HOUR), (&mut self.spending.day, DAY)] {
+            *spent = spent.at(begin(claimed_at, length), now);
+            // One of an hour that was over already is no turn of this hour.
+            spent.turns += u64::from(spent.since == begin(claimed_at, length));
+        }
+    }
+
+    /// Tokens count when the turn ends, whatever came of it.
+    pub fn count_tokens(&mut self, now: Millis, tokens: u64) {
+        for (spent, length) in [(&mut self.spending.hour, HOUR), (&mut self.spending.day, DAY)] {
+            *spent = spent.at(begin(now, length), now);
+            spent.tokens += tokens;
+        }
+    }
+
+    /// What keeps another turn from starting: of several, what is back last.
+    pub fn shortage(&self, now: Millis) -> Option<Shortage> {
+        let hour = self.spending.hour.at(begin(now, HOUR), now);
+        let day = self.spending.day.at(begin(now, DAY), now);
+        let reached = |limit, used: u64, most: Option<u64>, back_at: Millis| {
+            let most = most.filter(|most| used >= *most)?;
+            Some(Shortage { limit, back_at: (most > 0).then_some(back_at) })
+        };
+        let turns = reached("turns_per_hour", hour.turns, self.settings.turns_per_hour, hour.since + HOUR);
+        let tokens = reached("tokens_per_day", day.tokens, self.settings.tokens_per_day, day.since + DAY);
+        let back = |shortage: &Shortage| shortage.back_at.unwrap_or(Millis::MAX);
+        match (turns, tokens) {
+            (Some(turns), Some(tokens)) if back(&tokens) > back(&turns) => Some(tokens),
+            (turns, tokens) => turns.or(tokens),
+        }
+    }
+
+    /// A claim is put off; its attempt does not count.
+    pub fn lack(&mut self, now: Millis, message: Born, continuation: &Continuation, shortage: &Shortage) {
+        let limit = Some(shortage.limit);
+        let again = self.execution == "waiting_resources";
+        if let Some(held) = self.held.as_mut().filter(|held| again && held.limit == limit) {
+            held.not_before = shortage.back_at;
+            return;
+        }
+        let before = self.held.take();
+        let row = before.as_ref().map(|held| self.row_of(held, now)).unwrap_or_default();
+        let entered = self.enter_lacking(before.as_ref().and_then(|held| held.entered));
+        self.status = "awake_idle";
+        self.held = Some(Held {
+            message,
+            missing: String::new(),
+            limit,
+            not_before: shortage.back_at,
+            continuation: continuation.clone(),
+            deferred: Deferred { since: row.since.or(Some(now)), ..row },
+            entered,
+        });
+    }
+
+    /// One that lacks a limit goes on with whatever step finds room; any other when its time has come.
+    pub fn may_go_on(held: &Held, now: Millis) -> bool {
+        held.limit.is_some() || held.not_before.is_some_and(|at| now >= at)
+    }
+
+    /// A hint or an operator's interjection has it tried at once, once for each that comes. `hinted`: one
+    /// was taken in just now.
+    pub fn try_if_asked(&mut self, now: Millis, hinted: bool) {
+        let came_since = |born: Born| self.since < born.0 && born.0 <= now;
+        let others = self.hints.iter().any(|hint| came_since(hint.born));
+        let last =
+            self.queue.iter().filter(|message| message.priority == 0).map(|message| message.born).max();
+        let asked = hinted || others || last.is_some_and(came_since);
+        if asked
+            && self.execution == "waiting_resources"
+            && self.held.as_ref().is_some_and(|held| held.limit.is_none())
+        {
+            self.try_now(now);
+        }
+    }
+
+    /// The row of deferrals of a run that has waited until now.
+    pub fn row_of(&self, held: &Held, now: Millis) -> Deferred {
+        let waited = if held.limit.is_some() { (now - self.since).max(0) } else { 0 };
+        Deferred { known: held.deferred.known + waited, ..held.deferred }
+    }
+
+    // Turns that are put off
+
+    pub fn defer(&mut self, now: Millis) -> Option<Word> {
+        let times = self.run.as_ref()?.deferred.times + 1;
+        if times > self.settings.max_deferrals {
+            return self.fail(now, "failed", None);
+        }
+        let run = self.end_run("deferred")?;
+        let since = run.deferred.since.unwrap_or(now);
+        self.enter("waiting_resources", None);
+        self.status = "awake_idle";
+        self.held = Some(Held {
+            message: run.message,
+            missing: NOT_NOW.to_owned(),
+            limit: None,
+            not_before: Some(now + backoff(times)),
+            continuation: run.continuation,
+            deferred: Deferred { times, since: Some(since), ..run.deferred },
+            entered: None,
+        });
+        Some("deferred")
+    }
+
+    // The operator's ways out
+
+    /// The next step tries, and the row begins anew.
+    pub fn try_anew(&mut self, now: Millis) {
+        self.try_now(now);
+        if let Some(held) = self.held.as_mut() {
+            held.deferred = Deferred { since: Some(now), ..Deferred::default() };
+        }
+        self.wake_up();
+    }
+
+    fn try_now(&mut self, now: Millis) {
+        if let Some(held) = self.held.as_mut() {
+            held.not_before = Some(held.not_before.map_or(now, |at| at.min(now)));
+        }
+    }
+
+    /// What was held is not held any more, and the agent recovers to whatever comes next.
+    pub fn let_go(&mut self) -> Option<Held> {
+        let held = self.held.take()?;
+        self.enter("failed", None);
+        Some(held)
+    }
+}

@@ -1,0 +1,123 @@
+//! Execution §1 to §4: the twelve states, the edges between them, and how long they may last.
+
+use super::hooks::Entered;
+use super::preemption::Deferred;
+use super::recovery::Retry;
+use super::{BACKOFF, Millis, Model, RECOVERY_TIMEOUT, RESOURCES_TIMEOUT, SUSPEND_TIMEOUT, Word};
+
+impl Model {
+    /// Enters a state, along one of the edges; why is compared where it is given.
+    pub fn enter(&mut self, to: Word, why: Option<&str>) {
+        let from = self.execution;
+        assert!(may_follow(from, to), "no edge leads from {from} to {to}");
+        self.execution = to;
+        self.since = self.clock.0;
+        self.tell("on-state-change", from, to, why);
+    }
+
+    /// Goes along these states, one edge after the other.
+    fn pass(&mut self, states: &[Word]) {
+        states.iter().for_each(|state| self.enter(state, None));
+    }
+
+    /// The state in which the hook of a claim runs. `before`: the one that an earlier claim of the same
+    /// run has entered, if its hook has not run yet.
+    fn state_of_claim(&self, before: Option<Entered>) -> Option<Entered> {
+        let hooks = self.settings.hooks;
+        match self.execution {
+            "completed" | "runnable" => Some(Entered::Scheduled),
+            "suspended" => Some(Entered::Resumed),
+            "waiting" => Some(Entered::Scheduled).filter(|_| hooks),
+            _ => before.filter(|_| hooks),
+        }
+    }
+
+    /// A claim, up to that state.
+    pub fn enter_claimed(&mut self, before: Option<Entered>) -> Option<Entered> {
+        let entered = self.state_of_claim(before);
+        match (self.execution, entered) {
+            // From here an edge leads to `running` alone.
+            ("waiting" | "waiting_resources", Some(Entered::Scheduled)) => {
+                self.pass(&["running", "completed", "runnable", "scheduled"]);
+            }
+            ("waiting_resources", Some(Entered::Resumed)) => self.pass(&["running", "suspended", "resumed"]),
+            _ => self.pass_straight(),
+        }
+        entered
+    }
+
+    /// A claim that lacks something: no hook has run, and one is to.
+    pub fn enter_lacking(&mut self, before: Option<Entered>) -> Option<Entered> {
+        let entered = self.state_of_claim(before);
+        self.pass_straight();
+        self.enter_running();
+        self.enter("waiting_resources", None);
+        entered
+    }
+
+    fn pass_straight(&mut self) {
+        match self.execution {
+            "completed" => self.pass(&["runnable", "scheduled"]),
+            "runnable" => self.pass(&["scheduled"]),
+            "suspended" => self.pass(&["resumed"]),
+            _ => self.pass(&["running"]),
+        }
+    }
+
+    /// The rest of the way, once the hook has run.
+    pub fn enter_running(&mut self) {
+        if self.execution != "running" {
+            self.enter("running", None);
+        }
+    }
+
+    /// When the state that it is in has lasted too long, and what that is called.
+    /// What goes on by itself at a known time is not late.
+    pub fn deadline(&self) -> Option<(Millis, Word)> {
+        let held = self.held.as_ref();
+        match self.execution {
+            "recovering" => Some((self.since + RECOVERY_TIMEOUT, "recovery_timeout")),
+            // From the first of a row of deferrals of the same message.
+            "waiting_resources" if held?.limit.is_none() => {
+                let Deferred { since, known, .. } = held?.deferred;
+                Some((since? + known + RESOURCES_TIMEOUT, "resource_timeout"))
+            }
+            "suspended" if held?.not_before.is_none() => {
+                Some((self.since + SUSPEND_TIMEOUT, "suspend_timeout"))
+            }
+            _ => None,
+        }
+    }
+
+    pub fn end_overdue(&mut self, now: Millis) {
+        let Some((_, why)) = self.deadline().filter(|(limit, _)| now > *limit) else { return };
+        let Some(held) = self.held.take() else { return self.fail_recovery(now, why) };
+        self.enter("failed", Some(why));
+        self.status = "awake_idle";
+        self.alarmed = true;
+        if why == "resource_timeout" {
+            return self.fail_message(now, held.message, &held.continuation);
+        }
+        self.retry = Some(Retry { not_before: now + BACKOFF, message: Some(held.message), recoveries: 0 });
+        for message in self.queue.iter_mut().filter(|message| message.born == held.message) {
+            message.continuation = Some(held.continuation.clone());
+        }
+    }
+}
+
+fn may_follow(from: Word, to: Word) -> bool {
+    let next: &[Word] = match from {
+        "initializing" => &["runnable", "failed"],
+        "runnable" => &["scheduled"],
+        "scheduled" | "waiting" | "resumed" => &["running"],
+        "running" => &["waiting", "waiting_resources", "suspended", "completed", "failed", "shutting_down"],
+        "waiting_resources" => &["running", "failed"],
+        "suspended" => &["resumed", "failed"],
+        "completed" => &["runnable"],
+        "failed" => &["recovering"],
+        "shutting_down" => &["completed", "failed"],
+        "recovering" => &["runnable", "failed", "shutting_down"],
+        _ => &[],
+    };
+    next.contains(&to)
+}

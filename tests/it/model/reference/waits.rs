@@ -1,0 +1,314 @@
+//! Semantics §5: waits. A wait ends by what it names, wherever the agent's attention is.
+
+use super::closure::Closure;
+use super::commands::Owner;
+use super::messages::{Made, Message};
+use super::tasks::Task;
+use super::work::Work;
+use super::{Born, Millis, Model, NOT_FOUND, REFUSED, Tag, Word, resource_name};
+
+#[derive(Debug, Clone)]
+pub struct Wait {
+    pub born: Born,
+    pub tag: Tag,
+    pub kind: Word,
+    pub status: Word,
+    /// None: the agent's own.
+    pub item: Option<Tag>,
+    pub resource: Option<String>,
+    pub source: Option<String>,
+    pub task: Option<Tag>,
+    pub wake: Option<Millis>,
+    pub recheck: Option<Millis>,
+    pub expires: Option<Millis>,
+    /// What of these has become a message.
+    pub woken: bool,
+    pub rechecked: bool,
+    pub expiring: bool,
+    /// The message that ends it, from the moment at which it is taken up.
+    pub resolved_by: Option<Born>,
+    /// A message that was to end it never reached the agent.
+    pub answer_lost: bool,
+    pub hops: u32,
+    /// The one tick that a system wait of the agent's own gets has been emitted.
+    pub ticked: bool,
+}
+
+/// What a new wait is asked to be.
+pub struct Asked {
+    pub kind: Word,
+    pub owner: Owner,
+    pub resource: Option<usize>,
+    pub source: Option<Word>,
+    pub task: usize,
+    pub wake: Option<Millis>,
+    pub recheck: Option<Millis>,
+    pub expires: Option<Millis>,
+}
+
+impl Wait {
+    pub fn is_active(&self) -> bool {
+        self.status == "active"
+    }
+
+    /// While it is bound it counts for nothing.
+    pub fn counts(&self) -> bool {
+        self.counts_for(None)
+    }
+
+    /// … except in the prior closure of its own message.
+    pub fn counts_for(&self, message: Option<Born>) -> bool {
+        self.is_active() && (self.resolved_by.is_none() || self.resolved_by == message)
+    }
+
+    fn names_nothing(&self) -> bool {
+        self.resource.is_none() && self.source.is_none()
+    }
+}
+
+impl Model {
+    pub fn counting(&self, kind: Word) -> impl Iterator<Item = &Wait> {
+        self.counting_for(kind, None)
+    }
+
+    pub fn counting_for(&self, kind: Word, message: Option<Born>) -> impl Iterator<Item = &Wait> {
+        self.waits.iter().filter(move |wait| wait.counts_for(message) && wait.kind == kind)
+    }
+
+    pub fn own_wait(&self, kind: Word, message: Option<Born>) -> Option<&Wait> {
+        self.counting_for(kind, message).filter(|wait| wait.item.is_none()).min_by_key(|wait| wait.born)
+    }
+
+    pub fn wait_on(&self, item: &Work, kind: Word, message: Option<Born>) -> Option<&Wait> {
+        self.counting_for(kind, message).find(|wait| wait.item.as_ref() == Some(&item.tag))
+    }
+
+    pub fn wait_mut(&mut self, tag: &Tag) -> Option<&mut Wait> {
+        self.waits.iter_mut().find(|wait| wait.tag == *tag)
+    }
+
+    // What ends a wait
+
+    /// Every wait, of the agent and of all its items, that a message satisfies: oldest first.
+    pub fn satisfied_by(&self, message: &Message, prior: &Closure) -> Vec<Tag> {
+        let mut satisfied: Vec<&Wait> =
+            self.waits.iter().filter(|wait| wait.counts() && is_satisfied(wait, message, prior)).collect();
+        satisfied.sort_by_key(|wait| wait.born);
+        satisfied.iter().map(|wait| wait.tag.clone()).collect()
+    }
+
+    /// They are bound when the message is taken up.
+    pub fn bind(&mut self, message: Born, waits: &[Tag]) {
+        for wait in self.waits.iter_mut().filter(|wait| wait.counts() && waits.contains(&wait.tag)) {
+            wait.resolved_by = Some(message);
+            wait.answer_lost = false;
+        }
+    }
+
+    /// A turn for the message has completed.
+    pub fn resolve_bound(&mut self, message: Born) {
+        for tag in self.bound_by(message) {
+            self.end_wait(&tag, "resolved");
+        }
+    }
+
+    /// The message has ended otherwise: the answer never reached the agent.
+    pub fn release_bound(&mut self, message: Born) {
+        for tag in self.bound_by(message) {
+            if let Some(wait) = self.wait_mut(&tag) {
+                wait.resolved_by = None;
+                wait.answer_lost = true;
+                wait.expiring = false;
+            }
+            self.raise("answer_lost", None);
+        }
+    }
+
+    fn bound_by(&self, message: Born) -> Vec<Tag> {
+        let bound = self.waits.iter().filter(|wait| wait.is_active() && wait.resolved_by == Some(message));
+        bound.map(|wait| wait.tag.clone()).collect()
+    }
+
+    pub fn end_wait(&mut self, tag: &Tag, status: Word) {
+        let Some(wait) = self.wait_mut(tag).filter(|wait| wait.is_active()) else { return };
+        wait.status = status;
+        if let Some(item) = wait.item.clone() {
+            self.revise(&item);
+        }
+    }
+
+    /// One that is bound is resolved: it has had its answer.
+    pub fn end_waits_on(&mut self, item: &Tag, status: Word) {
+        let on = |wait: &&Wait| wait.is_active() && wait.item.as_ref() == Some(item);
+        let waits: Vec<(Tag, bool)> =
+            self.waits.iter().filter(on).map(|wait| (wait.tag.clone(), wait.resolved_by.is_some())).collect();
+        for (wait, bound) in waits {
+            self.end_wait(&wait, if bound { "resolved" } else { status });
+        }
+    }
+
+    /// A wait for a task that has ended, with no result under way, is ended by the step, which says so.
+    pub fn heal_waits(&mut self) {
+        let over: Vec<Wait> = self.waits.iter().filter(|wait| self.is_over(wait)).cloned().collect();
+        for wait in over {
+            let tick = self.own_message("system_tick", 2, format!("healed: {}", wait.tag), Made::Scheduler);
+            self.queue.push(Message { task: wait.task.clone(), work: wait.item.clone(), ..tick });
+            self.end_wait(&wait.tag, "resolved");
+        }
+    }
+
+    fn is_over(&self, wait: &Wait) -> bool {
+        let ended = |task: &Task| Some(&task.tag) == wait.task.as_ref() && !task.is_open();
+        let under_way = |message: &Message| message.kind == "task_result" && message.task == wait.task;
+        wait.counts() && self.tasks.iter().any(ended) && !self.queue.iter().any(under_way)
+    }
+
+    // Deadlines, which are messages of their own moment
+
+    pub fn meet_deadlines(&mut self, now: Millis) {
+        let mut active: Vec<Wait> = self.waits.iter().filter(|wait| wait.counts()).cloned().collect();
+        active.sort_by_key(|wait| wait.born);
+        let due = |at: Option<Millis>, done: bool| at.filter(|at| *at <= now && !done);
+        for wait in active {
+            if let Some(at) = due(wait.wake, wait.woken) {
+                let fire = self.own_message("timer_tick", 2, wait.tag.clone(), Made::Somebody);
+                self.say_of(&wait, Message { born: (at, wait.born.1 * 3), ..fire });
+            }
+            // Nobody looks again at what is given up.
+            let expiry = due(wait.expires.map(|limit| limit + 1), false);
+            if let Some(at) = due(wait.recheck, wait.rechecked || expiry.is_some()) {
+                let said = format!("recheck: {}", wait.tag);
+                let tick = self.own_message("system_tick", 2, said, Made::Recheck);
+                self.say_of(&wait, Message { born: (at, wait.born.1 * 3 + 1), ..tick });
+            }
+            // Exactly at the limit is not yet over.
+            if let Some(at) = expiry.filter(|_| !wait.expiring) {
+                let said = format!("expired: {}", wait.tag);
+                let tick = self.own_message("system_tick", 2, said, Made::Expiry);
+                self.say_of(&wait, Message { born: (at, wait.born.1 * 3 + 2), ..tick });
+            }
+            if let Some(found) = self.wait_mut(&wait.tag) {
+                found.woken |= due(wait.wake, false).is_some();
+                found.rechecked |= due(wait.recheck, false).is_some();
+                found.expiring |= expiry.is_some();
+            }
+        }
+    }
+
+    /// Whatever was said before that moment comes before it, however low its priority.
+    fn say_of(&mut self, wait: &Wait, message: Message) {
+        let priority = if self.queue.iter().any(|message| message.priority == 3) { 3 } else { 2 };
+        self.queue.push(Message {
+            priority,
+            wait: Some(wait.tag.clone()),
+            work: wait.item.clone(),
+            resource: wait.resource.clone(),
+            hops: wait.hops,
+            ..message
+        });
+    }
+
+    /// When a step has something to do about a wait by itself.
+    pub fn wait_due(&self) -> impl Iterator<Item = Millis> {
+        self.waits.iter().filter(|wait| wait.counts()).flat_map(|wait| {
+            let wake = wait.wake.filter(|_| !wait.woken);
+            let recheck = wait.recheck.filter(|_| !wait.rechecked);
+            let expires = wait.expires.filter(|_| !wait.expiring).map(|limit| limit + 1);
+            [wake, recheck, expires].into_iter().flatten()
+        })
+    }
+
+    // Commands
+
+    pub fn add_wait(&mut self, now: Millis, asked: Asked, inside: bool) -> Result<(), i32> {
+        let Asked { kind, owner, resource, source, task, wake, recheck, expires } = asked;
+        // A system wait has at least one deadline.
+        if kind == "system" && recheck.is_none() && expires.is_none() {
+            return Err(REFUSED);
+        }
+        let item = match owner {
+            Owner::Agent => None,
+            Owner::Item(item) => Some(self.open_work(item)?),
+            Owner::Nearest => {
+                let of_turn = self.run.as_ref().filter(|_| inside).and_then(|run| run.work.clone());
+                let open = of_turn.filter(|tag| self.open().iter().any(|item| item.tag == *tag));
+                open.or(self.focus.clone())
+            }
+        };
+        // Nobody hears of the end of a task that was started with --no-notify.
+        let task = self.task(task).filter(|_| kind == "task").cloned();
+        if task.as_ref().is_some_and(|task| !task.notify) {
+            return Err(REFUSED);
+        }
+        let soonest = [wake, recheck, expires].into_iter().flatten().min();
+        let hops = soonest.map_or(Ok(0), |soonest| self.hops_at(now, soonest, inside))?;
+        // It takes the place of the one that the item has.
+        if let Some(item) = &item {
+            self.end_waits_on(item, "cancelled");
+            self.revise(item);
+        }
+        let tag = self.name("wait");
+        let resource = resource.map(resource_name).filter(|_| kind != "task");
+        let wait = Wait {
+            born: self.born(),
+            tag,
+            kind,
+            status: "active",
+            item,
+            resource: resource.or(task.as_ref().map(|task| task.tag.clone())),
+            source: source.map(str::to_owned),
+            task: task.map(|task| task.tag),
+            wake,
+            recheck,
+            expires,
+            woken: false,
+            rechecked: false,
+            expiring: false,
+            resolved_by: None,
+            answer_lost: false,
+            hops,
+            ticked: false,
+        };
+        // One for a task that has ended, and whose result has been taken up, is over at once.
+        let over = self.is_over(&wait).then(|| wait.tag.clone());
+        self.waits.push(wait);
+        if let Some(tag) = over {
+            self.end_wait(&tag, "resolved");
+        }
+        Ok(())
+    }
+
+    pub fn cancel_wait(&mut self, number: usize) -> Result<(), i32> {
+        let tag = self.wait(number).filter(|wait| wait.is_active()).ok_or(NOT_FOUND)?.tag.clone();
+        self.end_wait(&tag, "cancelled");
+        Ok(())
+    }
+}
+
+/// The table of §5, row by row.
+fn is_satisfied(wait: &Wait, message: &Message, prior: &Closure) -> bool {
+    let speaks = message.is_event() || message.made == Made::Hint;
+    let names_it = message.wait.as_ref() == Some(&wait.tag);
+    let of_resource = || wait.resource.is_some() && wait.resource == message.resource;
+    let of_source = || message.resource.is_none() && wait.source.is_some() && wait.source == message.source;
+    if names_it && (speaks || message.made == Made::Somebody) {
+        return true;
+    }
+    match wait.kind {
+        "task" => message.kind == "task_result" && message.task.is_some() && message.task == wait.task,
+        "system" => speaks && (of_resource() || of_source()),
+        "external" => {
+            let is_meant = wait.names_nothing() || prior.wait.as_ref() == Some(&wait.tag);
+            // What is about one item is not about another.
+            let of_item = message.work.is_none() || message.work == wait.item;
+            let says_something =
+                message.is_event() && message.contentful && message.names_nothing() && of_item;
+            speaks && (of_resource() || of_source()) || says_something && is_meant
+        }
+        "operator" => {
+            message.kind == "operator_prompt" && (message.work.is_none() || message.work == wait.item)
+        }
+        // Only its own fire, which names it.
+        _ => false,
+    }
+}

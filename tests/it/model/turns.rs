@@ -1,0 +1,342 @@
+//! A step of both, and the turn that it runs: what the turn does is written as a script for the one,
+//! and done to the other.
+
+use std::collections::BTreeSet;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::process::Output;
+
+use serde_json::{Value, json};
+
+use super::Turn;
+use super::compare::{after_turn, said_of, same};
+use super::reference::commands::{Command, SECTION_STATUS};
+use super::reference::preemption::PLEASE_YIELD;
+use super::reference::recovery::{End, Stopped};
+use super::reference::resources::NOT_NOW;
+use super::reference::{Millis, Model};
+use super::script::{Line, Reference, action, line, moment, quoted};
+use super::world::{Checked, Failure, World, await_word, open_pipe};
+use crate::setup::{Beside, objects};
+/// How much later than the others the commands of a turn are that are late: beyond any grace.
+const LATE: Millis = 7_200_000;
+
+/// What a turn does that is to be ended.
+pub const FOR_EVER: &str = "while :; do :; done\n";
+
+/// What a turn notes when it begins: the checkpoint from which it goes on.
+const BEGINNING_OF_TURN: &str =
+    "seen=; read -r seen < \"${DORMOUSE_CHECKPOINT:-/dev/null}\"; echo \"$seen\" > \"$HOME/seen\"\n";
+/// The commands of a turn, or of a section of it, as they are written.
+#[derive(Default)]
+struct Script {
+    text: String,
+    /// Their exit statuses.
+    codes: Vec<i32>,
+    /// The records whose ids are in variables.
+    known: BTreeSet<Reference>,
+    needed: BTreeSet<Reference>,
+    /// It ends with waiting for its tick to end it.
+    is_forced: bool,
+}
+
+impl World {
+    pub fn tick(&mut self, turn: &Turn) -> Checked {
+        let now = self.next_moment();
+        self.compare_decision(now)?;
+        let mut after = self.model.clone();
+        let decision = after.step(now);
+        let claims = decision.decision == "start_model_turn";
+        let attempt = after.attempt();
+        let interjected = after.interjected();
+        let runs = claims && after.enter_turn();
+        let checkpoint = after.checkpoint().unwrap_or_default();
+        let seen = self.sandbox.home().join("seen");
+        let _ = fs::remove_file(&seen);
+        let mut script = Script::default();
+        let mut end = turn.end;
+        let mut beside = None;
+        let mut terminal = None;
+        if runs {
+            script = self.write_turn(now, turn, &mut after)?;
+            if script.is_forced {
+                end = End::Forced;
+            }
+            let actions = self.write_end(now, turn, end, &after)?;
+            beside = interruption(&after, now, end);
+            let tokens = if end == End::Forced { 0 } else { turn.tokens };
+            terminal = after.end_turn(now, end, &actions, tokens);
+        } else if claims {
+            terminal = after.end_turn(now, End::Badly, &[], 0);
+        }
+        let ran = match &beside {
+            Some(line) => self.tick_beside(now, end, line)?,
+            None => self.plain_tick(now)?,
+        };
+        let alarmed = std::mem::take(&mut after.alarmed);
+        self.model = after;
+        let stdout = String::from_utf8_lossy(&ran.stdout);
+        let stderr = String::from_utf8_lossy(&ran.stderr);
+        let killed = std::mem::take(&mut self.model.killed) || (runs && end == End::TickKilled);
+        let expected = match terminal {
+            _ if killed => None,
+            Some("failed" | "interrupted") => Some(7),
+            _ if alarmed => Some(7),
+            _ => Some(0),
+        };
+        if ran.status.code() != expected || stderr.contains("panicked") {
+            return Err(format!("tick: {}, expected {expected:?}: {stdout}{stderr}", ran.status));
+        }
+        if runs {
+            self.compare_codes(&script.codes)?;
+            let seen = fs::read_to_string(&seen).unwrap_or_default();
+            same("the checkpoint", &json!(seen.trim_end()), &json!(checkpoint))?;
+        } else {
+            same("whether a turn has begun", &json!(seen.exists()), &json!(false))?;
+        }
+        let step =
+            if killed { Value::Null } else { objects(&stdout).pop().ok_or("a step without an object")? };
+        if runs {
+            self.compare_interjected(&step, interjected)?;
+        }
+        if !killed {
+            let foretold = self.foretold(&decision)?;
+            same("the step", &said_of(&step), &foretold)?;
+            if claims {
+                let closure = after_turn(&self.model);
+                let told = json!({
+                    "terminal": step["terminal"], "attempt": step["attempt"],
+                    "outcome": step["closure"]["outcome"], "waiting_reason": step["closure"]["waiting_reason"],
+                });
+                let expected = json!({
+                    "terminal": terminal, "attempt": attempt,
+                    "outcome": closure.0, "waiting_reason": closure.1,
+                });
+                same("the turn", &told, &expected)?;
+            }
+            if beside.is_none() {
+                let told = json!([step["status"], step["execution_state"]]);
+                same("the step's status", &told, &json!([self.model.status, self.model.execution]))?;
+            }
+        }
+        self.compare(beside.is_none())
+    }
+
+    fn plain_tick(&mut self, now: Millis) -> Result<Output, Failure> {
+        self.transcript.push_str(&format!("DORMOUSE_NOW={} dormouse tick ada\n", moment(now)));
+        let words = ["tick", "ada", "--json"].map(str::to_owned);
+        Ok(self.start(now, &words).output().expect("the program starts"))
+    }
+
+    /// A tick whose turn somebody ends from outside, once it has come to its end.
+    fn tick_beside(&mut self, now: Millis, end: End, line: &Line) -> Result<Output, Failure> {
+        self.transcript.push_str(&format!("DORMOUSE_NOW={} dormouse tick ada &\n", moment(now)));
+        let mut up = open_pipe(&self.sandbox.home().join("up"));
+        let words = ["tick", "ada", "--json"].map(str::to_owned);
+        let tick = Beside::spawn(self.start(now, &words));
+        await_word(&mut up)?;
+        // The tick counts what is left of a grace from its own moment.
+        let later =
+            if matches!(end, End::Preempted { .. }) { self.own_moment(now) } else { self.next_moment() };
+        let live = self.ask(later, &["tick", "ada"])?;
+        let told = json!([live[0]["decision"], live[0]["reason"]]);
+        same("a second tick", &told, &json!(["noop", "turn_in_progress"]))?;
+        self.transcript.push_str(&format!("cat home/up; {}; wait\n", line.shell(later)));
+        let words: Vec<&str> = line.words.iter().map(String::as_str).collect();
+        self.ask(later, &words)?;
+        let ran = tick.end();
+        Ok(Output { status: ran.status, stdout: ran.stdout.into_bytes(), stderr: ran.stderr.into_bytes() })
+    }
+
+    /// A moment of its own within the second of another one.
+    pub fn own_moment(&mut self, now: Millis) -> Millis {
+        self.moments += 1;
+        now - now.rem_euclid(1000) + self.moments.rem_euclid(1000)
+    }
+
+    /// Writes what the turn does before it ends.
+    fn write_turn(&mut self, now: Millis, turn: &Turn, after: &mut Model) -> Result<Script, Failure> {
+        let mut script = Script { text: BEGINNING_OF_TURN.to_owned(), ..Script::default() };
+        for command in &turn.commands {
+            self.write_command(now, command, after, &mut script);
+        }
+        // A section would keep off what is to end it.
+        let kept_off = matches!(turn.end, End::Preempted { .. } | End::Stopped { .. } | End::Failed);
+        while kept_off && after.innermost_section().is_some() {
+            self.write_command(now, &Command::End, after, &mut script);
+            if script.is_forced {
+                break;
+            }
+        }
+        self.note_ids(&script.needed.iter().cloned().collect::<Vec<_>>())?;
+        for file in ["codes", "handed"] {
+            let _ = fs::remove_file(self.sandbox.home().join(file));
+        }
+        let mut header = String::new();
+        self.transcript.push_str("{ ");
+        for reference in &script.needed {
+            let variable = reference.variable();
+            header.push_str(&format!("{variable}={}\n", self.id(reference)?));
+            self.transcript.push_str(&format!("echo {variable}=\"${variable}\"; "));
+        }
+        self.transcript.push_str(&format!("cat <<'END'\n{}", script.text));
+        fs::write(self.sandbox.home().join("turn"), format!("{header}{}", script.text)).expect("written");
+        Ok(script)
+    }
+
+    /// Writes one command of a turn, and does it to the model.
+    fn write_command(&mut self, now: Millis, command: &Command, after: &mut Model, script: &mut Script) {
+        if script.is_forced || !after.has_subject(command) {
+            return;
+        }
+        let is_late =
+            matches!(command, Command::Begin { late: true, .. } | Command::SafePoint { late: true, .. });
+        let own = self.own_moment(now) + if is_late { LATE } else { 0 };
+        let line = line(after, own, command);
+        let known = &script.known;
+        let needed: Vec<_> =
+            line.references.iter().filter(|found| !known.contains(*found)).cloned().collect();
+        // What a command makes besides what it prints has no name in the turn: the timer of a message
+        // that is put off.
+        if needed.iter().any(|reference| self.id(reference).is_err()) {
+            return;
+        }
+        script.needed.extend(needed);
+        let mut shell = line.shell(own);
+        if matches!(command, Command::TaskStart { .. }) {
+            self.make_task_pipe(after.next_tag("task"));
+        }
+        let ended = after.command(own, command, true);
+        let mut code = ended.err().unwrap_or(0);
+        match command {
+            Command::SafePoint { .. } if after.asks_to_yield(own) => code = PLEASE_YIELD,
+            Command::Within { commands, .. } => {
+                let mut within = Script::default();
+                if let Ok(number) = ended.and(after.innermost_section().ok_or(code)) {
+                    for command in commands {
+                        self.write_command(now, command, after, &mut within);
+                    }
+                    if !within.is_forced {
+                        // Something within may have ended it before.
+                        let _ = after.end_section(Some(number));
+                    }
+                    code = SECTION_STATUS;
+                }
+                within.text.push_str(&format!("exit {SECTION_STATUS}\n"));
+                shell.push_str(&format!(" {}", quoted(&within.text)));
+                script.codes.extend(within.codes);
+                script.is_forced = within.is_forced;
+            }
+            _ => {}
+        }
+        if ended.is_err() {
+            script.text.push_str("cp \"$DORMOUSE_DIR/agents/ada/state.json\" \"$HOME/before\"\n");
+        }
+        match (&line.makes, command) {
+            (Some(made), _) => script.text.push_str(&format!("{}=$({shell})\n", made.variable())),
+            (None, Command::SafePoint { .. }) => {
+                script.text.push_str(&format!("{shell} >> \"$HOME/handed\"\n"));
+            }
+            (None, _) => script.text.push_str(&format!("{shell} > \"$HOME/said\"\n")),
+        }
+        if script.is_forced || after.is_about_to_be_forced(now) {
+            // From here on it may be ended at any time.
+            script.is_forced = true;
+            script.text.push_str(FOR_EVER);
+            return;
+        }
+        script.text.push_str("echo $? >> \"$HOME/codes\"\n");
+        script.codes.push(code);
+        if ended.is_err() {
+            script.text.push_str(
+                "cmp \"$DORMOUSE_DIR/agents/ada/state.json\" \"$HOME/before\" || echo changed >> \"$HOME/codes\"\n",
+            );
+        }
+        if let Some(made) = line.makes.filter(|_| code == 0) {
+            if matches!(command, Command::TaskRun { .. }) {
+                let follow = format!("dormouse task output --follow \"${}\"", made.variable());
+                script.text.push_str(&format!("{follow} > \"$HOME/said\"\n"));
+            }
+            script.known.insert(made);
+        }
+    }
+
+    /// Adds the outcome and the end of the turn. Returns the actions that are in it.
+    fn write_end(
+        &mut self,
+        now: Millis,
+        turn: &Turn,
+        end: End,
+        after: &Model,
+    ) -> Result<Vec<Command>, Failure> {
+        let mut trial = after.clone();
+        let mut actions = Vec::new();
+        let mut objects = Vec::new();
+        let mut header = String::new();
+        for command in &turn.actions {
+            if !trial.has_subject(command) {
+                continue;
+            }
+            let Some((object, references)) = action(&trial, now, command) else { continue };
+            // Ids are given in full: what this very outcome makes can't be named, and what the turn
+            // has just made is not known yet to whoever writes this.
+            let mut ids = Vec::new();
+            for reference in &references {
+                ids.extend(self.id(reference).map(|id| (reference, id)));
+            }
+            if ids.len() < references.len() {
+                continue;
+            }
+            for (reference, id) in ids {
+                header.push_str(&format!("{}={id}\n", reference.variable()));
+            }
+            objects.push(object);
+            actions.push(command.clone());
+            if trial.command(now, command, true).is_err() {
+                break;
+            }
+        }
+        let mut text = header;
+        if !objects.is_empty() || turn.tokens > 0 {
+            let usage = json!({ "input_tokens": turn.tokens });
+            let outcome = json!({ "brief": "done", "actions": objects, "usage": usage });
+            text.push_str(&format!("cat > \"$DORMOUSE_OUTCOME\" <<EOF\n{outcome}\nEOF\n"));
+        }
+        let up = "echo up > \"$HOME/up\"\n";
+        text.push_str(&match end {
+            End::Well => "exit 0\n".to_owned(),
+            End::Badly => "exit 1\n".to_owned(),
+            End::NotNow => format!("echo {NOT_NOW} >&2; exit 75\n"),
+            End::TickKilled => format!("kill -9 $PPID\n{FOR_EVER}"),
+            End::TickEnded => format!("kill $PPID\n{FOR_EVER}"),
+            End::Stopped { how: Stopped::Killed, .. } => format!("trap '' TERM\n{up}{FOR_EVER}"),
+            End::Stopped { how: Stopped::Finishes, .. } => format!("trap 'exit 0' TERM\n{up}{FOR_EVER}"),
+            End::Stopped { how: Stopped::Dies, .. } | End::Failed | End::Preempted { .. } => {
+                format!("{up}{FOR_EVER}")
+            }
+            // It does not come to this.
+            End::Forced => String::new(),
+        });
+        self.transcript.push_str(&format!("{text}END\n}} > home/turn\n"));
+        let file = OpenOptions::new().append(true).open(self.sandbox.home().join("turn"));
+        file.and_then(|mut file| file.write_all(text.as_bytes())).expect("written");
+        Ok(actions)
+    }
+}
+
+/// What somebody does to a turn from outside, if that is how it ends.
+fn interruption(model: &Model, now: Millis, end: End) -> Option<Line> {
+    match end {
+        End::Stopped { how, requeue } => {
+            let mut stop = line(model, now, &Command::Stop { requeue });
+            let grace = if how == Stopped::Killed { "0s" } else { "1h" };
+            stop.words.extend(["--grace", grace].map(str::to_owned));
+            Some(stop)
+        }
+        End::Failed => Some(line(model, now, &Command::Fail)),
+        End::Preempted { resume_after } => {
+            Some(line(model, now, &Command::Preempt { grace: 0, resume_after }))
+        }
+        End::Well | End::Badly | End::NotNow | End::TickKilled | End::TickEnded | End::Forced => None,
+    }
+}
