@@ -76,7 +76,7 @@ POLICY
 run create greeter --from greeter.toml
 
 say "2. A new agent does nothing until it is started. Messages wait for it."
-run enqueue greeter "Good morning, how are you?"
+run enqueue greeter "Good morning, how are you?" 2>&1
 run tick greeter
 run start greeter
 

@@ -47,7 +47,7 @@ pub struct Turn {
 }
 
 /// In each of the two tests.
-const CASES: u32 = 800;
+const CASES: u32 = 200;
 
 /// Of the cases that everybody runs: whether a change is good must not depend on chance. New ones come
 /// with another number in PROPTEST_RNG_SEED.
