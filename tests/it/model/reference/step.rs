@@ -206,7 +206,7 @@ impl Model {
             return rest("wait_for_task", "agent_task_wait");
         }
         // Rung 17: the current item, else another one
-        for item in current.into_iter().chain(queued) {
+        for item in current.iter().chain(&queued) {
             match self.scheduling(item) {
                 "waiting_operator" => return rest("wait_for_operator", "work_item_needs_input"),
                 "waiting_task" => return rest("wait_for_task", "work_item_task_wait"),
@@ -224,7 +224,9 @@ impl Model {
         if let Some(item) = of_current.filter(|item| !item.ticked) {
             return say("emit_system_tick", "system_wait", about(item));
         }
-        if own.is_some() || of_current.is_some() {
+        // Whoever has the focus, the decision at rest speaks of the waits that the closure speaks of.
+        let of_other = queued.iter().any(|item| self.scheduling(item) == "waiting_system");
+        if own.is_some() || of_current.is_some() || of_other {
             return rest("wait_for_resources", "system_wait");
         }
         // Rungs 19, 20
