@@ -455,6 +455,7 @@ fn a_command_is_compared_whole() {
         .status(3)
         .stderr("dormouse: no agent `bob`\nhint: there is ada\n")
         .check();
+    sandbox.run(["start", "ada"]);
     sandbox.cmd(["enqueue", "ada", "hello"]).stdout("msg_#1\n").check();
     assert_eq!(sandbox.json(["queue", "list", "-a", "ada"])["id"], sandbox.id("msg_#1"));
     assert!(sandbox.copy().agent("ada").is_dir());

@@ -402,7 +402,7 @@ fn every_test_file_is_run() {
             None => name == "main" || declared.contains(&name),
             // What is below a directory is named by the file of that name beside it.
             Some((parent, name)) => sources.iter().any(|other| {
-                let names = |line: &str| line == format!("mod {name};");
+                let names = |line: &str| line.trim_start_matches("pub ").starts_with(&format!("mod {name};"));
                 other.path == format!("tests/it/{parent}.rs") && other.text.lines().any(names)
             }),
         }
