@@ -220,14 +220,14 @@ impl Model {
     // Commands
 
     pub fn enqueue(&mut self, now: Millis, said: &Said, inside: bool) -> Result<(), i32> {
-        let outside = !matches!(said.kind, "operator_prompt" | "control" | "internal_followup");
-        if said.priority == "interject" && (inside || outside) {
-            return Err(REFUSED);
-        }
         // What is named must be there (command line §7).
         let wait = said.wait.and_then(|wait| self.wait(wait));
         if wait.is_some_and(|wait| !wait.is_active()) {
             return Err(NOT_FOUND);
+        }
+        let outside = !matches!(said.kind, "operator_prompt" | "control" | "internal_followup");
+        if said.priority == "interject" && (inside || outside) {
+            return Err(REFUSED);
         }
         let wait = wait.map(|wait| wait.tag.clone());
         let work = said.work.and_then(|work| self.work(work));
