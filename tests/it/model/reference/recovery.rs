@@ -246,9 +246,11 @@ impl Model {
         self.end_recovery(false);
         self.alarmed = true;
         if recoveries >= MAX_ATTEMPTS {
-            self.raise("recovery_failed", None);
+            // One that stops itself says so, and that is enough.
             if self.settings.stop_when_exhausted && self.status != "stopped" {
                 self.stop_itself();
+            } else {
+                self.raise("recovery_failed", None);
             }
         }
     }
