@@ -7,6 +7,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::reference::advisories::ADVISORIES;
+use super::reference::commands::Command;
 use super::reference::hooks::Told;
 use super::reference::step::Decision;
 use super::reference::{Millis, Model, Tag};
@@ -209,6 +210,7 @@ impl World {
         let now = self.next_moment();
         // Something that needs the lock: then what the supervisor of a task has committed last is on disk.
         self.run(now, &["start", "ada"].map(str::to_owned))?;
+        let _ = self.model.command(now, &Command::Start, false);
         let findings = self.ask(now, &["doctor"])?;
         let sum = &findings[findings.len() - 1];
         let marked = u32::from(!self.model.marks.is_empty());
