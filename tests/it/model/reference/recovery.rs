@@ -238,7 +238,8 @@ impl Model {
         let recoveries = before.as_ref().map_or(0, |retry| retry.recoveries) + 1;
         let message = before.and_then(|retry| retry.message).or(self.last_message);
         // Without its recovery it does not go on: parked, it is tried again after the longest pause.
-        let pause = if recoveries < MAX_ATTEMPTS { backoff(recoveries) } else { MAX_DELAY };
+        let parked = recoveries >= MAX_ATTEMPTS && !self.settings.stop_when_exhausted;
+        let pause = if parked { MAX_DELAY } else { backoff(recoveries).min(MAX_DELAY) };
         self.retry = Some(Retry { not_before: now + pause, message, recoveries });
         if self.status != "stopped" {
             self.status = "awake_idle";
