@@ -232,7 +232,7 @@ impl Model {
         let wait = wait.map(|wait| wait.tag.clone());
         let work = said.work.and_then(|work| self.work(work));
         if work.is_some_and(|item| item.done) {
-            return Err(REFUSED);
+            return Err(NOT_FOUND);
         }
         let work = work.map(|item| item.tag.clone());
         let since = |at: Millis| (now - at).abs();
