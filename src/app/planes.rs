@@ -5,9 +5,10 @@ use serde_json::{Value, json};
 use crate::cli::{self, TimerCommand, WaitCommand, WorkCommand};
 use crate::error::{Error, Result, Status};
 use crate::model::bound::{Bound, PLAN};
-use crate::model::id::{AgentName, TaskId, TimerId, WaitId, WorkId};
+use crate::model::id::{AgentName, MessageId, TaskId, TimerId, WaitId, WorkId};
 use crate::model::message::Body;
 use crate::model::refusal::Refusal;
+use crate::model::state::State;
 use crate::model::task::Task;
 use crate::model::time::{Span, Time};
 use crate::model::timer::{CatchUp, Schedule, Timer};
@@ -350,18 +351,35 @@ fn set_wait(session: &mut Session, store: &Store, args: cli::Wait) -> Result<Sta
 }
 
 /// The task of this name, if it has ended, and the message that says so, if no step has taken that up yet.
+/// One that a turn works on, or that waits for its next attempt, is taken up: it ends no wait that is new.
 pub fn ended_task(agent: &Agent<'_>, resource: Option<&str>) -> Result<Option<EndedTask>> {
     let Some(id) = resource.and_then(|word| word.parse::<TaskId>().ok()) else { return Ok(None) };
-    agent.consistently(|view, _| {
+    agent.consistently(|view, state| {
         if view.exists(&layout::task(id)) {
             return Ok(None);
         }
         let Some(task) = evidence::archived_record(view, |task: &Task| task.id == id)? else {
             return Ok(None);
         };
-        let result_id = load::result_under_way(view, &inbox::scan(view)?, id, task.result_id)?;
+        let scan = inbox::scan(view)?;
+        let result_id = match load::result_under_way(view, &scan, id, task.result_id)? {
+            Some(result) if is_taken_up(view, &scan, &state, result)? => None,
+            result => result,
+        };
         Ok(Some(EndedTask { id, notify: task.notify, result_id }))
     })
+}
+
+/// Whether a step has taken up a message that is still in the inbox.
+fn is_taken_up(view: &View<'_>, scan: &inbox::Scan, state: &State, id: MessageId) -> Result<bool> {
+    let run = state.current_run.as_ref().map(|run| run.message_id);
+    let held = state.held.as_ref().map(|held| held.message_id);
+    if [run, held].contains(&Some(id)) {
+        return Ok(true);
+    }
+    let Some((key, path)) = inbox::find_id(view, scan, id) else { return Ok(false) };
+    // What was taken up knows what it means.
+    Ok(inbox::read(view, key, &path)?.is_some_and(|message| message.continuation.is_some()))
 }
 
 fn say_wait(session: &mut Session, wait: &Wait) {

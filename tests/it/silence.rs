@@ -391,3 +391,46 @@ fn an_interjection_answers_the_question_that_the_turn_has_asked() {
     assert!(waits(&sandbox).is_empty(), "{tick}");
     assert_eq!(endings(&sandbox), ["resolved"]);
 }
+
+#[test]
+fn a_turn_that_hears_a_result_does_not_wait_for_it_once_more() {
+    // By a command, by what it leaves, and, once its first attempt has failed, from outside.
+    let by_command = r#"dormouse wait --on task --whole-agent --reason again --resource "$task" >/dev/null"#;
+    let by_outcome = r#"jq -n --arg task "$task" '{actions: [{do: "wait", kind: "task", whole_agent: true,
+        reason: "again", resource: $task}]}' > "$DORMOUSE_OUTCOME""#;
+    for (does, from_outside) in [(by_command, false), (by_outcome, false), ("exit 1", true)] {
+        let sandbox = started(&format!(
+            "PATH=\"{}:$PATH\"; echo turn >> \"$HOME/turns\"; test \"$DORMOUSE_ATTEMPT\" = 1 || exit 0
+            task=$(jq -r '.message.task_id // empty' \"$DORMOUSE_CONTEXT\"); test -z \"$task\" || {{ {does}; }}",
+            bin_dir()
+        ))
+        .with_real_clock();
+        let task = task(&sandbox, "over");
+        end_task(&sandbox, "over");
+        step(&sandbox);
+        if from_outside {
+            let ran = sandbox
+                .cmd([
+                    "wait",
+                    "-a",
+                    "ada",
+                    "--on",
+                    "task",
+                    "--resource",
+                    &task,
+                    "--reason",
+                    "again",
+                    "--json",
+                ])
+                .output();
+            assert_eq!(objects(&ran.stdout)[0]["status"], "resolved", "{ran}");
+            sandbox.run(["recover", "ada"]);
+        }
+        assert!(waits(&sandbox).is_empty(), "{does}");
+        let checked = sandbox.cmd(["doctor"]).output();
+        assert_eq!(checked.code(), 0, "{does}: {checked}");
+        decisions(&sandbox);
+        let turns = fs::read_to_string(sandbox.home().join("turns")).unwrap().lines().count();
+        assert_eq!(turns, if from_outside { 2 } else { 1 }, "{does}");
+    }
+}

@@ -269,8 +269,14 @@ impl Model {
             hops,
             ticked: false,
         };
-        // One for a task that has ended, and whose result has been taken up, is over at once.
-        let over = self.is_over(&wait).then(|| wait.tag.clone());
+        // One for a task that has ended, and whose result has been taken up, is over at once: also where a
+        // turn is at work on the result, or is to be once more.
+        let heard = |message: &Message| {
+            let is_result = message.kind == "task_result" && message.task == wait.task;
+            is_result && (self.is_claimed(message) || message.continuation.is_some())
+        };
+        let is_over = self.is_over(&wait) || (wait.kind == "task" && self.queue.iter().any(heard));
+        let over = is_over.then(|| wait.tag.clone());
         self.waits.push(wait);
         if let Some(tag) = over {
             self.end_wait(&tag, "resolved");
