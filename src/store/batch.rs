@@ -9,12 +9,9 @@ use crate::error::{Context, Result};
 use crate::model::message::{InboxKey, Message};
 
 use super::agent::Agent;
-use super::files::{self, Disk};
+use super::files::{self, Disk, Unsynced};
 use super::layout::{self, AgentDir};
 use super::record::{decode, encode};
-
-/// How many files are synced together: enough to share the cost, few enough to be open at once.
-const TOGETHER: usize = 64;
 
 /// Messages on their way into the inbox. Dropping it drops those that were not admitted.
 #[derive(Debug)]
@@ -24,7 +21,7 @@ pub struct Batch<'a> {
     dir: PathBuf,
     /// Held for as long as the batch is being made, so that nobody takes it for a leftover.
     _lock: File,
-    unsynced: Vec<(File, PathBuf)>,
+    unsynced: Unsynced,
 }
 
 impl<'a> Batch<'a> {
@@ -40,7 +37,7 @@ impl<'a> Batch<'a> {
             super::lock::hold(&lock, &new)?;
             let dir = tmp.join(format!("{PREFIX}{}", name.simple()));
             files::rename(&new, &dir)?;
-            Ok(Batch { agent: agent.dir(), disk, dir, _lock: lock, unsynced: Vec::new() })
+            Ok(Batch { agent: agent.dir(), disk, dir, _lock: lock, unsynced: disk.unsynced() })
         };
         let batch = named();
         if batch.is_err() {
@@ -57,15 +54,12 @@ impl<'a> Batch<'a> {
     pub fn stage(&mut self, message: &Message) -> Result<()> {
         let path = self.staged(message.key());
         let file = self.disk.stage_unsynced(&path, &encode(message))?;
-        self.unsynced.push((file, path));
-        if self.unsynced.len() == TOGETHER { self.sync() } else { Ok(()) }
+        self.unsynced.add(file, path)
     }
 
     /// Makes everything durable that was staged. Must come before the first is admitted.
     pub fn sync(&mut self) -> Result<()> {
-        self.disk.sync_together(&self.unsynced)?;
-        self.unsynced.clear();
-        Ok(())
+        self.unsynced.sync()
     }
 
     /// Reads a staged message back.

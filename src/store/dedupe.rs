@@ -187,20 +187,15 @@ fn fill(view: &View<'_>, staged: &Path, now: Time, window: Span, disk: Disk) -> 
     Ok(())
 }
 
-/// How many files are open at once.
-const TOGETHER: usize = 64;
-
 fn sync_tree(staged: &Path, disk: Disk) -> Result<()> {
     for day in files::entries(staged)? {
         let day = staged.join(&day.name);
-        for entries in files::entries(&day)?.chunks(TOGETHER) {
-            let mut open = Vec::with_capacity(entries.len());
-            for entry in entries {
-                let path = day.join(&entry.name);
-                open.push((File::open(&path).context("open", &path)?, path));
-            }
-            disk.sync_together(&open)?;
+        let mut written = disk.unsynced();
+        for entry in files::entries(&day)? {
+            let path = day.join(&entry.name);
+            written.add(File::open(&path).context("open", &path)?, path)?;
         }
+        written.sync()?;
         disk.sync_dir(&day)?;
     }
     disk.sync_dir(staged)

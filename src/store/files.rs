@@ -153,36 +153,23 @@ impl Disk {
         if self.syncs() { file.sync_all().context("sync", path) } else { Ok(()) }
     }
 
-    /// Makes several files or directories durable. All at once: the file system then flushes its
-    /// own journal once or twice for all of them instead of once for each.
-    pub fn sync_together(self, files: &[(File, PathBuf)]) -> Result<()> {
-        match files {
-            _ if !self.syncs() => Ok(()),
-            [] => Ok(()),
-            [(file, path), others @ ..] => std::thread::scope(|scope| {
-                let others: Vec<_> = others
-                    .iter()
-                    .map(|(file, path)| scope.spawn(move || self.sync_file(file, path)))
-                    .collect();
-                let first = self.sync_file(file, path);
-                // Every thread is waited for, whatever the others say.
-                let results: Vec<Result<()>> =
-                    others.into_iter().filter_map(|other| other.join().ok()).collect();
-                results.into_iter().fold(first, Result::and)
-            }),
-        }
+    /// Files or directories to make durable together. None yet.
+    pub fn unsynced(self) -> Unsynced {
+        Unsynced { disk: self, files: Vec::new() }
     }
 
-    /// The same for the names in directories; those that are gone have none.
+    /// Makes the names in several directories durable; those that are gone have none.
     pub fn sync_dirs(self, paths: impl IntoIterator<Item = PathBuf>) -> Result<()> {
         if !self.syncs() {
             return Ok(());
         }
-        let mut dirs = Vec::new();
+        let mut dirs = self.unsynced();
         for path in paths {
-            dirs.extend(open_dir(&path)?.map(|dir| (dir, path)));
+            if let Some(dir) = open_dir(&path)? {
+                dirs.add(dir, path)?;
+            }
         }
-        self.sync_together(&dirs)
+        dirs.sync()
     }
 
     /// Makes the names in a directory durable.
@@ -239,6 +226,58 @@ impl Disk {
         rename(temporary, target)?;
         unfinished.0 = None;
         self.sync_dir(parent(target))
+    }
+}
+
+/// How many files are open and synced at once: enough to share the cost, few enough for the tightest limits
+/// of open files and threads that are in use.
+const TOGETHER: usize = 32;
+
+/// Enough for a thread that does nothing but wait for the disk.
+const SYNC_STACK: usize = 128 << 10;
+
+/// Open files that are written and not durable yet. However many are added, no more than 32 are ever open.
+#[derive(Debug)]
+pub struct Unsynced {
+    disk: Disk,
+    files: Vec<(File, PathBuf)>,
+}
+
+impl Unsynced {
+    /// Takes over one more. It may sync those that were added before.
+    pub fn add(&mut self, file: File, path: PathBuf) -> Result<()> {
+        if !self.disk.syncs() {
+            return Ok(());
+        }
+        self.files.push((file, path));
+        if self.files.len() < TOGETHER { Ok(()) } else { self.sync() }
+    }
+
+    /// Makes all of them durable. At once: the file system then flushes its own journal once or twice for
+    /// all of them instead of once for each. Where no thread can be had, one after the other.
+    pub fn sync(&mut self) -> Result<()> {
+        let files = std::mem::take(&mut self.files);
+        let Some(((first, path), others)) = files.split_first() else { return Ok(()) };
+        let sync = |file: &File, path: &Path| self.disk.sync_file(file, path);
+        std::thread::scope(|scope| {
+            let started: Vec<_> = others
+                .iter()
+                .map(|(file, path)| {
+                    let thread = std::thread::Builder::new().stack_size(SYNC_STACK);
+                    (thread.spawn_scoped(scope, move || sync(file, path)), file, path)
+                })
+                .collect();
+            let first = sync(first, path);
+            // Every thread is waited for, whatever the others say.
+            let results: Vec<Result<()>> = started
+                .into_iter()
+                .map(|(thread, file, path)| match thread.ok().and_then(|thread| thread.join().ok()) {
+                    Some(synced) => synced,
+                    None => sync(file, path),
+                })
+                .collect();
+            results.into_iter().fold(first, Result::and)
+        })
     }
 }
 

@@ -102,20 +102,20 @@ impl Journal {
 
     /// Carries it out, as often as it takes, and removes it.
     ///
-    /// Everything is written before anything is synced, and synced together; only then do names
-    /// change, and those are synced together too. The journal goes last.
+    /// Everything is written and synced, many files at once, before the first name changes; the names are
+    /// synced in the same way. The journal goes last. However much it names, few files are open at a time.
     pub fn apply(&self, agent: &AgentDir, disk: Disk) -> Result<()> {
         let mut touched = BTreeSet::new();
-        let mut written = Vec::with_capacity(self.writes.len() + self.appends.len());
+        let mut written = disk.unsynced();
         for (at, write) in self.writes.iter().enumerate() {
             let staged = staged_name(agent, at);
-            written.push((disk.stage_unsynced(&staged, write.content.as_bytes())?, staged));
+            written.add(disk.stage_unsynced(&staged, write.content.as_bytes())?, staged)?;
         }
         for append in &self.appends {
             let path = agent.join(&append.path);
-            written.push((write_append(agent, &path, append, &mut touched)?, path));
+            written.add(write_append(agent, &path, append, &mut touched)?, path)?;
         }
-        disk.sync_together(&written)?;
+        written.sync()?;
         for (at, write) in self.writes.iter().enumerate() {
             let target = agent.join(&write.path);
             note_dirs(agent, &target, &mut touched);

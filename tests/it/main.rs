@@ -28,6 +28,8 @@ mod held;
 mod hooks;
 mod inspect;
 mod lifecycle;
+#[cfg(target_os = "linux")]
+mod limits;
 mod making;
 mod manners;
 mod messages;
