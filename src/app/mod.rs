@@ -6,6 +6,7 @@ mod attention;
 mod authority;
 mod awaiting;
 mod background;
+mod committing;
 mod create;
 mod delegate;
 mod doctor;

@@ -8,14 +8,13 @@ use crate::model::agent::Status as AgentStatus;
 use crate::model::continuation::Continuation;
 use crate::model::decision::{Decision, DecisionReport, DuplicateTick};
 use crate::model::execution::ExecutionState;
-use crate::model::id::{AgentName, MessageId, RunId};
+use crate::model::id::{AgentName, MessageId};
 use crate::model::message::Message;
 use crate::model::records::{Lease, Records};
 use crate::model::refusal::Refusal;
 use crate::model::resource::Resource;
 use crate::model::state::State;
 use crate::model::time::Time;
-use crate::process::git;
 use crate::report::step::{self, StepReport};
 use crate::rules::clock::lease_ends;
 use crate::rules::posture::posture;
@@ -32,6 +31,7 @@ use crate::store::{Agent, Locked, Store, lock};
 use super::attention;
 use super::authority;
 use super::background;
+use super::committing::{self, Before};
 use super::delegate::tell_parent;
 use super::drops;
 use super::foresee::foresee;
@@ -87,13 +87,20 @@ pub fn steps(
     args: &cli::Tick,
 ) -> Result<(Status, bool)> {
     let agent = store.agent(name)?;
+    let repository = args.commit.then(|| committing::repository(store));
     let mut status = Status::Done;
     let mut moved = false;
     let most = if args.until_idle { args.max_steps } else { 1 };
     for _ in 0..most {
-        let before = revision(&agent, args)?;
-        let mut report =
-            if args.dry_run { would_do(session, store, &agent)? } else { step(session, store, &agent)? };
+        let mut before = None;
+        let mut report = if args.dry_run {
+            would_do(session, store, &agent)?
+        } else if let Some(report) = quiet_step(session, store, &agent, Instant::now())? {
+            report
+        } else {
+            before = repository.as_ref().map(|repository| Before::step(repository, &agent)).transpose()?;
+            busy_step(session, store, &agent)?
+        };
         report.attention = session.raised.take();
         if report.failed() || !report.attention.is_empty() {
             status = status.graver(Status::TurnFailed);
@@ -102,10 +109,6 @@ pub fn steps(
         moved |= did;
         if did && !args.dry_run {
             tell_parent(session, store, &agent);
-        }
-        // Falling asleep does nothing and is recorded all the same.
-        if revision(&agent, args)? != before {
-            commit_to_git(store, &report)?;
         }
         session.out.result(&report, |out| step::text(&report, out));
         session.out.flush();
@@ -116,6 +119,10 @@ pub fn steps(
                 continuation.evidence.join(", ")
             ));
         }
+        // What was done is said by now, whatever git says.
+        if let Some(before) = before {
+            before.commit(&agent, &report)?;
+        }
         if !did || session.cancelled_by.get().is_some() {
             break;
         }
@@ -123,17 +130,17 @@ pub fn steps(
     Ok((status, moved))
 }
 
-/// Where the records are, for whoever commits each step to git.
-fn revision(agent: &Agent<'_>, args: &cli::Tick) -> Result<Option<u64>> {
-    args.commit.then(|| Ok(agent.peek()?.revision)).transpose()
-}
-
 /// One step.
 pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<StepReport> {
-    let started = Instant::now();
-    if let Some(report) = quiet_step(session, store, agent, started)? {
-        return Ok(report);
+    match quiet_step(session, store, agent, Instant::now())? {
+        Some(report) => Ok(report),
+        None => busy_step(session, store, agent),
     }
+}
+
+/// A step that has more to do than to look.
+fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<StepReport> {
+    let started = Instant::now();
     let mut recovered = None;
     let mut tried_outbox = false;
     let mut looked_after_tasks = false;
@@ -472,18 +479,4 @@ fn would_do(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<StepR
     report.scheduling_posture = Some(posture(&draft.records).posture);
     report.duration_ms = millis_since(started);
     Ok(report)
-}
-
-/// One git commit of the state directory, with the decision as its message.
-fn commit_to_git(store: &Store, report: &StepReport) -> Result<()> {
-    let decision = &report.decision;
-    let subject = format!("{}: {} ({})", report.agent, decision.decision, decision.reason);
-    let run: Option<RunId> = decision.run_id;
-    let body = [
-        run.map(|run| format!("Run: {run}")),
-        decision.message_id.map(|id| format!("Message: {id}")),
-        report.terminal.map(|terminal| format!("Terminal: {terminal}")),
-    ];
-    let body: Vec<String> = body.into_iter().flatten().collect();
-    git::commit_all(store.home(), store.root(), &subject, &body.join("\n"))
 }

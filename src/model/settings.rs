@@ -5,6 +5,8 @@ use std::num::NonZeroU32;
 
 use serde::Deserialize;
 
+use super::time::Span;
+
 /// `dormouse.toml`: the state directory's own settings.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -14,6 +16,8 @@ pub struct StoreConfig {
     pub store: StoreSettings,
     #[serde(default)]
     pub scheduler: SchedulerSettings,
+    #[serde(default)]
+    pub git: GitSettings,
     /// What every agent starts from; `agent.toml` goes over it.
     #[serde(default)]
     pub defaults: toml::Table,
@@ -39,6 +43,24 @@ pub struct SchedulerSettings {
     /// How much more urgent an agent must be than one whose turn runs, so that this turn makes way for it
     /// when all slots are taken. Absent: none makes way.
     pub preempt_margin: Option<NonZeroU32>,
+}
+
+/// What `tick --commit` lets git do.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GitSettings {
+    /// Whether a commit runs the repository's hooks and its file system monitor.
+    pub hooks: bool,
+    /// Whether a commit is signed where git is configured to: that may ask for a passphrase.
+    pub sign: bool,
+    /// How long one call of git may take.
+    pub timeout: Span,
+}
+
+impl Default for GitSettings {
+    fn default() -> Self {
+        GitSettings { hooks: false, sign: false, timeout: Span::from_secs(60) }
+    }
 }
 
 names! {

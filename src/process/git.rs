@@ -1,62 +1,305 @@
-//! `tick --commit`: git, called as a person would.
+//! `tick --commit`: git, called as a person would, but for what a repository may have it run.
 
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::error::{Context, Error, Result};
+use rustix::event::{PollFd, PollFlags};
+use rustix::fs::{Access, MemfdFlags};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal};
 
-/// How long others may keep git from its work, and how soon it is tried again.
-const PATIENCE: Duration = Duration::from_secs(10);
+use super::kernel;
+use super::turn::timespec;
+use crate::error::{Context, Error, Result, describe};
+use crate::model::settings::GitSettings;
+
+/// How soon git is called again that others have kept from its work.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Between SIGTERM, on which git removes its own lock files, and SIGKILL.
+const GRACE: Duration = Duration::from_secs(2);
 
-/// What git says where others came in between: somebody else is at the repository, or a file that it
+/// What git says where others came in between: another git is at the repository, or a file that it
 /// has found has gone before it was read.
 const BESIDE_OTHERS: &[&str] =
     &["index.lock", "cannot lock ref", "No such file or directory", "unable to index"];
 
-/// Commits everything below the state directory, if there is anything to commit. Whatever else is
-/// staged in the repository stays as it is. Where others are at work on either it is tried again.
-pub fn commit_all(home: &Path, state_dir: &Path, subject: &str, body: &str) -> Result<()> {
-    let start = Instant::now();
-    loop {
-        let output = try_to_commit(home, state_dir, subject, body)?;
-        if output.status.success() {
-            return Ok(());
+/// What a git that calls us tells of its own repository. Ours is the one that the state directory lies in.
+const OF_ANOTHER: &[&str] = &[
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_COMMON_DIR",
+    "GIT_DIR",
+    "GIT_GRAFT_FILE",
+    "GIT_IMPLICIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_INTERNAL_SUPER_PREFIX",
+    "GIT_NAMESPACE",
+    "GIT_NO_REPLACE_OBJECTS",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_PREFIX",
+    "GIT_REPLACE_REF_BASE",
+    "GIT_SHALLOW_FILE",
+    "GIT_WORK_TREE",
+];
+
+/// What lies in git's directory while a person is in the middle of something, and what that is.
+const IN_THE_MIDDLE: &[(&str, &str)] = &[
+    ("MERGE_HEAD", "a merge"),
+    ("rebase-merge", "a rebase"),
+    ("rebase-apply", "a rebase"),
+    ("CHERRY_PICK_HEAD", "a cherry-pick"),
+    ("REVERT_HEAD", "a revert"),
+];
+
+/// The repository that a state directory lies in.
+#[derive(Debug)]
+pub struct Repository<'a> {
+    state_dir: &'a Path,
+    settings: GitSettings,
+    /// How long others may keep git from its work.
+    patience: Duration,
+}
+
+impl<'a> Repository<'a> {
+    /// Asks nothing yet.
+    pub fn of(state_dir: &'a Path, settings: GitSettings, patience: Duration) -> Repository<'a> {
+        Repository { state_dir, settings, patience }
+    }
+
+    /// Whether a commit could be made now. To be asked before a step: what it would find out afterwards
+    /// is a step without its commit. Waits for another git that is at the index.
+    pub fn check(&self) -> Result<()> {
+        let Places { git_dir, objects, index } = self.places()?;
+        for (name, what) in IN_THE_MIDDLE {
+            if git_dir.join(name).symlink_metadata().is_ok() {
+                let message = format!("the repository is in the middle of {what}: {}", git_dir.display());
+                return Err(refuse(message, "finish it or abort it, as `git status` says"));
+            }
         }
-        let said = String::from_utf8_lossy(&output.stderr);
-        // It says nothing where somebody else has just committed what was staged.
-        let is_lasting = !said.is_empty() && !BESIDE_OTHERS.iter().any(|words| said.contains(words));
-        if is_lasting || start.elapsed() >= PATIENCE {
-            return Err(Error::Failed {
-                message: format!("git in {}: {}", home.display(), said.trim()),
-                hint: Some("the step is done and recorded; only its git commit is missing".to_owned()),
+        for dir in [&git_dir, &objects] {
+            rustix::fs::access(dir, Access::WRITE_OK).context("write into", dir)?;
+        }
+        self.wait_for(&index)?;
+        for who in ["GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"] {
+            let hint = "say it with `git config user.name` and `git config user.email`";
+            self.ask(&["var", who], hint)?;
+        }
+        let unmerged = self.ask(&["ls-files", "--unmerged", "--", "."], "see `git status`")?;
+        if let Some(path) = unmerged.split('\n').find_map(|line| line.split_once('\t')) {
+            return Err(Error::Damaged {
+                path: self.state_dir.join(path.1),
+                line: 0,
+                column: 0,
+                message: "a merge has left it to be resolved".to_owned(),
+                hint: Some(
+                    "take one side whole (git checkout --ours or --theirs), then `git add` it".to_owned(),
+                ),
             });
         }
-        std::thread::sleep(PAUSE);
+        let marker = "dormouse.toml";
+        if self.run(&["check-ignore", "--quiet", "--no-index", "--", marker])?.is_success() {
+            let by = self.run(&["check-ignore", "--verbose", "--no-index", "--", marker])?.stdout;
+            let by = by.split('\t').next().unwrap_or_default();
+            return Err(refuse(
+                format!("git ignores {}: {by}", self.state_dir.display()),
+                "take that line out, or leave out --commit",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Commits everything below the state directory, if there is anything to commit. Whatever else is
+    /// staged in the repository stays as it is. Where others are at work on either it is tried again.
+    pub fn commit(&self, subject: &str, body: &str) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            let said = self.try_to_commit(subject, body)?;
+            if said.is_success() {
+                return Ok(());
+            }
+            // It says nothing where another git has just committed what was staged.
+            let words = &said.stderr;
+            let is_lasting = !words.is_empty() && !BESIDE_OTHERS.iter().any(|other| words.contains(other));
+            if is_lasting || start.elapsed() >= self.patience {
+                return Err(Error::Failed {
+                    message: format!("git in {}: {}", self.state_dir.display(), words.trim()),
+                    hint: Some("the step is done and recorded; only its git commit is missing".to_owned()),
+                });
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// What git said last: that it was done, or why not.
+    fn try_to_commit(&self, subject: &str, body: &str) -> Result<Said> {
+        let added = self.run(&["add", "--all", "--", "."])?;
+        if !added.is_success() {
+            return Ok(added);
+        }
+        let staged = self.run(&["diff", "--cached", "--quiet", "--", "."])?;
+        if staged.is_success() {
+            return Ok(staged);
+        }
+        let mut words = vec!["commit", "--quiet", "--message", subject];
+        if !body.is_empty() {
+            words.extend(["--message", body]);
+        }
+        words.extend(["--", "."]);
+        self.run(&words)
+    }
+
+    fn places(&self) -> Result<Places> {
+        let words = [
+            "rev-parse",
+            "--is-inside-work-tree",
+            "--absolute-git-dir",
+            "--git-path",
+            "objects",
+            "--git-path",
+            "index",
+        ];
+        let hint = "--commit needs a git repository around the state directory: make one with `git init`";
+        let said = self.ask(&words, hint)?;
+        let mut lines = said.lines();
+        let is_inside = lines.next() == Some("true");
+        // What is relative is so to where git was called.
+        let mut place = || self.state_dir.join(lines.next().unwrap_or_default());
+        let places = Places { git_dir: place(), objects: place(), index: place() };
+        if is_inside {
+            return Ok(places);
+        }
+        Err(refuse(format!("{} is not in the work tree of a repository", self.state_dir.display()), hint))
+    }
+
+    /// Waits until no other git is at the index.
+    fn wait_for(&self, index: &Path) -> Result<()> {
+        let mut lock = index.as_os_str().to_owned();
+        lock.push(".lock");
+        let (lock, start) = (PathBuf::from(lock), Instant::now());
+        while lock.symlink_metadata().is_ok() {
+            let waited = start.elapsed();
+            if waited >= self.patience {
+                let holder = "another git, or one that was killed (then remove the file)".to_owned();
+                return Err(Error::busy(lock, holder, waited));
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    /// What git answers; if it refuses, that is said with the hint.
+    fn ask(&self, words: &[&str], hint: &str) -> Result<String> {
+        let said = self.run(words)?;
+        if said.is_success() {
+            return Ok(said.stdout);
+        }
+        // The rest of what it says is advice for other cases.
+        let first = said.stderr.lines().find(|line| !line.trim().is_empty()).unwrap_or("no word of why");
+        let first = first.trim_start_matches("fatal: ").trim_start_matches("error: ");
+        Err(refuse(format!("git in {}: {first}", self.state_dir.display()), hint))
+    }
+
+    /// Calls git in the state directory, where `.` is that directory and nothing else, however it is named.
+    fn run(&self, words: &[&str]) -> Result<Said> {
+        let mut command = Command::new("git");
+        command.current_dir(self.state_dir).stdin(Stdio::null());
+        // It is heard what it says: in one language. Nobody is there to answer it.
+        command.env("LC_ALL", "C").env("GIT_TERMINAL_PROMPT", "0");
+        for name in OF_ANOTHER {
+            command.env_remove(name);
+        }
+        if !self.settings.hooks {
+            command.args(["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"]);
+        }
+        if !self.settings.sign {
+            command.args(["-c", "commit.gpgSign=false"]);
+        }
+        let (stdout, stderr) = (paper()?, paper()?);
+        let pen = |paper: &File| paper.try_clone().context("write to", Path::new("memory"));
+        command.args(words).stdout(pen(&stdout)?).stderr(pen(&stderr)?).process_group(0);
+        let child = command.spawn().map_err(|error| self.not_run(&error))?;
+        let status = self.wait(child, words)?;
+        Ok(Said { status, stdout: read(stdout)?, stderr: read(stderr)? })
+    }
+
+    /// Waits for git as long as the settings say; then ends it.
+    fn wait(&self, mut child: Child, words: &[&str]) -> Result<ExitStatus> {
+        let pid = Pid::from_child(&child);
+        let ended = kernel::open(pid).context("watch", Path::new("git"))?;
+        if is_over(&ended, self.settings.timeout.as_std())? {
+            return child.wait().context("wait for", Path::new("git"));
+        }
+        for signal in [Signal::TERM, Signal::KILL] {
+            // It leads its group, and is not reaped before that is gone: its pid is no other's.
+            let _ = rustix::process::kill_process_group(pid, signal);
+            is_over(&ended, GRACE)?;
+        }
+        let _ = child.try_wait();
+        let message = format!(
+            "`git {}` in {} was not done in git.timeout = {}",
+            words[0],
+            self.state_dir.display(),
+            self.settings.timeout
+        );
+        Err(refuse(message, "see what it waits for, or raise git.timeout in dormouse.toml"))
+    }
+
+    fn not_run(&self, error: &io::Error) -> Error {
+        let message = format!("can't run git in {}: {}", self.state_dir.display(), describe(error));
+        refuse(message, "--commit needs git, and a directory to call it in")
     }
 }
 
-/// What git said last: that it was done, or why not.
-fn try_to_commit(home: &Path, state_dir: &Path, subject: &str, body: &str) -> Result<Output> {
-    let dir = state_dir.as_os_str();
-    let added = git(home, Command::new("git").args(["add", "--all", "--"]).arg(dir))?;
-    if !added.status.success() {
-        return Ok(added);
-    }
-    let staged = git(home, Command::new("git").args(["diff", "--cached", "--quiet", "--"]).arg(dir))?;
-    if staged.status.success() {
-        return Ok(staged);
-    }
-    let mut commit = Command::new("git");
-    commit.args(["commit", "--quiet", "--message", subject]);
-    if !body.is_empty() {
-        commit.args(["--message", body]);
-    }
-    git(home, commit.arg("--").arg(dir))
+/// Where git keeps what a commit changes.
+struct Places {
+    git_dir: PathBuf,
+    objects: PathBuf,
+    index: PathBuf,
 }
 
-fn git(home: &Path, command: &mut Command) -> Result<Output> {
-    // It is heard what it says: in one language.
-    command.current_dir(home).env("LC_ALL", "C").stdin(Stdio::null()).output().context("run git in", home)
+/// What a git has said in all.
+struct Said {
+    status: ExitStatus,
+    stdout: String,
+    stderr: String,
+}
+
+impl Said {
+    fn is_success(&self) -> bool {
+        self.status.success()
+    }
+}
+
+/// Whether a process ends within a time.
+fn is_over(ended: &OwnedFd, time: Duration) -> Result<bool> {
+    let start = Instant::now();
+    loop {
+        let left = timespec(time.saturating_sub(start.elapsed()));
+        match rustix::event::poll(&mut [PollFd::new(ended, PollFlags::IN)], Some(&left)) {
+            Ok(count) => return Ok(count > 0),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno).context("wait for", Path::new("git")),
+        }
+    }
+}
+
+/// What git writes to. What it leaves running may hold on to that: nobody waits for the end of it.
+fn paper() -> Result<File> {
+    let file = rustix::fs::memfd_create("git", MemfdFlags::CLOEXEC);
+    file.map(File::from).context("make", Path::new("a file in memory"))
+}
+
+fn read(mut paper: File) -> Result<String> {
+    let mut bytes = Vec::new();
+    let read = paper.rewind().and_then(|()| paper.read_to_end(&mut bytes));
+    read.context("read", Path::new("what git said"))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn refuse(message: String, hint: &str) -> Error {
+    Error::Failed { message, hint: Some(hint.to_owned()) }
 }

@@ -25,7 +25,7 @@ use crate::error::{Context, Error, Result};
 use crate::model::agent::Identity;
 use crate::model::id::AgentName;
 use crate::model::policy::Policy;
-use crate::model::settings::{Durability, StoreConfig};
+use crate::model::settings::{Durability, GitSettings, StoreConfig};
 use crate::model::state::State;
 use crate::model::time::Time;
 use crate::model::trigger::Trigger;
@@ -118,6 +118,16 @@ impl Store {
 
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// What `tick --commit` lets git do.
+    pub fn git_settings(&self) -> GitSettings {
+        self.config.git
+    }
+
+    /// How long is waited for locks.
+    pub fn patience(&self) -> Duration {
+        self.opener.patience
     }
 
     /// The directory that holds the state directory: what paths in `agent.toml` are relative to.

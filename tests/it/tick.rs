@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
 use crate::setup::{
-    Beside, add, changes, decision, decisions, edit_state, extend_policy, failure, field, git,
-    make_repository, names, objects, record, say, started, step, tree, wait_for,
+    Beside, add, changes, decision, decisions, edit_state, extend_policy, field, git, make_repository, names,
+    objects, record, say, started, step, tree, wait_for,
 };
 
 #[test]
@@ -624,20 +624,6 @@ fn after_a_step_with_commit_the_state_directory_is_clean() {
     assert_eq!(git(&sandbox, &["status", "--porcelain"]), "");
     sandbox.run(["tick", "ada", "--until-idle", "--commit"]);
     assert_eq!(git(&sandbox, &["status", "--porcelain"]), "", "the step that fell asleep is committed too");
-}
-
-#[test]
-fn commit_without_a_repository_fails_after_the_step() {
-    let sandbox = started("true");
-    say(&sandbox, "one");
-    let ran = sandbox
-        .cmd(["tick", "ada", "--commit", "--json"])
-        .env("GIT_CEILING_DIRECTORIES", sandbox.root())
-        .output();
-    assert_eq!(ran.code(), 1, "{ran}");
-    let failed = failure(&ran);
-    assert_eq!(failed["hint"], "the step is done and recorded; only its git commit is missing");
-    assert_eq!(field(&sandbox, "counters.messages_processed"), "1");
 }
 
 #[test]

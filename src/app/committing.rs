@@ -1,0 +1,45 @@
+//! `tick --commit`: one git commit for each step that has changed something.
+
+use crate::error::Result;
+use crate::model::id::RunId;
+use crate::process::git::Repository;
+use crate::report::step::StepReport;
+use crate::store::{Agent, Store};
+
+/// The repository that steps are committed to.
+pub fn repository(store: &Store) -> Repository<'_> {
+    Repository::of(store.root(), store.git_settings(), store.patience())
+}
+
+/// Where the records were before a step that is to be committed.
+pub struct Before<'r> {
+    repository: &'r Repository<'r>,
+    revision: u64,
+}
+
+impl<'r> Before<'r> {
+    /// Fails where git could not commit the step: then there should be none.
+    pub fn step(repository: &'r Repository<'r>, agent: &Agent<'_>) -> Result<Before<'r>> {
+        let revision = agent.peek()?.revision;
+        repository.check()?;
+        Ok(Before { repository, revision })
+    }
+
+    /// One commit of the state directory, with the decision as its message, if the step has changed
+    /// anything. Falling asleep does nothing and is recorded all the same.
+    pub fn commit(self, agent: &Agent<'_>, report: &StepReport) -> Result<()> {
+        if agent.peek()?.revision == self.revision {
+            return Ok(());
+        }
+        let decision = &report.decision;
+        let subject = format!("{}: {} ({})", report.agent, decision.decision, decision.reason);
+        let run: Option<RunId> = decision.run_id;
+        let body = [
+            run.map(|run| format!("Run: {run}")),
+            decision.message_id.map(|id| format!("Message: {id}")),
+            report.terminal.map(|terminal| format!("Terminal: {terminal}")),
+        ];
+        let body: Vec<String> = body.into_iter().flatten().collect();
+        self.repository.commit(&subject, &body.join("\n"))
+    }
+}
