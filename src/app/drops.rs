@@ -1,11 +1,12 @@
 //! Files that somebody dropped into the inbox by hand: each becomes a message, or is moved aside with the reason.
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::model::message::{DeliverySurface, Message};
-use crate::model::records::Lease;
+use crate::model::policy::Policy;
+use crate::model::records::{Lease, Records};
 use crate::model::state::State;
 use crate::model::submission::Submission;
 use crate::rules::admission;
@@ -20,28 +21,41 @@ use super::hooks;
 use super::load::{self, Purpose};
 use super::session::Session;
 
-/// A hand-written file counts as the message that it would become.
-pub fn foresee(session: &Session, agent: &Agent<'_>, draft: &mut Draft) -> Result<()> {
-    draft.records.inbox.drops = 0;
+/// The hand-written files in the inbox, in the order in which steps take them in.
+pub fn waiting(agent: &Agent<'_>) -> Result<Vec<PathBuf>> {
+    Ok(inbox::scan(&View::open(agent.dir())?)?.drops)
+}
+
+/// Counts hand-written files as the messages that they would become.
+pub fn foresee(session: &Session, agent: &Agent<'_>, draft: &mut Draft, names: &[PathBuf]) -> Result<()> {
     let view = View::open(agent.dir())?;
-    for name in &inbox::scan(&view)?.drops {
+    for name in names {
+        draft.records.inbox.drops = draft.records.inbox.drops.saturating_sub(1);
         let Some(Ok(message)) = read_drop(session, agent, &view, draft, name)? else { continue };
-        let head = &mut draft.records.inbox.head;
-        if head.as_ref().is_none_or(|head| message.key() < head.key()) {
-            *head = Some(message);
+        let Records { state, policy, .. } = &draft.records;
+        let first =
+            load::first_of_its_key(agent, &view, &message, state, policy, draft.now(), Purpose::Look)?;
+        if first.is_none_or(|first| first == message.id) {
+            draft.records.inbox.offer(&message);
         }
     }
     Ok(())
 }
 
-/// Admits the files that somebody dropped into the inbox by hand, and moves aside those that can't be.
+/// How many files a step takes in before it decides.
+pub fn at_once(policy: &Policy) -> usize {
+    usize::try_from(policy.limits.max_drops_per_step).unwrap_or(usize::MAX)
+}
+
+/// Admits the files that somebody dropped into the inbox by hand, and moves aside those that can't be: in
+/// one transaction, and no more than `limits.max_drops_per_step`. Returns whether there was any.
 pub fn take_in(
     session: &Session,
     agent: &Agent<'_>,
     locked: &Locked<'_>,
     state: &State,
     scan: &Scan,
-) -> Result<()> {
+) -> Result<bool> {
     let records = load::records(
         agent,
         &locked.view(),
@@ -52,11 +66,16 @@ pub fn take_in(
         Purpose::Change,
     )?;
     let mut draft = Draft::new(records, session.clock.stamp()?);
+    let most = at_once(&draft.records.policy);
     let mut admitted = Vec::new();
+    let mut count = 0;
     for name in &scan.drops {
+        if count == most {
+            break;
+        }
         let Some(taken) = locked.take_drop(name)? else { continue };
         match read_drop(session, agent, &locked.view(), &draft, &taken)? {
-            None => {}
+            None => continue,
             Some(Ok(message)) => {
                 let first = load::first_of_its_key(
                     agent,
@@ -77,11 +96,13 @@ pub fn take_in(
                 arrivals::reject_drop(&mut draft, &file, &format!("{reason} (it is in inbox/rejected/)"));
             }
         }
+        count += 1;
     }
     if !draft.is_empty() {
         hooks::commit(session, locked, draft)?;
     }
-    admitted.iter().try_for_each(|taken| locked.remove_drop(taken))
+    admitted.iter().try_for_each(|taken| locked.remove_drop(taken))?;
+    Ok(count > 0)
 }
 
 /// Reads a hand-written file: the message it makes, or why it makes none; nothing if it has gone away. The

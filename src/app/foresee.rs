@@ -25,11 +25,22 @@ pub fn foresee(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -
     if abandoned && draft.records.lease == Lease::Free {
         interrupt(&mut draft, TICK_GONE)?;
     }
-    if draft.records.state.current_run.is_none() {
-        background::foresee(store, agent, &mut draft)?;
-        drops::foresee(session, agent, &mut draft)?;
-        arrivals::take_in(&mut draft)?;
+    if draft.records.state.current_run.is_some() {
+        let (decision, _) = decide_and_take(store, agent, &mut draft, resources::Purpose::Look)?;
+        return Ok((decision, draft));
     }
-    let (decision, _) = decide_and_take(store, agent, &mut draft, resources::Purpose::Look)?;
-    Ok((decision, draft))
+    background::foresee(store, agent, &mut draft)?;
+    let drops = drops::waiting(agent)?;
+    draft.records.inbox.drops = drops.len();
+    let mut drops = drops.chunks(drops::at_once(&draft.records.policy));
+    // As the step does: it takes in some, and the next ones where it would not move the agent on.
+    loop {
+        drops::foresee(session, agent, &mut draft, drops.next().unwrap_or_default())?;
+        let mut foreseen = draft.clone();
+        arrivals::take_in(&mut foreseen)?;
+        let (decision, _) = decide_and_take(store, agent, &mut foreseen, resources::Purpose::Look)?;
+        if decision.moves() || drops.len() == 0 {
+            return Ok((decision, foreseen));
+        }
+    }
 }

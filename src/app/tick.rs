@@ -145,6 +145,7 @@ fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<
     let mut tried_outbox = false;
     let mut looked_after_tasks = false;
     let mut told_abandoned = false;
+    let mut takes_in_drops = true;
     loop {
         let now = session.clock.now();
         let locked = agent.lock(now)?;
@@ -188,9 +189,13 @@ fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<
             }
         }
         let mut scan = locked.scan()?;
-        if !scan.drops.is_empty() {
-            drops::take_in(session, agent, &locked, &state, &scan)?;
-            continue;
+        let mut may_take_more = !scan.drops.is_empty();
+        if may_take_more && takes_in_drops {
+            takes_in_drops = false;
+            may_take_more = drops::take_in(session, agent, &locked, &state, &scan)?;
+            if may_take_more {
+                continue;
+            }
         }
         locked.file_backlog(&mut scan)?;
         let records = load::records(agent, &locked.view(), &scan, state, Lease::Free, now, Purpose::Change)?;
@@ -208,6 +213,11 @@ fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<
             continue;
         }
         let (decision, grant) = decide_and_take(store, agent, &mut draft, resources::Purpose::Take)?;
+        if may_take_more && !decision.moves() {
+            // The files that were left for later are what there is to do.
+            takes_in_drops = true;
+            continue;
+        }
         let hold = Hold { lease, grant };
         let mut report = act(session, store, agent, (locked, scan), draft, decision, hold)?;
         hooks::tell(session, store, agent);

@@ -1,21 +1,17 @@
 //! One turn: its run directory, its environment, its process, and its settlement (contract, turns).
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
-
-use serde::Deserialize;
 
 use crate::error::{Context, Error, Result};
 use crate::model::action::Action;
-use crate::model::bound::OUTCOME;
 use crate::model::execution::ExecutionState;
 use crate::model::id::RunId;
 use crate::model::message::Message;
 use crate::model::policy::{CommandSpec, Policy, StdinForm};
 use crate::model::records::{Lease, Records};
 use crate::model::refusal::Refusal;
-use crate::model::resource::Deferral;
 use crate::model::run::Exit;
 use crate::model::state::{CurrentRun, State};
 use crate::model::time::Time;
@@ -34,13 +30,14 @@ use crate::rules::transition::preemption::lose_checkpoint;
 use crate::rules::transition::start;
 use crate::rules::transition::turn::{self as rules, Claimed, Settled};
 use crate::store::view::View;
-use crate::store::{Agent, Store, evidence, files, layout, lock};
+use crate::store::{Agent, Store, evidence, layout, lock};
 
 use super::admit::refuse_missing;
 use super::authority;
 use super::delegate;
 use super::hooks::{self, Occasion};
 use super::load::{self, Purpose};
+use super::outcome;
 use super::oversee;
 use super::planes::{ended_task, read_plan};
 use super::resources;
@@ -178,48 +175,12 @@ fn end_of(session: &Session, turn: &Turn<'_>, ended: Ended) -> TurnEnd {
         cancelled_by: ended.cancelled_by,
         ended_at: session.clock.now(),
         duration_ms: u64::try_from(ended.duration.as_millis()).unwrap_or(u64::MAX),
-        outcome: read_outcome(&path),
+        outcome: outcome::read(&path, &turn.records.policy.limits),
         stdout_bytes: ended.stdout.bytes,
         stderr_bytes: ended.stderr.bytes,
         last_line: ended.stdout.last_line,
         last_error_line: ended.stderr.last_line,
     }
-}
-
-/// An outcome document; `Err` names the path in it that is wrong.
-fn parse_outcome(bytes: &[u8]) -> std::result::Result<Outcome, String> {
-    let outcome: Outcome = serde_json::from_slice(bytes).map_err(|error| match bad_action(bytes) {
-        Some((at, why)) => format!("$.actions[{at}]: {why}"),
-        None => bad_deferral(bytes).map_or_else(|| format!("$: {error}"), |why| format!("$.deferred: {why}")),
-    })?;
-    if outcome.deferred.as_ref().is_some_and(|said| said.until.is_some() && said.after.is_some()) {
-        return Err("$.deferred: `until` and `after` both say when: leave one out".to_owned());
-    }
-    Ok(outcome)
-}
-
-fn bad_deferral(bytes: &[u8]) -> Option<String> {
-    let document: serde_json::Value = serde_json::from_slice(bytes).ok()?;
-    Some(Deferral::deserialize(document.get("deferred")?).err()?.to_string())
-}
-
-/// The first action that is none, and why.
-fn bad_action(bytes: &[u8]) -> Option<(usize, String)> {
-    let document: serde_json::Value = serde_json::from_slice(bytes).ok()?;
-    let mut actions = document.get("actions")?.as_array()?.iter().enumerate();
-    actions.find_map(|(at, action)| Some((at, Action::deserialize(action).err()?.to_string())))
-}
-
-/// The outcome file, if the turn wrote one; `Err` says where it is wrong.
-fn read_outcome(path: &Path) -> std::result::Result<Outcome, String> {
-    let invalid = |reason: String| format!("outcome file {}: {reason}", path.display());
-    if let Ok(found) = std::fs::metadata(path) {
-        OUTCOME.check(found.len()).map_err(|refusal| invalid(refusal.message))?;
-    }
-    let Some(bytes) = files::read(path).map_err(|error| error.to_string())? else {
-        return Ok(Outcome::default());
-    };
-    parse_outcome(&bytes).map_err(invalid)
 }
 
 /// Settles a run, however it ended. Where another process has settled it already, only its output

@@ -33,14 +33,6 @@ pub const CHECKPOINT: Bound = Bound {
     hint: "keep what is large in a file of its own, and save where that is",
 };
 
-pub const OUTCOME: Bound = Bound {
-    kind: "outcome_too_large",
-    what: "it",
-    name: "max_outcome",
-    most: Size(4 << 20),
-    hint: "put what is large into a file, and say in the outcome where that is",
-};
-
 impl Bound {
     /// What somebody says; `most` is `limits.max_message`.
     pub const fn message(what: &'static str, most: Size) -> Bound {
@@ -50,6 +42,17 @@ impl Bound {
             name: "limits.max_message",
             most,
             hint: "put it in a file and say where, or raise limits.max_message in agent.toml",
+        }
+    }
+
+    /// What a turn has written as its outcome; `most` is `limits.max_outcome`.
+    pub const fn outcome(most: Size) -> Bound {
+        Bound {
+            kind: "outcome_too_large",
+            what: "it",
+            name: "limits.max_outcome",
+            most,
+            hint: "put what is large into a file, and say in the outcome where that is",
         }
     }
 

@@ -300,8 +300,11 @@ impl Default for RecoveryPolicy {
 }
 
 /// A number of bytes: a plain number, or one with `KiB`, `MiB` or `GiB`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
+
+/// What `limits.max_outcome` can be raised to: an outcome is kept whole with the end of its turn.
+const MAX_OUTCOME: Size = Size(8 << 20);
 
 impl std::fmt::Display for Size {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -372,6 +375,14 @@ impl schemars::JsonSchema for Size {
 pub struct Limits {
     /// The largest body of a message.
     pub max_message: Size,
+    /// The largest outcome file of a turn.
+    pub max_outcome: Size,
+    /// How many actions one outcome may have.
+    pub max_actions: u64,
+    /// How many work items may be open; those that are open go on where this is lowered.
+    pub max_open_work: u64,
+    /// How many dropped files a step takes in before it decides.
+    pub max_drops_per_step: u64,
     /// How many turns one after the other may cause the next, without a pause between them.
     pub max_hops: u32,
     /// What comes of a turn later than this is no part of its chain any more.
@@ -391,6 +402,10 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             max_message: Size(1 << 20),
+            max_outcome: Size(4 << 20),
+            max_actions: 1000,
+            max_open_work: 1000,
+            max_drops_per_step: 100,
             max_hops: 20,
             chain_pause: Span::from_secs(60),
             dedupe_window: Span::from_secs(24 * 3600),
@@ -465,6 +480,12 @@ impl Policy {
         let urgencies = SchedulingPolicy::MOST_URGENT..=SchedulingPolicy::LEAST_URGENT;
         if !urgencies.contains(&self.scheduler.priority) {
             return Err("scheduler.priority is a number from -19, the most urgent, to 20".to_owned());
+        }
+        if self.limits.max_outcome > MAX_OUTCOME {
+            return Err(format!("limits.max_outcome can't be more than {MAX_OUTCOME}"));
+        }
+        if self.limits.max_drops_per_step == 0 {
+            return Err("limits.max_drops_per_step must be at least 1".to_owned());
         }
         if self.limits.cost_per_day.is_some_and(|limit| !limit.is_finite() || limit < 0.0) {
             return Err("limits.cost_per_day can't be negative or infinite".to_owned());

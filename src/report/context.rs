@@ -114,6 +114,9 @@ pub fn document<'a>(
             },
             "limits": {
                 "max_message_bytes": limits.max_message.0,
+                "max_outcome_bytes": limits.max_outcome.0,
+                "max_actions": limits.max_actions,
+                "open_work_left": limits.max_open_work.saturating_sub(records.works.len() as u64),
                 "hops_left": limits.max_hops.saturating_sub(run.hops),
                 "attempts_left": records.policy.recovery.max_attempts.saturating_sub(run.attempt),
                 "timeout_ms": records.policy.turn.timeout.0.map(|limit| limit.as_millis()),

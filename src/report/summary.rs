@@ -273,6 +273,10 @@ fn limits(records: &Records, now: Time) -> Value {
     let limits = &records.policy.limits;
     let value = json!({
         "max_message_bytes": limits.max_message.0,
+        "max_outcome_bytes": limits.max_outcome.0,
+        "max_actions": limits.max_actions,
+        "max_open_work": limits.max_open_work,
+        "max_drops_per_step": limits.max_drops_per_step,
         "max_hops": limits.max_hops,
         "dedupe_window_ms": limits.dedupe_window.as_millis(),
         "turns_per_hour": limits.turns_per_hour,

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use serde_json::Value;
+
 use crate::harness::{Cmd, Ran, Sandbox, dormouse};
 
 /// An agent `a` that is started, and whose turns run this.
@@ -55,5 +57,163 @@ fn a_journal_of_thousands_is_carried_out_under_tight_limits() {
     must(&sandbox, under(&sandbox, &["nofile=64"], &["stop", "a"]).output());
     assert!(!dir.join("journal.json").exists());
     assert_eq!(fs::read_dir(dir.join("work")).unwrap().count(), 3001);
+    sandbox.run(["doctor"]);
+}
+
+fn set(sandbox: &Sandbox, limits: &str) {
+    let path = sandbox.agent("a").join("agent.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    let text = text.split("\n[limits]").next().unwrap();
+    fs::write(path, format!("{text}\n[limits]\n{limits}\n")).unwrap();
+}
+
+fn drop_files(sandbox: &Sandbox, names: impl IntoIterator<Item = String>) {
+    for name in names {
+        let text = if name.contains("junk") { "junk".to_owned() } else { format!(r#"{{"text": "{name}"}}"#) };
+        fs::write(sandbox.agent("a").join("inbox").join(name), text).unwrap();
+    }
+}
+
+/// A turn that writes an outcome with so many of these actions.
+fn acting(action: &str, count: usize) -> String {
+    let actions = vec![action; count].join(",");
+    format!("cat > \"$DORMOUSE_OUTCOME\" <<'EOF'\n{{\"actions\": [{actions}]}}\nEOF")
+}
+
+/// A turn for one message that writes what lies in the home.
+fn with_outcome(sandbox: &Sandbox, action: &str, count: usize) {
+    fs::write(sandbox.home().join("turn"), acting(action, count)).unwrap();
+    sandbox.run(["enqueue", "a", "go"]);
+}
+
+const RUNS_HOME: &str = ". \"$HOME/turn\"";
+const ADD: &str = r#"{"do": "work.add", "objective": "one of many"}"#;
+
+#[test]
+fn a_thousand_dropped_files_are_taken_in_under_the_common_limit_of_open_files() {
+    let sandbox = sandbox("true");
+    set(&sandbox, "max_drops_per_step = 5000");
+    drop_files(&sandbox, (0..1015).map(|number| format!("{number}.json")));
+    must(&sandbox, under(&sandbox, &["nofile=1024"], &["tick", "a"]).output());
+    assert_eq!(sandbox.run(["queue", "list", "--agent", "a", "--limit", "0"]).lines().count(), 1014);
+    sandbox.run(["doctor"]);
+}
+
+#[test]
+fn dropped_files_beyond_the_limit_stay_for_the_next_steps() {
+    let sandbox = sandbox("true");
+    set(&sandbox, "max_drops_per_step = 3");
+    drop_files(&sandbox, (0..7).map(|number| format!("{number}.json")));
+    for left in [4, 1, 0] {
+        let foreseen = sandbox.json(["tick", "a", "--dry-run"]);
+        let stepped = sandbox.json(["tick", "a"]);
+        assert_eq!(foreseen["decision"], stepped["decision"]);
+        assert_eq!(sandbox.json(["get", "a"])["queue"]["dropped_files"], left, "{stepped}");
+    }
+    // What a stop finds stays as well, and so does the way out.
+    drop_files(&sandbox, (7..14).map(|number| format!("{number}.json")));
+    sandbox.run(["stop", "a"]);
+    sandbox.run(["tick", "a"]);
+    sandbox.run(["start", "a"]);
+    assert!(!sandbox.run(["next-wake", "a"]).is_empty());
+    sandbox.run(["tick", "a", "--until-idle"]);
+    assert_eq!(sandbox.json_lines(["events", "a", "--kind", "run_settled"]).len(), 14);
+    sandbox.run(["doctor"]);
+}
+
+/// Files that come to nothing do not keep a step from those behind them.
+#[test]
+fn a_step_that_finds_nothing_to_do_takes_in_more_dropped_files() {
+    let sandbox = sandbox("true");
+    set(&sandbox, "max_drops_per_step = 2");
+    drop_files(&sandbox, (0..5).map(|number| format!("junk{number}")).chain(["last.json".to_owned()]));
+    assert_eq!(sandbox.json(["tick", "a", "--dry-run"])["decision"], "start_model_turn");
+    let ran = sandbox.cmd(["--json", "tick", "a"]).output();
+    assert_eq!(ran.code(), 7, "{ran}");
+    let stepped: Value = serde_json::from_str(ran.stdout.lines().last().unwrap()).unwrap();
+    assert_eq!(stepped["decision"], "start_model_turn");
+    assert_eq!(fs::read_dir(sandbox.agent("a").join("inbox/rejected")).unwrap().count(), 10);
+    assert_eq!(sandbox.json(["tick", "a"])["decision"], "sleep");
+}
+
+/// A copy of a message that has been taken in before is none that a step would run, and `--dry-run` knows.
+#[test]
+fn a_dropped_copy_is_foreseen_as_one() {
+    let sandbox = sandbox("true");
+    let drop = |name: &str| {
+        let text = r#"{"text": "once", "dedupe_key": "k"}"#;
+        fs::write(sandbox.agent("a").join("inbox").join(name), text).unwrap();
+    };
+    drop("one.json");
+    sandbox.run(["tick", "a", "--until-idle"]);
+    drop("two.json");
+    let foreseen = sandbox.json(["tick", "a", "--dry-run"]);
+    assert_eq!(foreseen["decision"], sandbox.json(["tick", "a"])["decision"]);
+}
+
+#[test]
+fn an_outcome_has_as_many_actions_as_its_limit_says() {
+    let sandbox = sandbox(RUNS_HOME);
+    with_outcome(&sandbox, ADD, 1034);
+    let failed = sandbox.cmd(["--json", "tick", "a"]).output();
+    assert_eq!(failed.code(), 7, "{failed}");
+    let reason = "$.actions: it has 1034 actions, more than limits.max_actions = 1000";
+    assert!(failed.stdout.contains(reason), "{failed}");
+    assert_eq!(fs::read_dir(sandbox.agent("a").join("work")).unwrap().count(), 0);
+    // Where more are allowed they are carried out, with few open files.
+    set(&sandbox, "max_actions = 1034\nmax_open_work = 2000");
+    sandbox.pass(60);
+    must(
+        &sandbox,
+        under(&sandbox, &["nofile=64"], &["tick", "a", "--until-idle", "--max-steps", "2"]).output(),
+    );
+    assert_eq!(fs::read_dir(sandbox.agent("a").join("work")).unwrap().count(), 1034);
+    sandbox.run(["doctor"]);
+}
+
+#[test]
+fn an_outcome_is_as_large_as_its_limit_says() {
+    let sandbox = sandbox(RUNS_HOME);
+    with_outcome(&sandbox, ADD, 2);
+    // The here-document ends with a line break, as the file does.
+    let bytes = acting(ADD, 2).lines().nth(1).unwrap().len() + 1;
+    set(&sandbox, &format!("max_outcome = {}", bytes - 1));
+    let failed = sandbox.cmd(["--json", "tick", "a"]).output();
+    assert_eq!(failed.code(), 7, "{failed}");
+    let reason = format!("it has {bytes} bytes, more than limits.max_outcome = {} bytes", bytes - 1);
+    assert!(failed.stdout.contains(&reason), "{failed}");
+    set(&sandbox, &format!("max_outcome = {bytes}"));
+    sandbox.pass(60);
+    sandbox.run(["tick", "a", "--until-idle", "--max-steps", "2"]);
+    assert_eq!(fs::read_dir(sandbox.agent("a").join("work")).unwrap().count(), 2);
+}
+
+#[test]
+fn work_beyond_the_limit_is_refused_and_what_is_open_goes_on() {
+    let sandbox = sandbox(RUNS_HOME);
+    set(&sandbox, "max_open_work = 3");
+    let items: Vec<String> = ["one", "two", "three"]
+        .iter()
+        .map(|word| sandbox.run(["work", "add", word, "--agent", "a"]).trim().to_owned())
+        .collect();
+    let refused = "dormouse: 3 work items are open: one more would pass limits.max_open_work = 3\n\
+        hint: complete some, or raise limits.max_open_work in agent.toml\n";
+    sandbox.cmd(["work", "add", "four", "--agent", "a"]).status(4).stderr(refused).check();
+    with_outcome(&sandbox, ADD, 1);
+    let failed = sandbox.cmd(["tick", "a"]).output();
+    assert!(failed.code() == 7 && failed.stdout.contains("limits.max_open_work = 3"), "{failed}");
+    // Lowered below what is open, it only refuses what is new.
+    set(&sandbox, "max_open_work = 1");
+    sandbox.run(["work", "update", &items[0], "--objective", "changed"]);
+    sandbox.run(["work", "complete", &items[0]]);
+    sandbox.run(["work", "complete", &items[1]]);
+    let refused = refused.replace("3 work items are", "1 work items are").replace("= 3", "= 1");
+    sandbox.cmd(["work", "add", "four", "--agent", "a"]).status(4).stderr(&refused).check();
+    // What an outcome completes makes room for what it adds behind that.
+    let swap = format!(r#"{{"do": "work.complete", "id": "{}"}}, {ADD}"#, items[2]);
+    with_outcome(&sandbox, &swap, 1);
+    sandbox.pass(60);
+    sandbox.run(["tick", "a", "--until-idle", "--max-steps", "2"]);
+    assert_eq!(fs::read_dir(sandbox.agent("a").join("work")).unwrap().count(), 1);
     sandbox.run(["doctor"]);
 }

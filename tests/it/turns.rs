@@ -232,7 +232,7 @@ fn the_context_on_stdin_is_the_context_in_the_file() {
         context["capabilities"],
         json!({
             "paths": { "state_dir": sandbox.store(), "run_dir": run, "workspace": sandbox.project().canonicalize().unwrap() },
-            "limits": { "max_message_bytes": 1048576, "hops_left": 20, "attempts_left": 4, "timeout_ms": 1_800_000, "left": {} },
+            "limits": { "max_message_bytes": 1048576, "max_outcome_bytes": 4194304, "max_actions": 1000, "open_work_left": 1000, "hops_left": 20, "attempts_left": 4, "timeout_ms": 1_800_000, "left": {} },
         })
     );
 }

@@ -38,6 +38,7 @@ pub struct WorkChange {
 
 pub fn add(draft: &mut Draft, new: NewWork) -> Result<WorkItem, Refusal> {
     check_objective(&new.objective)?;
+    check_room(draft)?;
     let now = draft.now();
     let item = WorkItem {
         id: WorkId(draft.stamp.mint()),
@@ -68,6 +69,17 @@ pub fn add(draft: &mut Draft, new: NewWork) -> Result<WorkItem, Refusal> {
     draft.put(Put::Work(Box::new(item.clone())));
     note(draft, &item, "add", json!({ "picked": new.pick }));
     Ok(item)
+}
+
+/// Every step reads all open items: there may be so many.
+fn check_room(draft: &Draft) -> Result<(), Refusal> {
+    let (open, most) = (draft.records.works.len(), draft.records.policy.limits.max_open_work);
+    if (open as u64) < most {
+        return Ok(());
+    }
+    let message = format!("{open} work items are open: one more would pass limits.max_open_work = {most}");
+    Err(Refusal::new("too_much_open_work", message)
+        .hint("complete some, or raise limits.max_open_work in agent.toml"))
 }
 
 fn check_objective(objective: &str) -> Result<(), Refusal> {
