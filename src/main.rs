@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     let argv: Vec<OsString> = std::env::args_os().collect();
     match cli::Cli::read(&argv) {
         Ok(cli) => app::run(cli),
-        Err(error) => app::refuse_usage(&error),
+        Err(error) => app::refuse_usage(error),
     }
     .into()
 }

@@ -13,7 +13,7 @@ use crate::model::message::{MessageStatus, Settlement};
 use crate::model::state::State;
 use crate::model::time::Span;
 use crate::process::signals::Signals;
-use crate::report::output::overhear;
+use crate::report::output::{Listener, listener};
 use crate::report::step::StepReport;
 use crate::store::watch::Watch;
 use crate::store::{Agent, Store, evidence, layout};
@@ -99,7 +99,7 @@ struct Question<'a> {
     until: Option<Instant>,
     timeout: Option<Span>,
     /// The run of it that another tick is at, with its logs.
-    live: Option<(RunId, [Log; 2])>,
+    live: Option<(RunId, [(Log, Listener); 2])>,
 }
 
 impl Question<'_> {
@@ -110,7 +110,7 @@ impl Question<'_> {
         watch.add(&self.agent.dir().join(layout::INBOX));
         loop {
             let end = settled(self.agent, self.id)?;
-            self.listen(session, end.is_some())?;
+            self.listen(session)?;
             if let Some(end) = end {
                 return Ok(end);
             }
@@ -140,23 +140,23 @@ impl Question<'_> {
         [left, due, is_live.then_some(LISTENS)].into_iter().flatten().min()
     }
 
-    /// Passes on what a turn of the message has said that another tick runs. `ended`: that is all.
-    fn listen(&mut self, session: &Session, ended: bool) -> Result<()> {
+    /// Passes on what a turn of the message has said that another tick runs.
+    fn listen(&mut self, session: &Session) -> Result<()> {
         if session.listens_to.get().is_none() {
             return Ok(());
         }
         let run = self.agent.peek()?.current_run.filter(|run| run.message_id == self.id);
         let current = run.map(|run| run.run_id);
-        if let Some((run_id, logs)) = &mut self.live {
-            let whole = ended || current != Some(*run_id);
-            for log in logs {
-                overhear(log.news(whole)?.as_bytes());
+        if let Some((_, streams)) = &mut self.live {
+            for (log, hear) in streams {
+                hear(&log.news()?);
             }
         }
         if self.live.as_ref().map(|(run_id, _)| *run_id) != current {
             self.live = current.map(|run_id| {
                 let dir = self.agent.dir().run_dir(run_id);
-                (run_id, [layout::STDOUT, layout::STDERR].map(|name| Log::open(dir.join(name), None)))
+                let stream = |name| (Log::open(dir.join(name), None), listener());
+                (run_id, [layout::STDOUT, layout::STDERR].map(stream))
             });
         }
         Ok(())
@@ -202,7 +202,7 @@ fn answer(session: &mut Session, agent: &Agent<'_>, id: MessageId, end: Settleme
     if session.out.is_json() {
         session.out.json_line(&answer);
     } else if let Some(brief) = &answer.brief {
-        let brief = session.out.safe(brief);
+        let brief = session.out.whole(brief);
         session.out.line(&brief);
     } else if !is_told(session, id) {
         let why = answer.reason.map(|reason| format!(": {reason}")).unwrap_or_default();

@@ -12,7 +12,7 @@ use crate::model::event::{Event, EventKind};
 use crate::model::id::{AgentName, RunId};
 use crate::model::state::CurrentRun;
 use crate::report::output::{Output, Tone};
-use crate::report::text::{escape, one_line};
+use crate::report::text::{Characters, one_line};
 use crate::store::{Agent, Store, evidence, files, layout};
 
 use super::lookup::{self, Found};
@@ -74,7 +74,8 @@ fn run_line(run: &Value, out: &Output) -> String {
     };
     let said = run["brief"].as_str().or(run["reason"].as_str()).unwrap_or_default();
     let took = run["duration_ms"].as_u64().map(|ms| format!("  {ms} ms")).unwrap_or_default();
-    format!("{}  {}  {terminal}{took}  {}", word("id"), word("started_at"), out.safe(&one_line(said, 80)))
+    let (id, at) = (out.safe(&word("id")), out.safe(&word("started_at")));
+    format!("{id}  {at}  {terminal}{took}  {}", out.safe(&one_line(said, 80)))
 }
 
 fn list(session: &mut Session, store: &Store, name: &AgentName, limit: usize) -> Result<Status> {
@@ -109,7 +110,7 @@ fn show(session: &mut Session, store: &Store, found: &Found<RunId>) -> Result<St
         if let Value::Object(fields) = &run {
             for (name, value) in fields.iter().filter(|(name, _)| *name != "id") {
                 let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                text.push_str(&format!("{name}: {}\n", out.safe(&value)));
+                text.push_str(&format!("{}: {}\n", out.safe(name), out.indented(&value)));
             }
         }
         text
@@ -120,12 +121,12 @@ fn show(session: &mut Session, store: &Store, found: &Found<RunId>) -> Result<St
 fn show_output(session: &mut Session, store: &Store, found: &Found<RunId>, log: &str) -> Result<Status> {
     let agent = store.agent(&found.agent)?;
     let bytes = files::read(&agent.dir().run_dir(found.id).join(log))?;
-    let text = String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
+    let bytes = bytes.unwrap_or_default();
     if session.out.is_json() {
+        let text = String::from_utf8_lossy(&bytes);
         session.out.json_line(&json!({ "run_id": found.id, "log": log, "text": text }));
     } else {
-        let text = session.out.safe(&text);
-        session.out.raw(text.as_bytes());
+        session.out.log(&bytes, &mut Characters::default(), true);
     }
     Ok(Status::Done)
 }
@@ -137,7 +138,7 @@ pub fn briefs(session: &mut Session, args: Briefs) -> Result<Status> {
     let briefs = agent.consistently(|view, _| evidence::briefs(view, count))?;
     for brief in &briefs {
         session.out.result(brief, |out| {
-            format!("{}  {}", out.paint(Tone::Quiet, &brief.at.to_string()), out.safe(brief.text.trim_end()))
+            format!("{}  {}", out.paint(Tone::Quiet, &brief.at.to_string()), out.indented(&brief.text))
         });
     }
     Ok(Status::Done)
@@ -202,5 +203,5 @@ fn event_line(event: &Event, out: &Output) -> String {
         _ => String::new(),
     };
     let at = out.paint(Tone::Quiet, &event.at.to_string());
-    format!("{at}  {:>6}  {}  {}", event.seq, event.kind, out.safe(&one_line(&escape(&data), 400)))
+    format!("{at}  {:>6}  {}  {}", event.seq, event.kind, one_line(&out.safe(&data), 400))
 }

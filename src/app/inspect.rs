@@ -120,7 +120,7 @@ pub fn get(session: &mut Session, args: cli::Get) -> Result<Status> {
     };
     let summary = summary::summary(&facts);
     match field(&summary, path) {
-        Field::Value(value) => session.out.result(&shown(value.clone()), |out| out.safe(&raw(value))),
+        Field::Value(value) => session.out.result(&shown(value.clone()), |out| out.whole(&raw(value))),
         Field::Absent => session.out.result(&json!(null), |_| String::new()),
         Field::Unknown => {
             let known = summary.as_object().map(|map| map.keys().cloned().collect::<Vec<_>>());
@@ -269,8 +269,8 @@ fn machine_text(state: &State, history: &[Event], now: Time, out: &Output) -> St
     }
     text.push_str(&format!("next: {}\n", names.join(", ")));
     let row = |event: &Event| {
-        let word = |name: &str| event.data[name].as_str().unwrap_or_default().to_owned();
-        let cause = out.safe(&one_line(&word("cause"), 200));
+        let word = |name: &str| out.safe(&one_line(event.data[name].as_str().unwrap_or_default(), 200));
+        let cause = word("cause");
         vec![event.at.to_string(), format!("{} → {}", word("from"), word("to")), cause]
     };
     text.push_str(&table(&history.iter().map(row).collect::<Vec<_>>()));

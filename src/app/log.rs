@@ -13,8 +13,6 @@ pub struct Log {
     inode: Option<u64>,
     /// How much of it is known.
     at: u64,
-    /// The first bytes of a character whose others have not come yet.
-    cut: Vec<u8>,
 }
 
 impl Log {
@@ -22,15 +20,14 @@ impl Log {
     pub fn open(path: PathBuf, last: Option<u64>) -> Log {
         let length = std::fs::metadata(&path).map_or(0, |found| found.len());
         let at = last.map_or(0, |last| length.saturating_sub(last));
-        Log { path, inode: None, at, cut: Vec::new() }
+        Log { path, inode: None, at }
     }
 
-    /// What has come since the last look. `whole`: nothing more will come.
-    pub fn news(&mut self, whole: bool) -> Result<String> {
-        let mut bytes = std::mem::take(&mut self.cut);
+    /// What has come since the last look.
+    pub fn news(&mut self) -> Result<Vec<u8>> {
         let mut file = match File::open(&self.path) {
             Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(String::new()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error).context("open", &self.path),
         };
         let inode = file.metadata().context("read", &self.path)?.ino();
@@ -43,14 +40,7 @@ impl Log {
             self.at = gap.map_or(self.at, |gap| self.at.min(gap as u64));
         }
         let known = usize::try_from(self.at).unwrap_or(usize::MAX).min(all.len());
-        bytes.extend_from_slice(&all[known..]);
         self.at = all.len() as u64;
-        if !whole
-            && let Err(error) = std::str::from_utf8(&bytes)
-            && error.error_len().is_none()
-        {
-            self.cut = bytes.split_off(error.valid_up_to());
-        }
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        Ok(all.split_off(known))
     }
 }

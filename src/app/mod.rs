@@ -45,8 +45,11 @@ mod words;
 
 use std::io::Write;
 
+use clap::error::ContextValue;
+
 use crate::cli::{Cli, Command};
 use crate::error::{Result, Status};
+use crate::report::text::escape_line;
 
 use session::Session;
 
@@ -70,7 +73,7 @@ pub fn run(cli: Cli) -> Status {
 
 /// Says what is wrong with a command line, in JSON too where that was asked for. Help and version
 /// come this way as well.
-pub fn refuse_usage(error: &clap::Error) -> Status {
+pub fn refuse_usage(error: clap::Error) -> Status {
     let is_mistake = error.use_stderr();
     let wants_json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
     if is_mistake && wants_json {
@@ -86,8 +89,25 @@ pub fn refuse_usage(error: &clap::Error) -> Status {
         let _ = writeln!(std::io::stdout(), "{object}");
     }
     // A closed pipe is no reason to fail: whoever asked has seen enough.
-    let _ = error.print();
+    let _ = without_what_hides(error).print();
     if is_mistake { Status::Usage } else { Status::Done }
+}
+
+/// The same error, in which the words of the command line are fit to be shown.
+fn without_what_hides(mut error: clap::Error) -> clap::Error {
+    let shown = |word: &String| escape_line(word).into_owned();
+    let quoted = error.context().filter_map(|(kind, value)| match value {
+        ContextValue::String(word) => Some((kind, ContextValue::String(shown(word)))),
+        ContextValue::Strings(words) => {
+            Some((kind, ContextValue::Strings(words.iter().map(shown).collect())))
+        }
+        // What clap has made of our own declarations.
+        _ => None,
+    });
+    for (kind, value) in quoted.collect::<Vec<_>>() {
+        error.insert(kind, value);
+    }
+    error
 }
 
 /// What those who wait for our locks are told.

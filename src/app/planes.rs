@@ -194,7 +194,7 @@ fn plan(
     })?;
     let plan = plan.ok_or_else(|| Error::NoRecord { what: "plan of work item", id: found.id.to_string() })?;
     let object = json!({ "id": found.id, "plan": plan });
-    session.out.result(&object, |out| out.safe(&plan));
+    session.out.result(&object, |out| out.whole(&plan));
     Ok(Status::Done)
 }
 
@@ -277,10 +277,10 @@ fn show_work(session: &mut Session, agent: &Agent<'_>, id: WorkId) -> Result<Sta
             text.push_str(&format!("  [{}] {}\n", if todo.done { "x" } else { " " }, out.safe(&todo.text)));
         }
         if let Some(result) = &item.result {
-            text.push_str(&format!("result: {}\n", out.safe(result)));
+            text.push_str(&format!("result: {}\n", out.indented(result)));
         }
         if let Some(plan) = plan.as_ref().or(item.plan.as_ref()) {
-            text.push_str(&format!("\n{}\n", out.safe(plan)));
+            text.push_str(&format!("\n{}\n", out.whole(plan)));
         }
         text
     });

@@ -124,7 +124,7 @@ fn show(session: &mut Session, store: &Store, found: Found<MessageId>) -> Result
         if let Some(reason) = message.settlement.as_ref().and_then(|settlement| settlement.reason.as_ref()) {
             text.push_str(&format!("{status}: {}\n", out.safe(reason)));
         }
-        text.push_str(&format!("\n{}\n", out.safe(&message.body.to_text())));
+        text.push_str(&format!("\n{}\n", out.whole(&message.body.to_text())));
         text
     });
     Ok(Status::Done)

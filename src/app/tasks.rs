@@ -14,7 +14,7 @@ use crate::model::task::{Task, TaskJob, TaskStatus};
 use crate::model::time::Span;
 use crate::process::{TASK, supervisor};
 use crate::report::output::{Output, Tone};
-use crate::report::text::one_line;
+use crate::report::text::{Characters, one_line};
 use crate::rules::transition::task::{self as rules, End, NewJob, NewTask};
 use crate::store::{Agent, Store, evidence, layout};
 
@@ -252,17 +252,18 @@ fn output(
     bytes: Option<u64>,
 ) -> Result<Status> {
     let mut log = Log::open(agent.dir().task_dir(id).join(log), bytes);
+    let mut characters = Characters::default();
     loop {
         // In this order: what it said last is there before it counts as ended.
         let ended = read(agent, id)?.status.is_terminal();
-        let text = log.news(ended || !follow)?;
+        let said = log.news()?;
         if session.out.is_json() {
+            let text = characters.take(&said, ended || !follow);
             if !text.is_empty() || !follow {
                 session.out.json_line(&json!({ "task_id": id, "text": text }));
             }
         } else {
-            let text = session.out.safe(&text);
-            session.out.raw(text.as_bytes());
+            session.out.log(&said, &mut characters, ended || !follow);
         }
         session.out.flush();
         if ended || !follow || session.out.is_closed() {

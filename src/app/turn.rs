@@ -20,7 +20,7 @@ use crate::model::wait::WaitKind;
 use crate::process::turn::{Ended, Stdin, TurnSpec};
 use crate::process::{self, Mark, host};
 use crate::report::context::{self, Past};
-use crate::report::output::overhear;
+use crate::report::output;
 use crate::report::prompt;
 use crate::rules::preemption::{is_being_ended, why_suspended, will_be_suspended};
 use crate::rules::transition::draft::Draft;
@@ -364,7 +364,7 @@ fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {
         stdout: dir.join(layout::STDOUT),
         stderr: dir.join(layout::STDERR),
         leader: dir.join(layout::LEADER),
-        listener: (session.listens_to.get() == Some(claimed.message.id)).then_some(overhear as fn(&[u8])),
+        listener: (session.listens_to.get() == Some(claimed.message.id)).then_some(output::listener),
         max_output: policy.turn.max_output.0,
         timeout: policy.turn.timeout.0.map(|limit| limit.as_std()),
         kill_grace: KILL_GRACE,

@@ -47,8 +47,8 @@ pub struct TurnSpec {
     pub stderr: PathBuf,
     /// Records who leads the process group, for `Remains`.
     pub leader: PathBuf,
-    /// Gets what is said on both streams, as it comes.
-    pub listener: Option<fn(&[u8])>,
+    /// Makes, for each stream, what hears it as it comes.
+    pub listener: Option<fn() -> Listener>,
     /// In bytes, for each log.
     pub max_output: u64,
     pub timeout: Option<Duration>,
@@ -125,7 +125,8 @@ pub fn run(spec: &TurnSpec, overseer: &mut dyn Overseer) -> Result<Ended> {
         Spawned::No(error) => return not_started(error, started, signals),
     };
     let mut live = Live::new(child, stdout, stderr, &signals)?;
-    live.listener = spec.listener;
+    live.stdout.listener = spec.listener.map(|make| make());
+    live.stderr.listener = spec.listener.map(|make| make());
     let cut = live.watch(spec.timeout.and_then(|timeout| started.checked_add(timeout)), overseer)?;
     let timed_out = cut == Some(Cut::Late);
     if let Some(signal) = live.cancelled_by {
@@ -182,6 +183,9 @@ impl Drop for Adoption {
     }
 }
 
+/// What hears a stream, piece by piece.
+pub type Listener = Box<dyn FnMut(&[u8])>;
+
 /// A running turn. Its leader is reaped last: as long as it is a zombie neither its pid nor that of
 /// its group can mean anything else, so signals to the group hit nobody else.
 struct Live<'a> {
@@ -191,7 +195,6 @@ struct Live<'a> {
     leader_ended: bool,
     stdout: Stream,
     stderr: Stream,
-    listener: Option<fn(&[u8])>,
     signals: &'a Signals,
     cancelled_by: Option<i32>,
     /// The first log that couldn't be written.
@@ -211,8 +214,8 @@ impl<'a> Live<'a> {
                 return Err(errno).context("watch", &process_path(group));
             }
         };
-        let stdout = Stream { pipe: child.stdout.take().map(OwnedFd::from), log: stdout };
-        let stderr = Stream { pipe: child.stderr.take().map(OwnedFd::from), log: stderr };
+        let stdout = Stream { pipe: child.stdout.take().map(OwnedFd::from), log: stdout, listener: None };
+        let stderr = Stream { pipe: child.stderr.take().map(OwnedFd::from), log: stderr, listener: None };
         Ok(Live {
             child,
             group,
@@ -220,7 +223,6 @@ impl<'a> Live<'a> {
             leader_ended: false,
             stdout,
             stderr,
-            listener: None,
             signals,
             cancelled_by: None,
             trouble: None,
@@ -365,7 +367,7 @@ impl<'a> Live<'a> {
             self.cancelled_by = self.cancelled_by.or(self.signals.caught());
         }
         for (stream, ready) in [(&mut self.stdout, stdout), (&mut self.stderr, stderr)] {
-            if ready && let Err(error) = stream.read(&mut self.buffer, self.listener) {
+            if ready && let Err(error) = stream.read(&mut self.buffer) {
                 self.trouble.get_or_insert(error);
             }
         }
@@ -422,16 +424,17 @@ impl Drop for Live<'_> {
 struct Stream {
     pipe: Option<OwnedFd>,
     log: Log,
+    listener: Option<Listener>,
 }
 
 impl Stream {
     /// To be called only when there is something to read: the pipe blocks.
-    fn read(&mut self, buffer: &mut [u8], listener: Option<fn(&[u8])>) -> Result<()> {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<()> {
         let Some(pipe) = &self.pipe else { return Ok(()) };
         match rustix::io::read(pipe, &mut *buffer) {
             Ok(0) => self.pipe = None,
             Ok(length) => {
-                listener.iter().for_each(|listener| listener(&buffer[..length]));
+                self.listener.iter_mut().for_each(|listener| listener(&buffer[..length]));
                 self.log.take(&buffer[..length])?;
             }
             Err(Errno::INTR | Errno::AGAIN) => {}

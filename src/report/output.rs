@@ -8,29 +8,25 @@ use serde_json::json;
 
 use crate::error::{Error, Status};
 
-use super::text::{escape, paint};
+use super::text::{Characters, escape, escape_indented, escape_line, escape_painted, paint};
 
 /// A line on stderr, written at once: of several processes none cuts into the line of another.
 fn talk(text: &str) {
-    let _ = io::stderr().write_all(format!("dormouse: {}\n", escape(text)).as_bytes());
+    say_on_stderr(&format!("dormouse: {}\n", escape_indented(text)));
 }
 
-/// Passes on what somebody else says, to stderr. On a terminal control characters are escaped.
-pub fn overhear(said: &[u8]) {
-    let mut stderr = io::stderr();
-    // What is cut by the end of a piece stays whole: only bytes that stand for themselves are replaced.
-    let is_plain = |byte: &u8| !byte.is_ascii_control() || matches!(byte, b'\n' | b'\t');
-    let shown = if stderr.is_terminal() && !said.iter().all(is_plain) {
-        said.iter()
-            .flat_map(|byte| match is_plain(byte) {
-                true => vec![*byte],
-                false => byte.escape_ascii().collect(),
-            })
-            .collect()
-    } else {
-        said.to_vec()
-    };
-    let _ = stderr.write_all(&shown);
+/// What hears a stream, piece by piece.
+pub type Listener = Box<dyn FnMut(&[u8])>;
+
+/// Passes a stream of somebody else's words on to stderr.
+pub fn listener() -> Listener {
+    let mut characters = Characters::default();
+    Box::new(move |said| say_on_stderr(&escape(&characters.take(said, false))))
+}
+
+/// Words on stderr. Where nobody can hear them the result still counts.
+fn say_on_stderr(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
 }
 
 /// A colour by its use.
@@ -115,10 +111,13 @@ impl Output {
         self.raw(b"\n");
     }
 
-    /// Lines of text. On a terminal, control characters that came from outside must have been
-    /// escaped by `safe`.
+    /// Lines of text. Whatever stands in them is fit to be shown: this is the one way to a result in text.
     pub fn line(&mut self, text: &str) {
-        self.raw(text.as_bytes());
+        if self.colored {
+            self.raw(escape_painted(text).as_bytes());
+        } else {
+            self.raw(escape(text).as_bytes());
+        }
         if !text.ends_with('\n') {
             self.raw(b"\n");
         }
@@ -150,9 +149,29 @@ impl Output {
         self.failure.is_some()
     }
 
-    /// Text from outside, fit to be shown: on a terminal its control characters are escaped.
+    /// Text from outside for a line of ours: it can neither end the line nor change its colour.
     pub fn safe(&self, text: &str) -> String {
-        if self.to_terminal { escape(text) } else { text.to_owned() }
+        escape_line(text).into_owned()
+    }
+
+    /// Text from outside that may have lines of its own: those after the first are indented.
+    pub fn indented(&self, text: &str) -> String {
+        escape_indented(text)
+    }
+
+    /// Text from outside that stands last, or alone, with its lines as they are.
+    pub fn whole(&self, text: &str) -> String {
+        escape(text).into_owned()
+    }
+
+    /// A part of a log: somebody's bytes, which a program gets as they are, and a person as text.
+    pub fn log(&mut self, bytes: &[u8], text: &mut Characters, ended: bool) {
+        if self.to_terminal {
+            let text = text.take(bytes, ended);
+            self.raw(escape(&text).as_bytes());
+        } else {
+            self.raw(bytes);
+        }
     }
 
     pub fn paint(&self, tone: Tone, text: &str) -> String {
@@ -174,15 +193,14 @@ impl Output {
     /// A failure: prose on stderr, and with --json an object on stdout. `of` is whose failure it is, where a
     /// command is about several agents; `agent` is the one that it is about in any case.
     pub fn failure(&mut self, error: &Error, of: Option<&str>, agent: Option<&str>) {
-        let said = escape(&error.to_string());
         let about = of
             .filter(|agent| error.agent() != Some(agent))
             .map(|agent| format!("{agent}: "))
             .unwrap_or_default();
-        let _ = writeln!(io::stderr(), "dormouse: {about}{said}");
+        talk(&format!("{about}{error}"));
         let hint = error.hint();
         if let Some(hint) = &hint {
-            let _ = writeln!(io::stderr(), "hint: {}", escape(hint));
+            say_on_stderr(&format!("hint: {}\n", escape_indented(hint)));
         }
         if !self.style.json {
             return;
@@ -218,7 +236,7 @@ impl Output {
             None => status,
             Some(error) if error.kind() == io::ErrorKind::BrokenPipe => status,
             Some(error) => {
-                let _ = writeln!(io::stderr(), "dormouse: can't write to stdout: {error}");
+                talk(&format!("can't write to stdout: {error}"));
                 status.graver(Status::Failed)
             }
         }

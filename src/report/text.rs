@@ -1,43 +1,164 @@
 //! Text for people: escaped, painted, cut to fit, aligned.
 
+use std::borrow::Cow;
+
+use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
+use unicode_width::UnicodeWidthChar;
+
 use crate::model::time::{Span, Time};
 
 use super::output::Tone;
 
-/// Control characters as they would be written in a string, line breaks and tabs as they are.
-pub fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
+/// Text from outside as it may be shown anywhere: what steers a terminal, turns the direction of writing or
+/// can't be seen stands there as in a string (`\u{202e}`). Line breaks and tabs are left.
+pub fn escape(text: &str) -> Cow<'_, str> {
+    escape_but(text, |c| matches!(c, '\n' | '\t') || is_plain(c))
+}
+
+/// The same for what stands in a line of ours: its line breaks and tabs are escaped as well, so that it can't
+/// begin a line of its own, or another column.
+pub fn escape_line(text: &str) -> Cow<'_, str> {
+    escape_but(text, is_plain)
+}
+
+/// The same for what may have lines: those after the first are indented, so that none looks like one of ours.
+pub fn escape_indented(text: &str) -> String {
+    escape(text.trim_end()).replace('\n', "\n    ")
+}
+
+/// The same for text of ours in which text from outside stands: our own colours are left.
+pub fn escape_painted(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\x1b') {
+        let ours = SEQUENCES.iter().find(|sequence| rest[at..].starts_with(**sequence));
+        let end = at + ours.map_or(1, |sequence| sequence.len());
+        shown.push_str(&escape(&rest[..at]));
+        match ours {
+            Some(sequence) => shown.push_str(sequence),
+            None => shown.push_str(&escape(&rest[at..end])),
+        }
+        rest = &rest[end..];
+    }
+    shown.push_str(&escape(rest));
+    shown
+}
+
+fn escape_but(text: &str, is_left: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if text.chars().all(&is_left) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() * 2);
     for c in text.chars() {
-        if c.is_control() && c != '\n' && c != '\t' {
-            escaped.extend(c.escape_default());
-        } else {
+        if is_left(c) {
             escaped.push(c);
+        } else {
+            escaped.extend(c.escape_default());
         }
     }
-    escaped
+    Cow::Owned(escaped)
+}
+
+/// Whether a character shows what it is: no control or format character (bidirectional ones, joiners, byte
+/// order marks), no separator of lines, none of the letters that are there to be invisible.
+fn is_plain(c: char) -> bool {
+    // Most text is this, and it needs no table.
+    if c.is_ascii() {
+        return !c.is_ascii_control();
+    }
+    !is_invisible_letter(c)
+        && !matches!(
+            c.general_category(),
+            GeneralCategory::Control
+                | GeneralCategory::Format
+                | GeneralCategory::LineSeparator
+                | GeneralCategory::ParagraphSeparator
+        )
+}
+
+/// What Unicode has as Default_Ignorable_Code_Point beside format characters. The selectors of a text or an
+/// emoji (U+FE00 to U+FE0F) are left: they belong to the character before them.
+const fn is_invisible_letter(c: char) -> bool {
+    matches!(
+        c,
+        '\u{34f}'
+            | '\u{115f}'..='\u{1160}'
+            | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}'
+            | '\u{2065}'
+            | '\u{3164}'
+            | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fff8}'
+            | '\u{e0000}'..='\u{e0fff}'
+    )
+}
+
+/// The text of a stream that comes in pieces: a character that is cut by the end of one waits for the next.
+#[derive(Debug, Default)]
+pub struct Characters {
+    cut: Vec<u8>,
+}
+
+impl Characters {
+    /// The characters that are whole with this piece. `ended`: nothing more comes.
+    pub fn take(&mut self, bytes: &[u8], ended: bool) -> String {
+        let mut all = std::mem::take(&mut self.cut);
+        all.extend_from_slice(bytes);
+        if !ended
+            && let Some(rest) = all.utf8_chunks().last().map(|chunk| chunk.invalid())
+            && std::str::from_utf8(rest).is_err_and(|error| error.error_len().is_none())
+        {
+            self.cut = all.split_off(all.len() - rest.len());
+        }
+        String::from_utf8_lossy(&all).into_owned()
+    }
+}
+
+const RESET: &str = "\x1b[0m";
+
+/// All that `paint` writes.
+const SEQUENCES: [&str; 5] =
+    [RESET, sequence(Tone::Good), sequence(Tone::Bad), sequence(Tone::Quiet), sequence(Tone::Strong)];
+
+const fn sequence(tone: Tone) -> &'static str {
+    match tone {
+        Tone::Good => "\x1b[32m",
+        Tone::Bad => "\x1b[31m",
+        Tone::Quiet => "\x1b[2m",
+        Tone::Strong => "\x1b[1m",
+    }
 }
 
 pub fn paint(colored: bool, tone: Tone, text: &str) -> String {
-    if !colored {
-        return text.to_owned();
-    }
-    let code = match tone {
-        Tone::Good => "32",
-        Tone::Bad => "31",
-        Tone::Quiet => "2",
-        Tone::Strong => "1",
-    };
-    format!("\x1b[{code}m{text}\x1b[0m")
+    if colored { format!("{}{text}{RESET}", sequence(tone)) } else { text.to_owned() }
 }
 
-/// The first line, cut to a number of characters.
+/// How many columns of a terminal a text takes. Our colours take none.
+fn width(text: &str) -> usize {
+    let of_text: usize = text.chars().map(|c| c.width().unwrap_or(0)).sum();
+    // Of a sequence the first character counts as nothing already.
+    let of_colours: usize =
+        SEQUENCES.iter().map(|sequence| text.matches(sequence).count() * (sequence.len() - 1)).sum();
+    of_text - of_colours
+}
+
+/// How many characters may stand in a column at most: what is put on top of a letter takes no column.
+const CHARS_PER_COLUMN: usize = 4;
+
+/// The first line that isn't blank, cut to a number of columns.
 pub fn one_line(text: &str, max: usize) -> String {
     let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
-    let more = line.chars().count() > max || text.trim().lines().count() > 1;
-    if !more {
+    let fits = |line: &str| width(line) <= max && line.chars().count() <= max * CHARS_PER_COLUMN;
+    if fits(line) && text.trim().lines().count() <= 1 {
         return line.to_owned();
     }
-    let mut cut: String = line.chars().take(max.saturating_sub(1)).collect();
+    let mut cut = String::new();
+    let mut left = max.saturating_sub(1);
+    for c in line.chars().take(left * CHARS_PER_COLUMN) {
+        let Some(still_left) = left.checked_sub(c.width().unwrap_or(0)) else { break };
+        left = still_left;
+        cut.push(c);
+    }
     cut.push('…');
     cut
 }
@@ -45,16 +166,15 @@ pub fn one_line(text: &str, max: usize) -> String {
 /// Columns, each as wide as its widest cell; the last is not padded.
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width =
-        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
-    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let widest = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| width(cell)).max();
+    let widths: Vec<usize> = (0..columns).map(|column| widest(column).unwrap_or(0)).collect();
     let mut text = String::new();
     for row in rows {
         let mut line = String::new();
         for (column, cell) in row.iter().enumerate() {
             line.push_str(cell);
             if column + 1 < row.len() {
-                line.extend(std::iter::repeat_n(' ', widths[column] - cell.chars().count() + 2));
+                line.extend(std::iter::repeat_n(' ', widths[column] - width(cell) + 2));
             }
         }
         text.push_str(line.trim_end());
@@ -88,4 +208,88 @@ fn rough(span: Span) -> String {
 /// A pluralised count.
 pub fn count(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_seen_or_steers_is_escaped_and_all_else_is_left() {
+        for c in '\0'..=char::MAX {
+            let text = c.to_string();
+            let named = matches!(c,
+                '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
+            let line_break = matches!(c, '\n' | '\t');
+            let escaped = escape(&text) != text;
+            assert!(escaped || !named, "{c:?} is shown");
+            assert!(escaped || !c.is_control() || line_break, "{c:?} is shown");
+            assert_eq!(escape_line(&text) != text, escaped || line_break, "{c:?}");
+            assert!(!escaped || escape(&escape(&text)) == escape(&text), "{c:?}: once is enough");
+        }
+        for plain in [
+            "naïve",
+            "e\u{301}",
+            "日本語",
+            "한글",
+            "नमस्ते",
+            "→ “…” ½",
+            "👍🏽",
+            "⚠\u{fe0f}",
+            "a\nb\tc",
+            "\\u{1b}",
+        ] {
+            assert_eq!(escape(plain), plain);
+        }
+        assert_eq!(escape("👩\u{200d}💻"), "👩\\u{200d}💻");
+        assert_eq!(escape_line("a\nb\tc\r"), "a\\nb\\tc\\r");
+        assert_eq!(escape_indented("a\nb\u{202e}\n"), "a\n    b\\u{202e}");
+    }
+
+    #[test]
+    fn our_own_colours_are_left_and_no_other_sequence() {
+        let painted = paint(true, Tone::Bad, "a\x1b[31");
+        assert_eq!(
+            escape_painted(&format!("{painted}\x1b[4mb\x1b")),
+            "\x1b[31ma\\u{1b}[31\x1b[0m\\u{1b}[4mb\\u{1b}"
+        );
+        assert_eq!(paint(false, Tone::Good, "a"), "a");
+    }
+
+    #[test]
+    fn a_character_that_comes_in_pieces_is_whole() {
+        let text = "aü€👍\u{202e}z";
+        for size in 1..6 {
+            let mut characters = Characters::default();
+            let mut said: String =
+                text.as_bytes().chunks(size).map(|piece| characters.take(piece, false)).collect();
+            said.push_str(&characters.take(&[], true));
+            assert_eq!(said, text, "in pieces of {size}");
+        }
+        let mut characters = Characters::default();
+        assert_eq!(characters.take(b"a\xff\xe2\x80", false), "a\u{fffd}");
+        assert_eq!(characters.take(b"x", false), "\u{fffd}x", "what never becomes one is shown as broken");
+        assert_eq!(characters.take(b"\xe2", true), "\u{fffd}");
+    }
+
+    #[test]
+    fn columns_stand_below_each_other_whatever_is_in_them() {
+        let rows =
+            [["ada", "1"], ["検索", "2"], ["e\u{301}a", "3"]].map(|row| row.map(str::to_owned).to_vec());
+        assert_eq!(table(&rows), "ada   1\n検索  2\ne\u{301}a    3\n");
+        let painted =
+            [vec![paint(true, Tone::Bad, "a"), "1".to_owned()], vec!["bcd".to_owned(), "2".to_owned()]];
+        assert_eq!(table(&painted), "\x1b[31ma\x1b[0m    1\nbcd  2\n");
+    }
+
+    #[test]
+    fn a_line_is_cut_by_columns_and_what_takes_none_does_not_make_it_long() {
+        assert_eq!(one_line("\n  hello  \n", 5), "hello");
+        assert_eq!(one_line("hello!", 5), "hell…");
+        assert_eq!(one_line("hello\nthere", 9), "hello…");
+        assert_eq!(one_line("日本語だ", 8), "日本語だ");
+        assert_eq!(one_line("日本語だ!", 8), "日本語…");
+        let tower = format!("a{}", "\u{301}".repeat(1000));
+        assert!(one_line(&tower, 5).chars().count() < 25);
+    }
 }

@@ -46,6 +46,7 @@ mod resources;
 #[cfg(target_os = "linux")]
 mod scenarios;
 mod setup;
+mod shown;
 #[cfg(target_os = "linux")]
 mod signals;
 mod silence;

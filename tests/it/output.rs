@@ -8,7 +8,7 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
-use crate::setup::{add, extend_policy, failure, objects, own_name, say, started, step};
+use crate::setup::{add, failure, objects, own_name, say, started, step};
 
 /// An agent with something of everything to show, and the ids of a message and a run of it.
 fn furnished() -> (Sandbox, String, String) {
@@ -194,7 +194,7 @@ fn colours_are_for_terminals_and_for_who_asks() {
 }
 
 /// What a command shows on a terminal: a pair of pseudo-terminals, and both of its streams.
-fn on_terminal(sandbox: &Sandbox, args: &[&str], env: &[(&str, &str)]) -> String {
+pub fn on_terminal(sandbox: &Sandbox, args: &[&str], env: &[(&str, &str)]) -> String {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&ours).unwrap();
@@ -214,51 +214,6 @@ fn on_terminal(sandbox: &Sandbox, args: &[&str], env: &[(&str, &str)]) -> String
     let _ = File::from(ours).read_to_end(&mut shown);
     child.wait().unwrap();
     String::from_utf8(shown).unwrap().replace("\r\n", "\n")
-}
-
-/// Asks a terminal to change its title, to paint, and to go back to the start of the line.
-const EVIL: &str = "\x1b]0;owned\x07\x1b[31mred\r\u{9b}2J\u{7f}";
-
-#[test]
-fn control_characters_from_outside_do_not_reach_a_terminal() {
-    let sandbox = started("cat evil; cat evil >&2; test ! -e fail || exit 1");
-    fs::write(sandbox.project().join("evil"), EVIL).unwrap();
-    extend_policy(&sandbox, "ada", "\n[recovery]\nmax_attempts = 1\n");
-    let id =
-        sandbox.run(["enqueue", "ada", EVIL, "--origin", &format!("webhook:{EVIL}"), "--resource", EVIL]);
-    let run = step(&sandbox)["run_id"].as_str().unwrap().to_owned();
-    fs::write(sandbox.project().join("fail"), "").unwrap();
-    say(&sandbox, EVIL);
-    step(&sandbox);
-    sandbox.run(["enqueue", "ada", EVIL, "--origin", &format!("channel:{EVIL}")]);
-    let drop = sandbox.agent("ada").join("inbox").join(EVIL);
-    fs::write(&drop, "no message").unwrap();
-    for args in [
-        &["queue", "list", "-a", "ada"][..],
-        &["queue", "show", id.trim_end()],
-        &["queue", "dead", "-a", "ada"],
-        &["run", "list", "-a", "ada"],
-        &["run", "show", &run],
-        &["run", "show", &run, "--stdout"],
-        &["run", "show", &run, "--stderr"],
-        &["briefs", "ada"],
-        &["events", "ada"],
-        &["get", "ada"],
-        &["get", "ada", "last_turn.reason"],
-        &["list"],
-        &["explain", "ada"],
-        &["state", "ada"],
-        &["get", EVIL],
-        &["queue", "show", EVIL],
-        &["tick", "ada", "-v"],
-        &["doctor"],
-    ] {
-        let shown = on_terminal(&sandbox, args, &[("NO_COLOR", "1")]);
-        let bad: Vec<char> = shown.chars().filter(|c| c.is_control() && *c != '\n' && *c != '\t').collect();
-        assert_eq!(bad, Vec::<char>::new(), "{args:?}: {shown:?}");
-    }
-    let piped = sandbox.cmd(["run", "show", &run, "--stdout"]).output();
-    assert_eq!(piped.stdout, EVIL, "into a pipe they go as they are");
 }
 
 #[test]

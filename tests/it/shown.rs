@@ -1,0 +1,450 @@
+//! What comes from outside steers no terminal and no eye: one hostile text in every field that a person can
+//! set and in every file that can lie in the directory, then every command that shows something.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Ran, Sandbox};
+use crate::output::on_terminal;
+use crate::setup::{Beside, add, failure, lives, objects, only_file, step, wait_for};
+
+/// Asks a terminal to paint, to change its title, to go back and to clear; turns the direction of writing;
+/// and has of every kind of character that nobody sees.
+const EVIL: &str = "evil\x1b[31mred\x1b]0;owned\x07\x08\r\x0b\x7f\u{85}\u{9b}2J\
+    \u{61c}\u{200e}\u{200f}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}\u{2066}\u{2067}\u{2068}\u{2069}\
+    \u{200b}\u{200c}\u{200d}\u{2060}\u{2062}\u{feff}\u{ad}\u{34f}\u{115f}\u{180e}\u{3164}\u{fff9}\u{e0041}\u{2028}\u{2029}end";
+
+/// What `paint` writes: the only sequences that may reach a terminal.
+const PAINT: [&str; 5] = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m"];
+
+/// Characters that must never be shown, by the letter of the contract and not by a table of the program's.
+fn is_bad(c: char) -> bool {
+    (c.is_control() && !matches!(c, '\n' | '\t'))
+        || (!c.is_ascii() && EVIL.contains(c))
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+}
+
+#[track_caller]
+fn assert_clean(shown: &str, of: &str) {
+    let bad: BTreeSet<char> = shown.chars().filter(|c| is_bad(*c)).collect();
+    assert!(bad.is_empty(), "{of}: {bad:?} in {shown:?}");
+    // What ends with a text of somebody's shows it with its lines.
+    let is_whole = ["[\"queue\", \"show\"", "[\"work\", \"show\"", "[\"work\", \"plan\"", "last_turn.reason"];
+    if is_whole.iter().any(|words| of.contains(words)) {
+        return;
+    }
+    let forged = shown.lines().any(|line| line.starts_with("forged"));
+    assert!(!forged, "{of}: what comes from outside begins a line of its own: {shown:?}");
+}
+
+#[track_caller]
+fn assert_painted_clean(shown: &str, of: &str) {
+    assert!(!shown.contains("\x1b[31mred"), "{of}: outside text has a colour of its own: {shown:?}");
+    let plain = PAINT.iter().fold(shown.to_owned(), |text, sequence| text.replace(sequence, ""));
+    assert_clean(&plain, of);
+}
+
+/// Runs a command into pipes, with our own colours, and on a terminal, and looks at all that it says.
+#[track_caller]
+fn look(sandbox: &Sandbox, args: &[&str]) -> Ran {
+    let of = format!("{args:?}");
+    let ran = sandbox.cmd(args.iter().copied()).output();
+    assert_clean(&ran.stdout, &of);
+    assert_clean(&ran.stderr, &of);
+    let global = args.iter().position(|word| *word == "--").unwrap_or(args.len());
+    let painted: Vec<&str> =
+        args[..global].iter().chain(["--color", "always"].iter()).chain(&args[global..]).copied().collect();
+    let painted = sandbox.cmd(painted).output();
+    assert_painted_clean(&painted.stdout, &of);
+    assert_painted_clean(&painted.stderr, &of);
+    assert_painted_clean(&on_terminal(sandbox, args, &[]), &of);
+    ran
+}
+
+/// Two lines of it: the second looks like one of ours.
+fn two_lines() -> String {
+    format!("{EVIL}\nforged {EVIL}")
+}
+
+/// A state directory in a directory of that name, with agents that have it everywhere.
+struct Planted {
+    sandbox: Sandbox,
+    /// Ids of the records that commands are to show.
+    message: String,
+    dead: String,
+    run: String,
+    work: String,
+    done: String,
+    task: String,
+}
+
+fn planted() -> Planted {
+    let sandbox = Sandbox::new();
+    let evil = two_lines();
+    let name = evil.as_str();
+    let settings = sandbox.store().join("dormouse.toml");
+    let text = fs::read_to_string(&settings).unwrap();
+    let key = json!(EVIL).to_string();
+    let key = key.replace('\u{7f}', "\\u007F").replace('\u{85}', "\\u0085").replace('\u{9b}', "\\u009B");
+    fs::write(&settings, format!("{text}\n[profiles.{key}]\ndescription = {key}\n")).unwrap();
+    fs::write(sandbox.project().join("evil"), name).unwrap();
+    let turn = "cat evil; cat evil >&2; \
+        if test -e outcome; then cat outcome >$DORMOUSE_OUTCOME; fi; test ! -e fail";
+    sandbox.run(["create", "ada", "--description", name, "--profile", EVIL, "--shell", turn]);
+    sandbox.run(["start", "ada"]);
+    let run = |args: &[&str]| sandbox.cmd(args.iter().copied()).output().stdout.trim_end().to_owned();
+
+    // A turn that completes, one that fails for good, and messages of every origin.
+    let outcome = json!({ "brief": name, "usage": { "model": name } });
+    fs::write(sandbox.project().join("outcome"), outcome.to_string()).unwrap();
+    let body = json!({ name: name }).to_string();
+    let message = run(&[
+        "enqueue",
+        "ada",
+        "--body-json",
+        &body,
+        "--origin",
+        &format!("webhook:{EVIL}"),
+        "--resource",
+        name,
+        "--correlation-id",
+        name,
+        "--dedupe-key",
+        name,
+    ]);
+    assert!(message.starts_with("msg_"), "{message}");
+    let first = step(&sandbox)["run_id"].as_str().unwrap().to_owned();
+    fs::remove_file(sandbox.project().join("outcome")).unwrap();
+    let policy = sandbox.agent("ada").join("agent.toml");
+    let text = fs::read_to_string(&policy).unwrap();
+    fs::write(&policy, format!("{text}\n[recovery]\nmax_attempts = 1\n")).unwrap();
+    fs::write(sandbox.project().join("fail"), "").unwrap();
+    let dead = run(&["enqueue", "ada", name]);
+    run(&["tick", "ada"]);
+    for flags in [&["--ttl", "1s"][..], &["--origin", &format!("channel:{EVIL}")], &["--in", "2h"]] {
+        run(&[&["enqueue", "ada", name], flags].concat());
+    }
+    let dropped = run(&["enqueue", "ada", name]);
+    run(&["queue", "drop", &dropped, "--reason", name]);
+    run(&["wake", "ada", name, "--source", name, "--resource", name, "--reason", name]);
+
+    // Records of every plane.
+    let work = run(&["work", "add", name, "-a", "ada", "--todo", name, "--plan", name, "--blocked-by", name]);
+    let done = run(&["work", "add", name, "-a", "ada", "--pick"]);
+    run(&["work", "complete", &done, "--result", name]);
+    run(&[
+        "wait",
+        "-a",
+        "ada",
+        "--whole-agent",
+        "--on",
+        "external",
+        "--reason",
+        name,
+        "--resource",
+        name,
+        "--source",
+        name,
+        "--no-fallback",
+        name,
+    ]);
+    run(&["timer", "add", "-a", "ada", "--in", "3h", name]);
+    let task = run(&["task", "start", "-a", "ada", "--summary", name, "--", "cat", "evil", name]);
+    run(&["await", "ada", "--status", "asleep", "--timeout", "0s"]);
+    run(&["task", "start", "-a", "ada", "--", name]);
+
+    // What lies about: files that are no messages, agents that are none, hooks that don't run.
+    let inbox = sandbox.agent("ada").join("inbox");
+    let drop = |file: &str, text: &str| fs::write(inbox.join(file), text).unwrap();
+    drop(&short("drop"), name);
+    drop("kind.json", &json!({ "text": "x", "kind": name }).to_string());
+    drop("field.json", &json!({ "text": "x", name: 1 }).to_string());
+    drop("item.json", &json!({ "text": "x", "work_item_id": name }).to_string());
+    fs::create_dir(sandbox.store().join("agents").join(short("agent"))).unwrap();
+    fs::write(sandbox.store().join("hooks").join(short("hook")), "").unwrap();
+    run(&["tick", "ada"]);
+    run(&["tick", "ada"]);
+    Planted { message, dead, run: first, work, done, task, sandbox }
+}
+
+/// A file name of it: names are bounded in bytes.
+fn short(what: &str) -> String {
+    format!("{what}\x1b[31mred\r\u{9b}\u{202e}\u{200b}\u{feff}\nforged")
+}
+
+#[test]
+fn no_command_shows_a_character_that_hides_or_steers() {
+    let planted = planted();
+    let Planted { message, dead, run, work, done, task, sandbox } = &planted;
+    let evil = two_lines();
+    let commands: Vec<Vec<&str>> = vec![
+        vec!["list"],
+        vec!["get", "ada"],
+        vec!["get", "ada", "last_turn.reason"],
+        vec!["get", "ada", "last_turn"],
+        vec!["get", "ada", "identity"],
+        vec!["get", "ada", "advisories"],
+        vec!["explain", "ada"],
+        vec!["state", "ada"],
+        vec!["state", "ada", "--hooks"],
+        vec!["queue", "list", "-a", "ada"],
+        vec!["queue", "show", message],
+        vec!["queue", "show", dead],
+        vec!["queue", "dead", "-a", "ada"],
+        vec!["run", "list", "-a", "ada"],
+        vec!["run", "show", run],
+        vec!["briefs", "ada"],
+        vec!["events", "ada"],
+        vec!["work", "list", "-a", "ada"],
+        vec!["work", "list", "-a", "ada", "--state", "completed"],
+        vec!["work", "show", work],
+        vec!["work", "show", done],
+        vec!["work", "plan", work],
+        vec!["wait", "list", "-a", "ada"],
+        vec!["timer", "list", "-a", "ada"],
+        vec!["task", "list", "-a", "ada"],
+        vec!["task", "list", "-a", "ada", "--ended"],
+        vec!["task", "status", task],
+        vec!["next-wake", "ada"],
+        vec!["await", "ada", "--message", message],
+        vec!["await", "ada", "--message", dead],
+        vec!["doctor"],
+        vec!["tick", "ada", "--dry-run"],
+        vec!["tick", "--all", "-v"],
+        // What is quoted from the command line.
+        vec!["get", &evil],
+        vec!["get", "ada", &evil],
+        vec!["queue", "show", &evil],
+        vec!["run", "show", &evil],
+        vec!["list", "--posture", &evil],
+        vec!["events", "ada", "--kind", &evil],
+        vec!["events", "ada", "--since", &evil],
+        vec!["enqueue", "ada", "x", "--origin", &evil],
+        vec!["enqueue", "ada", "x", "--kind", &evil],
+        vec!["enqueue", "ada", "x", "--ttl", &evil],
+        vec!["enqueue", "ada", "x", "--at", &evil],
+        vec!["enqueue", "ada", "x", "--work-item", &evil],
+        vec!["enqueue", "ada", "--body-json", &evil],
+        vec!["timer", "add", "-a", "ada", "--cron", &evil, "x"],
+        vec!["timer", "add", "-a", "ada", "--cron", "* * * * *", "--tz", &evil, "x"],
+        vec!["wait", "-a", "ada", "--on", "task", "--resource", &evil, "--reason", "x"],
+        vec!["work", "add", "x", "-a", &evil],
+        vec!["create", &evil, "--", "true"],
+        vec!["create", "bob", "--profile", &evil, "--", "true"],
+        vec!["create", "bob", "--from", &evil],
+        vec!["task", "start", "-a", "ada", "--delegate", &evil, "x"],
+        vec!["schema", &evil],
+        vec!["man", &evil],
+        vec!["completions", &evil],
+        vec!["-C", &evil, "list"],
+        vec!["init", "-q", "nowhere", &evil],
+        vec!["--lock-timeout", &evil, "list"],
+        vec![&evil],
+        vec!["list", &evil],
+        vec!["--nonsense", &evil],
+        vec!["help", &evil],
+    ];
+    for args in &commands {
+        look(sandbox, args);
+    }
+    for (name, value) in [("DORMOUSE_DIR", EVIL), ("DORMOUSE_NOW", EVIL), ("DORMOUSE_AGENT", EVIL)] {
+        let ran = sandbox.cmd(["queue", "list"]).env(name, value).output();
+        assert_ne!(ran.code(), 0, "{name}: {ran}");
+        assert_clean(&ran.stderr, name);
+    }
+    // Every command that there is stands above, or shows nothing that somebody else has said.
+    let shows_nothing = [
+        "ask",
+        "start",
+        "stop",
+        "recover",
+        "fail",
+        "preempt",
+        "resume",
+        "safe-point",
+        "checkpoint",
+        "yield",
+        "non-preemptible",
+        "wake",
+    ];
+    let mut known: BTreeSet<&str> = commands.iter().flatten().copied().collect();
+    known.extend(shows_nothing);
+    let help = sandbox.run(["--help"]);
+    let listed = help.split("Commands:\n").nth(1).unwrap().lines().take_while(|line| !line.is_empty());
+    let names = listed.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    for command in names.filter_map(|line| line.split_whitespace().next()) {
+        assert!(known.contains(command), "`{command}` shows something: give it its line here");
+    }
+}
+
+#[test]
+fn json_keeps_every_character_and_is_json() {
+    let planted = planted();
+    let Planted { message, dead, run, work, sandbox, .. } = &planted;
+    let evil = two_lines();
+    for args in [
+        &["list"][..],
+        &["get", "ada"],
+        &["explain", "ada"],
+        &["queue", "list", "-a", "ada"],
+        &["queue", "dead", "-a", "ada"],
+        &["queue", "show", dead],
+        &["run", "show", run],
+        &["events", "ada"],
+        &["work", "show", work],
+        &["get", &evil],
+    ] {
+        let ran = sandbox.cmd(["--json"].iter().chain(args).copied()).output();
+        assert!(!objects(&ran.stdout).is_empty(), "{args:?}: {ran}");
+        let control = ran.stdout.bytes().any(|byte| byte < 0x20 && byte != b'\n');
+        assert!(!control, "{args:?}: a control character stands in JSON: {ran}");
+        assert_clean(&ran.stderr, &format!("{args:?}"));
+    }
+    let show = |args: &[&str]| sandbox.json(args.iter().copied());
+    assert_eq!(show(&["queue", "show", dead])["body"]["text"], json!(evil));
+    assert_eq!(show(&["queue", "show", message])["body"]["value"][&evil], json!(evil));
+    assert_eq!(show(&["run", "show", run])["brief"], json!(evil));
+    assert_eq!(show(&["work", "plan", work])["plan"], json!(evil));
+    let said = failure(&sandbox.cmd(["--json", "get", "ada", &evil]).output());
+    assert!(said["message"].as_str().unwrap().contains(&evil), "{said}");
+}
+
+/// Every file of an agent that can be read, with garbage in it, one after the other.
+#[test]
+fn what_can_not_be_read_is_quoted_without_what_it_hides() {
+    let sandbox = Sandbox::new();
+    add(&sandbox, "ada", "true");
+    sandbox.run(["enqueue", "ada", "x"]);
+    sandbox.run(["tick", "ada"]);
+    sandbox.run(["work", "add", "x", "-a", "ada"]);
+    let evil = two_lines();
+    let quoted = json!(evil).to_string();
+    let work = only_file(&sandbox, "work");
+    let ledger = only_file(&sandbox, "ledger");
+    let with = |path: &PathBuf, field: &str| {
+        let mut record: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+        record[field] = json!(evil);
+        record.to_string()
+    };
+    let state = sandbox.agent("ada").join("state.json");
+    let identity = sandbox.agent("ada").join("identity.json");
+    let policy = sandbox.agent("ada").join("agent.toml");
+    let settings = sandbox.store().join("dormouse.toml");
+    let cases: Vec<(&PathBuf, String)> = vec![
+        (&state, evil.clone()),
+        (&state, quoted.clone()),
+        (&state, with(&state, "status")),
+        (&state, with(&state, "schema")),
+        (&state, with(&state, "agent")),
+        (&state, with(&state, "revision")),
+        (&identity, with(&identity, "name")),
+        (&identity, with(&identity, "kind")),
+        (&work, with(&work, "plan_status")),
+        (&work, with(&work, "id")),
+        (&ledger, format!("{quoted}\n{evil}\n")),
+        (&policy, evil.clone()),
+        (&policy, format!("{evil} = 1\n")),
+        (&policy, format!("# {}\n\"{}\" = 1\n", "x", EVIL.replace(|c: char| c.is_control(), ""))),
+        (&policy, "[turn]\ncommand = [\"true\"]\ntimeout = \"\u{202e}\u{200b}1h\"\n".to_owned()),
+        (&policy, "profile = \"\u{202e}\u{200b}\"\n".to_owned()),
+        (&settings, evil.clone()),
+        (&settings, "format = \"\u{202e}\u{200b}\"\n".to_owned()),
+        (&settings, "format = 1\n\"\u{202e}\u{200b}\" = 1\n".to_owned()),
+    ];
+    for (path, content) in cases {
+        let before = fs::read(path).unwrap();
+        fs::write(path, &content).unwrap();
+        for args in [
+            &["get", "ada"][..],
+            &["list", "--json"],
+            &["tick", "ada", "--dry-run"],
+            &["events", "ada"],
+            &["work", "list", "-a", "ada"],
+            &["doctor"],
+        ] {
+            let ran = sandbox.cmd(args.iter().copied()).output();
+            let of = format!("{} with {content:?}: {args:?}", path.display());
+            assert_clean(&ran.stderr, &of);
+            if !args.contains(&"--json") {
+                assert_clean(&ran.stdout, &of);
+            }
+        }
+        fs::write(path, before).unwrap();
+    }
+}
+
+#[test]
+fn the_directory_and_the_holder_of_a_lock_are_named_without_what_they_hide() {
+    let outer = Sandbox::empty();
+    let home = outer.project().join(short("home"));
+    let dir = home.to_str().unwrap();
+    let of = "a directory of that name";
+    look(&outer, &["init", dir]);
+    outer.cmd(["-C", dir, "create", "ada", "--", "true"]).output();
+    let agent = home.join(".dormouse/agents/ada");
+    for args in [
+        &["-C", dir, "get", "nobody"][..],
+        &["-C", dir, "start", "ada"],
+        &["-C", dir, "doctor"],
+        &["-C", dir, "get", "ada", "current_run"],
+    ] {
+        look(&outer, args);
+    }
+    let lock = File::options().write(true).open(agent.join("lock")).unwrap();
+    lock.lock().unwrap();
+    for held in [two_lines(), json!({ "pid": 1, "host": two_lines(), "command": two_lines() }).to_string()] {
+        fs::write(agent.join("lock"), held).unwrap();
+        let ran = outer.cmd(["-C", dir, "stop", "ada", "--lock-timeout", "0"]).output();
+        assert_eq!(ran.code(), 5, "{ran}");
+        assert_clean(&ran.stderr, of);
+    }
+    fs::write(agent.join("state.json"), "").unwrap();
+    look(&outer, &["-C", dir, "get", "ada"]);
+    look(&outer, &["-C", dir, "doctor"]);
+}
+
+#[test]
+fn a_log_goes_into_a_pipe_as_it_is_and_to_a_terminal_as_text() {
+    let Planted { run, task, sandbox, .. } = planted();
+    let said = [two_lines().as_bytes(), b"\xff\xfe\0"].concat();
+    fs::write(sandbox.agent("ada").join("runs").join(&run).join("stdout.log"), &said).unwrap();
+    fs::write(sandbox.agent("ada").join("tasks").join(&task).join("stdout.log"), &said).unwrap();
+    for args in [&["run", "show", &run, "--stdout"][..], &["task", "output", &task]] {
+        let piped = sandbox.cmd(args.iter().copied()).into_command().output().unwrap();
+        assert_eq!(piped.stdout, said, "{args:?}");
+        let shown = on_terminal(&sandbox, args, &[]);
+        let bad: Vec<char> = shown.chars().filter(|c| is_bad(*c)).collect();
+        assert!(bad.is_empty(), "{args:?}: {bad:?} in {shown:?}");
+        let object = sandbox.json(args.iter().copied());
+        assert_eq!(object["text"], json!(String::from_utf8_lossy(&said)));
+    }
+}
+
+#[test]
+fn what_ask_passes_on_is_escaped_also_where_a_character_comes_in_two_pieces() {
+    let sandbox = Sandbox::new();
+    // The bytes of U+202E and of an umlaut, each cut by a pause.
+    let turn =
+        r"printf 'a\342\200'; sleep 0.3; printf '\256b\303'; sleep 0.3; printf '\274c\033[31m\n'; cat evil";
+    fs::write(sandbox.project().join("evil"), EVIL).unwrap();
+    add(&sandbox, "ada", turn);
+    let ran = sandbox.cmd(["ask", "ada", "hello"]).output();
+    assert_eq!(ran.code(), 0, "{ran}");
+    assert!(ran.stderr.starts_with("a\\u{202e}büc\\u{1b}[31m\n"), "{ran}");
+    assert_clean(&ran.stderr, "ask");
+    assert_clean(&ran.stdout, "ask");
+    // A turn that another tick runs is listened to in the same way.
+    add(&sandbox, "bob", &format!("{turn}; touch begun; while test ! -e go; do sleep 0.1; done"));
+    let asked = Beside::start(sandbox.cmd(["ask", "bob", "hello"]));
+    wait_for(&sandbox.project().join("begun"));
+    let listens = sandbox.cmd(["ask", "bob", "again", "--timeout", "300ms"]).output();
+    assert_clean(&listens.stderr, "ask beside another");
+    let pid = asked.0.id();
+    fs::write(sandbox.project().join("go"), "").unwrap();
+    let ran = asked.end();
+    assert!(!lives(pid));
+    assert_clean(&ran.stderr, "ask that runs the turn");
+}
