@@ -1,6 +1,7 @@
 //! One agent's records: read without a lock, changed under one, whole or not at all.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -400,14 +401,16 @@ impl<'a> Locked<'a> {
         riding: Vec<crate::model::event::Event>,
     ) -> Result<Journal> {
         let mut writes = Vec::with_capacity(transaction.puts.len() + 1);
+        let mut written = HashSet::new();
         // A cache with one key would pass for the whole: where there is none, whoever looks for a key
         // makes it from the records, this one's among them.
         let has_cache = self.agent.dir.join(layout::DEDUPE).exists();
-        for put in &transaction.puts {
+        // From the last: what changes twice in one transaction is written once, as it is in the end.
+        for put in transaction.puts.iter().rev() {
             let is_forgotten = matches!(put, Put::Dedupe(entry)
                 if !has_cache || dedupe::is_outdated(&self.view(), entry)?);
             if !is_forgotten {
-                writes.push(self.write(put)?);
+                writes.extend(Some(self.write(put)?).filter(|write| written.insert(write.path.clone())));
             }
         }
         // Last, so that whoever reads in between finds the old revision beside what is new.

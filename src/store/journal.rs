@@ -85,14 +85,6 @@ impl Journal {
         revision == self.base_revision || revision == self.base_revision + 1
     }
 
-    /// The new content of a file: `Some(None)` if the transaction deletes it.
-    pub fn content(&self, path: &str) -> Option<Option<&str>> {
-        if self.deletes.iter().any(|delete| delete == path) {
-            return Some(None);
-        }
-        self.writes.iter().find(|write| write.path == path).map(|write| Some(write.content.as_str()))
-    }
-
     /// Makes the transaction durable: from here on it has happened.
     pub fn commit(&self, agent: &AgentDir, disk: Disk) -> Result<()> {
         let mut bytes = serde_json::to_vec(self).unwrap_or_default();

@@ -1,5 +1,6 @@
 //! The files of one agent as they are once an interrupted transaction is finished, read without a lock.
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::str::FromStr;
@@ -16,8 +17,30 @@ use super::record::decode;
 #[derive(Debug)]
 pub struct View<'a> {
     pub agent: &'a AgentDir,
-    overlay: Option<Journal>,
+    overlay: Option<Overlay>,
     is_locked: bool,
+}
+
+/// A journal, and where in it each file is.
+#[derive(Debug)]
+struct Overlay {
+    journal: Journal,
+    /// By path, the place of a file among the writes; `None`: it is deleted.
+    places: HashMap<String, Option<usize>>,
+}
+
+impl Overlay {
+    /// As carrying it out would leave the files: the last write counts, and deletes come after all writes.
+    fn of(journal: Journal) -> Overlay {
+        let writes = journal.writes.iter().enumerate().map(|(at, write)| (write.path.clone(), Some(at)));
+        let places = writes.chain(journal.deletes.iter().map(|path| (path.clone(), None))).collect();
+        Overlay { journal, places }
+    }
+
+    /// The new content of a file: `Some(None)` if the transaction deletes it.
+    fn content(&self, path: &str) -> Option<Option<&str>> {
+        self.places.get(path).map(|place| place.map(|at| self.journal.writes[at].content.as_str()))
+    }
 }
 
 impl<'a> View<'a> {
@@ -28,7 +51,7 @@ impl<'a> View<'a> {
 
     /// For whoever reads without the lock.
     pub fn open(agent: &'a AgentDir) -> Result<View<'a>> {
-        Ok(View { agent, overlay: Journal::read(agent)?, is_locked: false })
+        Ok(View { agent, overlay: Journal::read(agent)?.map(Overlay::of), is_locked: false })
     }
 
     /// Whether nobody else can move anything meanwhile.
@@ -38,7 +61,7 @@ impl<'a> View<'a> {
 
     /// Takes a journal as void that later transactions have gone past.
     pub fn at_revision(&mut self, revision: u64) {
-        if self.overlay.as_ref().is_some_and(|journal| !journal.counts_at(revision)) {
+        if self.overlay.as_ref().is_some_and(|overlay| !overlay.journal.counts_at(revision)) {
             self.overlay = None;
         }
     }
@@ -46,7 +69,7 @@ impl<'a> View<'a> {
     /// Whether a transaction has begun since to change files under a reader at this revision: one that
     /// this view does not know of.
     pub fn is_overtaken_at(&self, revision: u64) -> Result<bool> {
-        let known = self.overlay.as_ref().map(|journal| journal.base_revision);
+        let known = self.overlay.as_ref().map(|overlay| overlay.journal.base_revision);
         let now = Journal::read(self.agent)?.filter(|journal| journal.counts_at(revision));
         Ok(now.is_some_and(|journal| Some(journal.base_revision) != known))
     }
@@ -57,7 +80,7 @@ impl<'a> View<'a> {
 
     /// A file's content; `None` if there is none.
     pub fn bytes(&self, path: &str) -> Result<Option<Vec<u8>>> {
-        match self.overlay.as_ref().and_then(|journal| journal.content(path)) {
+        match self.overlay.as_ref().and_then(|overlay| overlay.content(path)) {
             Some(content) => Ok(content.map(|content| content.as_bytes().to_vec())),
             None => files::read(&self.agent.join(path)),
         }
@@ -65,7 +88,7 @@ impl<'a> View<'a> {
 
     /// Whether there is such a file.
     pub fn exists(&self, path: &str) -> bool {
-        match self.overlay.as_ref().and_then(|journal| journal.content(path)) {
+        match self.overlay.as_ref().and_then(|overlay| overlay.content(path)) {
             Some(content) => content.is_some(),
             None => self.agent.join(path).symlink_metadata().is_ok(),
         }
@@ -122,20 +145,20 @@ impl<'a> View<'a> {
 
     /// Adds the names that the journal puts into a directory; what it deletes reads as absent.
     pub fn overlay_names(&self, dir: &str, paths: &mut Vec<String>) {
-        let Some(journal) = &self.overlay else { return };
+        let Some(Overlay { journal, .. }) = &self.overlay else { return };
         let here = |path: &str| Path::new(path).parent() == Some(Path::new(dir));
         paths.extend(journal.writes.iter().map(|write| write.path.clone()).filter(|path| here(path)));
     }
 
     /// The files below a directory that the journal appends to: the first line of one makes it.
     pub fn overlay_appends<'v>(&'v self, dir: &'v str) -> impl Iterator<Item = String> + 'v {
-        let appends = self.overlay.iter().flat_map(|journal| &journal.appends);
+        let appends = self.overlay.iter().flat_map(|overlay| &overlay.journal.appends);
         appends.map(|append| append.path.clone()).filter(move |path| Path::new(path).starts_with(dir))
     }
 
     /// Whether the journal deletes this file.
     pub fn is_deleted(&self, path: &str) -> bool {
-        self.overlay.as_ref().is_some_and(|journal| journal.content(path) == Some(None))
+        self.overlay.as_ref().is_some_and(|overlay| overlay.content(path) == Some(None))
     }
 
     /// A file that only grows, with the lines that the journal appends to it.
@@ -150,7 +173,7 @@ impl<'a> View<'a> {
 
     /// From where on a file that only grows is what the journal says, and what that is.
     pub fn appended(&self, path: &str) -> Option<(u64, &[u8])> {
-        let mut appends = self.overlay.iter().flat_map(|journal| &journal.appends);
+        let mut appends = self.overlay.iter().flat_map(|overlay| &overlay.journal.appends);
         let append = appends.find(|append| append.path == path)?;
         Some((append.offset, append.content.as_bytes()))
     }

@@ -217,3 +217,29 @@ fn work_beyond_the_limit_is_refused_and_what_is_open_goes_on() {
     assert_eq!(fs::read_dir(sandbox.agent("a").join("work")).unwrap().count(), 1);
     sandbox.run(["doctor"]);
 }
+
+/// A reader that comes before a transaction is carried out finds what carrying it out will leave.
+#[test]
+fn what_changes_twice_in_one_transaction_is_read_as_it_is_in_the_end() {
+    let sandbox = sandbox("true");
+    let item = sandbox.run(["work", "add", "first", "--agent", "a"]).trim().to_owned();
+    let dir = sandbox.agent("a");
+    let read = |path: &str| fs::read_to_string(dir.join(path)).unwrap();
+    let (path, state) = (format!("work/{item}.json"), read("state.json"));
+    let second = read(&path).replace("first", "second");
+    sandbox.run(["work", "update", &item, "--objective", "third"]);
+    let write = |path: &str, content: String| serde_json::json!({ "path": path, "content": content });
+    let journal = serde_json::json!({
+        "schema": "dormouse/journal/1",
+        "base_revision": serde_json::from_str::<Value>(&state).unwrap()["revision"],
+        "writes": [write(&path, second), write(&path, read(&path)), write("state.json", read("state.json"))],
+        "appends": [],
+        "deletes": [],
+    });
+    fs::write(dir.join("state.json"), state).unwrap();
+    fs::write(dir.join("journal.json"), format!("{journal}\n")).unwrap();
+    let before = sandbox.json(["work", "show", &item]);
+    assert!(dir.join("journal.json").exists() && before["objective"] == "third", "{before}");
+    sandbox.run(["doctor"]);
+    assert_eq!(sandbox.json(["work", "show", &item])["objective"], "third");
+}
