@@ -800,7 +800,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__create)
-            opts="-C -q -v -h --shell --from --description --parent --profile --visibility --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-C -q -v -h --shell --from --description --parent --profile --visibility --secret-file --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -828,6 +828,10 @@ _dormouse() {
                     ;;
                 --visibility)
                     COMPREPLY=($(compgen -W "public private" -- "${cur}"))
+                    return 0
+                    ;;
+                --secret-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --dir)

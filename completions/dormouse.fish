@@ -87,6 +87,7 @@ complete -c dormouse -n "__fish_dormouse_using_subcommand create" -l parent -d '
 complete -c dormouse -n "__fish_dormouse_using_subcommand create" -l profile -d 'The table [profiles.NAME] of dormouse.toml whose keys are its defaults' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand create" -l visibility -d 'Who speaks to it: every agent, or the operator, its parent and its triggers [default: public; of a child: private]' -r -f -a "public\t''
 private\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand create" -l secret-file -d 'Put the secret of its trigger into this new file, for its owner alone, and show it nowhere' -r -F
 complete -c dormouse -n "__fish_dormouse_using_subcommand create" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
 complete -c dormouse -n "__fish_dormouse_using_subcommand create" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
 always\t''

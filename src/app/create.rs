@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use sha2::{Digest, Sha256};
 
 use crate::cli;
 use crate::error::{Context, Error, Result, Status};
@@ -14,6 +13,7 @@ use crate::rules::transition::lifecycle;
 use crate::store::{NewAgent, Store, layout};
 
 use super::authority;
+use super::secret::Secret;
 use super::session::Session;
 use super::words::{parse, parse_optional};
 
@@ -62,15 +62,27 @@ pub fn create(session: &mut Session, args: cli::Create) -> Result<Status> {
     let (path, text) = policy_text(&args)?;
     let policy = store.policy_from(&path, &text)?;
     let has_command = policy.turn.command.is_some();
-    let new = New { name: name.clone(), parent, visibility, policy: text };
-    let Made { status, trigger_id, secret } = make(session, &store, new)?;
-    let object =
-        json!({ "agent": name, "status": status, "trigger_id": trigger_id, "trigger_secret": secret });
-    session.out.result(&object, |_| format!("created {name}\ntrigger {trigger_id}\nsecret  {secret}"));
+    let mut secret = Secret::draw(session, &store, args.secret_file.as_deref())?;
+    let new = New { name: name.clone(), parent, visibility, policy: text, secret_sha256: secret.sha256() };
+    let made = make(session, &store, new);
+    // It may be made although not all went well: not all of it is known to be on disk, say.
+    if made.is_ok() || is_secret_of(&store, &name, &secret) {
+        secret.keep();
+    }
+    let Made { status, trigger_id } = made?;
+    let mut object = json!({ "agent": name, "status": status, "trigger_id": trigger_id });
+    secret.add_to(&mut object, "trigger_secret", &session.out);
+    session.out.result(&object, |out| format!("created {name}\ntrigger {trigger_id}\n{}", secret.line(out)));
     if !has_command {
         session.out.note(&format!("{name} has no turn command yet: say in its agent.toml what it runs"));
     }
     Ok(Status::Done)
+}
+
+/// Whether an agent's trigger is the one with this secret.
+fn is_secret_of(store: &Store, name: &AgentName, secret: &Secret) -> bool {
+    let triggers = store.agent(name).and_then(|agent| agent.triggers());
+    triggers.is_ok_and(|triggers| triggers.iter().any(|trigger| trigger.secret_sha256 == secret.sha256()))
 }
 
 /// A profile that nobody has described is a slip of the pen.
@@ -95,29 +107,29 @@ pub struct New {
     pub visibility: Option<Visibility>,
     /// Its `agent.toml`.
     pub policy: String,
+    /// Of the secret of its trigger.
+    pub secret_sha256: String,
 }
 
 /// What came of making an agent.
 pub struct Made {
     pub status: AgentStatus,
     pub trigger_id: TriggerId,
-    pub secret: String,
 }
 
 /// Makes an agent, whole.
 pub fn make(session: &Session, store: &Store, new: New) -> Result<Made> {
-    let New { name, parent, visibility, policy: text } = new;
+    let New { name, parent, visibility, policy: text, secret_sha256 } = new;
     let policy = store.policy_from(Path::new(layout::POLICY), &text)?;
     let default = if parent.is_some() { Visibility::Private } else { Visibility::Public };
     let mut stamp = session.clock.stamp()?;
-    let secret = session.clock.secret()?;
     let trigger = Trigger {
         id: TriggerId(stamp.mint()),
         agent: name.clone(),
         delivery_mode: DeliveryMode::EnqueueMessage,
         scope: TriggerScope::Agent,
         status: TriggerStatus::Active,
-        secret_sha256: Sha256::digest(secret.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect(),
+        secret_sha256,
         created_at: stamp.now,
         extra: Default::default(),
     };
@@ -135,7 +147,7 @@ pub fn make(session: &Session, store: &Store, new: New) -> Result<Made> {
     let first = lifecycle::create(name.clone(), policy, stamp)?;
     let mut state = first.state;
     state.events = first.events;
-    let made = Made { status: state.status, trigger_id: trigger.id, secret };
+    let made = Made { status: state.status, trigger_id: trigger.id };
     store.create(&NewAgent { identity, policy: text, state, trigger })?;
     Ok(made)
 }

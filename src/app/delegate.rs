@@ -22,6 +22,7 @@ use super::hooks;
 use super::lifecycle::{Stop, open_gate, stop_agent};
 use super::load::{self, Purpose};
 use super::lookup::{Whereabouts, whereabouts};
+use super::secret::Secret;
 use super::session::Session;
 
 /// Why a child's message is dropped whose delegation was cancelled.
@@ -155,6 +156,8 @@ fn make_ready(
             parent: Some(parent.clone()),
             visibility: None,
             policy: policy.to_owned(),
+            // Nobody has asked for it: it is shown to nobody.
+            secret_sha256: Secret::draw(session, store, None)?.sha256(),
         };
         match make(session, store, new) {
             // Somebody else has just made it.

@@ -32,6 +32,7 @@ mod queue;
 mod recover;
 mod resources;
 mod safe_point;
+mod secret;
 mod session;
 mod static_text;
 mod supervise;

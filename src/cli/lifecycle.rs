@@ -22,7 +22,9 @@ pub struct Init {
 ///
 /// The agent is `booting` until it is started. The turn command stands after `--`, as a program
 /// and its arguments; --shell takes one line for sh instead; --from takes a whole agent.toml.
-/// Prints the secret of the agent's trigger, this once.
+///
+/// The secret of the agent's trigger is shown this once: on a terminal, with --json, or in the file of
+/// --secret-file; never with --quiet.
 #[derive(Debug, Args)]
 pub struct Create {
     /// Its name: 1 to 64 of a-z 0-9 . _ -
@@ -45,6 +47,9 @@ pub struct Create {
     /// Who speaks to it: every agent, or the operator, its parent and its triggers [default: public; of a child: private]
     #[arg(long, value_parser = PossibleValuesParser::new(VISIBILITIES))]
     pub visibility: Option<String>,
+    /// Put the secret of its trigger into this new file, for its owner alone, and show it nowhere
+    #[arg(long, value_name = "FILE")]
+    pub secret_file: Option<PathBuf>,
     /// The turn command
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,

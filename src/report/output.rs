@@ -87,6 +87,10 @@ impl Output {
         self.colored
     }
 
+    pub fn is_on_terminal(&self) -> bool {
+        self.to_terminal
+    }
+
     /// Talk for whoever asked for more of it.
     pub fn detail(&self, text: &str) {
         if self.style.verbose {

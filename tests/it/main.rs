@@ -45,6 +45,7 @@ mod preemption;
 mod resources;
 #[cfg(target_os = "linux")]
 mod scenarios;
+mod secrets;
 mod setup;
 mod shown;
 #[cfg(target_os = "linux")]

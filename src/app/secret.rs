@@ -1,0 +1,123 @@
+//! A secret on its way to whoever asked for it: once, in one place, and nowhere else.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::error::{Context, Error, Result};
+use crate::report::output::Output;
+use crate::store::Store;
+
+use super::session::Session;
+
+/// A new secret. What is stored of it is its hash.
+pub struct Secret {
+    word: String,
+    file: Option<SecretFile>,
+}
+
+impl Secret {
+    /// Draws one. With a file it lies there, durably, before anything depends on it: whatever is cut off or
+    /// fails later, nothing has a secret that nobody knows. The file goes with this value, unless it is
+    /// kept.
+    pub fn draw(session: &Session, store: &Store, into: Option<&Path>) -> Result<Secret> {
+        let word = session.clock.secret()?;
+        let file = into.map(|path| SecretFile::write(store, path, &word)).transpose()?;
+        Ok(Secret { word, file })
+    }
+
+    pub fn sha256(&self) -> String {
+        Sha256::digest(self.word.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Something depends on it from now on.
+    pub fn keep(&mut self) {
+        self.file.iter_mut().for_each(|file| file.is_kept = true);
+    }
+
+    /// Adds it to the object that a command prints, under `field`, or the file in which it is.
+    pub fn add_to(&self, object: &mut Value, field: &str, out: &Output) {
+        match &self.file {
+            Some(file) => object["secret_file"] = json!(file.path.to_string_lossy()),
+            None if out.is_quiet() => {}
+            None => object[field] = json!(self.word),
+        }
+    }
+
+    /// The same as a line of text, where there is one.
+    pub fn line(&self, out: &Output) -> String {
+        match &self.file {
+            _ if out.is_quiet() => String::new(),
+            Some(file) => format!("secret  in {}", out.safe(&file.path.to_string_lossy())),
+            None if out.is_on_terminal() => format!("secret  {}", self.word),
+            // It would be in a log, or in the mail of cron.
+            None => "secret  not shown in a pipe: --secret-file FILE keeps it, or --json shows it".to_owned(),
+        }
+    }
+}
+
+/// A new file with a secret in it, for its owner alone.
+struct SecretFile {
+    path: PathBuf,
+    is_kept: bool,
+}
+
+impl SecretFile {
+    fn write(store: &Store, path: &Path, word: &str) -> Result<SecretFile> {
+        if path == Path::new("-") {
+            return Err(Error::Usage {
+                message: "--secret-file: `-` is no file".to_owned(),
+                hint: Some("for stdout there is --json".to_owned()),
+            });
+        }
+        let dir = dir_of(path);
+        let real = fs::canonicalize(dir).context("find", dir)?;
+        if fs::canonicalize(store.root()).is_ok_and(|root| real.starts_with(root)) {
+            return Err(Error::Usage {
+                message: format!("--secret-file: {} is in the state directory", path.display()),
+                hint: Some("that is cloned and shared: put the secret somewhere else".to_owned()),
+            });
+        }
+        // Only a file that was not there, and is no link to anywhere.
+        let file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                return Err(Error::Refused {
+                    kind: "secret_file_exists",
+                    message: format!("--secret-file: {} is there already", path.display()),
+                    hint: Some(
+                        "a secret is never written over anything: name a new file, or remove that one"
+                            .to_owned(),
+                    ),
+                });
+            }
+            opened => opened.context("create", path)?,
+        };
+        let written = SecretFile { path: path.to_owned(), is_kept: false };
+        written.fill(file, word)?;
+        Ok(written)
+    }
+
+    fn fill(&self, mut file: File, word: &str) -> Result<()> {
+        file.write_all(format!("{word}\n").as_bytes()).context("write", &self.path)?;
+        file.sync_all().context("sync", &self.path)?;
+        let dir = dir_of(&self.path);
+        File::open(dir).and_then(|dir| dir.sync_all()).context("sync directory", dir)
+    }
+}
+
+impl Drop for SecretFile {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            // Nothing depends on it: the error that got us here is the one worth telling.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn dir_of(path: &Path) -> &Path {
+    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}

@@ -1,0 +1,232 @@
+//! A secret is shown once, in one place, to whoever asked for it.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::harness::{Ran, Sandbox, each_in_parallel};
+use crate::output::on_terminal;
+use crate::setup::{HOOKS, failure, hook, mode, names, only_file, tree};
+
+/// What could be a secret in a text: 64 hexadecimal digits.
+fn words(text: &str) -> Vec<String> {
+    let digits = |c: char| !c.is_ascii_hexdigit();
+    text.split(digits).filter(|word| word.len() == 64).map(str::to_owned).collect()
+}
+
+/// The hash that is kept of the secret of an agent.
+fn kept(sandbox: &Sandbox, agent: &str) -> String {
+    let dir = sandbox.agent(agent).join("triggers");
+    let trigger = fs::read(dir.join(&names(&dir)[0])).unwrap();
+    serde_json::from_slice::<Value>(&trigger).unwrap()["secret_sha256"].as_str().unwrap().to_owned()
+}
+
+fn sha256(word: &str) -> String {
+    Sha256::digest(word.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Whether a file holds the secret of an agent, and is its owner's alone.
+#[track_caller]
+fn assert_holds(sandbox: &Sandbox, file: &Path, agent: &str) {
+    let word = fs::read_to_string(file).unwrap();
+    assert_eq!(word.len(), 65, "a secret and a line break: {word:?}");
+    assert_eq!(sha256(word.trim_end()), kept(sandbox, agent));
+    assert_eq!(mode(file), 0o600);
+}
+
+#[test]
+fn text_shows_it_on_a_terminal_and_a_pipe_says_how_to_get_one() {
+    let sandbox = Sandbox::new();
+    let shown = on_terminal(&sandbox, &["create", "ada", "--", "true"], &[]);
+    assert_eq!(sha256(&words(&shown)[0]), kept(&sandbox, "ada"), "{shown}");
+    sandbox
+        .cmd(["create", "bob", "--", "true"])
+        .stdout(
+            "created bob\ntrigger trig_#1\n\
+             secret  not shown in a pipe: --secret-file FILE keeps it, or --json shows it\n",
+        )
+        .check();
+    for args in [&["create", "cyd", "--", "true"][..], &["-q", "create", "dan", "--", "true"]] {
+        let ran = sandbox.cmd(args.iter().copied()).output();
+        assert_eq!(words(&format!("{}{}", ran.stdout, ran.stderr)), Vec::<String>::new(), "{ran}");
+    }
+    let quiet = on_terminal(&sandbox, &["create", "eve", "--quiet", "--", "true"], &[]);
+    assert_eq!(words(&quiet), Vec::<String>::new(), "{quiet}");
+    assert!(quiet.starts_with("created eve\ntrigger trig_"), "{quiet}");
+}
+
+#[test]
+fn json_shows_it_because_it_was_asked_for_but_not_quietly() {
+    let sandbox = Sandbox::new();
+    let made = sandbox.json(["create", "ada", "--", "true"]);
+    assert_eq!(sha256(made["trigger_secret"].as_str().unwrap()), kept(&sandbox, "ada"));
+    let made = sandbox.json(["create", "bob", "-q", "--", "true"]);
+    assert_eq!((&made["agent"], &made["trigger_secret"]), (&json!("bob"), &Value::Null));
+    assert_eq!(words(&made.to_string()), Vec::<String>::new());
+}
+
+#[test]
+fn a_file_takes_it_and_then_it_is_nowhere_else() {
+    let sandbox = Sandbox::new();
+    for (number, flags) in
+        [&[][..], &["--json"], &["--quiet"], &["--quiet", "--json"]].into_iter().enumerate()
+    {
+        let (agent, file) = (format!("agent{number}"), format!("secret{number}"));
+        let ran =
+            sandbox.cmd(["create", &agent, "--secret-file", &file].iter().chain(flags).copied()).output();
+        assert_eq!((ran.code(), words(&ran.stdout)), (0, Vec::new()), "{ran}");
+        assert_holds(&sandbox, &sandbox.project().join(&file), &agent);
+        if flags.contains(&"--json") {
+            let object: Value = serde_json::from_str(&ran.stdout).unwrap();
+            assert_eq!((&object["secret_file"], object.get("trigger_secret")), (&json!(file), None));
+        }
+    }
+    let shown = on_terminal(&sandbox, &["create", "eve", "--secret-file", "s", "--", "true"], &[]);
+    assert!(shown.ends_with("secret  in s\n"), "{shown}");
+    assert_eq!(words(&shown), Vec::<String>::new());
+    assert_holds(&sandbox, &sandbox.project().join("s"), "eve");
+}
+
+#[test]
+fn a_file_that_can_not_take_it_makes_no_agent_and_is_left_as_it_was() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project();
+    fs::write(project.join("there"), "mine").unwrap();
+    fs::create_dir(project.join("dir")).unwrap();
+    symlink("there", project.join("link")).unwrap();
+    symlink("nowhere", project.join("dangling")).unwrap();
+    symlink(".dormouse/hooks", project.join("into")).unwrap();
+    let before = tree(&project);
+    for (file, status, kind) in [
+        ("there", 4, "secret_file_exists"),
+        ("dir", 4, "secret_file_exists"),
+        ("link", 4, "secret_file_exists"),
+        ("dangling", 4, "secret_file_exists"),
+        ("/dev/stdout", 4, "secret_file_exists"),
+        ("gone/secret", 1, "io"),
+        ("there/secret", 1, "io"),
+        ("-", 2, "usage"),
+        ("", 2, "usage"),
+        (".dormouse/secret", 2, "usage"),
+        ("into/secret", 2, "usage"),
+        ("dir/../.dormouse/agents/secret", 2, "usage"),
+    ] {
+        let ran = sandbox.cmd(["--json", "create", "ada", "--secret-file", file, "--", "true"]).output();
+        let failed = failure(&ran);
+        assert_eq!((ran.code(), &failed["kind"]), (status, &json!(kind)), "{file}: {ran}");
+        assert!(failed["hint"].is_string() || kind == "io" || file.is_empty(), "{file}: {ran}");
+        assert_eq!(tree(&project), before, "{file}");
+    }
+}
+
+#[test]
+fn where_no_agent_is_made_no_file_is_left() {
+    let sandbox = Sandbox::new();
+    sandbox.run(["create", "ada", "--", "true"]);
+    for args in [
+        &["create", "ada", "--secret-file", "s", "--", "true"][..],
+        &["create", "Bob", "--secret-file", "s", "--", "true"],
+        &["create", "bob", "--secret-file", "s", "--parent", "nobody", "--", "true"],
+        &["create", "bob", "--secret-file", "s", "--from", "nothing"],
+        &["create", "bob", "--secret-file", "s", "--profile", "none"],
+    ] {
+        let ran = sandbox.cmd(args.iter().copied()).output();
+        assert_ne!(ran.code(), 0, "{args:?}");
+        assert!(!sandbox.project().join("s").exists(), "{args:?}: {ran}");
+    }
+}
+
+/// Cut off anywhere, and with a disk that fails anywhere: an agent whose secret nobody has is worse than a
+/// secret of no agent.
+#[test]
+#[cfg(target_os = "linux")]
+fn cut_anywhere_there_is_no_agent_without_its_secret() {
+    use crate::strace::{self, Harm};
+    let template = Sandbox::new();
+    let words = ["create", "ada", "--secret-file", "s", "--", "true"];
+    let points = strace::record(&template.copy(), &words, "").points();
+    assert!(points.iter().any(|call| call.rest.contains("\"s\"")), "the file is not among the calls");
+    let harms = [Harm::Kill, Harm::Error("ENOSPC"), Harm::ErrorsFrom("EIO")];
+    let cases: Vec<_> = points.iter().flat_map(|call| harms.map(|harm| (call, harm))).collect();
+    each_in_parallel(&cases, |(call, harm)| {
+        let is_impossible = matches!(harm, Harm::ErrorsFrom(_)) && call.name.starts_with("open");
+        let harmless = ["exit_group", "poll", "wait4", "flock"].contains(&call.name.as_str());
+        if is_impossible || (*harm != Harm::Kill && harmless) {
+            return;
+        }
+        let sandbox = template.copy();
+        let Ran { status, .. } = strace::harm(&sandbox, &words, "", call, *harm).ran;
+        let file = sandbox.project().join("s");
+        let made = sandbox.agent("ada").exists();
+        if made {
+            assert_holds(&sandbox, &file, "ada");
+        }
+        let tidied = *harm == Harm::Kill || call.name.starts_with("unlink");
+        assert!(made || tidied || !file.exists(), "{harm:?} at {call}: a file is left: {status}");
+    });
+}
+
+/// Everything that a state directory keeps, and everything that is said: the secret is in none of it.
+#[test]
+fn it_is_in_no_file_no_hook_no_turn_and_no_answer() {
+    let sandbox = Sandbox::new();
+    for name in HOOKS.iter().chain(&["on-attention"]) {
+        hook(&sandbox.store(), name, "env; cat; ps -ef 2>/dev/null; tr '\\0' ' ' </proc/$PPID/cmdline");
+    }
+    let turn = "env; cat; test -e $DORMOUSE_OUTCOME; dormouse create kid -- true; exit 1";
+    let made = sandbox.json(["create", "ada", "--shell", turn]);
+    let secret = made["trigger_secret"].as_str().unwrap().to_owned();
+    let file = sandbox.project().join("s");
+    sandbox.run(["create", "bob", "--secret-file", "s", "--shell", turn]);
+    let secrets = [secret, fs::read_to_string(&file).unwrap().trim_end().to_owned()];
+    fs::remove_file(&file).unwrap();
+    let mut said = String::new();
+    let mut say = |args: &[&str]| {
+        for flags in [&[][..], &["--json"], &["-v"]] {
+            let ran = sandbox.cmd(args.iter().chain(flags).copied()).output();
+            said.push_str(&format!("{}{}", ran.stdout, ran.stderr));
+        }
+    };
+    for name in ["ada", "bob"] {
+        let trigger = names(&sandbox.agent(name).join("triggers"))[0].clone();
+        for args in [
+            &["start", name][..],
+            &["enqueue", name, "x"],
+            &["tick", name],
+            &["get", name],
+            &["get", name, "external_triggers"],
+            &["explain", name],
+            &["events", name],
+            &["state", name],
+            &["create", name, "--", "true"],
+            &["task", "start", "-a", name, "--", "env"],
+            &["stop", name],
+            &["doctor"],
+        ] {
+            say(args);
+        }
+        // Damaged, it is talked about.
+        let path = sandbox.agent(name).join("triggers").join(&trigger);
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replace("active", "sleepy")).unwrap();
+        say(&["get", name]);
+        say(&["doctor"]);
+    }
+    for secret in &secrets {
+        assert!(!said.contains(secret.as_str()));
+        for (path, (_, content, _)) in tree(sandbox.root()) {
+            let shows = content.windows(secret.len()).any(|window| window == secret.as_bytes());
+            assert!(!shows, "the secret is in {}", path.display());
+        }
+    }
+    assert!(only_file(&sandbox, "ledger").exists());
+    // What a command inside a turn prints is in the log of that turn.
+    for (path, (_, content, _)) in tree(&sandbox.store()) {
+        let is_trigger = path.components().any(|part| part.as_os_str() == "triggers");
+        let found = words(&String::from_utf8_lossy(&content));
+        assert!(is_trigger || found.is_empty() || !path.ends_with("stdout.log"), "{}", path.display());
+    }
+}
