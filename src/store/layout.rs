@@ -25,6 +25,8 @@ pub const LOCK: &str = "lock";
 pub const RUN_LOCK: &str = "run.lock";
 pub const INBOX: &str = "inbox";
 pub const REJECTED: &str = "rejected";
+/// A file that every inbox has, for git alone.
+pub const KEPT: &str = "inbox/.gitkeep";
 pub const WORK: &str = "work";
 pub const WAITS: &str = "waits";
 pub const TIMERS: &str = "timers";

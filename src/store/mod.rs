@@ -7,6 +7,7 @@ mod config;
 pub mod dedupe;
 pub mod evidence;
 pub mod files;
+pub mod git;
 pub mod inbox;
 pub mod journal;
 pub mod layout;
@@ -105,10 +106,10 @@ impl Store {
             files::make_dir(&root.join(dir))?;
         }
         // The file that makes it a state directory comes last: until then it can be made again.
-        let files =
-            [(".gitignore", GITIGNORE), (".gitattributes", GITATTRIBUTES), (layout::CONFIG, DEFAULT_CONFIG)];
+        let files = git::FILES.iter().copied().chain([(layout::CONFIG, DEFAULT_CONFIG)]);
         // Somebody else may be at it as well.
         let this = std::process::id();
+        git::keep_inboxes(&root, disk)?;
         for (name, content) in files {
             disk.replace(&root.join(format!("{name}.new-{this}")), &root.join(name), content.as_bytes())?;
         }
@@ -212,10 +213,12 @@ impl Store {
             (layout::POLICY, new.policy.clone().into_bytes()),
             (layout::STATE, record::encode(&new.state)),
             (&trigger, record::encode(&new.trigger)),
+            (layout::KEPT, git::KEPT.into()),
         ];
         for (path, bytes) in contents {
             self.disk.stage(&staged.join(path), &bytes)?;
         }
+        self.disk.sync_dir(&staged.join(layout::INBOX))?;
         self.disk.sync_dir(&staged.join(layout::TRIGGERS))?;
         self.disk.sync_dir(staged.path())
     }
@@ -248,28 +251,6 @@ fn is_store(root: &Path) -> Result<bool> {
 fn absolute(path: &Path) -> Result<PathBuf> {
     std::path::absolute(path).context("find", path)
 }
-
-const GITIGNORE: &str = "\
-# Locks, journals, temporary files, caches and run logs: the machine's own, never in git.
-agents/.new-*
-agents/*/lock
-agents/*/run.lock
-agents/*/tasks/*.lock
-agents/*/tasks/*/
-agents/*/journal.json
-agents/*/tmp/
-agents/*/cache/
-agents/*/runs/*/leader
-agents/*/runs/*/end.json
-agents/*/runs/*/*.log
-slots/
-workspaces/
-";
-
-const GITATTRIBUTES: &str = "\
-# Lines that two clones have added are all kept.
-*.jsonl merge=union
-";
 
 const DEFAULT_CONFIG: &str = "\
 # The settings of this state directory. `dormouse man` explains each.

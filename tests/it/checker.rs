@@ -374,11 +374,12 @@ impl Found {
     }
 }
 
-/// The names in a directory, sorted; none if it is not there.
+/// The names in a directory, sorted; none if it is not there. Not what every inbox has for git.
 pub fn names(dir: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
     let mut names: Vec<String> =
         entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    names.retain(|name| name != ".gitkeep");
     names.sort();
     names
 }

@@ -257,7 +257,8 @@ fn what_was_not_handed_over_is_by_the_next_step_and_once() {
     // As it was before: the child has its message, the parent does not know.
     let mut record: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     let key = queue(&sandbox, "kid")[0].clone();
-    let file = std::fs::read_dir(sandbox.agent("kid").join("inbox")).unwrap().next().unwrap().unwrap().path();
+    let inbox = sandbox.agent("kid").join("inbox");
+    let file = inbox.join(crate::setup::names(&inbox).remove(0));
     let message: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     record["status"] = json!("queued");
     record["job"]["assignment"] = json!({ "policy": "[turn]\ncommand = [\"true\"]\n", "message": message });

@@ -7,6 +7,7 @@ mod awaiting;
 #[cfg(target_os = "linux")]
 mod checker;
 mod clock;
+mod clones;
 mod committing;
 #[cfg(target_os = "linux")]
 mod concurrency;

@@ -126,11 +126,12 @@ pub fn only_file(sandbox: &Sandbox, dir: &str) -> PathBuf {
     sandbox.agent("ada").join(dir).join(&files[0])
 }
 
-/// The names in a directory, sorted; none if it is not there.
+/// The names in a directory, sorted; none if it is not there. Not what every inbox has for git.
 pub fn names(dir: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
     let mut names: Vec<String> =
         entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    names.retain(|name| name != ".gitkeep");
     names.sort();
     names
 }

@@ -643,6 +643,7 @@ fn git_keeps_the_truth_and_only_the_truth() {
         "archive/2026-01/brief.jsonl",
         "archive/2026-01/message.jsonl",
         "identity.json",
+        "inbox/.gitkeep",
         "ledger/2026-01.jsonl",
         "state.json",
     ]

@@ -9,12 +9,11 @@ use walkdir::WalkDir;
 
 use crate::error::{Error, Result};
 use crate::model::agent::{Identity, Status};
-use crate::model::event::Event;
 use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, MessageId, RunId};
 use crate::model::message::{Message, MessageKind, WakeHint};
 use crate::model::record::Record;
-use crate::model::run::{Brief, Run};
+use crate::model::run::Run;
 use crate::model::state::State;
 use crate::model::task::Task;
 use crate::model::timer::Timer;
@@ -25,8 +24,8 @@ use crate::report::text::count;
 use crate::rules::execution::agrees;
 use crate::store::inbox::{Name, is_reason, parse_name};
 use crate::store::journal::Journal;
-use crate::store::record::{conflict_marker, decode, decode_at, decode_plain};
-use crate::store::{Agent, Store, files, layout};
+use crate::store::record::decode;
+use crate::store::{Agent, Store, files, git, layout};
 
 use super::queued::Queued;
 use super::{ESSENTIAL, Finding, Remedy};
@@ -57,6 +56,20 @@ pub fn state_directory(store: &Store) -> Result<Vec<Finding>> {
     }
     for path in [store.root().to_owned(), agents, store.root().join(layout::CONFIG)] {
         findings.extend(writable_by_others(None, &path));
+    }
+    if store.is_in_git() {
+        for (name, wanted) in git::FILES {
+            let lines = store.missing_for_git(name, wanted)?;
+            if !lines.is_empty() {
+                findings.push(Finding {
+                    agent: None,
+                    path: store.root().join(name),
+                    kind: "git_lines",
+                    message: format!("git is not told: {}", lines.join(", ")),
+                    remedy: Remedy::AddLines(name, lines),
+                });
+            }
+        }
     }
     Ok(findings)
 }
@@ -102,23 +115,23 @@ pub fn agent(agent: &Agent<'_>) -> Found {
     Found { checked: checks.checked, findings: checks.findings }
 }
 
-struct Checks<'a> {
-    agent: &'a Agent<'a>,
-    checked: usize,
-    findings: Vec<Finding>,
+pub struct Checks<'a> {
+    pub agent: &'a Agent<'a>,
+    pub checked: usize,
+    pub findings: Vec<Finding>,
 }
 
 impl Checks<'_> {
-    fn path(&self, relative: &str) -> PathBuf {
+    pub fn path(&self, relative: &str) -> PathBuf {
         self.agent.dir().join(relative)
     }
 
-    fn find(&mut self, path: PathBuf, kind: &'static str, message: impl Into<String>, remedy: Remedy) {
+    pub fn find(&mut self, path: PathBuf, kind: &'static str, message: impl Into<String>, remedy: Remedy) {
         let agent = Some(self.agent.name().clone());
         self.findings.push(Finding { agent, path, kind, message: message.into(), remedy });
     }
 
-    fn unreadable(&mut self, path: PathBuf, error: &Error) {
+    pub fn unreadable(&mut self, path: PathBuf, error: &Error) {
         let essential = path.parent() == Some(self.agent.dir().path())
             && path.file_name().and_then(|name| name.to_str()).is_some_and(|name| ESSENTIAL.contains(&name));
         let remedy = if essential { Remedy::None } else { Remedy::Quarantine };
@@ -230,6 +243,11 @@ impl Checks<'_> {
         let mut places: HashMap<MessageId, PathBuf> = HashMap::new();
         let mut results = HashSet::new();
         let inbox = self.path(layout::INBOX);
+        if self.agent.store().is_in_git() && !self.agent.has_kept_inbox() {
+            let path = self.path(layout::KEPT);
+            let message = "missing: without it git may take the inbox for another agent's that was renamed";
+            self.find(path, "git_inbox", message, Remedy::KeepInbox);
+        }
         let mut dirs = vec![inbox];
         while let Some(dir) = dirs.pop() {
             let entries = match files::entries(&dir) {
@@ -399,75 +417,6 @@ impl Checks<'_> {
                     Remedy::Quarantine,
                 );
             }
-        }
-    }
-
-    /// Files of lines: those that can't be read are told together.
-    fn lines(&mut self, path: &Path, mut read: impl FnMut(usize, &[u8]) -> Result<()>) {
-        let bytes = match files::read(path) {
-            Ok(bytes) => bytes.unwrap_or_default(),
-            Err(error) => return self.unreadable(path.to_owned(), &error),
-        };
-        let mut bad = Vec::new();
-        let mut first = None;
-        for (at, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
-            if line.trim_ascii().is_empty() {
-                continue;
-            }
-            self.checked += 1;
-            if let Err(error) = read(at + 1, line) {
-                bad.push(at + 1);
-                first.get_or_insert(error);
-            }
-        }
-        let Some(error) = first else { return };
-        let remedy = Remedy::QuarantineLines(bad.clone());
-        let mut finding = Finding::unreadable(self.agent.name(), path.to_owned(), &error, remedy);
-        if conflict_marker(&bytes).is_none() && bad.len() > 1 {
-            finding.message = format!("{} ({} lines like it)", finding.message, bad.len());
-        }
-        self.findings.push(finding);
-    }
-
-    fn ledger(&mut self) {
-        let dir = self.path(layout::LEDGER);
-        for entry in files::entries(&dir).unwrap_or_default() {
-            let path = dir.join(&entry.name);
-            if path.extension().is_some_and(|ending| ending == "jsonl") {
-                self.lines(&path, |number, line| decode_plain::<Event>(&path, number, line).map(|_| ()));
-            }
-        }
-    }
-
-    /// The archive's lines, and that the dead letters are as many as the counter says.
-    fn archive(&mut self, state: &State) {
-        let mut last_word: HashMap<MessageId, bool> = HashMap::new();
-        let dir = self.path(layout::ARCHIVE);
-        for month in files::entries(&dir).unwrap_or_default().iter().filter(|entry| entry.is_dir) {
-            let of = |kind: &str| dir.join(&month.name).join(format!("{kind}.jsonl"));
-            let messages = of(Message::KIND);
-            self.lines(&messages, |number, line| {
-                let message: Message = decode_at(&messages, number, line)?;
-                let dead = message.settlement.as_ref().is_some_and(|settlement| settlement.dead_letter);
-                last_word.insert(message.id, dead);
-                Ok(())
-            });
-            let waits = of(Wait::KIND);
-            self.lines(&waits, |number, line| decode_at::<Wait>(&waits, number, line).map(|_| ()));
-            let works = of(WorkItem::KIND);
-            self.lines(&works, |number, line| decode_at::<WorkItem>(&works, number, line).map(|_| ()));
-            let timers = of(Timer::KIND);
-            self.lines(&timers, |number, line| decode_at::<Timer>(&timers, number, line).map(|_| ()));
-            let tasks = of(Task::KIND);
-            self.lines(&tasks, |number, line| decode_at::<Task>(&tasks, number, line).map(|_| ()));
-            let briefs = of(Brief::KIND);
-            self.lines(&briefs, |number, line| decode_at::<Brief>(&briefs, number, line).map(|_| ()));
-        }
-        let dead = last_word.values().filter(|dead| **dead).count() as u64;
-        if dead != state.counters.dead {
-            let message =
-                format!("{} dead letters are counted, {dead} are in the archive", state.counters.dead);
-            self.find(self.path(layout::STATE), "dead_count", message, Remedy::Recount(dead));
         }
     }
 

@@ -1,6 +1,7 @@
 //! `doctor`: look at every record, say what is wrong, and mend what has one right answer (contract, store §6).
 
 mod check;
+mod history;
 mod queued;
 mod repair;
 
@@ -31,6 +32,10 @@ enum Remedy {
     Protect,
     /// Count the dead letters anew.
     Recount(u64),
+    /// Put the file into the inbox that keeps it in git.
+    KeepInbox,
+    /// Add these lines to a file of the state directory that git reads.
+    AddLines(&'static str, Vec<String>),
     /// Files that could not be admitted: a person puts them right, or takes them away.
     Sort,
     /// The records are right: a person should look at what they say, and acknowledge it.
@@ -38,6 +43,18 @@ enum Remedy {
 }
 
 impl Remedy {
+    /// Whether the records are in order as they are.
+    fn is_warning(&self) -> bool {
+        match self {
+            Remedy::KeepInbox | Remedy::AddLines(..) | Remedy::Sort | Remedy::Acknowledge => true,
+            Remedy::None
+            | Remedy::Quarantine
+            | Remedy::QuarantineLines(_)
+            | Remedy::Protect
+            | Remedy::Recount(_) => false,
+        }
+    }
+
     fn describe(&self) -> &'static str {
         match self {
             Remedy::None => "by hand",
@@ -45,6 +62,8 @@ impl Remedy {
             Remedy::QuarantineLines(_) => "move the lines to quarantine/",
             Remedy::Protect => "take write permission from others",
             Remedy::Recount(_) => "set the counter right",
+            Remedy::KeepInbox => "put it there",
+            Remedy::AddLines(..) => "add what is missing",
             Remedy::Sort => "drop it again as it should be, or remove it with its reason",
             Remedy::Acknowledge => "look at it, then `dormouse queue dead --ack`",
         }
@@ -77,8 +96,7 @@ pub fn doctor(session: &mut Session, args: cli::Doctor) -> Result<Status> {
     let mut seen = Seen::default();
     let names = if args.agents.is_empty() {
         for finding in check::state_directory(&store)? {
-            let mended = args.repair && finding.remedy == Remedy::Protect;
-            let mended = if mended { repair::protect(&finding.path).map(|()| true) } else { Ok(false) };
+            let mended = if args.repair { repair::outside(&store, &finding) } else { Ok(false) };
             seen.tell(session, &finding, mended);
         }
         agents(&store, &[], true)?
@@ -125,11 +143,8 @@ impl Seen {
             session.out.note(&format!("{}: {error}", finding.path.display()));
             false
         });
-        if matches!(finding.remedy, Remedy::Acknowledge | Remedy::Sort) {
-            self.warnings += 1;
-        } else {
-            self.open += usize::from(!repaired);
-        }
+        let kind = if finding.remedy.is_warning() { &mut self.warnings } else { &mut self.open };
+        *kind += usize::from(!repaired);
         say(session, finding, repaired);
     }
 }

@@ -11,7 +11,7 @@ use crate::error::{Context, Result};
 use crate::model::event::EventKind;
 use crate::model::records::Lease;
 use crate::rules::transition::draft::Draft;
-use crate::store::{Agent, Locked, files, inbox};
+use crate::store::{Agent, Locked, Store, files, inbox};
 
 use super::super::hooks;
 use super::super::load::{self, Purpose};
@@ -22,11 +22,28 @@ use super::{Finding, QUARANTINE, Remedy};
 /// put something else in its place. `false`: it is for people to decide.
 pub fn repair(session: &Session, agent: &Agent<'_>, locked: &Locked<'_>, finding: &Finding) -> Result<bool> {
     match &finding.remedy {
-        Remedy::None | Remedy::Acknowledge | Remedy::Sort => return Ok(false),
+        Remedy::None | Remedy::Acknowledge | Remedy::Sort | Remedy::AddLines(..) => return Ok(false),
+        Remedy::KeepInbox => agent.keep_inbox()?,
         Remedy::Protect => protect(&finding.path)?,
         Remedy::Quarantine => move_aside(agent, &finding.path)?,
         Remedy::QuarantineLines(lines) => move_lines_aside(agent, &finding.path, lines)?,
         Remedy::Recount(dead) => recount(session, agent, locked, *dead)?,
+    }
+    Ok(true)
+}
+
+/// Mends a finding that is no agent's. `false`: it is for people to decide.
+pub fn outside(store: &Store, finding: &Finding) -> Result<bool> {
+    match &finding.remedy {
+        Remedy::Protect => protect(&finding.path)?,
+        Remedy::AddLines(name, lines) => store.add_for_git(name, lines)?,
+        Remedy::None
+        | Remedy::Quarantine
+        | Remedy::QuarantineLines(_)
+        | Remedy::Recount(_)
+        | Remedy::KeepInbox
+        | Remedy::Sort
+        | Remedy::Acknowledge => return Ok(false),
     }
     Ok(true)
 }

@@ -1,0 +1,123 @@
+//! What git is told of a state directory: what to leave out, how to merge, and what is no renamed directory.
+
+use std::path::Path;
+
+use crate::error::Result;
+
+use super::files::Disk;
+use super::layout::AgentDir;
+use super::{Agent, Store, files, layout};
+
+/// What lies in every inbox. Where all messages of one agent have gone and others have come to another one,
+/// git takes that for a directory that was renamed, and puts what a clone has enqueued to the first into the
+/// inbox of the second. It does not as long as a file stays.
+pub const KEPT: &str = "\
+This file keeps the inbox in git, and keeps git from taking it for a directory that was renamed
+when its messages have gone and others have come elsewhere. Leave it here.
+";
+
+/// The files that tell git, with what `init` writes into them.
+pub const FILES: [(&str, &str); 2] = [(".gitignore", IGNORE), (".gitattributes", ATTRIBUTES)];
+
+const IGNORE: &str = "\
+# Locks, journals, temporary files, caches and run logs: the machine's own, never in git.
+*.new-*
+agents/.new-*
+agents/*/lock
+agents/*/run.lock
+agents/*/tasks/*.lock
+agents/*/tasks/*/
+agents/*/journal.json
+agents/*/tmp/
+agents/*/cache/
+agents/*/runs/*/leader
+agents/*/runs/*/end.json
+agents/*/runs/*/end.json.new
+agents/*/runs/*/*.log
+slots/
+workspaces/
+";
+
+const ATTRIBUTES: &str = "\
+# Lines that two clones have added are all kept.
+*.jsonl merge=union
+";
+
+/// Puts the file that every inbox has where it is missing: agents may be there before the state directory is
+/// made whole again.
+pub(super) fn keep_inboxes(root: &Path, disk: Disk) -> Result<()> {
+    let agents = files::entries(&root.join(layout::AGENTS))?;
+    let names =
+        agents.iter().filter(|entry| entry.is_dir).filter_map(|entry| entry.name.to_str()?.parse().ok());
+    for name in names {
+        let dir = AgentDir::new(root, &name);
+        if dir.join(layout::KEPT).symlink_metadata().is_err() {
+            let temporary = dir.join(layout::TMP).join("gitkeep");
+            disk.replace(&temporary, &dir.join(layout::KEPT), KEPT.as_bytes())?;
+        }
+    }
+    Ok(())
+}
+
+impl Store {
+    /// Whether the state directory lies in a git repository.
+    pub fn is_in_git(&self) -> bool {
+        self.root().ancestors().any(|dir| dir.join(".git").symlink_metadata().is_ok())
+    }
+
+    /// What one of the files for git lacks of what `init` writes into it today.
+    pub fn missing_for_git(&self, name: &str, wanted: &str) -> Result<Vec<String>> {
+        let found = files::read(&self.root().join(name))?.unwrap_or_default();
+        Ok(missing(&String::from_utf8_lossy(&found), wanted))
+    }
+
+    /// Adds these lines to a file for git. They come first: what people have written there goes over them.
+    pub fn add_for_git(&self, name: &str, lines: &[String]) -> Result<()> {
+        let path = self.root().join(name);
+        let mut text: Vec<u8> = lines.iter().flat_map(|line| format!("{line}\n").into_bytes()).collect();
+        text.extend(files::read(&path)?.unwrap_or_default());
+        let temporary = self.root().join(format!("{name}.new-{}", std::process::id()));
+        self.disk.replace(&temporary, &path, &text)
+    }
+}
+
+/// The lines of `wanted` whose pattern stands nowhere in a text. One that stands there as a comment was
+/// taken out by a person.
+fn missing(text: &str, wanted: &str) -> Vec<String> {
+    let pattern = |line: &str| {
+        let line = line.trim_start_matches(|c: char| c == '#' || c.is_whitespace());
+        line.split_whitespace().next().unwrap_or_default().to_owned()
+    };
+    let known: Vec<String> = text.lines().map(pattern).collect();
+    let lines = wanted.lines().filter(|line| !line.starts_with('#'));
+    lines.filter(|line| !known.contains(&pattern(line))).map(str::to_owned).collect()
+}
+
+impl Agent<'_> {
+    /// Whether its inbox has the file that keeps git from taking it for another's.
+    pub fn has_kept_inbox(&self) -> bool {
+        self.dir.join(layout::KEPT).symlink_metadata().is_ok()
+    }
+
+    /// Puts that file there.
+    pub fn keep_inbox(&self) -> Result<()> {
+        self.replace_file(&self.dir.join(layout::KEPT), KEPT.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_missing_unless_it_stands_there_or_was_taken_out() {
+        assert_eq!(missing("", ATTRIBUTES), ["*.jsonl merge=union"]);
+        let none: [&str; 0] = [];
+        for text in [ATTRIBUTES, "*.jsonl merge=binary\n", "# *.jsonl merge=union", "x\r\n*.jsonl  -text\r\n"]
+        {
+            assert_eq!(missing(text, ATTRIBUTES), none, "{text:?}");
+        }
+        let older = IGNORE.replace("*.new-*\nagents/.new-*", "agents/.new-*").replace("slots/\n", "!slots\n");
+        assert_eq!(missing(&older, IGNORE), ["*.new-*", "slots/"]);
+    }
+}

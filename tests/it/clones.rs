@@ -1,0 +1,370 @@
+//! Clones of one state directory: what each of them does merges, and nothing is lost, doubled or misdelivered.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::harness::{Ran, Sandbox, each_in_parallel};
+use crate::setup::{git_in, make_repository, names, objects, raw_git};
+
+/// What people set in their git that has a say in renames.
+const SETTINGS: [&str; 4] = [
+    "",
+    "[merge]\ndirectoryRenames = true\n",
+    "[diff]\nrenames = copies\n[merge]\ndirectoryRenames = true\n",
+    "[merge]\nrenames = false\n",
+];
+
+/// Several clones of a repository with a state directory in it.
+struct Clones {
+    sandbox: Sandbox,
+    dirs: Vec<PathBuf>,
+}
+
+impl Clones {
+    /// A repository with these agents, and clones of it.
+    fn new(agents: &[&str], count: usize, settings: &str) -> Clones {
+        let sandbox = Sandbox::in_memory();
+        sandbox.run(["init"]);
+        make_repository(&sandbox);
+        let config = sandbox.home().join(".gitconfig");
+        fs::write(&config, format!("{}{settings}", fs::read_to_string(&config).unwrap())).unwrap();
+        for name in agents {
+            sandbox.run(["create", name, "--shell", "true"]);
+            sandbox.run(["start", name]);
+        }
+        let mut clones = Clones { dirs: vec![sandbox.project()], sandbox };
+        clones.commit(0);
+        for number in 1..count {
+            let dir = clones.sandbox.root().join(format!("clone-{number}"));
+            clones.git(0, &["clone", "--quiet", ".", dir.to_str().unwrap()]);
+            clones.dirs.push(dir);
+        }
+        clones
+    }
+
+    fn git(&self, at: usize, words: &[&str]) -> String {
+        git_in(&self.sandbox, &self.dirs[at], words)
+    }
+
+    /// A command of ours in a clone, whatever comes of it.
+    fn ran(&self, at: usize, words: &[&str]) -> Ran {
+        let dir = self.dirs[at].to_str().unwrap();
+        self.sandbox.cmd(["-C", dir].iter().chain(words).copied()).output()
+    }
+
+    #[track_caller]
+    fn run(&self, at: usize, words: &[&str]) -> String {
+        let ran = self.ran(at, words);
+        assert_eq!(ran.code(), 0, "{words:?} in {}: {ran}", self.dirs[at].display());
+        ran.stdout
+    }
+
+    fn commit(&self, at: usize) {
+        self.git(at, &["add", "--all"]);
+        self.git(at, &["commit", "--quiet", "--allow-empty", "-m", "done"]);
+    }
+
+    /// Merges what another clone has committed.
+    #[track_caller]
+    fn pull(&self, at: usize, from: usize) {
+        let there = self.dirs[from].to_str().unwrap();
+        let words = ["pull", "--quiet", "--no-rebase", "--no-edit", there, "main"];
+        let ran = raw_git(&self.sandbox, &self.dirs[at], &words);
+        let status = self.git(at, &["status", "--short"]);
+        assert_eq!(ran.code(), 0, "{at} pulls {from}: {ran}\n{status}");
+    }
+
+    fn agent(&self, at: usize, name: &str) -> PathBuf {
+        self.dirs[at].join(".dormouse/agents").join(name)
+    }
+}
+
+/// The ids of the messages that lie in an inbox or a segment of it.
+fn queued(agent: &Path) -> Vec<String> {
+    let inbox = agent.join("inbox");
+    let mut found = Vec::new();
+    for name in names(&inbox) {
+        let inside = names(&inbox.join(&name));
+        found.extend(if inside.is_empty() { vec![name] } else { inside });
+    }
+    found.retain(|name| name.contains("msg_"));
+    found.iter().map(|name| name[name.find("msg_").unwrap()..].trim_end_matches(".json").to_owned()).collect()
+}
+
+/// The ids of the messages that an archive has, as often as it has them.
+fn settled(agent: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for month in names(&agent.join("archive")) {
+        let path = agent.join("archive").join(month).join("message.jsonl");
+        let lines = fs::read_to_string(path).unwrap_or_default();
+        let records = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        found.extend(records.map(|record| record["id"].as_str().unwrap().to_owned()));
+    }
+    found
+}
+
+/// One clone empties alice's inbox, and bob gets messages that look like hers; the other one says something
+/// to alice.
+#[test]
+fn an_inbox_that_was_emptied_is_no_renamed_directory() {
+    for settings in SETTINGS {
+        let clones = Clones::new(&["alice", "bob"], 2, settings);
+        for number in 0..4 {
+            clones.run(0, &["enqueue", "alice", &format!("the same words, number {number}")]);
+        }
+        clones.commit(0);
+        clones.pull(1, 0);
+        clones.run(0, &["tick", "alice", "--until-idle", "-q"]);
+        for number in 0..4 {
+            clones.run(0, &["enqueue", "bob", &format!("the same words, number {number}")]);
+        }
+        let late = clones.run(1, &["enqueue", "alice", "one more"]).trim().to_owned();
+        for at in 0..2 {
+            clones.commit(at);
+        }
+        clones.pull(0, 1);
+        clones.pull(1, 0);
+        for at in 0..2 {
+            assert_eq!(queued(&clones.agent(at, "alice")), std::slice::from_ref(&late), "{settings:?}");
+            assert_eq!(queued(&clones.agent(at, "bob")).len(), 4);
+            assert_eq!(clones.run(at, &["doctor"]).lines().count(), 1);
+        }
+        // It is alice who hears it.
+        clones.run(0, &["tick", "alice", "--until-idle", "-q"]);
+        assert!(settled(&clones.agent(0, "alice")).contains(&late));
+    }
+}
+
+/// A long inbox that is filed moves every message into a directory below.
+#[test]
+fn an_inbox_that_was_filed_is_no_renamed_directory() {
+    let clones = Clones::new(&["alice"], 2, SETTINGS[1]);
+    let lines: String = (0..1100).map(|number| format!("{{\"text\":\"number {number}\"}}\n")).collect();
+    let dir = clones.dirs[0].to_str().unwrap().to_owned();
+    let cmd = clones.sandbox.cmd(["-C", &dir, "enqueue", "alice", "--batch", "-q"]).stdin(lines);
+    assert_eq!(cmd.output().code(), 0);
+    clones.commit(0);
+    clones.pull(1, 0);
+    clones.run(0, &["tick", "alice", "-q"]);
+    let late = clones.run(1, &["enqueue", "alice", "one more"]).trim().to_owned();
+    for at in 0..2 {
+        clones.commit(at);
+    }
+    clones.pull(0, 1);
+    clones.pull(1, 0);
+    for at in 0..2 {
+        assert!(clones.agent(at, "alice").join(format!("inbox/2-{late}.json")).exists());
+        assert_eq!(queued(&clones.agent(at, "alice")).len(), 1100);
+        clones.run(at, &["doctor"]);
+    }
+}
+
+/// Numbers from a seed, the same every time.
+struct Dice(RefCell<u64>);
+
+impl Dice {
+    /// One of `0..sides`.
+    fn roll(&self, sides: usize) -> usize {
+        let mut seed = self.0.borrow_mut();
+        *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((*seed >> 33) % sides as u64) as usize
+    }
+}
+
+/// What has been acknowledged, for whom.
+#[derive(Default)]
+struct Said {
+    messages: BTreeMap<String, String>,
+    owners: BTreeMap<String, usize>,
+    /// How many files were dropped and agents made: each has a name of its own.
+    made: usize,
+}
+
+/// Any clone says something to any agent; one clone alone ticks each, and plans, waits and edits for it.
+fn act(clones: &Clones, at: usize, dice: &Dice, said: &mut Said) {
+    let all: Vec<String> = said.owners.keys().cloned().collect();
+    let own: Vec<String> = all.iter().filter(|name| said.owners[*name] == at).cloned().collect();
+    let any = all[dice.roll(all.len())].as_str();
+    let text = format!("please look at number {}", dice.roll(3));
+    let mine = (!own.is_empty()).then(|| own[dice.roll(own.len())].as_str());
+    match (dice.roll(14), mine) {
+        (0..5, _) => {
+            let priority = ["normal", "next", "background"][dice.roll(3)];
+            let id = clones.run(at, &["enqueue", any, &text, "--priority", priority, "-q"]);
+            said.messages.insert(id.trim().to_owned(), any.to_owned());
+        }
+        (5, _) => {
+            clones.run(at, &["wake", any, "--reason", &text]);
+        }
+        (6, _) => {
+            said.made += 1;
+            let path = clones.agent(at, any).join(format!("inbox/ci-{}.json", said.made));
+            fs::write(path, format!("{{\"text\":\"{text}\"}}")).unwrap();
+        }
+        (7, Some(name)) => {
+            let path = clones.agent(at, name).join("agent.toml");
+            let policy = fs::read_to_string(&path).unwrap();
+            let policy = policy.lines().filter(|line| !line.starts_with("description"));
+            let policy: String = policy.map(|line| format!("{line}\n")).collect();
+            fs::write(&path, format!("description = \"{text} {}\"\n{policy}", dice.roll(9))).unwrap();
+        }
+        (8, _) => {
+            said.made += 1;
+            let name = format!("made-{}", said.made);
+            clones.run(at, &["create", &name, "--shell", "true"]);
+            clones.run(at, &["start", &name]);
+            said.owners.insert(name, at);
+        }
+        (9, Some(name)) => {
+            clones.run(at, &["work", "add", "-a", name, &text]);
+        }
+        (10, Some(name)) => {
+            clones.run(
+                at,
+                &[
+                    "wait",
+                    "-a",
+                    name,
+                    "--on",
+                    "external",
+                    "--resource",
+                    "pr:1",
+                    "--reason",
+                    &text,
+                    "--expires",
+                    "1m",
+                ],
+            );
+        }
+        (11, Some(name)) => {
+            clones.run(at, &["timer", "add", "-a", name, "--in", "20s", &text]);
+        }
+        (_, Some(name)) => {
+            let ran = clones.ran(at, &["tick", name, "--until-idle", "-q"]);
+            assert!([0, 7].contains(&ran.code()), "{ran}");
+        }
+        (_, None) => {}
+    }
+}
+
+/// Every clone has the same, and in it everything that was said is where it belongs, once.
+fn hold(clones: &Clones, said: &Said) {
+    for at in 0..clones.dirs.len() {
+        let checked = clones.ran(at, &["doctor", "--json"]);
+        let found = objects(&checked.stdout);
+        assert!(checked.code() == 0 && found.len() == 1, "{checked}");
+        let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for name in said.owners.keys() {
+            let agent = clones.agent(at, name);
+            let ended = settled(&agent);
+            let once: BTreeSet<&String> = ended.iter().collect();
+            assert_eq!(once.len(), ended.len(), "{name}: settled twice");
+            for id in queued(&agent).into_iter().chain(ended) {
+                places.entry(id).or_default().push(name.clone());
+            }
+        }
+        for (id, agent) in &said.messages {
+            assert_eq!(places.get(id), Some(&vec![agent.clone()]), "{id} in clone {at}");
+        }
+        for (id, agents) in places {
+            assert_eq!(agents.len(), 1, "{id}: {agents:?}");
+        }
+    }
+}
+
+fn random(seed: u64) {
+    let dice = Dice(RefCell::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    let count = 2 + dice.roll(2);
+    let clones = Clones::new(&["alice", "bob"], count, SETTINGS[dice.roll(SETTINGS.len())]);
+    let mut said = Said::default();
+    for name in ["alice", "bob"] {
+        said.owners.insert(name.to_owned(), dice.roll(count));
+    }
+    for _ in 0..4 {
+        for at in 0..count {
+            for _ in 0..dice.roll(8) {
+                let known = |name: &String| clones.agent(at, name).exists();
+                // What another clone has made and this one has not pulled is no one's to speak to here.
+                let mut here = Said { made: said.made, ..Said::default() };
+                here.owners = said
+                    .owners
+                    .iter()
+                    .filter(|(name, _)| known(name))
+                    .map(|(name, at)| (name.clone(), *at))
+                    .collect();
+                act(&clones, at, &dice, &mut here);
+                said.made = here.made;
+                said.messages.append(&mut here.messages);
+                said.owners.append(&mut here.owners);
+            }
+            clones.commit(at);
+        }
+        for _ in 0..dice.roll(3) {
+            let at = dice.roll(count);
+            clones.pull(at, (at + 1 + dice.roll(count - 1)) % count);
+        }
+    }
+    for _ in 0..2 {
+        for at in 0..count {
+            for from in (0..count).filter(|from| *from != at) {
+                clones.pull(at, from);
+            }
+        }
+    }
+    let trees: BTreeSet<String> =
+        (0..count).map(|at| clones.git(at, &["rev-parse", "HEAD^{tree}"])).collect();
+    assert_eq!(trees.len(), 1, "all have the same");
+    hold(&clones, &said);
+}
+
+#[test]
+fn random_work_in_clones_merges_whole() {
+    let count = std::env::var("DORMOUSE_CLONES").ok().and_then(|count| count.parse().ok()).unwrap_or(12);
+    let first: u64 =
+        std::env::var("DORMOUSE_CLONES_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let seeds: Vec<u64> = (first..first + count).collect();
+    each_in_parallel(&seeds, |seed| {
+        if std::panic::catch_unwind(|| random(*seed)).is_err() {
+            panic!("DORMOUSE_CLONES=1 DORMOUSE_CLONES_SEED={seed}");
+        }
+    });
+}
+
+/// What an older version has not written is found and added; what people have written stays, and goes over it.
+#[test]
+fn a_clone_of_an_older_state_directory_is_brought_up_to_date() {
+    let clones = Clones::new(&["alice"], 1, "");
+    let store = clones.sandbox.store();
+    let (ignore, attributes) = (store.join(".gitignore"), store.join(".gitattributes"));
+    fs::write(&ignore, "agents/*/lock\n!agents/*/runs/*/out.log\n# agents/*/cache/\n").unwrap();
+    fs::write(&attributes, "*.md text").unwrap();
+    let kept = clones.agent(0, "alice").join("inbox/.gitkeep");
+    let first = fs::read(&kept).unwrap();
+    fs::remove_file(&kept).unwrap();
+    let found = |words: &[&str], count: usize| {
+        let ran = clones.ran(0, words);
+        assert_eq!(ran.code(), 0, "nothing of it is damage: {ran}");
+        let mut lines = objects(&ran.stdout);
+        let last = lines.pop().unwrap();
+        let mended = lines.iter().filter(|line| line["repaired"] == true).count();
+        assert_eq!(last["warnings"].as_u64().unwrap() as usize + mended, count, "{ran}");
+        lines.iter().map(|line| line["kind"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let kinds = ["git_lines", "git_lines", "git_inbox"];
+    assert_eq!(found(&["doctor", "--json"], 3), kinds);
+    assert_eq!(found(&["doctor", "--json", "--repair"], 3), kinds);
+    assert_eq!(found(&["doctor", "--json"], 0), Vec::<String>::new());
+    assert_eq!(fs::read(&kept).unwrap(), first);
+    let text = fs::read_to_string(&ignore).unwrap();
+    assert!(text.ends_with("agents/*/lock\n!agents/*/runs/*/out.log\n# agents/*/cache/\n"), "{text}");
+    assert!(text.lines().filter(|line| *line == "agents/*/lock").count() == 1 && text.contains("\nslots/\n"));
+    assert_eq!(fs::read_to_string(&attributes).unwrap(), "*.jsonl merge=union\n*.md text");
+    // Where there is no git, there is nothing to tell it.
+    fs::remove_dir_all(clones.dirs[0].join(".git")).unwrap();
+    fs::remove_file(&kept).unwrap();
+    assert_eq!(found(&["doctor", "--json"], 0), Vec::<String>::new());
+}
