@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use thiserror::Error;
 
 /// Everything that ends a command early. One variant is one way to fail.
@@ -150,6 +151,21 @@ impl Error {
         }
     }
 
+    /// Whether the machine, or a limit that it sets, had no room for what was tried: that may go well later.
+    pub fn is_shortage(&self) -> bool {
+        let Error::Io { source, .. } = self else { return false };
+        let lacks_files = [Errno::MFILE, Errno::NFILE].map(Some).contains(&Errno::from_io_error(source));
+        lacks_files
+            || matches!(
+                source.kind(),
+                io::ErrorKind::StorageFull
+                    | io::ErrorKind::QuotaExceeded
+                    | io::ErrorKind::FileTooLarge
+                    | io::ErrorKind::OutOfMemory
+                    | io::ErrorKind::WouldBlock
+            )
+    }
+
     /// A word for scripts: `error.kind` in JSON.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -188,7 +204,24 @@ impl Error {
             Error::Newer { .. } => {
                 Some("read it with the newer dormouse that wrote it; nothing was touched".into())
             }
+            Error::Io { source, .. } if Errno::from_io_error(source) == Some(Errno::MFILE) => {
+                Some("raise the limit of open files (`ulimit -n`) and try again".into())
+            }
+            Error::Io { source, .. } if Errno::from_io_error(source) == Some(Errno::NFILE) => {
+                Some("the machine has no room for more open files: try again".into())
+            }
             Error::Io { source, .. } => match source.kind() {
+                io::ErrorKind::FileTooLarge => Some(
+                    "raise the limit of file sizes (`ulimit -f`) and try again; no record is half-written"
+                        .into(),
+                ),
+                io::ErrorKind::OutOfMemory => {
+                    Some("there is not enough memory: raise the limit (`ulimit -v`), or try again".into())
+                }
+                // Nothing else is tried without waiting.
+                io::ErrorKind::WouldBlock => Some(
+                    "no more processes may be started: raise the limit (`ulimit -u`), or try again".into(),
+                ),
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                     Some("make room and try again; no record is half-written".into())
                 }

@@ -4,12 +4,12 @@ use std::ffi::OsString;
 use std::time::Instant;
 
 use crate::cli;
-use crate::error::{Result, Status};
+use crate::error::{Error, Result, Status};
 use crate::model::agent::Status as AgentStatus;
 use crate::model::id::AgentName;
 use crate::model::policy::SchedulingPolicy;
 use crate::model::time::Time;
-use crate::process::jobs;
+use crate::process::jobs::{self, End};
 use crate::report::step;
 use crate::rules::priority::{Rank, rank};
 use crate::store::view::View;
@@ -70,7 +70,7 @@ pub fn in_parallel(
     names: &[AgentName],
     args: &cli::Tick,
     moved: &mut bool,
-) -> Result<Status> {
+) -> Status {
     let mut status = Status::Done;
     let mut busy: Vec<AgentName> = Vec::new();
     for name in names {
@@ -86,24 +86,47 @@ pub fn in_parallel(
     session.out.flush();
     let commands = busy.iter().map(|name| own_command(session, store, name, args)).collect::<Vec<_>>();
     let out = &mut session.out;
-    let cancelled_by = jobs::run(commands, args.jobs as usize, |lines, code| {
+    let ran = jobs::run(commands, args.jobs as usize, |at, lines, end| {
         out.raw(lines);
-        out.flush();
-        let reached = match code {
-            Some(0) => Status::Done,
-            Some(10) => return,
-            Some(3) => Status::NotFound,
-            Some(4) => Status::Refused,
-            Some(5) => Status::Busy,
-            Some(6) => Status::Damaged,
-            Some(7) => Status::TurnFailed,
-            Some(_) | None => Status::Failed,
+        let reached = match end {
+            End::Exit(0) => Status::Done,
+            End::Exit(10) => Status::NothingDone,
+            End::Exit(3) => Status::NotFound,
+            End::Exit(4) => Status::Refused,
+            End::Exit(5) => Status::Busy,
+            End::Exit(6) => Status::Damaged,
+            End::Exit(7) => Status::TurnFailed,
+            End::Exit(_) | End::Signal(_) | End::Unknown => Status::Failed,
         };
-        *moved = true;
-        status = status.graver(reached);
-    })?;
-    session.cancelled_by.set(cancelled_by);
-    Ok(status)
+        if reached == Status::Failed
+            && let Some(message) = last_words(lines, end)
+        {
+            let name = busy[at].as_str();
+            out.failure(&Error::Failed { message, hint: None }, Some(name), Some(name));
+        }
+        out.flush();
+        if reached != Status::NothingDone {
+            *moved = true;
+            status = status.graver(reached);
+        }
+    });
+    match ran {
+        Ok(cancelled_by) => session.cancelled_by.set(cancelled_by),
+        Err(error) => {
+            session.fail(&error);
+            status = status.graver(error.exit_status());
+        }
+    }
+    status
+}
+
+/// What is to be said of a tick that ended without a result of its own.
+fn last_words(lines: &[u8], end: End) -> Option<String> {
+    match end {
+        End::Signal(signal) => Some(format!("its tick was ended by signal {signal}")),
+        End::Exit(code) => lines.is_empty().then(|| format!("its tick ended with exit status {code}")),
+        End::Unknown => Some("its tick has ended, and nobody knows how".to_owned()),
+    }
 }
 
 /// The command line of one agent's own tick.

@@ -50,12 +50,14 @@ use clap::error::ContextValue;
 
 use crate::cli::{Cli, Command};
 use crate::error::{Result, Status};
+use crate::process::limits;
 use crate::report::text::escape_line;
 
 use session::Session;
 
 /// Runs one command and returns its exit status; whatever is to be said has been said.
 pub fn run(cli: Cli) -> Status {
+    limits::make_room();
     let mut session = match Session::new(&cli.global, name(&cli.command)) {
         Ok(session) => session,
         Err(failed) => {

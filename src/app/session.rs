@@ -34,6 +34,8 @@ pub struct Session {
     pub listens_to: Cell<Option<MessageId>>,
     /// The signal that this process got while a turn or a hook ran: it begins nothing more.
     pub cancelled_by: Cell<Option<i32>>,
+    /// What the machine lacked for a turn to start: trouble of this command, beside that of the turn.
+    pub lacked: RefCell<Option<Error>>,
     /// The agent that the command is about, once it is known: its errors name it to scripts.
     subject: RefCell<Option<AgentName>>,
     command: &'static str,
@@ -61,6 +63,7 @@ impl Session {
                 raised: RefCell::default(),
                 listens_to: Cell::default(),
                 cancelled_by: Cell::default(),
+                lacked: RefCell::default(),
                 subject: RefCell::default(),
                 command,
                 dir: global.dir.clone(),

@@ -52,7 +52,7 @@ pub fn tick(session: &mut Session, args: cli::Tick) -> Result<Status> {
     let refused = if is_free { Status::Done } else { leave_out_others(session, &store, &mut names) };
     let mut moved = false;
     let status = if args.jobs > 1 && names.len() > 1 && !args.dry_run {
-        many::in_parallel(session, &store, &names, &args, &mut moved)?
+        many::in_parallel(session, &store, &names, &args, &mut moved)
     } else if args.all {
         many::in_line(session, &store, names, &args, &mut moved)
     } else {
@@ -111,6 +111,10 @@ pub fn steps(
             tell_parent(session, store, &agent);
         }
         session.out.result(&report, |out| step::text(&report, out));
+        if let Some(error) = session.lacked.take() {
+            session.out.failure(&error, Some(name.as_str()), Some(name.as_str()));
+            status = status.graver(error.exit_status());
+        }
         session.out.flush();
         if let Some(continuation) = &report.decision.continuation {
             session.out.detail(&format!(

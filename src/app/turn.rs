@@ -82,18 +82,11 @@ pub fn run(session: &Session, turn: &Turn<'_>) -> Result<TurnEnd> {
     });
     let end = match ended {
         Ok(ended) => end_of(session, turn, ended),
-        Err(error) => TurnEnd {
-            exit: Exit::NotStarted { error: error.to_string() },
-            timed_out: false,
-            cancelled_by: session.cancelled_by.get(),
-            ended_at: session.clock.now(),
-            duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
-            outcome: Ok(Outcome::default()),
-            stdout_bytes: 0,
-            stderr_bytes: 0,
-            last_line: None,
-            last_error_line: None,
-        },
+        Err(error) => {
+            let end = not_run(session, error.to_string(), started.elapsed());
+            session.lacked.replace(Some(error).filter(Error::is_shortage));
+            end
+        }
     };
     // Only a hint for whoever recovers this run: without it the run counts as interrupted.
     if let Err(error) = turn.agent.note_end(run_id, &end) {
@@ -101,6 +94,21 @@ pub fn run(session: &Session, turn: &Turn<'_>) -> Result<TurnEnd> {
     }
     before_suspension(session, turn.store, turn.agent, run_id)?;
     Ok(end)
+}
+
+fn not_run(session: &Session, error: String, took: Duration) -> TurnEnd {
+    TurnEnd {
+        exit: Exit::NotStarted { error },
+        timed_out: false,
+        cancelled_by: session.cancelled_by.get(),
+        ended_at: session.clock.now(),
+        duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        outcome: Ok(Outcome::default()),
+        stdout_bytes: 0,
+        stderr_bytes: 0,
+        last_line: None,
+        last_error_line: None,
+    }
 }
 
 /// Runs the hook of a turn that was scheduled or resumed, while the agent is so, and takes it to

@@ -13,7 +13,7 @@ use rustix::process::Pid;
 
 use super::signals::Signals;
 use super::turn::{Fate, Overseer, is_past, timespec};
-use super::{Patience, Signal, kernel};
+use super::{Patience, Signal, kernel, limits};
 use crate::error::{Context, Result, describe};
 
 /// What a shell says of a command that is not there, and of one that can't be run.
@@ -56,7 +56,9 @@ pub fn run(argv: &[OsString], overseer: &mut dyn Overseer, ending: &Ending) -> R
         return Ok(failed(NOT_FOUND, "no command".to_owned()));
     };
     let signals = Signals::hold()?;
-    let ran = match Command::new(program).args(arguments).spawn() {
+    let mut command = Command::new(program);
+    limits::give_back(command.args(arguments));
+    let ran = match command.spawn() {
         Ok(child) => {
             let (status, was_ended) = watch(child, &signals, overseer, ending)?;
             let was_signalled = status.signal().is_some();

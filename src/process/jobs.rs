@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Read};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
@@ -11,36 +11,48 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 
 use super::signals::Signals;
-use super::spawn;
+use super::{limits, spawn};
 use crate::error::{Context, Result};
 
 /// How much of a job's output is taken in at once.
 const BUFFER: usize = 16 << 10;
 
-/// Runs this program with each of these command lines, at most `at_once` at a time. `done` gets
-/// what each wrote to stdout, whole, and its exit status (`None`: ended by a signal), in the order
-/// in which they end. What they say on stderr goes where ours goes.
+/// How a job ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    Exit(i32),
+    Signal(i32),
+    /// The system does not tell.
+    Unknown,
+}
+
+/// Runs this program with each of these command lines, at most `at_once` at a time, fewer where the machine
+/// has no room for more. `done` gets the place of each among them, what it wrote to stdout, whole, and how
+/// it ended, in the order in which they end. What they say on stderr goes where ours goes.
 ///
 /// A signal that asks us to end is passed on to each that runs, no other begins, and all are waited
 /// for. Returns that signal.
 pub fn run(
     commands: Vec<Vec<OsString>>,
     at_once: usize,
-    mut done: impl FnMut(&[u8], Option<i32>),
+    mut done: impl FnMut(usize, &[u8], End),
 ) -> Result<Option<i32>> {
     let program = std::env::current_exe().context("find", Path::new("this program"))?;
     let signals = Signals::hold()?;
     let mut cancelled_by = None;
     let mut trouble = Ok(());
-    let mut waiting = commands.into_iter();
+    let mut waiting = commands.iter().enumerate().peekable();
     let mut running: Vec<Job> = Vec::new();
     loop {
         while running.len() < at_once && cancelled_by.is_none() && trouble.is_ok() {
-            let Some(arguments) = waiting.next() else { break };
-            match Job::start(&program, &arguments) {
+            let Some((at, arguments)) = waiting.peek() else { break };
+            match Job::start(*at, &program, arguments) {
                 Ok(job) => running.push(job),
+                // The end of one makes room.
+                Err(error) if error.is_shortage() && !running.is_empty() => break,
                 Err(error) => trouble = Err(error),
             }
+            waiting.next();
         }
         if running.is_empty() {
             return trouble.map(|()| cancelled_by.or(signals.release()));
@@ -53,8 +65,10 @@ pub fn run(
         // From the end, so that those before it keep their places.
         for at in spoke.into_iter().rev() {
             if running[at].has_ended() {
-                let (lines, code) = running.swap_remove(at).end();
-                done(&lines, code);
+                let job = running.swap_remove(at);
+                let place = job.at;
+                let (lines, end) = job.end();
+                done(place, &lines, end);
             }
         }
     }
@@ -73,6 +87,7 @@ fn wait(signals: &Signals, running: &[Job]) -> Result<Vec<usize>> {
 }
 
 struct Job {
+    at: usize,
     child: Child,
     stdout: ChildStdout,
     lines: Vec<u8>,
@@ -81,13 +96,14 @@ struct Job {
 impl Job {
     /// In a process group of its own: what a terminal sends to ours comes to it once, from us. It is
     /// asked to end if we are killed.
-    fn start(program: &Path, arguments: &[OsString]) -> Result<Job> {
+    fn start(at: usize, program: &Path, arguments: &[OsString]) -> Result<Job> {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
         spawn::tie(&mut command, Signal::TERM);
+        limits::give_back(&mut command);
         let mut child = command.spawn().context("run", program)?;
         let stdout = child.stdout.take().ok_or(Errno::BADF).context("listen to", program)?;
-        Ok(Job { child, stdout, lines: Vec::new() })
+        Ok(Job { at, child, stdout, lines: Vec::new() })
     }
 
     fn pass_on(&self, signal: i32) {
@@ -109,8 +125,12 @@ impl Job {
         }
     }
 
-    fn end(mut self) -> (Vec<u8>, Option<i32>) {
-        let code = self.child.wait().ok().and_then(|status| status.code());
-        (self.lines, code)
+    fn end(mut self) -> (Vec<u8>, End) {
+        let end = self.child.wait().map_or(End::Unknown, |status| match (status.code(), status.signal()) {
+            (Some(code), _) => End::Exit(code),
+            (None, Some(signal)) => End::Signal(signal),
+            (None, None) => End::Unknown,
+        });
+        (self.lines, end)
     }
 }

@@ -5,6 +5,7 @@ pub mod git;
 pub mod hook;
 pub mod host;
 pub mod jobs;
+pub mod limits;
 pub mod remains;
 pub mod supervisor;
 pub mod turn;

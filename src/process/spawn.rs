@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal};
 
 use super::table::Process;
 use super::turn::{Stdin, TurnSpec};
-use super::{SUPERVISOR, host, kernel};
+use super::{SUPERVISOR, host, kernel, limits};
 use crate::error::{Context, Error, Result, describe};
 
 pub enum Spawned {
@@ -45,6 +45,7 @@ pub fn spawn(spec: &TurnSpec) -> Result<Spawned> {
     // SAFETY: the closure runs between fork and exec. It makes system calls that are
     // async-signal-safe, on its own stack, and allocates nothing.
     unsafe { command.pre_exec(move || Ok(introduce(parent, &leader)?)) };
+    limits::give_back(&mut command);
     match command.spawn() {
         Ok(child) => Ok(Spawned::Yes(child)),
         Err(error) => refusal(spec, error).map(Spawned::No),

@@ -14,7 +14,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::turn::{Fate, Overseer, is_past, timespec};
-use super::{RUN, SUPERVISOR, TASK};
+use super::{RUN, SUPERVISOR, TASK, limits};
 use crate::error::{Context, Error, Result};
 
 /// What a supervisor says once it has begun; anything else is why it has not.
@@ -35,7 +35,9 @@ pub fn start(
     patience: Duration,
 ) -> Result<std::result::Result<(), String>> {
     let program = std::env::current_exe().context("find", Path::new("this program"))?;
-    let mut child = Command::new(&program)
+    let mut command = Command::new(&program);
+    limits::give_back(&mut command);
+    let mut child = command
         .args(arguments)
         .current_dir(dir)
         .env_remove(RUN)

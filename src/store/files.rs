@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags, RawDir};
+use rustix::fs::{Advice, FileType, Mode, OFlags, RawDir};
 
 use crate::error::{Context, Error, Result};
 use crate::model::settings::Durability;
@@ -230,11 +230,8 @@ impl Disk {
 }
 
 /// How many files are open and synced at once: enough to share the cost, few enough for the tightest limits
-/// of open files and threads that are in use.
+/// of open files that are in use.
 const TOGETHER: usize = 32;
-
-/// Enough for a thread that does nothing but wait for the disk.
-const SYNC_STACK: usize = 128 << 10;
 
 /// Open files that are written and not durable yet. However many are added, no more than 32 are ever open.
 #[derive(Debug)]
@@ -253,31 +250,19 @@ impl Unsynced {
         if self.files.len() < TOGETHER { Ok(()) } else { self.sync() }
     }
 
-    /// Makes all of them durable. At once: the file system then flushes its own journal once or twice for
-    /// all of them instead of once for each. Where no thread can be had, one after the other.
+    /// Makes all of them durable. The kernel is asked to begin with all before the first is waited for: the
+    /// file system then flushes its own journal once or twice for all of them instead of once for each.
     pub fn sync(&mut self) -> Result<()> {
         let files = std::mem::take(&mut self.files);
-        let Some(((first, path), others)) = files.split_first() else { return Ok(()) };
-        let sync = |file: &File, path: &Path| self.disk.sync_file(file, path);
-        std::thread::scope(|scope| {
-            let started: Vec<_> = others
-                .iter()
-                .map(|(file, path)| {
-                    let thread = std::thread::Builder::new().stack_size(SYNC_STACK);
-                    (thread.spawn_scoped(scope, move || sync(file, path)), file, path)
-                })
-                .collect();
-            let first = sync(first, path);
-            // Every thread is waited for, whatever the others say.
-            let results: Vec<Result<()>> = started
-                .into_iter()
-                .map(|(thread, file, path)| match thread.ok().and_then(|thread| thread.join().ok()) {
-                    Some(synced) => synced,
-                    None => sync(file, path),
-                })
-                .collect();
-            results.into_iter().fold(first, Result::and)
-        })
+        if files.len() > 1 {
+            for (file, _) in &files {
+                // What is not to be cached is written at once. It is only a hint, and of no use for directories.
+                let _ = rustix::fs::fadvise(file, 0, None, Advice::DontNeed);
+            }
+        }
+        // Each is tried, whatever becomes of the others.
+        let synced = files.iter().map(|(file, path)| self.disk.sync_file(file, path));
+        synced.fold(Ok(()), Result::and)
     }
 }
 

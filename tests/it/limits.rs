@@ -1,6 +1,8 @@
 //! Nothing that was committed is too much to be carried out, under the limits that machines set.
 
 use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -242,4 +244,172 @@ fn what_changes_twice_in_one_transaction_is_read_as_it_is_in_the_end() {
     assert!(dir.join("journal.json").exists() && before["objective"] == "third", "{before}");
     sandbox.run(["doctor"]);
     assert_eq!(sandbox.json(["work", "show", &item])["objective"], "third");
+}
+
+/// What a command starts has the limits that the command was started with, and not those that it needs itself.
+#[test]
+fn a_command_has_all_open_files_that_it_may_have_and_its_children_what_they_had() {
+    let sandbox = sandbox(
+        "echo $(ulimit -Sn) $(ulimit -Hn) $(awk '/open files/ { print $4 }' /proc/$PPID/limits) \
+         $(awk '/SigIgn/ { print $2 }' /proc/self/status)",
+    );
+    sandbox.run(["enqueue", "a", "go"]);
+    let limits = ["nofile=100:500", "fsize=100000000"];
+    must(&sandbox, under(&sandbox, &limits, &["tick", "a", "--json"]).output());
+    let said = sandbox.json(["briefs", "a"])["text"].as_str().unwrap().to_owned();
+    let (files, ignored) = said.rsplit_once(' ').unwrap();
+    assert_eq!(files, "100 500 500");
+    let xfsz = 1 << 24;
+    assert_eq!(u64::from_str_radix(ignored, 16).unwrap() & xfsz, 0);
+    sandbox.run(["create", "b", "--", "sh", "-c", "ulimit -Sn"]);
+    sandbox.run(["start", "b"]);
+    sandbox.run(["enqueue", "a", "go"]);
+    sandbox.run(["enqueue", "b", "go"]);
+    must(&sandbox, under(&sandbox, &limits, &["tick", "--all", "--jobs", "2"]).output());
+    assert_eq!(sandbox.json(["briefs", "b"])["text"], "100");
+}
+
+/// With as many processes as the user has already.
+struct Crowded {
+    sandbox: Sandbox,
+    program: PathBuf,
+}
+
+impl Crowded {
+    /// `None`: only root can become a user of its own.
+    fn new(turn: &str) -> Option<Crowded> {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: not root");
+            return None;
+        }
+        let sandbox = sandbox(turn);
+        let program = sandbox.home().join("dormouse");
+        fs::copy(dormouse(), &program).unwrap();
+        let chown = Command::new("chown").args(["-R", USER]).arg(sandbox.root()).status().unwrap();
+        assert!(chown.success());
+        Some(Crowded { sandbox, program })
+    }
+
+    fn cmd(&self, processes: u32, args: &[&str]) -> Cmd<'_> {
+        let (user, nproc) = (format!("--reuid={USER}"), format!("--nproc={processes}"));
+        let program = self.program.to_string_lossy().into_owned();
+        let group = format!("--regid={USER}");
+        let mut line = vec![user.as_str(), &group, "--clear-groups", "prlimit", &nproc, &program];
+        line.extend(args);
+        self.sandbox.program("setpriv", line.into_iter().map(Into::into).collect())
+    }
+}
+
+/// Nobody else's.
+const USER: &str = "54321";
+
+#[test]
+fn a_process_that_can_not_be_started_is_said_and_costs_nothing_else() {
+    let Some(crowded) = Crowded::new("true") else { return };
+    must(&crowded.sandbox, crowded.cmd(1, &["enqueue", "a", "go"]).output());
+    let ran = crowded.cmd(1, &["--json", "tick", "a"]).output();
+    assert_eq!(ran.code(), 1, "{ran}");
+    assert!(ran.stderr.contains("resource temporarily unavailable\nhint: no more processes may be"), "{ran}");
+    let last: Value = serde_json::from_str(ran.stdout.lines().last().unwrap()).unwrap();
+    assert_eq!(last["error"]["exit_status"], 1, "{ran}");
+    assert_eq!(last["error"]["agent"], "a", "{ran}");
+    let ran = crowded.cmd(1, &["task", "start", "--agent", "a", "--", "true"]).output();
+    assert!(ran.code() == 1 && ran.stderr.contains("ulimit -u"), "{ran}");
+    must(&crowded.sandbox, crowded.cmd(1, &["doctor"]).output());
+    crowded.sandbox.pass(60);
+    must(&crowded.sandbox, crowded.cmd(50, &["tick", "a", "--until-idle"]).output());
+}
+
+#[test]
+fn jobs_wait_for_room_where_not_all_can_be_started() {
+    let Some(crowded) = Crowded::new("true") else { return };
+    for name in ["b", "c", "d"] {
+        must(&crowded.sandbox, crowded.cmd(50, &["create", name, "--", "true"]).output());
+        must(&crowded.sandbox, crowded.cmd(50, &["start", name]).output());
+    }
+    let ran = crowded.cmd(1, &["tick", "--all", "--jobs", "4"]).output();
+    assert!(ran.code() == 1 && ran.stderr.contains("can't run"), "{ran}");
+    // The one that is running lets the next one begin when it has ended.
+    let ran = must(&crowded.sandbox, crowded.cmd(2, &["tick", "--all", "--jobs", "4"]).output());
+    assert_eq!(ran.stdout.lines().count(), 4, "{ran}");
+}
+
+/// What is synced beside others is synced all the same where there is no thread for it.
+#[test]
+fn a_batch_needs_no_threads() {
+    let Some(crowded) = Crowded::new("true") else { return };
+    let lines: String = (0..500).map(|number| format!("{{\"text\": \"{number}\"}}\n")).collect();
+    let ran = crowded.cmd(1, &["enqueue", "a", "--batch"]).stdin(lines).output();
+    assert_eq!(must(&crowded.sandbox, ran).stdout.lines().count(), 500);
+}
+
+#[test]
+fn a_batch_of_thousands_goes_in_under_tight_limits() {
+    let sandbox = sandbox("true");
+    let lines: String = (0..5000).map(|number| format!("{{\"text\": \"{number}\"}}\n")).collect();
+    let ran = under(&sandbox, &["nofile=64"], &["enqueue", "a", "--batch"]).stdin(lines).output();
+    assert_eq!(must(&sandbox, ran).stdout.lines().count(), 5000);
+    must(&sandbox, under(&sandbox, &["nofile=64"], &["tick", "a"]).output());
+}
+
+#[test]
+fn a_file_that_may_not_grow_is_an_error_and_no_signal() {
+    let sandbox = sandbox("true");
+    sandbox.run(["enqueue", "a", "go"]);
+    for size in [0, 1, 100, 600, 1500] {
+        for args in [&["enqueue", "a", "hello"][..], &["tick", "a"], &["work", "add", "one", "--agent", "a"]]
+        {
+            let limit = format!("fsize={size}");
+            let mut line = vec!["--json"];
+            line.extend(args);
+            let ran = under(&sandbox, &[&limit], &line).output();
+            assert!([0, 1, 7].contains(&ran.code()), "{size} {args:?}: {ran}");
+            if ran.code() == 1 {
+                let last: Value = serde_json::from_str(ran.stdout.lines().last().unwrap()).unwrap();
+                assert!(
+                    last["error"]["hint"].as_str().unwrap().contains("ulimit -f"),
+                    "{size} {args:?}: {ran}"
+                );
+            }
+            sandbox.run(["doctor"]);
+        }
+    }
+    sandbox.pass(3600);
+    sandbox.run(["tick", "a", "--until-idle"]);
+}
+
+/// Memory that is not there may end a command; nothing is torn, and the next one works.
+#[test]
+fn memory_that_is_not_there_tears_nothing() {
+    let sandbox = sandbox("true");
+    let lines: String = (0..300).map(|number| format!("{{\"text\": \"{number}\"}}\n")).collect();
+    for size in (4..40).step_by(4) {
+        let limit = format!("as={}", size << 20);
+        for args in [&["enqueue", "a", "--batch"][..], &["tick", "a"]] {
+            let ran = under(&sandbox, &[&limit], args).stdin(lines.clone()).output();
+            assert!(!ran.stderr.contains("panicked"), "{size} {args:?}: {ran}");
+            sandbox.run(["doctor"]);
+        }
+    }
+}
+
+#[test]
+fn a_job_that_died_is_reported_with_the_name_of_its_agent() {
+    let sandbox = sandbox("true");
+    sandbox.run(["create", "b", "--", "sh", "-c", "kill -9 $PPID; sleep 10"]);
+    sandbox.run(["start", "b"]);
+    for name in ["a", "b"] {
+        sandbox.run(["enqueue", name, "go"]);
+    }
+    let ran = sandbox.cmd(["--json", "tick", "--all", "--jobs", "2"]).output();
+    assert_eq!(
+        (ran.code(), ran.stderr.as_str()),
+        (1, "dormouse: b: its tick was ended by signal 9\n"),
+        "{ran}"
+    );
+    let lines: Vec<Value> = ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told: Vec<&Value> = lines.iter().filter(|line| line.get("error").is_some()).collect();
+    assert_eq!(told.len(), 1, "{ran}");
+    assert_eq!((&told[0]["error"]["agent"], &told[0]["error"]["exit_status"]), (&"b".into(), &1.into()));
+    assert!(lines.iter().any(|line| line["agent"] == "a" && line["terminal"] == "completed"), "{ran}");
 }
