@@ -20,7 +20,8 @@ pub enum Error {
     #[error("{} is not a state directory: it has no dormouse.toml", path.display())]
     NotAStore { path: PathBuf },
     #[error("no agent `{agent}`")]
-    NoAgent { agent: String, known: Vec<String> },
+    /// `known`: those that there are, as far as that can be seen.
+    NoAgent { agent: String, known: Option<Vec<String>> },
     #[error("no {what} `{id}`")]
     NoRecord { what: &'static str, id: String },
     #[error("{message}")]
@@ -196,10 +197,11 @@ impl Error {
                 Some("make one with `dormouse init`, or name one with --dir or DORMOUSE_DIR".into())
             }
             Error::NotAStore { .. } => Some("make it one with `dormouse init`".into()),
-            Error::NoAgent { known, .. } if known.is_empty() => {
+            Error::NoAgent { known: Some(known), .. } if known.is_empty() => {
                 Some("there is none yet: make one with `dormouse create`".into())
             }
-            Error::NoAgent { known, .. } => Some(format!("there is {}", known.join(", "))),
+            Error::NoAgent { known: Some(known), .. } => Some(format!("there is {}", known.join(", "))),
+            Error::NoAgent { known: None, .. } => None,
             Error::Busy { .. } => Some("try again, or wait longer with --lock-timeout".into()),
             Error::Newer { .. } => {
                 Some("read it with the newer dormouse that wrote it; nothing was touched".into())

@@ -150,7 +150,9 @@ impl Store {
         let found = match std::fs::symlink_metadata(dir.path()) {
             Ok(found) => found,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let known = self.agents()?.iter().map(AgentName::to_string).collect();
+                // It is not there, whether or not the others may be listed.
+                let known = self.agents().ok();
+                let known = known.map(|known| known.iter().map(AgentName::to_string).collect());
                 return Err(Error::NoAgent { agent: name.to_string(), known });
             }
             Err(error) => return Err(error).context("look at", dir.path()),

@@ -38,6 +38,7 @@ mod messages;
 #[cfg(target_os = "linux")]
 mod model;
 mod output;
+mod permissions;
 mod planes;
 #[cfg(target_os = "linux")]
 mod power;

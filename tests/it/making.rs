@@ -1,14 +1,11 @@
 //! `init` and `create`: where a state directory is made, what an agent starts from, and whose it is.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
-use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Ran, Sandbox, dormouse};
-use crate::setup::{eventually, failure, field, say, started, step};
+use crate::harness::Sandbox;
+use crate::setup::{field, say, step};
 
 /// More lines for the settings of the state directory.
 fn settings(sandbox: &Sandbox, lines: &str) {
@@ -53,62 +50,6 @@ fn init_says_where_two_words_point_to_different_places() {
         .stderr(said)
         .check();
     assert!(!sandbox.project().join("there").exists());
-}
-
-/// Runs a command as somebody who owns nothing here; nothing where the tests can't be that.
-fn as_a_stranger(sandbox: &Sandbox, args: &[&str]) -> Option<Ran> {
-    if !rustix::process::geteuid().is_root() {
-        return None;
-    }
-    // The program has to be where a stranger may run it.
-    let program = sandbox.root().join("dormouse");
-    fs::copy(dormouse(), &program).unwrap();
-    for open in [sandbox.root().to_owned(), program.clone()] {
-        fs::set_permissions(open, fs::Permissions::from_mode(0o755)).unwrap();
-    }
-    let mut command = std::process::Command::new(program);
-    command.args(args).current_dir(sandbox.project()).env_clear().uid(65534).gid(65534);
-    // As long as another test's child is between its fork and its exec, it has the copy open for writing.
-    let output = eventually("a copy that can be run", || match command.output() {
-        Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => None,
-        ran => Some(ran.unwrap()),
-    });
-    Some(Ran {
-        status: output.status,
-        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-    })
-}
-
-#[test]
-fn what_may_not_be_read_is_not_told_as_what_is_not_there() {
-    let sandbox = started("true");
-    let close = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap();
-    let open = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-    let dirs = [sandbox.store(), sandbox.store().join("agents"), sandbox.agent("ada")];
-    dirs.iter().for_each(|dir| open(dir));
-    fs::set_permissions(sandbox.store().join("dormouse.toml"), fs::Permissions::from_mode(0o644)).unwrap();
-    for args in [
-        &["--json", "get", "ada"][..],
-        &["--json", "-C", ".", "get", "ada"],
-        &["--json", "-C", ".dormouse", "get", "ada"],
-    ] {
-        for dir in &dirs {
-            close(dir);
-            let Some(ran) = as_a_stranger(&sandbox, args) else { return };
-            open(dir);
-            assert_eq!(ran.code(), 1, "{args:?}: {ran}");
-            let error = failure(&ran);
-            assert_eq!(error["kind"], "not_allowed", "{ran}");
-            assert!(error["hint"].as_str().unwrap().contains("ls -ld"), "{ran}");
-            assert!(ran.stderr.contains("permission denied"), "{ran}");
-        }
-    }
-    // A record of its own.
-    let ran = as_a_stranger(&sandbox, &["--json", "get", "ada"]).unwrap();
-    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (1, Some("not_allowed")), "{ran}");
-    let ran = as_a_stranger(&sandbox, &["--json", "-C", "/nowhere", "get", "ada"]).unwrap();
-    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (3, Some("no_state_directory")), "{ran}");
 }
 
 #[test]

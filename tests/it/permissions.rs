@@ -1,0 +1,268 @@
+//! What is not there and what may not be read are different errors, with different hints.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::harness::{Ran, Sandbox, dormouse};
+use crate::setup::{eventually, failure, mode, only_file, say, started, step, tree};
+
+/// Runs a command as somebody who owns nothing here; nothing where the tests can't be that.
+pub fn as_a_stranger(sandbox: &Sandbox, args: &[&str]) -> Option<Ran> {
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    // The program has to be where a stranger may run it.
+    let program = sandbox.root().join("dormouse");
+    fs::copy(dormouse(), &program).unwrap();
+    for open in [sandbox.root().to_owned(), program.clone()] {
+        fs::set_permissions(open, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let mut command = std::process::Command::new(program);
+    command.args(args).current_dir(sandbox.project()).env_clear().uid(65534).gid(65534);
+    // As long as another test's child is between its fork and its exec, it has the copy open for writing.
+    let output = eventually("a copy that can be run", || match command.output() {
+        Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => None,
+        ran => Some(ran.unwrap()),
+    });
+    Some(Ran {
+        status: output.status,
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// Lets everybody read what is below a directory.
+fn open_all(dir: &Path) {
+    for entry in walkdir::WalkDir::new(dir) {
+        let entry = entry.unwrap();
+        let is_dir = entry.file_type().is_dir();
+        set_mode(entry.path(), if is_dir { 0o755 } else { 0o644 });
+    }
+}
+
+/// An agent with a record of every kind, which a stranger may read.
+struct Open {
+    sandbox: Sandbox,
+    message: String,
+    done: String,
+    run: String,
+    task: String,
+}
+
+fn open_to_all() -> Open {
+    let sandbox = started("echo done");
+    let done = say(&sandbox, "x");
+    let run = step(&sandbox)["run_id"].as_str().unwrap().to_owned();
+    sandbox.run(["work", "add", "x", "-a", "ada", "--plan", "y"]);
+    sandbox.run([
+        "wait",
+        "-a",
+        "ada",
+        "--whole-agent",
+        "--on",
+        "external",
+        "--resource",
+        "r",
+        "--reason",
+        "x",
+    ]);
+    sandbox.run(["timer", "add", "-a", "ada", "--in", "1h", "x"]);
+    let task = sandbox.run(["task", "start", "-a", "ada", "--", "true"]).trim_end().to_owned();
+    eventually("the end of the task", || {
+        (sandbox.json(["task", "status", &task])["status"] == "completed").then_some(())
+    });
+    // The task's result is taken up, so that one message is in the inbox.
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    let message = say(&sandbox, "y");
+    open_all(&sandbox.store());
+    Open { sandbox, message, done, run, task }
+}
+
+/// How a file that is not there is told: the exit status and the kind of error, or success.
+type Missing = Option<(i32, &'static str)>;
+
+#[test]
+fn what_may_not_be_read_is_not_told_as_what_is_not_there() {
+    let open = open_to_all();
+    let Open { sandbox, message, done, run, task } = &open;
+    let agent = |path: &str| sandbox.agent("ada").join(path);
+    let store = |path: &str| sandbox.store().join(path);
+    let no_agent: Missing = Some((3, "no_agent"));
+    let damaged: Missing = Some((6, "damaged"));
+    let cases: Vec<(PathBuf, Vec<&str>, Missing)> = vec![
+        (sandbox.store(), vec!["list"], Some((3, "no_state_directory"))),
+        (store("dormouse.toml"), vec!["list"], Some((3, "no_state_directory"))),
+        (store("agents"), vec!["list"], None),
+        (store("agents"), vec!["get", "ada"], no_agent),
+        (sandbox.agent("ada"), vec!["get", "ada"], no_agent),
+        (sandbox.agent("ada"), vec!["tick", "ada"], no_agent),
+        (agent("state.json"), vec!["get", "ada"], damaged),
+        (agent("state.json"), vec!["list"], damaged),
+        (agent("state.json"), vec!["tick", "ada", "--dry-run"], damaged),
+        (agent("identity.json"), vec!["get", "ada"], damaged),
+        (agent("agent.toml"), vec!["get", "ada"], damaged),
+        (agent("agent.toml"), vec!["explain", "ada"], damaged),
+        (agent("journal.json"), vec!["get", "ada"], None),
+        (agent("inbox"), vec!["get", "ada"], None),
+        (agent("inbox"), vec!["queue", "list", "-a", "ada"], None),
+        (only_file(sandbox, "inbox"), vec!["queue", "list", "-a", "ada"], None),
+        (only_file(sandbox, "inbox"), vec!["queue", "show", message], Some((3, "no_record"))),
+        (agent("work"), vec!["work", "list", "-a", "ada"], None),
+        (agent("waits"), vec!["wait", "list", "-a", "ada"], None),
+        (only_file(sandbox, "waits"), vec!["wait", "list", "-a", "ada"], None),
+        (agent("timers"), vec!["get", "ada"], None),
+        (only_file(sandbox, "timers"), vec!["timer", "list", "-a", "ada"], None),
+        (agent("triggers"), vec!["get", "ada"], None),
+        (agent("ledger"), vec!["events", "ada"], None),
+        (only_file(sandbox, "ledger"), vec!["events", "ada", "--limit", "0"], None),
+        (agent("archive"), vec!["queue", "show", done], Some((3, "no_record"))),
+        (agent("runs"), vec!["run", "show", run], Some((3, "no_record"))),
+        (agent(&format!("runs/{run}/run.json")), vec!["run", "show", run], Some((3, "no_record"))),
+        (agent(&format!("runs/{run}/stdout.log")), vec!["run", "show", run, "--stdout"], None),
+        (agent(&format!("tasks/{task}/stdout.log")), vec!["task", "output", task], None),
+    ];
+    let aside = sandbox.root().join("aside");
+    for (path, args, missing) in &cases {
+        let project = sandbox.project();
+        let line: Vec<&str> =
+            ["--json", "-C", project.to_str().unwrap()].into_iter().chain(args.iter().copied()).collect();
+        let of = format!("{} for {args:?}", path.display());
+        let is_made = !path.exists();
+        if is_made {
+            fs::write(path, "{}").unwrap();
+        }
+        let before = mode(path);
+        set_mode(path, 0o700);
+        let Some(closed) = as_a_stranger(sandbox, &line) else { return };
+        set_mode(path, before);
+        assert_eq!(closed.code(), 1, "{of}: {closed}");
+        let error = failure(&closed);
+        assert_eq!(error["kind"], "not_allowed", "{of}: {closed}");
+        assert!(error["hint"].as_str().unwrap().contains("ls -ld"), "{of}: {closed}");
+        assert!(closed.stderr.contains("permission denied"), "{of}: {closed}");
+        let named = PathBuf::from(error["path"].as_str().unwrap_or_else(|| panic!("{of}: {closed}")));
+        assert!(named.starts_with(path), "{of}: another path is named: {closed}");
+        fs::rename(path, &aside).unwrap();
+        let gone = as_a_stranger(sandbox, &line).unwrap();
+        if is_made {
+            fs::remove_file(&aside).unwrap();
+        } else {
+            fs::rename(&aside, path).unwrap();
+        }
+        let said = (gone.code() != 0).then(|| (gone.code(), failure(&gone)["kind"].clone()));
+        assert_eq!(said, missing.map(|(status, kind)| (status, Value::from(kind))), "{of}: {gone}");
+        assert!(!gone.stderr.contains("permission"), "{of}: {gone}");
+    }
+}
+
+#[test]
+fn what_may_not_be_written_is_told_and_nothing_has_changed() {
+    let Open { sandbox, .. } = open_to_all();
+    let project = sandbox.project();
+    let before = tree(&sandbox.store());
+    for (args, place) in [
+        (&["enqueue", "ada", "x"][..], "agents/ada"),
+        (&["enqueue", "ada", "x", "--dedupe-key", "k"], "agents/ada/lock"),
+        (&["wake", "ada"], "agents/ada"),
+        (&["tick", "ada"], "agents/ada/lock"),
+        (&["stop", "ada"], "agents/ada/lock"),
+        (&["work", "add", "x", "-a", "ada"], "agents/ada/lock"),
+        (&["create", "bob", "--", "true"], "agents"),
+    ] {
+        let line: Vec<&str> =
+            ["--json", "-C", project.to_str().unwrap()].iter().chain(args).copied().collect();
+        let Some(ran) = as_a_stranger(&sandbox, &line) else { return };
+        let error = failure(&ran);
+        assert_eq!((ran.code(), error["kind"].as_str()), (1, Some("not_allowed")), "{args:?}: {ran}");
+        let named = PathBuf::from(error["path"].as_str().unwrap());
+        assert!(named.starts_with(sandbox.store().join(place)), "{args:?}: {ran}");
+        assert_eq!(tree(&sandbox.store()), before, "{args:?}");
+    }
+}
+
+#[test]
+fn files_that_are_named_on_the_command_line_are_told_apart_too() {
+    let Open { sandbox, .. } = open_to_all();
+    let project = sandbox.project();
+    for (file, mode) in [("closed", 0o600), ("dir", 0o700)] {
+        match file {
+            "dir" => fs::create_dir(project.join(file)).unwrap(),
+            _ => fs::write(project.join(file), "x").unwrap(),
+        }
+        set_mode(&project.join(file), mode);
+    }
+    for (file, kind, hint) in
+        [("closed", "not_allowed", true), ("dir/file", "not_allowed", true), ("gone", "io", false)]
+    {
+        let word = format!("@{file}");
+        for args in [
+            &["enqueue", "ada", &word][..],
+            &["enqueue", "ada", "--body-json", &word],
+            &["work", "add", "x", "-a", "ada", "--plan", &word],
+            &["create", "bob", "--from", file],
+            &["task", "start", "-a", "ada", "--delegate", "kid", "--from", file, "x"],
+            &["create", "bob", "--secret-file", "dir/secret", "--", "true"],
+        ] {
+            if args.contains(&"--secret-file") && kind == "io" {
+                continue;
+            }
+            let line: Vec<&str> =
+                ["--json", "-C", project.to_str().unwrap()].iter().chain(args).copied().collect();
+            let Some(ran) = as_a_stranger(&sandbox, &line) else { return };
+            let error = failure(&ran);
+            assert_eq!((ran.code(), error["kind"].as_str()), (1, Some(kind)), "{args:?}: {ran}");
+            let named = error["path"].as_str().unwrap();
+            assert!(named.contains(file) || named.contains("dir"), "{args:?}: {ran}");
+            assert_eq!(error["hint"].is_string(), hint, "{args:?}: {ran}");
+        }
+    }
+}
+
+/// A directory that may be entered and not listed, as one above a person's own often is.
+#[test]
+fn an_agent_that_is_not_there_is_not_there_where_the_others_may_not_be_listed() {
+    let Open { sandbox, .. } = open_to_all();
+    set_mode(&sandbox.store().join("agents"), 0o711);
+    let project = sandbox.project();
+    let line = ["--json", "-C", project.to_str().unwrap(), "get", "nobody"];
+    let Some(ran) = as_a_stranger(&sandbox, &line) else { return };
+    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (3, Some("no_agent")), "{ran}");
+    assert_eq!(failure(&ran).get("hint"), None, "who is there is not known: {ran}");
+    let line = ["--json", "-C", project.to_str().unwrap(), "state", "ada"];
+    assert_eq!(as_a_stranger(&sandbox, &line).unwrap().code(), 0);
+}
+
+#[test]
+fn a_directory_that_is_searched_for_or_named_is_told_apart() {
+    let Open { sandbox, .. } = open_to_all();
+    let code = |args: &[&str], kind: &str, status: i32| {
+        let ran = as_a_stranger(&sandbox, args)?;
+        assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (status, Some(kind)), "{args:?}: {ran}");
+        Some(ran)
+    };
+    set_mode(&sandbox.store(), 0o700);
+    for args in [
+        &["--json", "get", "ada"][..],
+        &["--json", "-C", ".", "get", "ada"],
+        &["--json", "-C", ".dormouse", "get", "ada"],
+        &["--json", "init"],
+    ] {
+        if code(args, "not_allowed", 1).is_none() {
+            return;
+        }
+    }
+    let elsewhere = sandbox.home().join("closed/below");
+    fs::create_dir_all(&elsewhere).unwrap();
+    set_mode(&sandbox.home().join("closed"), 0o700);
+    let elsewhere = elsewhere.to_str().unwrap();
+    code(&["--json", "-C", elsewhere, "list"], "not_allowed", 1);
+    code(&["--json", "-C", "/nowhere", "list"], "no_state_directory", 3);
+}
