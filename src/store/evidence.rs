@@ -1,11 +1,13 @@
 //! Reading back what was: the ledger, the archive and the runs. No step depends on any of it.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
 
 use crate::error::{Context, Result};
 use crate::model::event::Event;
-use crate::model::id::{MessageId, RunId};
+use crate::model::id::{EventId, MessageId, RunId};
 use crate::model::message::Message;
 use crate::model::record::Record;
 use crate::model::run::{Brief, Run};
@@ -14,6 +16,7 @@ use crate::model::time::Time;
 
 use super::files;
 use super::layout;
+use super::lines;
 use super::record::{decode_at, decode_plain};
 use super::view::View;
 
@@ -48,35 +51,25 @@ fn archive_files(view: &View<'_>, kind: &str) -> Result<Vec<String>> {
     Ok(paths)
 }
 
-/// Lines with their numbers from 1. Blank ones are no lines: a merge may leave some.
-fn numbered(bytes: &[u8]) -> impl DoubleEndedIterator<Item = (usize, &[u8])> {
-    let lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
-    lines
-        .into_iter()
-        .enumerate()
-        .map(|(at, line)| (at + 1, line))
-        .filter(|(_, line)| !line.trim_ascii().is_empty())
-}
-
-/// Every event that `each` asks for, oldest first: the ledger, then what still rides in `state.json`.
-/// `since` skips the months before it without opening them.
+/// Every event that `each` asks for, oldest first, and once, whatever a merge has left: the ledger, then what
+/// still rides in `state.json`. `since` skips the months before it without opening them.
 pub fn events(
     view: &View<'_>,
     state: &State,
     since: Option<Time>,
     mut each: impl FnMut(Event) -> Result<()>,
 ) -> Result<()> {
+    let mut seen = HashSet::new();
     let first_month = since.map(|since| format!("{}/{}.jsonl", layout::LEDGER, since.month()));
     for path in ledger_files(view)? {
         if first_month.as_ref().is_some_and(|first| path < *first) {
             continue;
         }
-        let bytes = view.lines(&path)?;
-        for (number, line) in numbered(&bytes) {
-            each(decode_plain(&view.agent.join(&path), number, line)?)?;
-        }
+        let month = in_order(&view.agent.join(&path), &view.lines(&path)?)?;
+        month.into_iter().filter(|event| seen.insert(event.id)).try_for_each(&mut each)?;
     }
-    state.events.iter().try_for_each(|event| each(event.clone()))
+    let mut riding = state.events.iter().filter(|event| !seen.contains(&event.id));
+    riding.try_for_each(|event| each(event.clone()))
 }
 
 /// The last events that satisfy `wanted`, newest first, at most `count`.
@@ -93,24 +86,48 @@ pub fn last_events(
             break;
         }
         let bytes = view.lines(&path)?;
-        for (number, line) in numbered(&bytes).rev() {
-            let event: Event = decode_plain(&view.agent.join(&path), number, line)?;
-            if wanted(&event) {
+        let full = view.agent.join(&path);
+        let newer: HashSet<EventId> = found.iter().map(|event| event.id).collect();
+        let is_wanted = |event: &Event| wanted(event) && !newer.contains(&event.id);
+        let before = found.len();
+        let mut above = u64::MAX;
+        for (number, line) in lines::records(&bytes).rev() {
+            let event: Event = decode_plain(&full, number, line)?;
+            if event.seq >= above {
+                // Two clones have added some: the last are those that come last when all are in order.
+                found.truncate(before);
+                found.extend(in_order(&full, &bytes)?.into_iter().rev().filter(is_wanted));
+                break;
+            }
+            above = event.seq;
+            if is_wanted(&event) {
                 found.push(event);
                 if found.len() >= count {
                     break;
                 }
             }
         }
+        found.truncate(count);
     }
     Ok(found)
 }
 
-/// The records of one kind in the archive, newest first, until `each` says stop (`false`).
+/// The events of a file, each once.
+fn in_order(path: &Path, bytes: &[u8]) -> Result<Vec<Event>> {
+    let events = lines::once(bytes).map(|(number, line)| decode_plain(path, number, line));
+    let mut events = events.collect::<Result<Vec<Event>>>()?;
+    // In order they are already, but where two clones have added some.
+    events.sort_by_key(|event| event.seq);
+    Ok(events)
+}
+
+/// The records of one kind in the archive, newest first, until `each` says stop (`false`). A line that a merge
+/// has left twice is one.
 pub fn archived<T: Record>(view: &View<'_>, mut each: impl FnMut(T) -> bool) -> Result<()> {
     for path in archive_files(view, T::KIND)? {
         let bytes = view.lines(&path)?;
-        for (number, line) in numbered(&bytes).rev() {
+        let mut seen = HashSet::new();
+        for (number, line) in lines::records(&bytes).rev().filter(|(_, line)| seen.insert(*line)) {
             if !each(decode_at(&view.agent.join(&path), number, line)?) {
                 return Ok(());
             }
@@ -140,7 +157,7 @@ pub fn archived_message(view: &View<'_>, id: MessageId) -> Result<Option<Message
             break;
         }
         let bytes = view.lines(&path)?;
-        for (number, line) in numbered(&bytes).rev() {
+        for (number, line) in lines::records(&bytes).rev() {
             // A look at the text spares most lines the parsing.
             if !contains(line, needle.as_bytes()) {
                 continue;
@@ -176,7 +193,8 @@ pub fn recent<T: Record>(
     for path in paths {
         let full = view.agent.join(&path);
         let tail = tail(view, &path)?;
-        for line in tail.split(|byte| *byte == b'\n').rev().filter(|line| !line.trim_ascii().is_empty()) {
+        let mut seen = HashSet::new();
+        for (_, line) in lines::records(&tail).rev().filter(|(_, line)| seen.insert(*line)) {
             if found.len() >= count {
                 return Ok(found);
             }

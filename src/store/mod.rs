@@ -12,6 +12,7 @@ pub mod inbox;
 pub mod journal;
 pub mod layout;
 mod lease;
+pub mod lines;
 pub mod lock;
 mod notes;
 pub mod occupancy;

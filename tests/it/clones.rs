@@ -33,7 +33,7 @@ impl Clones {
         let config = sandbox.home().join(".gitconfig");
         fs::write(&config, format!("{}{settings}", fs::read_to_string(&config).unwrap())).unwrap();
         for name in agents {
-            sandbox.run(["create", name, "--shell", "true"]);
+            sandbox.run(["create", name, "--shell", "echo done"]);
             sandbox.run(["start", name]);
         }
         let mut clones = Clones { dirs: vec![sandbox.project()], sandbox };
@@ -367,4 +367,163 @@ fn a_clone_of_an_older_state_directory_is_brought_up_to_date() {
     fs::remove_dir_all(clones.dirs[0].join(".git")).unwrap();
     fs::remove_file(&kept).unwrap();
     assert_eq!(found(&["doctor", "--json"], 0), Vec::<String>::new());
+}
+
+/// Two clones that have both ticked `alice`, merged as far as git could; `state.json` is to be resolved.
+fn both_ticked(count: usize) -> Clones {
+    let clones = Clones::new(&["alice"], 2, "");
+    for number in 0..count {
+        clones.run(0, &["enqueue", "alice", &format!("number {number}")]);
+    }
+    clones.commit(0);
+    clones.pull(1, 0);
+    for at in 0..2 {
+        clones.run(at, &["tick", "alice", "--until-idle", "-q"]);
+        clones.commit(at);
+    }
+    let there = clones.dirs[1].to_str().unwrap();
+    let words = ["pull", "--quiet", "--no-rebase", "--no-edit", there, "main"];
+    assert_eq!(raw_git(&clones.sandbox, &clones.dirs[0], &words).code(), 1);
+    let unmerged = clones.git(0, &["diff", "--name-only", "--diff-filter=U"]);
+    assert_eq!(unmerged, ".dormouse/agents/alice/state.json\n");
+    clones
+}
+
+fn take(clones: &Clones, side: &str) {
+    clones.git(0, &["checkout", "--quiet", side, ".dormouse/agents/alice/state.json"]);
+    clones.commit(0);
+}
+
+#[test]
+fn in_the_middle_of_a_merge_every_command_names_the_file() {
+    let clones = both_ticked(1);
+    let state = clones.agent(0, "alice").join("state.json");
+    let before = fs::read(&state).unwrap();
+    let all: &[&[&str]] = &[
+        &["get", "alice"],
+        &["explain", "alice"],
+        &["events", "alice"],
+        &["next-wake", "alice"],
+        &["tick", "alice"],
+        &["tick", "alice", "--commit"],
+        &["start", "alice"],
+        &["stop", "alice"],
+        &["queue", "dead", "-a", "alice"],
+        &["work", "add", "-a", "alice", "x"],
+        &["timer", "add", "-a", "alice", "--in", "1h", "x"],
+        &["enqueue", "alice", "x", "--dedupe-key", "k"],
+        &["doctor"],
+        &["doctor", "--repair"],
+    ];
+    for words in all {
+        let ran = clones.ran(0, words);
+        let said = format!("{}{}", ran.stdout, ran.stderr);
+        assert_eq!(ran.code(), 6, "{words:?}: {ran}");
+        assert!(said.contains("alice/state.json") && said.contains("merge conflict"), "{words:?}: {ran}");
+    }
+    assert_eq!(fs::read(&state).unwrap(), before);
+    // Who only arrives is in nobody's way.
+    clones.run(0, &["enqueue", "alice", "x"]);
+}
+
+#[test]
+fn what_two_clones_have_settled_is_found_with_both_ends() {
+    for side in ["--ours", "--theirs"] {
+        let clones = both_ticked(2);
+        take(&clones, side);
+        let events = objects(&clones.run(0, &["events", "alice", "--limit", "0", "--json"]));
+        let ids: BTreeSet<&str> = events.iter().map(|event| event["id"].as_str().unwrap()).collect();
+        assert_eq!(ids.len(), events.len(), "each event once");
+        let seqs: Vec<u64> = events.iter().map(|event| event["seq"].as_u64().unwrap()).collect();
+        assert!(seqs.is_sorted(), "{seqs:?}");
+        let last = objects(&clones.run(0, &["events", "alice", "--limit", "5", "--json"]));
+        let seqs: Vec<u64> = last.iter().map(|event| event["seq"].as_u64().unwrap()).collect();
+        assert!(seqs.len() == 5 && seqs.is_sorted(), "{seqs:?}");
+        let ran = clones.ran(0, &["doctor", "--json"]);
+        let found = objects(&ran.stdout);
+        assert_eq!((ran.code(), found.len()), (6, 3), "{ran}");
+        let runs = names(&clones.agent(0, "alice").join("runs"));
+        assert_eq!(runs.len(), 4);
+        for finding in &found[..2] {
+            assert_eq!(finding["kind"], "ended_twice");
+            let message = finding["message"].as_str().unwrap();
+            assert_eq!(runs.iter().filter(|run| message.contains(*run)).count(), 2, "{message}");
+        }
+        assert_eq!(clones.ran(0, &["doctor", "--repair", "-q"]).code(), 0);
+        let ran = clones.ran(0, &["doctor", "--json"]);
+        assert_eq!((ran.code(), objects(&ran.stdout).len()), (0, 1), "{ran}");
+        let agent = clones.agent(0, "alice");
+        let ended = settled(&agent);
+        assert_eq!(ended.len(), 2, "one end of each is left");
+        let aside = agent.join("quarantine");
+        let kept: usize = names(&aside)
+            .iter()
+            .map(|name| fs::read_to_string(aside.join(name)).unwrap().lines().count())
+            .sum();
+        assert_eq!(kept, 2, "and the other one is kept");
+        for id in &ended {
+            assert_eq!(objects(&clones.run(0, &["queue", "show", id, "--json"]))[0]["status"], "processed");
+        }
+        // It goes on from there.
+        clones.run(0, &["enqueue", "alice", "again"]);
+        clones.run(0, &["tick", "alice", "--until-idle", "-q"]);
+        clones.run(0, &["doctor"]);
+    }
+}
+
+/// Lines that stand there twice, in one, out of order, and without an end.
+#[test]
+fn lines_that_a_merge_has_tangled_count_once() {
+    let clones = Clones::new(&["alice"], 1, "");
+    for number in 0..3 {
+        clones.run(0, &["enqueue", "alice", &format!("number {number}")]);
+    }
+    clones.run(0, &["tick", "alice", "--until-idle", "-q"]);
+    clones.run(0, &["queue", "list", "-a", "alice"]);
+    let agent = clones.agent(0, "alice");
+    let answers = || -> Vec<String> {
+        let all: &[&[&str]] = &[
+            &["events", "alice", "--limit", "0", "--json"],
+            &["events", "alice", "--limit", "4", "--json"],
+            &["events", "alice", "--since", "2026-01-02T03:04:09Z", "--json", "--limit", "0"],
+            &["briefs", "alice", "--limit", "2", "--json"],
+            &["queue", "list", "-a", "alice", "--limit", "0", "--json"],
+            &["run", "list", "-a", "alice", "--json"],
+        ];
+        all.iter().map(|words| clones.run(0, words)).collect()
+    };
+    let before = answers();
+    let month = names(&agent.join("ledger")).remove(0);
+    let mut tangled = 0;
+    for path in [
+        agent.join("ledger").join(&month),
+        agent.join("archive").join(month.trim_end_matches(".jsonl")).join("message.jsonl"),
+        agent.join("archive").join(month.trim_end_matches(".jsonl")).join("brief.jsonl"),
+    ] {
+        let text = fs::read_to_string(&path).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        let is_ledger = path.parent().unwrap().ends_with("ledger");
+        let (first, rest) = (lines[0], lines[1..].join("\n"));
+        let mixed = if is_ledger {
+            // The last line of one side has no end, and the other's stand before it.
+            format!("{rest}\n\n{first}{}\r\n{first}\n{}", lines[1], lines[2])
+        } else {
+            format!("{text}\n{}\n{}", lines[lines.len() - 2], lines[lines.len() - 1])
+        };
+        fs::write(&path, mixed).unwrap();
+        tangled += 1;
+    }
+    assert_eq!(answers(), before);
+    let ran = clones.ran(0, &["doctor", "--json"]);
+    let found = objects(&ran.stdout);
+    assert_eq!((ran.code(), found.last().unwrap()["warnings"].as_u64()), (0, Some(tangled)), "{ran}");
+    assert_eq!(clones.ran(0, &["doctor", "--repair", "-q"]).code(), 0);
+    let ran = clones.ran(0, &["doctor", "--json"]);
+    assert_eq!(objects(&ran.stdout).len(), 1, "{ran}");
+    let all = objects(&clones.run(0, &["events", "alice", "--json", "--limit", "0"]));
+    let told: Vec<&Value> = all.iter().filter(|event| event["kind"] == "record_repaired").collect();
+    assert_eq!(told.len() as u64, tangled);
+    let ledger = fs::read_to_string(agent.join("ledger").join(&month)).unwrap();
+    let seqs: Vec<u64> = objects(&ledger).iter().map(|event| event["seq"].as_u64().unwrap()).collect();
+    assert!(seqs.windows(2).all(|pair| pair[0] < pair[1]), "{seqs:?}");
 }

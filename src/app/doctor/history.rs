@@ -1,12 +1,12 @@
 //! What was: the lines of the ledger and of the archive.
 
-use std::collections::HashMap;
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use crate::error::Result;
 use crate::model::event::Event;
 use crate::model::id::MessageId;
-use crate::model::message::Message;
+use crate::model::message::{Message, MessageStatus, Settlement};
 use crate::model::record::Record;
 use crate::model::run::Brief;
 use crate::model::state::State;
@@ -15,13 +15,39 @@ use crate::model::timer::Timer;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 use crate::store::record::{conflict_marker, decode_at, decode_plain};
-use crate::store::{files, layout};
+use crate::store::{files, layout, lines};
 
 use super::check::Checks;
 use super::{Finding, Remedy};
 
+/// What a message came to, by one line of the archive.
+struct End {
+    path: PathBuf,
+    line: Vec<u8>,
+    settlement: Settlement,
+}
+
+impl End {
+    /// Whether a message that ended like this can end like that next: a person brought it back, or dropped
+    /// a dead letter.
+    fn leads_to(&self, next: &Settlement) -> bool {
+        let was_requeued = self.settlement.status == MessageStatus::Queued;
+        let is_requeued = next.status == MessageStatus::Queued;
+        let is_over = matches!(self.settlement.status, MessageStatus::Processed | MessageStatus::Interjected);
+        was_requeued != is_requeued && !is_over
+            || self.settlement.dead_letter && next.status == MessageStatus::Dropped
+    }
+
+    fn describe(&self) -> String {
+        let Settlement { status, at, run_id, .. } = &self.settlement;
+        let run = run_id.map(|run| format!(" by {run}")).unwrap_or_default();
+        format!("{status} at {at}{run}")
+    }
+}
+
 impl Checks<'_> {
-    /// Files of lines: those that can't be read are told together.
+    /// Files of lines: those that can't be read are told together, and so are those that a merge has left
+    /// twice or in one.
     fn lines(&mut self, path: &Path, mut read: impl FnMut(usize, &[u8]) -> Result<()>) {
         let bytes = match files::read(path) {
             Ok(bytes) => bytes.unwrap_or_default(),
@@ -29,23 +55,25 @@ impl Checks<'_> {
         };
         let mut bad = Vec::new();
         let mut first = None;
-        for (at, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
-            if line.trim_ascii().is_empty() {
-                continue;
-            }
+        for (number, line) in lines::once(&bytes) {
             self.checked += 1;
-            if let Err(error) = read(at + 1, line) {
-                bad.push(at + 1);
+            if let Err(error) = read(number, line) {
+                bad.push(line.to_vec());
                 first.get_or_insert(error);
             }
         }
-        let Some(error) = first else { return };
-        let remedy = Remedy::QuarantineLines(bad.clone());
-        let mut finding = Finding::unreadable(self.agent.name(), path.to_owned(), &error, remedy);
-        if conflict_marker(&bytes).is_none() && bad.len() > 1 {
-            finding.message = format!("{} ({} lines like it)", finding.message, bad.len());
+        if let Some(error) = first {
+            let (count, remedy) = (bad.len(), Remedy::QuarantineLines(bad));
+            let mut finding = Finding::unreadable(self.agent.name(), path.to_owned(), &error, remedy);
+            if conflict_marker(&bytes).is_none() && count > 1 {
+                finding.message = format!("{} ({count} lines like it)", finding.message);
+            }
+            self.findings.push(finding);
         }
-        self.findings.push(finding);
+        if !lines::is_tidy(&bytes) {
+            let message = "a merge has left lines that stand there twice, or two in one; each counts once";
+            self.find(path.to_owned(), "merged_lines", message, Remedy::Untangle);
+        }
     }
 
     pub fn ledger(&mut self) {
@@ -58,17 +86,18 @@ impl Checks<'_> {
         }
     }
 
-    /// The archive's lines, and that the dead letters are as many as the counter says.
+    /// The archive's lines, that every message has ended once, and that the dead letters are as many as the
+    /// counter says.
     pub fn archive(&mut self, state: &State) {
-        let mut last_word: HashMap<MessageId, bool> = HashMap::new();
+        let mut ends: BTreeMap<MessageId, Vec<End>> = BTreeMap::new();
         let dir = self.path(layout::ARCHIVE);
         for month in files::entries(&dir).unwrap_or_default().iter().filter(|entry| entry.is_dir) {
             let of = |kind: &str| dir.join(&month.name).join(format!("{kind}.jsonl"));
             let messages = of(Message::KIND);
             self.lines(&messages, |number, line| {
                 let message: Message = decode_at(&messages, number, line)?;
-                let dead = message.settlement.as_ref().is_some_and(|settlement| settlement.dead_letter);
-                last_word.insert(message.id, dead);
+                let end = |settlement| End { path: messages.clone(), line: line.to_vec(), settlement };
+                ends.entry(message.id).or_default().extend(message.settlement.map(end));
                 Ok(())
             });
             let waits = of(Wait::KIND);
@@ -82,11 +111,34 @@ impl Checks<'_> {
             let briefs = of(Brief::KIND);
             self.lines(&briefs, |number, line| decode_at::<Brief>(&briefs, number, line).map(|_| ()));
         }
-        let dead = last_word.values().filter(|dead| **dead).count() as u64;
+        ends.iter_mut().for_each(|(id, ends)| self.ended_twice(*id, ends));
+        let is_dead = |ends: &&Vec<End>| ends.last().is_some_and(|end| end.settlement.dead_letter);
+        let dead = ends.values().filter(is_dead).count() as u64;
         if dead != state.counters.dead {
             let message =
                 format!("{} dead letters are counted, {dead} are in the archive", state.counters.dead);
             self.find(self.path(layout::STATE), "dead_count", message, Remedy::Recount(dead));
+        }
+    }
+
+    /// Two clones may both have settled a message. What one of them has processed is over, else the last word
+    /// counts; the other ends are to go, and are gone from `ends`.
+    fn ended_twice(&mut self, id: MessageId, ends: &mut Vec<End>) {
+        if ends.windows(2).all(|pair| pair[0].leads_to(&pair[1].settlement)) {
+            return;
+        }
+        let said: Vec<String> = ends.iter().map(End::describe).collect();
+        let message = format!("{id} has ended twice: {}", said.join(", and "));
+        let is_over = |end: &End| end.settlement.status == MessageStatus::Processed;
+        let kept = ends.iter().rposition(is_over).unwrap_or(ends.len() - 1);
+        let kept = ends.remove(kept);
+        let mut by_file: BTreeMap<PathBuf, Vec<Vec<u8>>> = BTreeMap::new();
+        for end in ends.drain(..) {
+            by_file.entry(end.path).or_default().push(end.line);
+        }
+        ends.push(kept);
+        for (path, lines) in by_file {
+            self.find(path, "ended_twice", message.clone(), Remedy::QuarantineLines(lines));
         }
     }
 }

@@ -26,8 +26,10 @@ enum Remedy {
     None,
     /// Move the file or directory to `quarantine/`.
     Quarantine,
-    /// Move these lines of the file, from 1, to `quarantine/`.
-    QuarantineLines(Vec<usize>),
+    /// Move these lines of the file to `quarantine/`.
+    QuarantineLines(Vec<Vec<u8>>),
+    /// Leave each line of the file once, and events in order.
+    Untangle,
     /// Take the right to write away from everybody but owner and group.
     Protect,
     /// Count the dead letters anew.
@@ -46,7 +48,11 @@ impl Remedy {
     /// Whether the records are in order as they are.
     fn is_warning(&self) -> bool {
         match self {
-            Remedy::KeepInbox | Remedy::AddLines(..) | Remedy::Sort | Remedy::Acknowledge => true,
+            Remedy::Untangle
+            | Remedy::KeepInbox
+            | Remedy::AddLines(..)
+            | Remedy::Sort
+            | Remedy::Acknowledge => true,
             Remedy::None
             | Remedy::Quarantine
             | Remedy::QuarantineLines(_)
@@ -60,6 +66,7 @@ impl Remedy {
             Remedy::None => "by hand",
             Remedy::Quarantine => "move it to quarantine/",
             Remedy::QuarantineLines(_) => "move the lines to quarantine/",
+            Remedy::Untangle => "leave one of each, in order",
             Remedy::Protect => "take write permission from others",
             Remedy::Recount(_) => "set the counter right",
             Remedy::KeepInbox => "put it there",

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::error::{Context, Result};
-use crate::model::event::EventKind;
+use crate::model::event::{Event, EventKind};
 use crate::model::records::Lease;
 use crate::rules::transition::draft::Draft;
-use crate::store::{Agent, Locked, Store, files, inbox};
+use crate::store::{Agent, Locked, Store, files, inbox, lines};
 
 use super::super::hooks;
 use super::super::load::{self, Purpose};
@@ -27,6 +27,7 @@ pub fn repair(session: &Session, agent: &Agent<'_>, locked: &Locked<'_>, finding
         Remedy::Protect => protect(&finding.path)?,
         Remedy::Quarantine => move_aside(agent, &finding.path)?,
         Remedy::QuarantineLines(lines) => move_lines_aside(agent, &finding.path, lines)?,
+        Remedy::Untangle => untangle(agent, &finding.path)?,
         Remedy::Recount(dead) => recount(session, agent, locked, *dead)?,
     }
     Ok(true)
@@ -40,6 +41,7 @@ pub fn outside(store: &Store, finding: &Finding) -> Result<bool> {
         Remedy::None
         | Remedy::Quarantine
         | Remedy::QuarantineLines(_)
+        | Remedy::Untangle
         | Remedy::Recount(_)
         | Remedy::KeepInbox
         | Remedy::Sort
@@ -73,14 +75,24 @@ fn move_aside(agent: &Agent<'_>, path: &Path) -> Result<()> {
 }
 
 /// Rewrites a file without some of its lines; the lines are in quarantine before they are gone here.
-fn move_lines_aside(agent: &Agent<'_>, path: &Path, lines: &[usize]) -> Result<()> {
+fn move_lines_aside(agent: &Agent<'_>, path: &Path, aside: &[Vec<u8>]) -> Result<()> {
     let bytes = files::read(path)?.unwrap_or_default();
-    let (mut kept, mut moved) = (Vec::with_capacity(bytes.len()), Vec::new());
-    for (at, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
-        if lines.contains(&(at + 1)) { moved.extend_from_slice(line) } else { kept.extend_from_slice(line) }
-    }
-    agent.replace_file(&quarantine_place(agent, path)?, &moved)?;
-    agent.replace_file(path, &kept)
+    let records = lines::records(&bytes).map(|(_, line)| line);
+    let (moved, kept): (Vec<&[u8]>, Vec<&[u8]>) =
+        records.partition(|line| aside.iter().any(|moved| moved == line));
+    agent.replace_file(&quarantine_place(agent, path)?, &lines::join(moved))?;
+    agent.replace_file(path, &lines::join(kept))
+}
+
+/// Rewrites a file with each of its lines once. Events come in their order; what the archive says stays as
+/// it stands, for its last word counts.
+fn untangle(agent: &Agent<'_>, path: &Path) -> Result<()> {
+    let bytes = files::read(path)?.unwrap_or_default();
+    let mut once: Vec<&[u8]> = lines::once(&bytes).map(|(_, line)| line).collect();
+    // What is no event has no order, and stays where it is among the first.
+    let seq = |line: &&[u8]| serde_json::from_slice::<Event>(line).map_or(0, |event| event.seq);
+    once.sort_by_key(seq);
+    agent.replace_file(path, &lines::join(once))
 }
 
 fn draft_of(session: &Session, agent: &Agent<'_>, locked: &Locked<'_>) -> Result<Draft> {

@@ -1,0 +1,85 @@
+//! Files of lines, as merges leave them: a line stands there twice, two were joined, or some are out of order.
+
+use std::collections::HashSet;
+
+/// How every line of ours begins.
+const BEGINNING: &[u8] = b"{\"schema\":";
+
+/// The records of a file, one a line, each with the number of its line from 1. Blank lines are none, and two
+/// that a merge has joined are two.
+pub fn records(bytes: &[u8]) -> impl DoubleEndedIterator<Item = (usize, &[u8])> {
+    let mut found = Vec::new();
+    for (at, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+        let mut rest = line.trim_ascii();
+        while let Some(joint) = joint(rest) {
+            found.push((at + 1, &rest[..joint]));
+            rest = &rest[joint..];
+        }
+        if !rest.is_empty() {
+            found.push((at + 1, rest));
+        }
+    }
+    found.into_iter()
+}
+
+/// Where a second record begins in a line. Inside of a string its quotes would be escaped.
+fn joint(line: &[u8]) -> Option<usize> {
+    let mut from = 1;
+    while let Some(at) = line.get(from..)?.iter().position(|byte| *byte == b'{') {
+        let at = from + at;
+        if line[at - 1] == b'}' && line[at..].starts_with(BEGINNING) {
+            return Some(at);
+        }
+        from = at + 1;
+    }
+    None
+}
+
+/// The same, each record once, where it stands first.
+pub fn once(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    let mut seen = HashSet::new();
+    records(bytes).filter(move |(_, line)| seen.insert(*line))
+}
+
+/// Whether every line is a record that stands nowhere before: what this program writes.
+pub fn is_tidy(bytes: &[u8]) -> bool {
+    let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
+    lines.count() == once(bytes).count()
+}
+
+/// A file of these records.
+pub fn join<'a>(records: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for record in records {
+        bytes.extend_from_slice(record);
+        bytes.push(b'\n');
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: &str = r#"{"schema":"dormouse/x/1","text":"a }{\"schema\": b"}"#;
+    const TWO: &str = r#"{"schema":"dormouse/x/1","body":{"schema":{"schema":1}}}"#;
+
+    #[test]
+    fn what_a_merge_has_joined_is_two_records() {
+        let file = format!("{ONE}{TWO}\r\n\n  \n{TWO}\n{ONE}");
+        let found: Vec<(usize, &str)> =
+            records(file.as_bytes()).map(|(at, line)| (at, std::str::from_utf8(line).unwrap())).collect();
+        assert_eq!(found, [(1, ONE), (1, TWO), (4, TWO), (5, ONE)]);
+        assert_eq!(join(once(file.as_bytes()).map(|(_, line)| line)), format!("{ONE}\n{TWO}\n").into_bytes());
+        assert!(!is_tidy(file.as_bytes()));
+        assert!(is_tidy(format!("{ONE}\n\n{TWO}").as_bytes()) && is_tidy(b""));
+    }
+
+    #[test]
+    fn a_torn_line_is_a_record_that_nobody_can_read() {
+        let torn = &ONE[..20];
+        let file = format!("{torn}\n{torn}{ONE}\n");
+        let found: Vec<usize> = records(file.as_bytes()).map(|(at, _)| at).collect();
+        assert_eq!(found, [1, 2]);
+    }
+}
