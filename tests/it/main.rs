@@ -58,6 +58,8 @@ mod slots;
 #[cfg(target_os = "linux")]
 mod stop;
 #[cfg(target_os = "linux")]
+mod storm;
+#[cfg(target_os = "linux")]
 mod strace;
 mod summary;
 #[cfg(target_os = "linux")]

@@ -1,0 +1,93 @@
+//! A storm: everybody does everything at once, is killed, lacks room and time, and an oracle looks at
+//! what is left when it has calmed.
+//!
+//! `DORMOUSE_STORM=600 DORMOUSE_STORM_SEED=7 cargo test --test it storm -- --nocapture` is a long one,
+//! of other acts. A storm that fails keeps its directory: its history is `out/history`, an event a line.
+
+mod actors;
+mod calm;
+mod histories;
+mod history;
+mod oracle;
+mod weather;
+mod world;
+
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Instant;
+
+use self::actors::Actor;
+use self::history::{Event, Luck, What};
+use self::world::{World, pause};
+
+/// A number from the environment.
+fn number(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).map_or(otherwise, |text| text.parse().unwrap())
+}
+
+#[test]
+fn a_storm_loses_nothing_and_wedges_nobody() {
+    let is_ci = std::env::var_os("CI").is_some();
+    let seconds = number("DORMOUSE_STORM", if is_ci { 120 } else { 20 });
+    let seed = number("DORMOUSE_STORM_SEED", 1);
+    // The disk of a storm is seen by the thread that makes it, and by those that it starts.
+    thread::scope(|scope| scope.spawn(|| weather(seconds, seed)).join().unwrap());
+}
+
+fn weather(seconds: u64, seed: u64) {
+    let world = World::new();
+    if !world.has_disk {
+        println!("storm: no disk of its own can be mounted here, so it is never full");
+    }
+    thread::scope(|scope| {
+        let world = &world;
+        let actor = |name: &str| Actor::new(world, name, seed);
+        for name in ["producer-1", "producer-2", "producer-3"] {
+            let actor = actor(name);
+            scope.spawn(|| actor.produce());
+        }
+        let [elsewhere, dropper, governor, preempter, planner, reader, merger] =
+            ["elsewhere", "dropper", "governor", "preempter", "planner", "reader", "merger"].map(actor);
+        scope.spawn(|| elsewhere.produce_elsewhere());
+        scope.spawn(|| dropper.drop_files());
+        scope.spawn(|| governor.govern());
+        scope.spawn(|| preempter.preempt());
+        scope.spawn(|| planner.plan());
+        scope.spawn(|| reader.read());
+        scope.spawn(|| merger.merge());
+        for name in ["ticker-1", "ticker-2", "ticker-3"] {
+            let actor = actor(name);
+            scope.spawn(|| actor.tick());
+        }
+        scope.spawn(move || weather::lightning(world, &mut Luck::new(seed, "lightning")));
+        scope.spawn(move || weather::flood(world, &mut Luck::new(seed, "flood")));
+        pause(world, seconds * 1000);
+        world.is_over.store(true, Ordering::Relaxed);
+    });
+    let calming = Instant::now();
+    calm::calm(&world);
+    let evidence = calm::gather(&world);
+    let wrong = oracle::judge(&evidence);
+    let count =
+        |is: fn(&What) -> bool| evidence.history.iter().filter(|event: &&Event| is(&event.what)).count();
+    let acknowledged = oracle::acknowledged(&evidence.history).len();
+    let kills = count(|what| matches!(what, What::Kill { .. }));
+    println!(
+        "storm: {seconds} s, seed {seed}: {} commands, {acknowledged} messages acknowledged, {} files dropped, {} turns, \
+         {kills} kills, {} merges, {} floods, {} MiB at most, calm after {:.1} s: {} objections",
+        count(|what| matches!(what, What::Begin { .. })),
+        count(|what| matches!(what, What::Dropped { .. })),
+        evidence.turns.iter().filter(|line| line.starts_with("start ")).count(),
+        count(|what| matches!(what, What::Merged)),
+        count(|what| matches!(what, What::Disk { is_full: true })),
+        evidence.memory / 1024,
+        calming.elapsed().as_secs_f64(),
+        wrong.len(),
+    );
+    if !wrong.is_empty() {
+        let shown: Vec<&str> = wrong.iter().take(60).map(String::as_str).collect();
+        panic!("{}\nkept for a look: {}", shown.join("\n"), world.keep().display());
+    }
+    let enough = seconds as usize;
+    assert!(acknowledged >= enough && kills >= enough, "that was no storm");
+}

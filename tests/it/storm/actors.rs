@@ -1,0 +1,346 @@
+//! Who is out in a storm: each does, over and over, what its own luck tells it to.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::path::Path;
+
+use super::history::{Ended, Handicap, Luck, What};
+use super::world::{AGENTS, World, pause};
+
+/// One of them.
+pub struct Actor<'w> {
+    world: &'w World,
+    name: String,
+    luck: Luck,
+    number: u64,
+}
+
+/// So many messages may wait for an agent before producers pause: a storm has to calm some day.
+const BACKLOG: usize = 40;
+
+/// How far clocks are off. No longer than keys are remembered, and within a month.
+const CLOCKS: [i64; 6] = [-7200, -600, -5, 5, 600, 7200];
+
+/// What a turn is asked to do: see `turn.sh`.
+const TASKS: [&str; 20] = [
+    "quick", "quick", "quick", "quick", "slow", "fail", "flaky", "flaky", "later", "yield", "yield",
+    "send bob", "send ada", "send dan", "self", "task", "work", "timer", "wait", "leave",
+];
+
+impl<'w> Actor<'w> {
+    pub fn new(world: &'w World, name: &str, seed: u64) -> Actor<'w> {
+        Actor { world, name: name.to_owned(), luck: Luck::new(seed, name), number: 0 }
+    }
+
+    fn agent(&mut self) -> &'static str {
+        self.luck.of(&AGENTS)
+    }
+
+    /// What is said to an agent: never the same twice.
+    fn text(&mut self) -> String {
+        self.number += 1;
+        format!("{} {} {}", self.luck.of(&TASKS), self.name, self.number)
+    }
+
+    /// Most commands are called as they should be.
+    fn handicap(&mut self) -> Handicap {
+        match self.luck.below(30) {
+            0 => Handicap { files: Some(6 + self.luck.below(30) as u32), ..Handicap::default() },
+            1 => Handicap { bytes: Some(self.luck.below(6000) as u32), ..Handicap::default() },
+            2 => Handicap {
+                clock: CLOCKS[self.luck.below(CLOCKS.len() as u64) as usize],
+                ..Handicap::default()
+            },
+            _ => Handicap::default(),
+        }
+    }
+
+    fn call(&mut self, words: &[&str]) -> (Ended, String) {
+        let handicap = self.handicap();
+        self.call_with(words, &handicap, "")
+    }
+
+    fn call_with(&mut self, words: &[&str], handicap: &Handicap, stdin: &str) -> (Ended, String) {
+        self.world.call(&self.name, &self.world.project(), words, handicap, stdin)
+    }
+
+    fn backlog(&self, agent: &str) -> usize {
+        crate::checker::names(&self.world.store().join("agents").join(agent).join("inbox")).len()
+    }
+
+    /// Says things to agents, in every way in which that can be said.
+    pub fn produce(mut self) {
+        while !self.world.is_over() {
+            let agent = self.agent();
+            if self.backlog(agent) > BACKLOG {
+                pause(self.world, 100);
+                continue;
+            }
+            let text = self.text();
+            let key = format!("{} {}", self.name, self.luck.below(50));
+            match self.luck.below(12) {
+                0 => drop(self.call(&["enqueue", agent, &text, "--dedupe-key", &key])),
+                1 => {
+                    let batch: String = (0..1 + self.luck.below(6))
+                        .map(|_| {
+                            let text = self.text();
+                            format!("{{\"text\": \"{text}\"}}\n")
+                        })
+                        .collect();
+                    let handicap = self.handicap();
+                    self.call_with(&["enqueue", agent, "--batch"], &handicap, &batch);
+                }
+                // Put off by a clock that is right: else it would come hours from now.
+                2 => {
+                    let handicap = Handicap { clock: 0, ..self.handicap() };
+                    self.call_with(&["enqueue", agent, &text, "--in", "300ms"], &handicap, "");
+                }
+                3 => drop(self.call(&["enqueue", agent, &text, "--ttl", "2s"])),
+                4 => drop(self.call(&["enqueue", agent, &text, "--origin", "channel:rain"])),
+                5 => drop(self.call(&["enqueue", agent, &text, "--priority", "next"])),
+                6 => drop(self.call(&["wake", agent, "rain", "--resource", &key])),
+                7 => drop(self.call(&["enqueue", agent, &text, "--priority", "interject"])),
+                _ => drop(self.call(&["enqueue", agent, &text])),
+            }
+            let ms = self.luck.below(60);
+            pause(self.world, ms);
+        }
+    }
+
+    /// Speaks to agents in the other clone, where nobody ticks.
+    pub fn produce_elsewhere(mut self) {
+        let place = self.world.clone();
+        while !self.world.is_over() {
+            let agent = self.agent();
+            let waiting =
+                crate::checker::names(&place.join(".dormouse/agents").join(agent).join("inbox")).len();
+            if waiting + self.backlog(agent) > BACKLOG {
+                pause(self.world, 300);
+                continue;
+            }
+            let text = self.text();
+            let handicap = self.handicap();
+            self.world.call(&self.name, &place, &["enqueue", agent, &text], &handicap, "");
+            let ms = self.luck.below(150);
+            pause(self.world, ms);
+        }
+    }
+
+    /// Puts files into inboxes by hand: messages and what is none.
+    pub fn drop_files(mut self) {
+        let project = self.world.project();
+        while !self.world.is_over() {
+            let agent = self.agent();
+            let text = self.text();
+            let name = format!("{}-{}.json", self.name, self.number);
+            let is_valid = !self.luck.one_in(6);
+            let content = match (is_valid, self.luck.below(3)) {
+                (true, 0) => format!("{{\"text\": \"{text}\", \"origin\": \"channel:file\"}}"),
+                (true, _) => format!("{{\"text\": \"{text}\"}}\n"),
+                (false, 0) => format!("{{\"text\": \"{text}\""),
+                (false, 1) => String::new(),
+                (false, _) => format!("{{\"text\": \"{text}\", \"kind\": \"nonsense\"}}"),
+            };
+            let room = self.world.room.read().unwrap();
+            let aside = project.join(&name);
+            fs::write(&aside, content).unwrap();
+            let inbox = self.world.store().join("agents").join(agent).join("inbox");
+            fs::rename(&aside, inbox.join(&name)).unwrap();
+            let text = is_valid.then_some(text);
+            self.world.history.note(What::Dropped { agent: agent.to_owned(), name, text });
+            drop(room);
+            let ms = 50 + self.luck.below(400);
+            pause(self.world, ms);
+        }
+    }
+
+    /// Makes steps.
+    pub fn tick(mut self) {
+        while !self.world.is_over() {
+            let agent = self.agent();
+            match self.luck.below(8) {
+                0 => drop(self.call(&["tick", agent])),
+                1 => drop(self.call(&["tick", agent, "--until-idle", "--max-steps", "10", "--commit"])),
+                2 => drop(self.call(&["tick", "--all", "--jobs", "3"])),
+                3 => drop(self.call(&["tick", "--all", "--jobs", "2", "--until-idle", "--max-steps", "5"])),
+                4 => drop(self.call(&["tick", "--all"])),
+                5 => drop(self.call(&["tick", "--all", "--commit"])),
+                _ => drop(self.call(&["tick", agent, "--until-idle", "--max-steps", "20"])),
+            }
+        }
+    }
+
+    /// Opens and closes gates, gives up, takes up.
+    pub fn govern(mut self) {
+        while !self.world.is_over() {
+            let agent = self.agent();
+            match self.luck.below(8) {
+                0 => {
+                    self.call(&["stop", agent, "--grace", "200ms"]);
+                }
+                1 => {
+                    self.call(&["stop", agent, "--requeue", "--grace", "100ms"]);
+                }
+                2 => drop(self.call(&["stop", agent, "--now", "--grace", "0s"])),
+                3 => drop(self.call(&["fail", agent, "--reason", "thunder", "--now"])),
+                4 => drop(self.call(&["recover", agent])),
+                _ => {}
+            }
+            let ms = self.luck.below(300);
+            pause(self.world, ms);
+            // Somebody has to: agents are stopped for a while only.
+            self.call(&["start", "--all"]);
+            self.call(&["resume", "--all"]);
+            let ms = self.luck.below(700);
+            pause(self.world, ms);
+        }
+    }
+
+    /// Asks turns to make way.
+    pub fn preempt(mut self) {
+        while !self.world.is_over() {
+            let agent = self.agent();
+            match self.luck.below(3) {
+                0 => drop(self.call(&[
+                    "preempt",
+                    agent,
+                    "--reason",
+                    "lightning",
+                    "--grace",
+                    "200ms",
+                    "--for",
+                    "100ms",
+                ])),
+                1 => drop(self.call(&["preempt", agent, "--reason", "lightning", "--grace", "50ms"])),
+                _ => {
+                    let text = self.text();
+                    self.call(&["enqueue", agent, &text, "--priority", "interject"]);
+                }
+            }
+            let ms = 50 + self.luck.below(300);
+            pause(self.world, ms);
+        }
+    }
+
+    /// Has plans: tasks, delegations, timers, waits, work, and what became of dead letters.
+    pub fn plan(mut self) {
+        let mut made: VecDeque<(&str, String)> = VecDeque::new();
+        while !self.world.is_over() {
+            let agent = self.agent();
+            let child = self.luck.of(&["kid-a", "kid-b"]);
+            let (kind, words): (&str, &[&str]) = match self.luck.below(10) {
+                0 => ("task", &["task", "start", "-a", agent, "--", "sleep", "0.2"]),
+                1 => ("", &["task", "start", "-a", "ada", "--delegate", child, "quick work of a child"]),
+                2 => ("timer", &["timer", "add", "-a", agent, "--every", "1s", "quick, each second"]),
+                3 => ("timer", &["timer", "add", "-a", agent, "--in", "200ms", "quick, once"]),
+                4 => ("wait", &["wait", "-a", agent, "--on", "timer", "--in", "300ms", "--reason", "r"]),
+                5 => ("wait", &["wait", "-a", agent, "--on", "external", "--expires", "1s", "--reason", "r"]),
+                6 => ("work", &["work", "add", "-a", agent, "an objective", "--pick"]),
+                7 => ("", &["queue", "dead", "-a", agent, "--ack"]),
+                _ => ("dead", &["queue", "dead", "-a", agent]),
+            };
+            // All of these moments are counted by a clock that is right.
+            let handicap = Handicap { clock: 0, ..self.handicap() };
+            let (_, said) = self.call_with(words, &handicap, "");
+            match kind {
+                "" => {}
+                "dead" => self.decide_about(&said),
+                kind => made.extend(said.lines().next().map(|id| (kind, id.to_owned()))),
+            }
+            if made.len() > 3 {
+                match made.pop_front().unwrap() {
+                    ("task", id) => drop(self.call(&["task", "stop", &id, "--grace", "100ms"])),
+                    ("work", id) => drop(self.call(&["work", "complete", &id, "--result", "done"])),
+                    (kind, id) => drop(self.call(&[kind, "cancel", &id])),
+                }
+            }
+            let ms = self.luck.below(300);
+            pause(self.world, ms);
+        }
+    }
+
+    /// Has the first of some dead letters tried again, or gives it up.
+    fn decide_about(&mut self, dead: &str) {
+        if let Some(id) = dead.split_whitespace().find(|word| word.starts_with("msg_")) {
+            let act = self.luck.of(&["requeue", "requeue", "drop"]);
+            self.call(&["queue", act, id]);
+        }
+    }
+
+    /// Looks at everything, and is never disturbed.
+    pub fn read(mut self) {
+        while !self.world.is_over() {
+            let agent = self.agent();
+            match self.luck.below(9) {
+                0 => drop(self.call(&["get", agent, "--json"])),
+                1 => drop(self.call(&["list", "--json"])),
+                2 => drop(self.call(&["explain", agent])),
+                3 => drop(self.call(&["events", agent, "--json"])),
+                4 => drop(self.call(&["queue", "list", "-a", agent, "--limit", "0"])),
+                5 => drop(self.call(&["next-wake", "--all"])),
+                6 => drop(self.call(&["tick", agent, "--dry-run"])),
+                7 => drop(self.call(&["run", "list", "-a", agent])),
+                _ => drop(self.call(&["doctor"])),
+            }
+            let ms = self.luck.below(200);
+            pause(self.world, ms);
+        }
+    }
+
+    /// Merges the two clones, both ways.
+    pub fn merge(mut self) {
+        while !self.world.is_over() {
+            let room = self.world.room.read().unwrap();
+            let merged = merge_both_ways(self.world);
+            drop(room);
+            // Others are at it all the time: who wants to get through tries soon.
+            let ms = if merged { 300 + self.luck.below(1200) } else { 50 };
+            pause(self.world, ms);
+        }
+    }
+}
+
+/// What each of two clones has and the other has not. They are merged where nobody ticks: in the other one
+/// git is only ever to go forward, as a merge that fails there sets files back beside the steps that
+/// write them. `false`: git was kept from it.
+pub fn merge_both_ways(world: &World) -> bool {
+    let (project, clone) = (world.project(), world.clone());
+    unlock(world, &project);
+    let merged = record(world, &clone)
+        && record(world, &project)
+        && pull(world, &clone, &project, &["merge", "-q", "--no-edit", "FETCH_HEAD"])
+        && pull(world, &project, &clone, &["merge", "-q", "--ff-only", "FETCH_HEAD"]);
+    if merged {
+        world.history.note(What::Merged);
+    }
+    merged
+}
+
+fn record(world: &World, place: &Path) -> bool {
+    let (added, _) = world.aside("git", place, &["add", "-A", "--", ".dormouse"]);
+    let (is_same, _) = world.aside("git", place, &["diff", "--cached", "--quiet"]);
+    added && (is_same || world.aside("git", place, &["commit", "-q", "-m", "weather"]).0)
+}
+
+/// Git tells messages for renamed files where they are alike.
+const AS_THEY_ARE: [&str; 4] = ["-c", "merge.renames=false", "-c", "merge.directoryRenames=false"];
+
+fn pull(world: &World, into: &Path, from: &Path, merge: &[&str]) -> bool {
+    let (fetched, _) = world.aside("git", into, &["fetch", "-q", from.to_str().unwrap(), "main"]);
+    let (merged, said) = world.aside("git", into, &[&AS_THEY_ARE[..], merge].concat());
+    assert!(!said.contains("CONFLICT"), "{said}");
+    fetched && merged
+}
+
+/// Takes away the locks of a git that was killed beside `tick --commit`.
+fn unlock(world: &World, place: &Path) {
+    let git = place.join(".git");
+    for lock in ["index.lock", "HEAD.lock", "refs/heads/main.lock"] {
+        let path = git.join(lock);
+        let age = fs::metadata(&path).ok().and_then(|found| found.modified().ok()?.elapsed().ok());
+        if age.is_some_and(|age| age.as_secs() >= 2) {
+            world.history.note(What::Unlocked { path: lock.to_owned() });
+            let _ = fs::remove_file(path);
+        }
+    }
+}

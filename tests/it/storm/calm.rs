@@ -1,0 +1,139 @@
+//! The end of a storm: everything is done that is left to do, and what there is then is gathered.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::actors::merge_both_ways;
+use super::history::{Ended, Handicap, What};
+use super::oracle::{Ending, Evidence, Message, Records, Run};
+use super::world::World;
+use crate::checker::{self, Found};
+
+/// So often everybody is ticked until nothing is left to do.
+const ROUNDS: usize = 100;
+
+/// Lets the storm calm: afterwards nothing waits, and every agent has been asked for a sign of life.
+pub fn calm(world: &World) {
+    world.history.note(What::Calm);
+    let merged = (0..30).any(|_| merge_both_ways(world) || wait(500));
+    assert!(merged, "git is kept from merging");
+    for agent in world.agents() {
+        let (_, said) = call(world, &["timer", "list", "-a", &agent, "--json"]);
+        let timers = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        for timer in timers
+            .filter(|timer| !timer["schedule"]["every"].is_null() || timer["schedule"]["kind"] == "every")
+        {
+            call(world, &["timer", "cancel", timer["id"].as_str().unwrap()]);
+        }
+    }
+    settle(world);
+    for agent in world.agents() {
+        let (_, said) = call(world, &["enqueue", &agent, "quick sign of life"]);
+        world.history.note(What::Probe { agent, id: said.trim().to_owned() });
+    }
+    settle(world);
+    call(world, &["doctor"]);
+    // Supervisors of tasks, and what turns have left, end a moment after.
+    let _ = (0..100).any(|_| world.processes().is_empty() || wait(100));
+}
+
+fn wait(ms: u64) -> bool {
+    std::thread::sleep(Duration::from_millis(ms));
+    false
+}
+
+fn call(world: &World, words: &[&str]) -> (Ended, String) {
+    world.call("calm", &world.project(), words, &Handicap::default(), "")
+}
+
+/// Ticks until nobody has anything left to do, within bounds.
+fn settle(world: &World) {
+    for _ in 0..ROUNDS {
+        call(world, &["start", "--all"]);
+        call(world, &["resume", "--all"]);
+        call(world, &["tick", "--all", "--until-idle"]);
+        if world.agents().iter().all(|agent| is_at_rest(world, agent)) {
+            return;
+        }
+        wait(100);
+    }
+}
+
+fn is_at_rest(world: &World, agent: &str) -> bool {
+    let found = checker::look(&world.store().join("agents").join(agent));
+    let state = &found.state;
+    let is_busy = ["current_run", "held", "retry", "outbox"].iter().any(|field| !state[field].is_null());
+    let has_tasks = state["open_tasks"].as_u64().unwrap_or(0) > 0;
+    found.queued.is_empty() && found.put_off.is_empty() && found.hints.is_empty() && !is_busy && !has_tasks
+}
+
+/// Everything that the oracle is to know.
+pub fn gather(world: &World) -> Evidence {
+    let mut evidence = Evidence {
+        history: world.history.events(),
+        memory: world.memory.load(Ordering::Relaxed),
+        left: world.processes().into_iter().map(|process| process.name).collect(),
+        ..Evidence::default()
+    };
+    let turns = fs::read_to_string(world.out("turns")).unwrap_or_default();
+    evidence.turns = turns.lines().map(str::to_owned).collect();
+    let agents = world.store().join("agents");
+    for name in checker::names(&agents) {
+        if name.starts_with('.') {
+            evidence.litter.push(name);
+            continue;
+        }
+        let dir = agents.join(&name);
+        let found = checker::look(&dir);
+        let is_taken = |left: &String| left.starts_with("taken~");
+        let taken = checker::names(&dir.join("inbox")).into_iter().filter(is_taken);
+        evidence.litter.extend(taken.map(|left| format!("{name}/inbox/{left}")));
+        if found.has_journal {
+            evidence.litter.push(format!("{name}/journal.json"));
+        }
+        evidence.records.insert(name, records(&dir, found));
+    }
+    evidence
+}
+
+fn records(dir: &Path, found: Found) -> Records {
+    let mut messages = BTreeMap::new();
+    for (id, lines) in &found.archived {
+        let endings = lines.iter().map(|line| &line["settlement"]).filter(|end| end["status"] != "queued");
+        let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let endings = endings.map(|end| Ending {
+            status: word(&end["status"]),
+            reason: word(&end["reason"]),
+            run: end["run_id"].as_str().map(str::to_owned),
+        });
+        messages.insert(id.clone(), Message { endings: endings.collect(), ..message(&lines[0]) });
+    }
+    for (id, queued) in &found.queued {
+        messages.entry(id.clone()).or_insert_with(|| message(queued)).is_open = true;
+    }
+    for id in &found.put_off {
+        messages.entry(id.clone()).or_default().is_open = true;
+    }
+    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let runs = found.runs.iter().map(|(id, run)| {
+        (id.clone(), Run { message: word(&run["message_id"]), terminal: word(&run["terminal"]) })
+    });
+    let rejected: BTreeSet<String> = checker::names(&dir.join("inbox/rejected"))
+        .into_iter()
+        .filter(|name| !name.ends_with(".reason"))
+        .collect();
+    Records { runs: runs.collect(), messages, rejected, complaints: found.complaints }
+}
+
+fn message(record: &Value) -> Message {
+    Message {
+        text: record["body"]["text"].as_str().unwrap_or_default().to_owned(),
+        dedupe_key: record["dedupe_key"].as_str().map(str::to_owned),
+        ..Message::default()
+    }
+}

@@ -1,0 +1,399 @@
+//! What must be true after a storm: a function of what happened and of what the records then say.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::history::{Ended, Event, Handicap, What};
+
+/// How a message ended, once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ending {
+    pub status: String,
+    pub reason: String,
+    pub run: Option<String>,
+}
+
+/// What the records say of a message.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Message {
+    pub text: String,
+    pub dedupe_key: Option<String>,
+    /// In the order of the archive: what was requeued has ended more than once.
+    pub endings: Vec<Ending>,
+    /// Whether it waits: in the inbox, or for its time.
+    pub is_open: bool,
+}
+
+/// What the records say of a run: its message, and how it ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Run {
+    pub message: String,
+    pub terminal: String,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Records {
+    pub messages: BTreeMap<String, Message>,
+    pub runs: BTreeMap<String, Run>,
+    /// The files that could not be admitted.
+    pub rejected: BTreeSet<String>,
+    /// What is wrong with the records, by themselves.
+    pub complaints: Vec<String>,
+}
+
+/// All that a storm leaves.
+#[derive(Debug, Clone, Default)]
+pub struct Evidence {
+    pub history: Vec<Event>,
+    /// What turns have noted of themselves, in the order in which they did.
+    pub turns: Vec<String>,
+    pub records: BTreeMap<String, Records>,
+    /// Files that nobody will miss and nobody has taken away.
+    pub litter: Vec<String>,
+    /// Processes that are left.
+    pub left: Vec<String>,
+    /// The most memory that a process of the program has used, in KiB.
+    pub memory: usize,
+}
+
+/// One line that a turn has noted.
+#[derive(Debug, Clone, Copy)]
+struct Note<'e> {
+    what: &'e str,
+    agent: &'e str,
+    message: &'e str,
+    run: &'e str,
+}
+
+/// The most memory that a command may use, in KiB.
+const MEMORY: usize = 64 * 1024;
+
+/// Why a message may be dropped, when nobody has asked for that.
+const DROPPED: [&str; 4] = ["ttl_expired", "duplicate", "already_settled", "delegation_cancelled"];
+
+/// Everything that is wrong. Nothing: the storm was weathered.
+pub fn judge(evidence: &Evidence) -> Vec<String> {
+    let notes: Vec<Note<'_>> = evidence.turns.iter().filter_map(|line| Note::of(line)).collect();
+    let mut wrong = Vec::new();
+    for (agent, records) in &evidence.records {
+        wrong.extend(records.complaints.iter().map(|complaint| format!("{agent}: {complaint}")));
+    }
+    wrong.extend(calls(&evidence.history));
+    wrong.extend(lost(evidence));
+    wrong.extend(dropped_files(evidence));
+    wrong.extend(endings(evidence));
+    wrong.extend(keys(evidence));
+    wrong.extend(completions(evidence, &notes));
+    wrong.extend(overlaps(&notes));
+    wrong.extend(sent(evidence));
+    wrong.extend(wedged(evidence, &notes));
+    wrong.extend(evidence.litter.iter().map(|path| format!("litter: {path}")));
+    wrong.extend(evidence.left.iter().map(|process| format!("a process is left: {process}")));
+    if evidence.memory > MEMORY {
+        wrong.push(format!("a command has used {} KiB of memory", evidence.memory));
+    }
+    wrong
+}
+
+impl Note<'_> {
+    fn of(line: &str) -> Option<Note<'_>> {
+        let mut words = line.split(' ');
+        let what = words.next().filter(|word| ["start", "end", "overlap"].contains(word))?;
+        Some(Note { what, agent: words.next()?, message: words.next()?, run: words.next()? })
+    }
+}
+
+/// Every id of a message in a text.
+fn ids(text: &str) -> impl Iterator<Item = &str> {
+    text.match_indices("msg_").filter_map(|(at, _)| text.get(at..at + 36))
+}
+
+/// A command that was called, with its end.
+struct Call<'e> {
+    words: &'e [String],
+    handicap: &'e Handicap,
+    begun: u64,
+    ended: u64,
+    pid: i32,
+    end: Ended,
+    stdout: &'e str,
+    stderr: &'e str,
+}
+
+impl Call<'_> {
+    fn line(&self) -> String {
+        format!("`dormouse {}` (begun at {} ms, {:?})", self.words.join(" "), self.begun, self.handicap)
+    }
+}
+
+fn called(history: &[Event]) -> Vec<Call<'_>> {
+    let mut begun = BTreeMap::new();
+    let mut calls = Vec::new();
+    for event in history {
+        match &event.what {
+            What::Begin { call, words, handicap, .. } => {
+                begun.insert(*call, (event.at, words, handicap));
+            }
+            What::End { call, pid, ended: end, stdout, stderr } => {
+                let Some((at, words, handicap)) = begun.remove(call) else { continue };
+                let (ended, pid, end) = (event.at, *pid, *end);
+                calls.push(Call { words, handicap, begun: at, ended, pid, end, stdout, stderr });
+            }
+            _ => {}
+        }
+    }
+    calls
+}
+
+/// What a command may answer in a storm.
+fn answers(words: &[String]) -> &'static [i32] {
+    match words.first().map(String::as_str) {
+        Some("tick") => &[0, 5, 7],
+        Some(
+            "enqueue" | "wake" | "create" | "list" | "get" | "explain" | "events" | "next-wake" | "doctor",
+        ) => &[0, 5],
+        // What they name may be gone, or not be as they think it is.
+        _ => &[0, 3, 4, 5],
+    }
+}
+
+/// Commands end by themselves or by a signal that was sent, in time, with a status that is documented,
+/// and none of them panics. What fails has a reason: no room, a limit, or that a process that it
+/// needs was killed.
+fn calls(history: &[Event]) -> Vec<String> {
+    let kills: BTreeSet<(i32, i32)> = history
+        .iter()
+        .filter_map(|event| match &event.what {
+            What::Kill { pid, signal, .. } => Some((*pid, *signal)),
+            _ => None,
+        })
+        .collect();
+    let struck = |call: &Call<'_>| {
+        history.iter().any(|event| {
+            matches!(event.what, What::Kill { .. }) && (call.begun..=call.ended).contains(&event.at)
+        })
+    };
+    let floods = floods(history);
+    let mut wrong = Vec::new();
+    for call in called(history) {
+        let is_flooded = floods.iter().any(|(from, to)| *from <= call.ended && call.begun <= *to);
+        let has_children = ["tick", "task"].contains(&call.words[0].as_str());
+        let may_fail = is_flooded || call.handicap.is_limit() || (has_children && struck(&call));
+        let is_right = match call.end {
+            Ended::Overlong => false,
+            Ended::Signal(libc::SIGXFSZ) if call.handicap.bytes.is_some() => true,
+            Ended::Signal(signal) => kills.contains(&(call.pid, signal)),
+            Ended::Status(status) => answers(call.words).contains(&status) || (status == 1 && may_fail),
+        };
+        if !is_right || call.stderr.contains("panicked") {
+            wrong.push(format!(
+                "{} ended with {:?}: {} {}",
+                call.line(),
+                call.end,
+                call.stdout.trim(),
+                call.stderr.trim()
+            ));
+        }
+    }
+    wrong
+}
+
+/// From when until when the disk was full.
+fn floods(history: &[Event]) -> Vec<(u64, u64)> {
+    let mut floods = Vec::new();
+    let mut since = None;
+    for event in history {
+        match (&event.what, since) {
+            (What::Disk { is_full: true }, _) => since = Some(event.at),
+            (What::Disk { is_full: false }, Some(from)) => floods.push((from, event.at)),
+            _ => {}
+        }
+    }
+    floods
+}
+
+/// The ids that commands have said, each with its agent: from then on they are kept for good.
+pub fn acknowledged(history: &[Event]) -> BTreeMap<String, String> {
+    let mut said = BTreeMap::new();
+    for call in called(history).iter().filter(|call| call.words[0] == "enqueue") {
+        said.extend(ids(call.stdout).map(|id| (id.to_owned(), call.words[1].clone())));
+    }
+    said
+}
+
+fn lost(evidence: &Evidence) -> Vec<String> {
+    let is_kept = |id: &String, agent: &String| {
+        evidence.records.get(agent).is_some_and(|records| records.messages.contains_key(id))
+    };
+    let said = acknowledged(&evidence.history);
+    said.iter()
+        .filter(|(id, agent)| !is_kept(id, agent))
+        .map(|(id, agent)| format!("{agent}: {id} is lost"))
+        .collect()
+}
+
+/// What was put into an inbox by hand is one message, or was rejected because it is none.
+fn dropped_files(evidence: &Evidence) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for event in &evidence.history {
+        let What::Dropped { agent, name, text } = &event.what else { continue };
+        let Some(records) = evidence.records.get(agent) else {
+            wrong.push(format!("{agent} is gone, with {name}"));
+            continue;
+        };
+        let is_rejected = records.rejected.contains(name);
+        let messages = text
+            .as_ref()
+            .map(|text| records.messages.values().filter(|message| message.text == *text).count());
+        if is_rejected != messages.is_none() || messages.is_some_and(|messages| messages != 1) {
+            wrong.push(format!(
+                "{agent}: {name} was dropped; rejected: {is_rejected}, messages: {messages:?}"
+            ));
+        }
+    }
+    wrong
+}
+
+/// Every message has ended, and at most once for good.
+fn endings(evidence: &Evidence) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (agent, records) in &evidence.records {
+        for (id, message) in &records.messages {
+            let is_over = |ending: &&Ending| ["processed", "interjected"].contains(&ending.status.as_str());
+            let over = message.endings.iter().filter(is_over).count();
+            let last = message.endings.last();
+            let is_right = !message.is_open
+                && over <= 1
+                && last.is_some_and(|last| match last.status.as_str() {
+                    "processed" | "interjected" => true,
+                    "aborted" => over == 0,
+                    "dropped" => {
+                        over == 0
+                            && (DROPPED.contains(&last.reason.as_str()) || last.reason.contains("operator"))
+                    }
+                    _ => false,
+                });
+            if !is_right {
+                wrong.push(format!(
+                    "{agent}: {id} ({}) has not ended once: {:?}",
+                    message.text, message.endings
+                ));
+            }
+            // What was interjected has ended with a run of another message.
+            let run = last.filter(|last| last.status == "processed").and_then(|last| last.run.as_ref());
+            if let Some(run) = run
+                && records.runs.get(run).is_none_or(|run| run.message != *id)
+            {
+                wrong.push(format!("{agent}: {id} was processed by {run}, and there is no such run"));
+            }
+        }
+    }
+    wrong
+}
+
+/// Of the messages with the same key one is worked on.
+fn keys(evidence: &Evidence) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (agent, records) in &evidence.records {
+        let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
+        for (id, message) in &records.messages {
+            let is_worked_on = message.endings.iter().any(|ending| ending.status == "processed");
+            let Some(key) = message.dedupe_key.as_deref().filter(|_| is_worked_on) else { continue };
+            if let Some(other) = seen.insert(key, id) {
+                wrong
+                    .push(format!("{agent}: {other} and {id} have the key `{key}`, and both were worked on"));
+            }
+        }
+    }
+    wrong
+}
+
+/// A run that completed has begun and ended, and no other of its message began after it.
+fn completions(evidence: &Evidence, notes: &[Note<'_>]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut by_message: BTreeMap<&str, Vec<&Note<'_>>> = BTreeMap::new();
+    for note in notes {
+        by_message.entry(note.message).or_default().push(note);
+    }
+    for (agent, records) in &evidence.records {
+        for (id, run) in records.runs.iter().filter(|(_, run)| run.terminal == "completed") {
+            let of_message = by_message.get(run.message.as_str()).map_or(&[][..], Vec::as_slice);
+            let Some(began) = of_message.iter().position(|note| note.what == "start" && note.run == id)
+            else {
+                wrong.push(format!("{agent}: {id} has completed, and its turn never began"));
+                continue;
+            };
+            if !of_message.iter().any(|note| note.what == "end" && note.run == id) {
+                wrong.push(format!("{agent}: {id} has completed, and its turn never ended"));
+            }
+            for later in of_message[began..].iter().filter(|note| note.what == "start" && note.run != id) {
+                wrong.push(format!(
+                    "{agent}: {} ran again ({}) after {id} had completed",
+                    run.message, later.run
+                ));
+            }
+        }
+    }
+    wrong
+}
+
+/// No turn of an agent begins while another one goes on.
+fn overlaps(notes: &[Note<'_>]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut begun: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for note in notes {
+        let of_agent = begun.entry(note.agent).or_default();
+        match note.what {
+            "overlap" => wrong
+                .push(format!("{}: something of an earlier turn was there beside {}", note.agent, note.run)),
+            "start" => of_agent.push(note.run),
+            // Whoever was killed never says that it ended.
+            _ if of_agent.last() != Some(&note.run) => {
+                wrong.push(format!("{}: {} went on beside {:?}", note.agent, note.run, of_agent.last()));
+            }
+            _ => {}
+        }
+    }
+    wrong
+}
+
+/// What a turn that completed has said to another agent arrived once.
+fn sent(evidence: &Evidence) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let has_completed = |id: &str| {
+        let run = evidence.records.values().find_map(|records| records.runs.get(id));
+        run.is_some_and(|run| run.terminal == "completed")
+    };
+    let mut to: BTreeMap<&str, &str> = BTreeMap::new();
+    for line in &evidence.turns {
+        if let ["sent", agent, run] = line.split(' ').collect::<Vec<_>>()[..] {
+            to.insert(run, agent);
+        }
+    }
+    for (run, agent) in to.into_iter().filter(|(run, _)| has_completed(run)) {
+        let text = format!("sent by {run}");
+        let messages = evidence.records.get(agent).map(|records| &records.messages);
+        let arrived =
+            messages.map_or(0, |messages| messages.values().filter(|message| message.text == text).count());
+        if arrived != 1 {
+            wrong.push(format!("{agent}: what {run} has said to it arrived {arrived} times"));
+        }
+    }
+    wrong
+}
+
+/// An agent at rest answers.
+fn wedged(evidence: &Evidence, notes: &[Note<'_>]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut asked = BTreeSet::new();
+    for event in &evidence.history {
+        if let What::Probe { agent, id } = &event.what {
+            asked.insert(agent.clone());
+            if !notes.iter().any(|note| note.what == "start" && note.message == id) {
+                wrong.push(format!("{agent} is wedged: {id} got no turn"));
+            }
+        }
+    }
+    let silent = evidence.records.keys().filter(|agent| !asked.contains(*agent));
+    wrong.extend(silent.map(|agent| format!("{agent} was not asked whether it is wedged")));
+    wrong
+}

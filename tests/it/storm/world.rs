@@ -1,0 +1,315 @@
+//! Where a storm takes place: a disk of its own, a repository with a clone, agents, and every process in it.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::RwLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use tempfile::TempDir;
+
+use super::history::{Ended, Handicap, History, What};
+use crate::harness::dormouse;
+
+/// The agents that are there from the beginning.
+pub const AGENTS: [&str; 4] = ["ada", "bob", "cy", "dan"];
+
+/// No command of the storm takes as long as this, however busy the machine is.
+const LONGEST_S: i64 = 90;
+
+const SETTINGS: &str = "\n[scheduler]\nmax_running = 4\n";
+
+const POLICY: &str = r#"
+[recovery]
+strategy = "jittered"
+base = "20ms"
+max_delay = "100ms"
+max_attempts = 5
+[timeouts]
+suspend = "2s"
+resources = "10s"
+"#;
+
+/// A temporary directory, with the disk of the storm in it.
+pub struct World {
+    root: TempDir,
+    pub history: History,
+    /// Whether the disk is one of its own, whose size can be changed.
+    pub has_disk: bool,
+    pub is_over: AtomicBool,
+    /// Held for reading by whoever moves files about by hand, so that the disk is not full meanwhile.
+    pub room: RwLock<()>,
+    /// The most that any process of the program has used, in KiB.
+    pub memory: AtomicUsize,
+}
+
+impl World {
+    /// Whoever calls this sees the disk, and whoever they start: nobody else does, and it is gone with them.
+    pub fn new() -> World {
+        let root = tempfile::Builder::new().prefix("dormouse-storm-").tempdir().unwrap();
+        for dir in ["disk", "home", "out"] {
+            fs::create_dir(root.path().join(dir)).unwrap();
+        }
+        let has_disk = mount(&root.path().join("disk"));
+        let turn = include_str!("turn.sh");
+        fs::write(root.path().join("turn.sh"), turn).unwrap();
+        let world = World {
+            history: History::new(&root.path().join("out/history")),
+            root,
+            has_disk,
+            is_over: AtomicBool::new(false),
+            room: RwLock::new(()),
+            memory: AtomicUsize::new(0),
+        };
+        fs::create_dir(world.project()).unwrap();
+        world.set_up();
+        world
+    }
+
+    fn set_up(&self) {
+        self.must("git", &self.project(), &["init", "-q", "-b", "main"]);
+        let program = dormouse();
+        let program = program.to_str().unwrap();
+        self.must(program, &self.project(), &["init"]);
+        let settings = self.store().join("dormouse.toml");
+        append(&settings, SETTINGS);
+        let turn = self.root().join("turn.sh");
+        for agent in AGENTS {
+            self.must(program, &self.project(), &["create", agent, "--", "sh", turn.to_str().unwrap()]);
+            append(&self.store().join("agents").join(agent).join("agent.toml"), POLICY);
+            self.must(program, &self.project(), &["start", agent]);
+        }
+        self.must("git", &self.project(), &["add", "-A"]);
+        self.must("git", &self.project(), &["commit", "-q", "-m", "before the storm"]);
+        self.must("git", self.root(), &["clone", "-q", "disk/project", "disk/clone"]);
+    }
+
+    pub fn root(&self) -> &Path {
+        self.root.path()
+    }
+
+    pub fn project(&self) -> PathBuf {
+        self.root().join("disk/project")
+    }
+
+    /// The other clone, where agents are only spoken to.
+    pub fn clone(&self) -> PathBuf {
+        self.root().join("disk/clone")
+    }
+
+    pub fn store(&self) -> PathBuf {
+        self.project().join(".dormouse")
+    }
+
+    pub fn out(&self, name: &str) -> PathBuf {
+        self.root().join("out").join(name)
+    }
+
+    /// The names of all agents, those that were made meanwhile included.
+    pub fn agents(&self) -> Vec<String> {
+        let mut names = crate::checker::names(&self.store().join("agents"));
+        names.retain(|name| !name.starts_with('.'));
+        names
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    /// What marks the processes of this storm, in their environment.
+    fn mark(&self) -> String {
+        format!("STORM_OUT={}", self.root().join("out").display())
+    }
+
+    fn environment(&self, command: &mut Command) {
+        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command.env("HOME", self.root().join("home")).env("TZ", "UTC").env("GIT_CONFIG_NOSYSTEM", "1");
+        for (at, (key, value)) in [
+            ("user.name", "storm"),
+            ("user.email", "storm@localhost"),
+            ("gc.auto", "0"),
+            ("maintenance.auto", "false"),
+        ]
+        .iter()
+        .enumerate()
+        {
+            command.env(format!("GIT_CONFIG_KEY_{at}"), key).env(format!("GIT_CONFIG_VALUE_{at}"), value);
+        }
+        command.env("GIT_CONFIG_COUNT", "4");
+    }
+
+    /// Any program, out of the reach of the storm.
+    pub fn aside(&self, program: &str, place: &Path, words: &[&str]) -> (bool, String) {
+        let mut command = Command::new(program);
+        self.environment(&mut command);
+        let output = command.args(words).current_dir(place).stdin(Stdio::null()).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+    }
+
+    #[track_caller]
+    fn must(&self, program: &str, place: &Path, words: &[&str]) {
+        let (succeeded, said) = self.aside(program, place, words);
+        assert!(succeeded, "{program} {words:?}: {said}");
+    }
+
+    /// Calls `dormouse`, in the storm, and waits for its end: status and standard output.
+    pub fn call(
+        &self,
+        actor: &str,
+        place: &Path,
+        words: &[&str],
+        handicap: &Handicap,
+        stdin: &str,
+    ) -> (Ended, String) {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        let call = self.history.begin(actor, &words, handicap);
+        let mut command = Command::new(dormouse());
+        if handicap.is_limit() {
+            command = Command::new("prlimit");
+            command.args(handicap.files.map(|most| format!("--nofile={most}")));
+            command.args(handicap.bytes.map(|most| format!("--fsize={most}")));
+            command.arg(dormouse());
+        }
+        self.environment(&mut command);
+        let (name, value) =
+            self.mark().split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned())).unwrap();
+        command.env(name, value).env("STORM_DORMOUSE", dormouse());
+        if handicap.clock != 0 {
+            let then = chrono::Utc::now() + chrono::Duration::seconds(handicap.clock);
+            command.env("DORMOUSE_NOW", then.format("%Y-%m-%dT%H:%M:%S%.3fZ").to_string());
+        }
+        // Files, not pipes: whatever it leaves running may keep them.
+        let [input, out, err] = [(); 3].map(|()| tempfile::tempfile().unwrap());
+        input.write_all_at(stdin.as_bytes(), 0).unwrap();
+        command.stdin(input).stdout(out.try_clone().unwrap()).stderr(err.try_clone().unwrap());
+        let mut child = command.args(&words).current_dir(place).spawn().unwrap();
+        let pid = child.id() as i32;
+        let ended = wait(&mut child);
+        let (stdout, stderr) = (text(&out), text(&err));
+        let answer = stdout.clone();
+        self.history.note(What::End { call, pid, ended, stdout, stderr });
+        (ended, answer)
+    }
+
+    /// The processes of the storm: each with what it is, its handle, and how much it uses, in KiB.
+    pub fn processes(&self) -> Vec<Process> {
+        let mark = self.mark().into_bytes();
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let Some(pid) =
+                entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw)
+            else {
+                continue;
+            };
+            // The handle comes first: it can't come to mean another process.
+            let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
+            let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
+            if !environment.split(|byte| *byte == 0).any(|variable| variable == mark) {
+                continue;
+            }
+            let words = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let name = String::from_utf8_lossy(&words).replace('\0', " ").chars().take(160).collect();
+            let status = fs::read_to_string(entry.path().join("status")).unwrap_or_default();
+            let peak = status
+                .lines()
+                .find_map(|line| line.strip_prefix("VmHWM:")?.trim().split(' ').next()?.parse().ok());
+            found.push(Process { pid, handle, name, peak: peak.unwrap_or(0) });
+        }
+        found
+    }
+
+    pub fn send(&self, process: &Process, signal: Signal) {
+        // Noted first: its end may be noted a moment after.
+        let (pid, name) = (process.pid.as_raw_nonzero().get(), process.name.clone());
+        self.history.note(What::Kill { pid, signal: signal.as_raw(), name });
+        let _ = pidfd_send_signal(&process.handle, signal);
+    }
+
+    /// Keeps everything for a look, and says where.
+    pub fn keep(mut self) -> PathBuf {
+        for process in self.processes() {
+            let _ = pidfd_send_signal(&process.handle, Signal::KILL);
+        }
+        self.root.disable_cleanup(true);
+        let kept = self.root().join("kept");
+        if self.has_disk {
+            let copied = Command::new("cp").arg("-a").arg(self.root().join("disk")).arg(&kept).status();
+            assert!(copied.unwrap().success());
+        }
+        self.root().to_owned()
+    }
+}
+
+/// One process of the storm.
+pub struct Process {
+    pub pid: Pid,
+    handle: rustix::fd::OwnedFd,
+    pub name: String,
+    pub peak: usize,
+}
+
+fn append(path: &Path, text: &str) {
+    let mut file = File::options().append(true).open(path).unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+}
+
+/// What a command said: no more of it than anybody reads.
+fn text(file: &File) -> String {
+    let mut bytes = vec![0; 256 * 1024];
+    let length = file.read_at(&mut bytes, 0).unwrap();
+    String::from_utf8_lossy(&bytes[..length]).into_owned()
+}
+
+fn wait(child: &mut Child) -> Ended {
+    let pid = Pid::from_raw(child.id() as i32).unwrap();
+    let handle = pidfd_open(pid, PidfdFlags::empty()).unwrap();
+    let limit = Timespec { tv_sec: LONGEST_S, tv_nsec: 0 };
+    let mut ready = [PollFd::new(&handle, PollFlags::IN)];
+    let ended = loop {
+        match poll(&mut ready, Some(&limit)) {
+            Err(rustix::io::Errno::INTR) => {}
+            other => break other.unwrap() > 0,
+        }
+    };
+    if !ended {
+        child.kill().unwrap();
+    }
+    let status = child.wait().unwrap();
+    match (ended, status.code(), status.signal()) {
+        (false, ..) => Ended::Overlong,
+        (true, Some(code), _) => Ended::Status(code),
+        (true, None, signal) => Ended::Signal(signal.unwrap_or(0)),
+    }
+}
+
+/// Gives the calling thread, and whoever it starts from now on, a disk of its own at this place.
+/// Whether that was possible: it takes the rights of root.
+fn mount(place: &Path) -> bool {
+    // SAFETY: a system call that concerns the calling thread alone, and no memory.
+    if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
+        return false;
+    }
+    let run = |words: &[&str]| {
+        Command::new("mount").args(words).arg(place).status().is_ok_and(|status| status.success())
+    };
+    let is_private =
+        Command::new("mount").args(["--make-rprivate", "/"]).status().is_ok_and(|status| status.success());
+    is_private && run(&["-t", "tmpfs", "-o", "size=2g,mode=0700", "storm"])
+}
+
+/// How long something lasts, unless the storm is over before.
+pub fn pause(world: &World, ms: u64) {
+    let mut left = ms;
+    while left > 0 && !world.is_over() {
+        let now = left.min(50);
+        std::thread::sleep(Duration::from_millis(now));
+        left -= now;
+    }
+}
