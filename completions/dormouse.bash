@@ -253,6 +253,9 @@ _dormouse() {
             dormouse__subcmd__help__subcmd__queue,list)
                 cmd="dormouse__subcmd__help__subcmd__queue__subcmd__list"
                 ;;
+            dormouse__subcmd__help__subcmd__queue,rejected)
+                cmd="dormouse__subcmd__help__subcmd__queue__subcmd__rejected"
+                ;;
             dormouse__subcmd__help__subcmd__queue,requeue)
                 cmd="dormouse__subcmd__help__subcmd__queue__subcmd__requeue"
                 ;;
@@ -355,6 +358,9 @@ _dormouse() {
             dormouse__subcmd__queue,list)
                 cmd="dormouse__subcmd__queue__subcmd__list"
                 ;;
+            dormouse__subcmd__queue,rejected)
+                cmd="dormouse__subcmd__queue__subcmd__rejected"
+                ;;
             dormouse__subcmd__queue,requeue)
                 cmd="dormouse__subcmd__queue__subcmd__requeue"
                 ;;
@@ -372,6 +378,9 @@ _dormouse() {
                 ;;
             dormouse__subcmd__queue__subcmd__help,list)
                 cmd="dormouse__subcmd__queue__subcmd__help__subcmd__list"
+                ;;
+            dormouse__subcmd__queue__subcmd__help,rejected)
+                cmd="dormouse__subcmd__queue__subcmd__help__subcmd__rejected"
                 ;;
             dormouse__subcmd__queue__subcmd__help,requeue)
                 cmd="dormouse__subcmd__queue__subcmd__help__subcmd__requeue"
@@ -1424,7 +1433,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__help__subcmd__queue)
-            opts="list show dead requeue drop"
+            opts="list show dead rejected requeue drop"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1466,6 +1475,20 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__help__subcmd__queue__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__help__subcmd__queue__subcmd__rejected)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2434,7 +2457,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__queue)
-            opts="-C -q -v -h --dir --json --quiet --verbose --color --lock-timeout --help list show dead requeue drop help"
+            opts="-C -q -v -h --dir --json --quiet --verbose --color --lock-timeout --help list show dead rejected requeue drop help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2548,7 +2571,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__queue__subcmd__help)
-            opts="list show dead requeue drop help"
+            opts="list show dead rejected requeue drop help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2617,6 +2640,20 @@ _dormouse() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        dormouse__subcmd__queue__subcmd__help__subcmd__rejected)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         dormouse__subcmd__queue__subcmd__help__subcmd__requeue)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -2661,6 +2698,52 @@ _dormouse() {
                     return 0
                     ;;
                 --limit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -C)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --lock-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__queue__subcmd__rejected)
+            opts="-a -C -q -v -h --agent --accept --drop --all --dir --json --quiet --verbose --color --lock-timeout --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --agent)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -a)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --accept)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --drop)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

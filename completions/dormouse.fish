@@ -344,21 +344,22 @@ complete -c dormouse -n "__fish_dormouse_using_subcommand next-wake" -l json -d 
 complete -c dormouse -n "__fish_dormouse_using_subcommand next-wake" -s q -l quiet -d 'Say nothing but results'
 complete -c dormouse -n "__fish_dormouse_using_subcommand next-wake" -s v -l verbose -d 'Say more on stderr'
 complete -c dormouse -n "__fish_dormouse_using_subcommand next-wake" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead requeue drop help" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
-complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead requeue drop help" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead rejected requeue drop help" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead rejected requeue drop help" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
 always\t''
 never\t''"
-complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead requeue drop help" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
-complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead requeue drop help" -l json -d 'Print JSON Lines on stdout, a failure included'
-complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead requeue drop help" -s q -l quiet -d 'Say nothing but results'
-complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead requeue drop help" -s v -l verbose -d 'Say more on stderr'
-complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead requeue drop help" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead requeue drop help" -f -a "list" -d 'List queued messages in processing order'
-complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead requeue drop help" -f -a "show" -d 'Show one message, queued or ended'
-complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead requeue drop help" -f -a "dead" -d 'List dead letters: messages that failed for the last time'
-complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead requeue drop help" -f -a "requeue" -d 'Put a dead, aborted or dropped message back into the queue'
-complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead requeue drop help" -f -a "drop" -d 'Drop a queued message, one that is put off or suspended, or a dead letter'
-complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead requeue drop help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead rejected requeue drop help" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead rejected requeue drop help" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead rejected requeue drop help" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead rejected requeue drop help" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead rejected requeue drop help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead rejected requeue drop help" -f -a "list" -d 'List queued messages in processing order'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead rejected requeue drop help" -f -a "show" -d 'Show one message, queued or ended'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead rejected requeue drop help" -f -a "dead" -d 'List dead letters: messages that failed for the last time'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead rejected requeue drop help" -f -a "rejected" -d 'List files that could not be admitted, and deal with them'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead rejected requeue drop help" -f -a "requeue" -d 'Put a dead, aborted or dropped message back into the queue'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead rejected requeue drop help" -f -a "drop" -d 'Drop a queued message, one that is put off or suspended, or a dead letter'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and not __fish_seen_subcommand_from list show dead rejected requeue drop help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from list" -s a -l agent -d 'Whose [default: $DORMOUSE_AGENT; where an id is given it is never needed]' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from list" -l limit -d 'At most this many; 0 for all' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from list" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
@@ -391,6 +392,19 @@ complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen
 complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from dead" -s q -l quiet -d 'Say nothing but results'
 complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from dead" -s v -l verbose -d 'Say more on stderr'
 complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from dead" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from rejected" -s a -l agent -d 'Whose [default: $DORMOUSE_AGENT; where an id is given it is never needed]' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from rejected" -l accept -d 'Try these files again: each goes back into the inbox, or stays with the reason why not' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from rejected" -l drop -d 'Remove these files for good. Nothing else does' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from rejected" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from rejected" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from rejected" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from rejected" -l all -d 'With --accept or --drop: all of them'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from rejected" -l json -d 'Print JSON Lines on stdout, a failure included'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from rejected" -s q -l quiet -d 'Say nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from rejected" -s v -l verbose -d 'Say more on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from rejected" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from requeue" -s a -l agent -d 'Whose [default: $DORMOUSE_AGENT; where an id is given it is never needed]' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from requeue" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
 complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from requeue" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
@@ -415,6 +429,7 @@ complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen
 complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from help" -f -a "list" -d 'List queued messages in processing order'
 complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from help" -f -a "show" -d 'Show one message, queued or ended'
 complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from help" -f -a "dead" -d 'List dead letters: messages that failed for the last time'
+complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from help" -f -a "rejected" -d 'List files that could not be admitted, and deal with them'
 complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from help" -f -a "requeue" -d 'Put a dead, aborted or dropped message back into the queue'
 complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from help" -f -a "drop" -d 'Drop a queued message, one that is put off or suspended, or a dead letter'
 complete -c dormouse -n "__fish_dormouse_using_subcommand queue; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
@@ -1035,6 +1050,7 @@ complete -c dormouse -n "__fish_dormouse_using_subcommand help; and not __fish_s
 complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from queue" -f -a "list" -d 'List queued messages in processing order'
 complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from queue" -f -a "show" -d 'Show one message, queued or ended'
 complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from queue" -f -a "dead" -d 'List dead letters: messages that failed for the last time'
+complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from queue" -f -a "rejected" -d 'List files that could not be admitted, and deal with them'
 complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from queue" -f -a "requeue" -d 'Put a dead, aborted or dropped message back into the queue'
 complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from queue" -f -a "drop" -d 'Drop a queued message, one that is put off or suspended, or a dead letter'
 complete -c dormouse -n "__fish_dormouse_using_subcommand help; and __fish_seen_subcommand_from work" -f -a "add" -d 'Add a work item'

@@ -241,7 +241,7 @@ fn withdraw(session: &Session, child: &Agent<'_>, id: MessageId) -> Result<bool>
     }
     let scan = locked.scan()?;
     let Some((key, path)) = inbox::find_id(&locked.view(), &scan, id) else { return Ok(true) };
-    let Some(message) = inbox::read(&locked.view(), key, &path)? else { return Ok(true) };
+    let Some(Ok(message)) = inbox::try_read(&locked.view(), key, &path)? else { return Ok(true) };
     let records = load::records(child, &locked.view(), &scan, state, Lease::Free, now, Purpose::Change)?;
     let mut draft = Draft::new(records, session.clock.stamp()?);
     arrivals::drop_message(&mut draft, message, CANCELLED);

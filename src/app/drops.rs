@@ -7,11 +7,13 @@ use crate::error::{Error, Result};
 use crate::model::message::{DeliverySurface, Message};
 use crate::model::policy::Policy;
 use crate::model::records::{Lease, Records};
-use crate::model::state::State;
+use crate::model::state::{PassedOver, State};
 use crate::model::submission::Submission;
 use crate::rules::admission;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox as arrivals;
+use crate::rules::transition::rejected as rules;
+use crate::store::drops::{Aside, LONGEST_NAME, Taken, fault_of_file, given_name, identity, taken_name};
 use crate::store::inbox::{self, Scan};
 use crate::store::view::View;
 use crate::store::{Agent, Locked, files, layout};
@@ -22,8 +24,10 @@ use super::load::{self, Purpose};
 use super::session::Session;
 
 /// The hand-written files in the inbox, in the order in which steps take them in.
-pub fn waiting(agent: &Agent<'_>) -> Result<Vec<PathBuf>> {
-    Ok(inbox::scan(&View::open(agent.dir())?)?.drops)
+pub fn waiting(agent: &Agent<'_>, state: &State) -> Result<Vec<PathBuf>> {
+    let mut scan = inbox::scan(&View::open(agent.dir())?)?;
+    scan.pass_over(load::names_of(state));
+    Ok(scan.drops)
 }
 
 /// Counts hand-written files as the messages that they would become.
@@ -31,8 +35,10 @@ pub fn foresee(session: &Session, agent: &Agent<'_>, draft: &mut Draft, names: &
     let view = View::open(agent.dir())?;
     for name in names {
         draft.records.inbox.drops = draft.records.inbox.drops.saturating_sub(1);
-        let Some(Ok(message)) = read_drop(session, agent, &view, draft, name)? else { continue };
         let Records { state, policy, .. } = &draft.records;
+        let path = Path::new(layout::INBOX).join(name);
+        let found = if is_too_long(name) { None } else { read_drop(session, agent, &view, policy, &path)? };
+        let Some(Ok(message)) = found else { continue };
         let first =
             load::first_of_its_key(agent, &view, &message, state, policy, draft.now(), Purpose::Look)?;
         if first.is_none_or(|first| first == message.id) {
@@ -47,15 +53,23 @@ pub fn at_once(policy: &Policy) -> usize {
     usize::try_from(policy.limits.max_drops_per_step).unwrap_or(usize::MAX)
 }
 
+/// What came of taking files in.
+pub struct TakenIn {
+    /// Whether anything has changed.
+    pub any: bool,
+    /// The paths from the inbox of what can be neither admitted nor moved.
+    pub stuck: Vec<String>,
+}
+
 /// Admits the files that somebody dropped into the inbox by hand, and moves aside those that can't be: in
-/// one transaction, and no more than `limits.max_drops_per_step`. Returns whether there was any.
+/// one transaction, and no more than `limits.max_drops_per_step`.
 pub fn take_in(
     session: &Session,
     agent: &Agent<'_>,
     locked: &Locked<'_>,
     state: &State,
     scan: &Scan,
-) -> Result<bool> {
+) -> Result<TakenIn> {
     let records = load::records(
         agent,
         &locked.view(),
@@ -66,15 +80,41 @@ pub fn take_in(
         Purpose::Change,
     )?;
     let mut draft = Draft::new(records, session.clock.stamp()?);
+    forget_changed(agent, &mut draft);
     let most = at_once(&draft.records.policy);
     let mut admitted = Vec::new();
+    let mut stuck = Vec::new();
     let mut count = 0;
-    for name in &scan.drops {
-        if count == most {
+    // What lies in the place of `rejected/` comes first: the others may have to go there.
+    let in_its_place = |name: &&PathBuf| name.as_path() == Path::new(layout::REJECTED);
+    let others = scan.drops.iter().filter(|name| !in_its_place(name));
+    for name in scan.drops.iter().filter(in_its_place).chain(others) {
+        if count + stuck.len() >= most {
             break;
         }
-        let Some(taken) = locked.take_drop(name)? else { continue };
-        match read_drop(session, agent, &locked.view(), &draft, &taken)? {
+        let taken = match locked.take_drop(name)? {
+            Taken::As(taken) => taken,
+            Taken::Gone => continue,
+            // The one that is in its way comes first, if it can be taken in.
+            Taken::InTheWay if scan.drops.contains(&taken_name(name)) => continue,
+            Taken::InTheWay => {
+                let why = "another file of its name lies in its way";
+                stuck.push(pass_over(agent, &mut draft, &name.to_string_lossy(), why));
+                continue;
+            }
+            Taken::Not(why) => {
+                stuck.push(pass_over(agent, &mut draft, &name.to_string_lossy(), &why));
+                continue;
+            }
+        };
+        let path = Path::new(layout::INBOX).join(&taken);
+        let policy = &draft.records.policy;
+        let found = if is_too_long(&taken) {
+            Some(Err(format!("its name is too long: a name may have {LONGEST_NAME} bytes")))
+        } else {
+            read_drop(session, agent, &locked.view(), policy, &path)?
+        };
+        match found {
             None => continue,
             Some(Ok(message)) => {
                 let first = load::first_of_its_key(
@@ -89,37 +129,94 @@ pub fn take_in(
                 arrivals::admit_drop(&mut draft, message, first);
                 admitted.push(taken);
             }
-            Some(Err(reason)) => {
-                locked.reject_drop(&taken, &reason)?;
-                let name = inbox::given_name(&taken).unwrap_or(&taken);
-                let file = name.to_string_lossy();
-                arrivals::reject_drop(&mut draft, &file, &format!("{reason} (it is in inbox/rejected/)"));
-            }
+            Some(Err(reason)) => stuck.extend(reject(agent, locked, &mut draft, &taken, &reason)?),
         }
         count += 1;
     }
+    let any = count > 0 || !stuck.is_empty() || !draft.is_empty();
     if !draft.is_empty() {
         hooks::commit(session, locked, draft)?;
     }
     admitted.iter().try_for_each(|taken| locked.remove_drop(taken))?;
-    Ok(count > 0)
+    Ok(TakenIn { any, stuck })
 }
 
-/// Reads a hand-written file: the message it makes, or why it makes none; nothing if it has gone away. The
-/// id comes from the file itself, so that admitting it twice, after a crash in between, is admitting it once.
-fn read_drop(
+/// Moves aside what lies in the inbox under the name of a message or a hint and is none of this agent's: in
+/// one transaction, and no more than `limits.max_drops_per_step`. Returns the paths from the inbox of what can't be moved.
+pub fn set_aside(
+    session: &Session,
+    agent: &Agent<'_>,
+    locked: &Locked<'_>,
+    records: Records,
+) -> Result<Vec<String>> {
+    let mut draft = Draft::new(records, session.clock.stamp()?);
+    forget_changed(agent, &mut draft);
+    let mut stuck = Vec::new();
+    let most = at_once(&draft.records.policy);
+    for misfit in std::mem::take(&mut draft.records.inbox.misfits).into_iter().take(most) {
+        stuck.extend(reject(agent, locked, &mut draft, Path::new(&misfit.path), &misfit.reason)?);
+    }
+    if !draft.is_empty() {
+        hooks::commit(session, locked, draft)?;
+    }
+    Ok(stuck)
+}
+
+/// Whether the name of a dropped file has no room for what the program puts before and behind it.
+fn is_too_long(name: &Path) -> bool {
+    given_name(name).unwrap_or(name).as_os_str().len() > LONGEST_NAME
+}
+
+/// Moves something aside. Returns its path where it stays.
+fn reject(
+    agent: &Agent<'_>,
+    locked: &Locked<'_>,
+    draft: &mut Draft,
+    path: &Path,
+    reason: &str,
+) -> Result<Option<String>> {
+    Ok(match locked.set_aside(path, reason)? {
+        Aside::Moved(name) => {
+            rules::rejected(draft, &name.to_string_lossy(), reason);
+            None
+        }
+        Aside::Gone => None,
+        Aside::Stays(why) => {
+            Some(pass_over(agent, draft, &path.to_string_lossy(), &format!("{reason}; {why}")))
+        }
+    })
+}
+
+/// Leaves something where it is, and says so once. Returns its path.
+fn pass_over(agent: &Agent<'_>, draft: &mut Draft, file: &str, reason: &str) -> String {
+    let changed_at = agent.changed_in_inbox(file);
+    rules::pass_over(draft, PassedOver { file: file.to_owned(), reason: reason.to_owned(), changed_at });
+    file.to_owned()
+}
+
+/// What was passed over and has changed since is looked at like anything new.
+fn forget_changed(agent: &Agent<'_>, draft: &mut Draft) {
+    if !draft.records.state.passed_over.is_empty() {
+        let still = agent.passed_over(&draft.records.state);
+        rules::look_again(draft, |file| still.iter().any(|one| one == file));
+    }
+}
+
+/// Reads a hand-written file, by its path from the agent's directory: the message it makes, or why it makes
+/// none; nothing if it has gone away. The id comes from the file itself, so that admitting it twice, after a
+/// crash in between, is admitting it once.
+pub fn read_drop(
     session: &Session,
     agent: &Agent<'_>,
     view: &View<'_>,
-    draft: &Draft,
-    name: &Path,
+    policy: &Policy,
+    path: &Path,
 ) -> Result<Option<std::result::Result<Message, String>>> {
-    let path = agent.dir().join(layout::INBOX).join(name);
+    let path = agent.dir().join(path);
     let bytes = match files::read(&path) {
         Ok(Some(bytes)) => bytes,
         Ok(None) => return Ok(None),
-        Err(Error::Damaged { message, .. }) => return Ok(Some(Err(message))),
-        Err(error) => return Err(error),
+        Err(error) => return fault_of_file(error).map(|why| Some(Err(why))),
     };
     let submission: Submission = match serde_json::from_slice(&bytes) {
         Ok(submission) => submission,
@@ -130,7 +227,7 @@ fn read_drop(
         submission,
         DeliverySurface::FileDrop,
         None,
-        &draft.records.policy.limits,
+        &policy.limits,
         &mut session.clock.stamp()?,
     );
     let message = match admitted {
@@ -142,7 +239,7 @@ fn read_drop(
         Err(error @ Error::NoRecord { .. }) => return Ok(Some(Err(error.to_string()))),
         Err(error) => return Err(error),
     }
-    match inbox::drop_identity(&path, &bytes) {
+    match identity(&path, &bytes) {
         Ok(id) => Ok(Some(Ok(Message { id, ..message }))),
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),

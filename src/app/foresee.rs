@@ -30,7 +30,7 @@ pub fn foresee(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -
         return Ok((decision, draft));
     }
     background::foresee(store, agent, &mut draft)?;
-    let drops = drops::waiting(agent)?;
+    let drops = drops::waiting(agent, &draft.records.state)?;
     draft.records.inbox.drops = drops.len();
     let mut drops = drops.chunks(drops::at_once(&draft.records.policy));
     // As the step does: it takes in some, and the next ones where it would not move the agent on.

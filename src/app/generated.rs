@@ -33,6 +33,7 @@ pub const MAN: &[(&str, &str)] = &[
     ("dormouse-queue-dead", committed!("man/dormouse-queue-dead.1")),
     ("dormouse-queue-drop", committed!("man/dormouse-queue-drop.1")),
     ("dormouse-queue-list", committed!("man/dormouse-queue-list.1")),
+    ("dormouse-queue-rejected", committed!("man/dormouse-queue-rejected.1")),
     ("dormouse-queue-requeue", committed!("man/dormouse-queue-requeue.1")),
     ("dormouse-queue-show", committed!("man/dormouse-queue-show.1")),
     ("dormouse-queue", committed!("man/dormouse-queue.1")),

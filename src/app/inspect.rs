@@ -19,7 +19,7 @@ use crate::report::summary::{self, ActiveChild, Arrivals, Child, Facts, Field, P
 use crate::report::text::{one_line, relative, table};
 use crate::rules::execution::{can, next};
 use crate::store::view::View;
-use crate::store::{Agent, Store, evidence, inbox};
+use crate::store::{Agent, Store, drops as dropped, evidence, inbox};
 
 use super::foresee::foresee;
 use super::hooks::{self, Installed};
@@ -34,7 +34,8 @@ const HISTORY: usize = 10;
 /// The records and everything that arrived, at one revision. `past`: also which messages were reduced.
 fn look(agent: &Agent<'_>, now: Time, past: Past) -> Result<(Records, Arrivals)> {
     agent.consistently(|view, state| {
-        let scan = inbox::scan(view)?;
+        let mut scan = inbox::scan(view)?;
+        scan.pass_over(load::names_of(&state));
         let mut queued = inbox::all(view, &scan)?;
         let claimed = state.current_run.as_ref().map(|run| run.message_id);
         queued.retain(|key| Some(key.id) != claimed);
@@ -42,7 +43,7 @@ fn look(agent: &Agent<'_>, now: Time, past: Past) -> Result<(Records, Arrivals)>
             Past::Counted => Vec::new(),
             Past::Named => reduced(view, &state, now)?,
         };
-        let rejected = inbox::rejected(view, &scan)?;
+        let rejected = dropped::rejected_names(view, scan.has_rejected)?.len() + state.passed_over.len();
         let records = load::records(agent, view, &scan, state, Lease::Free, now, Purpose::Look)?;
         Ok((records, Arrivals { queued, rejected, reduced }))
     })

@@ -91,10 +91,8 @@ pub fn result_under_way(
         return Ok(known.filter(|id| inbox::find_id(view, scan, *id).is_some()));
     }
     for (key, path) in inbox::first(view, scan, usize::MAX)? {
-        let message = inbox::read(view, key, &path)?;
-        if message
-            .is_some_and(|message| message.kind == MessageKind::TaskResult && message.task_id == Some(task))
-        {
+        let Some(Ok(message)) = inbox::try_read(view, key, &path)? else { continue };
+        if message.kind == MessageKind::TaskResult && message.task_id == Some(task) {
             return Ok(Some(key.id));
         }
     }
@@ -116,8 +114,10 @@ fn inbox(
         .map(|run| run.message_id)
         .or(state.held.as_ref().map(|held| held.message_id));
     let mut interjects = scan.direct.iter().filter(|key| key.priority == Priority::Interject);
+    let (hints, misfits) = inbox::read_hints(view, scan)?;
     let mut inbox = Inbox {
-        hints: inbox::read_hints(view, scan)?,
+        hints,
+        misfits,
         drops: scan.drops.len(),
         has_background: scan.has_background(),
         last_interject: interjects.next_back().map(|key| key.id),
@@ -126,18 +126,29 @@ fn inbox(
     if let Some(id) = claimed_id
         && let Some((key, path)) = inbox::find_id(view, scan, id)
     {
-        inbox.claimed = inbox::read(view, key, &path)?;
+        match inbox::try_read(view, key, &path)? {
+            Some(Ok(message)) => inbox.claimed = Some(message),
+            Some(Err(misfit)) => inbox.misfits.push(misfit),
+            None => {}
+        }
     }
-    // Mostly the first message is the head; only stale ones before it ask for a longer look.
+    // Mostly the first message is the head; only stale ones and misfits before it ask for a longer look.
     let mut looked_at = 0;
     let mut count = 1;
     loop {
         let found = inbox::first(view, scan, count)?;
         for (key, path) in &found[looked_at.min(found.len())..] {
-            let Some(message) = inbox::read(view, *key, path)? else { continue };
-            if Some(message.id) == claimed_id {
+            if Some(key.id) == claimed_id {
                 continue;
             }
+            let message = match inbox::try_read(view, *key, path)? {
+                Some(Ok(message)) => message,
+                Some(Err(misfit)) => {
+                    inbox.misfits.push(misfit);
+                    continue;
+                }
+                None => continue,
+            };
             let first = first_of_its_key(agent, view, &message, state, policy, now, purpose)?;
             match staleness(&message, first, now) {
                 Some(why) => inbox.stale.push((message, why)),
@@ -181,18 +192,24 @@ pub fn first_of_its_key(
 /// something was added that the scan does not know of.
 pub fn offer_first(view: &View<'_>, scan: &Scan, inbox: &mut Inbox) -> Result<()> {
     if let Some((key, path)) = inbox::first(view, scan, 1)?.first()
-        && let Some(message) = inbox::read(view, *key, path)?
+        && let Some(Ok(message)) = inbox::try_read(view, *key, path)?
     {
         inbox.offer(&message);
     }
     Ok(())
 }
 
+/// The names of what steps pass over in the inbox, for whoever does not try again.
+pub fn names_of(state: &State) -> impl Iterator<Item = String> {
+    state.passed_over.iter().map(|one| one.file.clone())
+}
+
 /// Reads everything without a lock, at one revision.
 pub fn look(agent: &Agent<'_>, now: Time) -> Result<Records> {
     agent.consistently(|view, state| {
         let lease = if state.current_run.is_some() && agent.is_leased()? { Lease::Held } else { Lease::Free };
-        let scan = inbox::scan(view)?;
+        let mut scan = inbox::scan(view)?;
+        scan.pass_over(names_of(&state));
         records(agent, view, &scan, state, lease, now, Purpose::Look)
     })
 }
@@ -212,7 +229,9 @@ pub fn try_begin<'a>(session: &Session, agent: &'a Agent<'a>) -> Result<Option<(
 
 fn draft(session: &Session, agent: &Agent<'_>, locked: &Locked<'_>) -> Result<Draft> {
     let now = session.clock.now();
-    let scan = locked.scan()?;
-    let records = records(agent, &locked.view(), &scan, locked.state()?, Lease::Free, now, Purpose::Change)?;
+    let state = locked.state()?;
+    let mut scan = locked.scan()?;
+    scan.pass_over(names_of(&state));
+    let records = records(agent, &locked.view(), &scan, state, Lease::Free, now, Purpose::Change)?;
     Ok(Draft::new(records, session.clock.stamp()?))
 }

@@ -30,6 +30,7 @@ mod planes;
 mod preempt;
 mod queue;
 mod recover;
+mod rejected;
 mod resources;
 mod safe_point;
 mod secret;

@@ -49,7 +49,7 @@ fn due(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result
         return Ok(Some(now));
     }
     let rests = state.resting(now).is_some()
-        && agent.is_quiet()?
+        && agent.is_quiet(&state)?
         && state.next_due_at.is_none_or(|due| due > now)
         && background::due(store, agent, &View::settled(agent.dir()), &state, now)?.is_empty();
     if rests {

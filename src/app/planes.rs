@@ -379,7 +379,8 @@ fn is_taken_up(view: &View<'_>, scan: &inbox::Scan, state: &State, id: MessageId
     }
     let Some((key, path)) = inbox::find_id(view, scan, id) else { return Ok(false) };
     // What was taken up knows what it means.
-    Ok(inbox::read(view, key, &path)?.is_some_and(|message| message.continuation.is_some()))
+    let Some(Ok(message)) = inbox::try_read(view, key, &path)? else { return Ok(false) };
+    Ok(message.continuation.is_some())
 }
 
 fn say_wait(session: &mut Session, wait: &Wait) {

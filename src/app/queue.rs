@@ -23,6 +23,7 @@ use super::authority;
 use super::hooks;
 use super::load::{self, Purpose};
 use super::lookup::{self, Found};
+use super::rejected;
 use super::session::{Session, plane_agent, required_agent};
 use super::words::matches_id;
 
@@ -34,6 +35,7 @@ pub fn queue(session: &mut Session, command: QueueCommand) -> Result<Status> {
         QueueCommand::Dead { agent, ack: Some(words) } => {
             acknowledge(session, &store, &required_agent(&agent)?, &words)
         }
+        QueueCommand::Rejected(args) => rejected::rejected(session, &store, args),
         QueueCommand::Show { id, agent } => {
             show(session, &store, lookup::message(&store, plane_agent(&agent)?, &id)?)
         }
@@ -66,25 +68,32 @@ fn show_object(message: &Message, status: MessageStatus) -> Value {
 
 fn list(session: &mut Session, store: &Store, name: &AgentName, limit: usize) -> Result<Status> {
     let limit = if limit == 0 { usize::MAX } else { limit };
-    let (messages, total) = store.agent(name)?.consistently(|view, state| {
+    let (messages, misfits, total) = store.agent(name)?.consistently(|view, state| {
         let scan = inbox::scan(view)?;
         let total = inbox::all(view, &scan)?.len();
-        let mut messages = Vec::new();
+        let (mut messages, mut misfits) = (Vec::new(), Vec::new());
         for (key, path) in inbox::first(view, &scan, limit.min(total))? {
-            messages.extend(inbox::read(view, key, &path)?.map(|message| {
-                let status = queued_status(&state, message.id);
-                (message, status)
-            }));
+            match inbox::try_read(view, key, &path)? {
+                Some(Ok(message)) => {
+                    let status = queued_status(&state, message.id);
+                    messages.push((message, status));
+                }
+                Some(Err(misfit)) => misfits.push(misfit),
+                None => {}
+            }
         }
-        Ok((messages, total))
+        Ok((messages, misfits, total))
     })?;
     for (message, status) in &messages {
         session.out.result(&show_object(message, *status), |out| line(message, *status, out));
     }
-    if messages.len() < total {
+    for misfit in &misfits {
+        session.out.note(&format!("inbox/{} is no message of {name}: {}", misfit.path, misfit.reason));
+    }
+    if messages.len() + misfits.len() < total {
         session.out.note(&format!("{} of {total}; --limit 0 lists all", messages.len()));
     }
-    Ok(Status::Done)
+    Ok(if misfits.is_empty() { Status::Done } else { Status::Damaged })
 }
 
 fn line(message: &Message, status: MessageStatus, out: &Output) -> String {

@@ -171,7 +171,11 @@ fn said(
     let (policy, now) = (agent.policy()?, session.clock.now());
     let mut messages = Vec::new();
     for (key, path) in found {
-        let Some(message) = inbox::read(view, key, &path)?.filter(is_interjection) else { continue };
+        // What is none is for the next step to set aside.
+        let Some(Ok(message)) = inbox::try_read(view, key, &path)? else { continue };
+        if !is_interjection(&message) {
+            continue;
+        }
         let first = load::first_of_its_key(agent, view, &message, state, &policy, now, Purpose::Look)?;
         if staleness(&message, first, now).is_none() {
             messages.push(message);
@@ -194,7 +198,7 @@ fn mark(session: &Session, agent: &Agent<'_>, run_id: RunId, told: &[MessageId])
     let mut messages = Vec::new();
     for (key, path) in interjections_in(&view, &scan, &draft.records.state)? {
         if told.contains(&key.id) {
-            messages.extend(inbox::read(&view, key, &path)?);
+            messages.extend(inbox::try_read(&view, key, &path)?.and_then(std::result::Result::ok));
         }
     }
     if !messages.is_empty() {

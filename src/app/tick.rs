@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::cli;
 use crate::error::{Result, Status};
 use crate::model::agent::Status as AgentStatus;
-use crate::model::continuation::Continuation;
+use crate::model::continuation::ContinuationClass;
 use crate::model::decision::{Decision, DecisionReport, DuplicateTick};
 use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, MessageId};
@@ -150,6 +150,8 @@ fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<
     let mut looked_after_tasks = false;
     let mut told_abandoned = false;
     let mut takes_in_drops = true;
+    // What this step can't get out of the way: it does not try twice.
+    let mut stuck = Vec::<String>::new();
     loop {
         let now = session.clock.now();
         let locked = agent.lock(now)?;
@@ -193,16 +195,23 @@ fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<
             }
         }
         let mut scan = locked.scan()?;
+        scan.pass_over(agent.passed_over(&state).into_iter().chain(stuck.iter().cloned()));
         let mut may_take_more = !scan.drops.is_empty();
         if may_take_more && takes_in_drops {
             takes_in_drops = false;
-            may_take_more = drops::take_in(session, agent, &locked, &state, &scan)?;
-            if may_take_more {
+            let taken = drops::take_in(session, agent, &locked, &state, &scan)?;
+            stuck.extend(taken.stuck);
+            if taken.any {
                 continue;
             }
+            may_take_more = false;
         }
         locked.file_backlog(&mut scan)?;
         let records = load::records(agent, &locked.view(), &scan, state, Lease::Free, now, Purpose::Change)?;
+        if !records.inbox.misfits.is_empty() {
+            stuck.extend(drops::set_aside(session, agent, &locked, records)?);
+            continue;
+        }
         let more_stale = records.inbox.head.is_none() && !records.inbox.stale.is_empty();
         let mut draft = Draft::new(records, session.clock.stamp()?);
         let before = draft.records.state.execution.state;
@@ -286,7 +295,7 @@ pub fn quiet_step(
     let now = session.clock.now();
     let Some(resting) = state.resting(now).cloned() else { return Ok(None) };
     let due = state.next_due_at.is_some_and(|due| due <= now);
-    if due || state.current_run.is_some() || state.is_to_be_told() || !agent.is_quiet()? {
+    if due || state.current_run.is_some() || state.is_to_be_told() || !agent.is_quiet(&state)? {
         return Ok(None);
     }
     if !background::due(store, agent, &View::settled(agent.dir()), &state, now)?.is_empty() {
@@ -452,7 +461,10 @@ fn run_turn(
 
 fn report(state: &State, decision: DecisionReport) -> StepReport {
     let reentry = decision.continuation.as_ref().is_some_and(|continuation| continuation.model_reentry);
-    let liveness = decision.continuation.as_ref().is_some_and(is_liveness_only);
+    let liveness = decision
+        .continuation
+        .as_ref()
+        .is_some_and(|continuation| continuation.class == ContinuationClass::LivenessOnly);
     StepReport {
         agent: state.agent.clone(),
         decision,
@@ -473,10 +485,6 @@ fn report(state: &State, decision: DecisionReport) -> StepReport {
         deferred: state.held.as_ref().and_then(|held| held.deferred.clone()),
         duration_ms: 0,
     }
-}
-
-fn is_liveness_only(continuation: &Continuation) -> bool {
-    continuation.class == crate::model::continuation::ContinuationClass::LivenessOnly
 }
 
 fn millis_since(started: Instant) -> u64 {

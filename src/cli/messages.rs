@@ -1,5 +1,7 @@
 //! `enqueue`, `ask`, `wake`, `queue`.
 
+use std::ffi::OsString;
+
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 
@@ -148,6 +150,7 @@ pub enum QueueCommand {
         #[arg(long, value_name = "ID", num_args = 0..)]
         ack: Option<Vec<String>>,
     },
+    Rejected(Rejected),
     /// Put a dead, aborted or dropped message back into the queue
     Requeue {
         /// The message, or at least four characters of its id
@@ -165,6 +168,26 @@ pub enum QueueCommand {
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
     },
+}
+
+/// List files that could not be admitted, and deal with them
+///
+/// Such a file was dropped into the inbox and is no message of the agent, or is a message that can't be
+/// read. A step has moved it to inbox/rejected/, with the reason beside it, or has left it in the inbox
+/// where it can't be moved. List, get and doctor count it until it is accepted or dropped.
+#[derive(Debug, Args)]
+pub struct Rejected {
+    #[command(flatten)]
+    pub agent: PlaneAgent,
+    /// Try these files again: each goes back into the inbox, or stays with the reason why not
+    #[arg(long, value_name = "FILE", num_args = 0.., conflicts_with = "drop")]
+    pub accept: Option<Vec<OsString>>,
+    /// Remove these files for good. Nothing else does
+    #[arg(long, value_name = "FILE", num_args = 0..)]
+    pub drop: Option<Vec<OsString>>,
+    /// With --accept or --drop: all of them
+    #[arg(long)]
+    pub all: bool,
 }
 
 /// The agent of a command about records

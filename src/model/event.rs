@@ -17,6 +17,8 @@ names! {
         MessageAdmitted = "message_admitted",
         MessageSettled = "message_settled",
         MessageRejected = "message_rejected",
+        RejectedAccepted = "rejected_accepted",
+        RejectedRemoved = "rejected_removed",
         MessageRequeued = "message_requeued",
         TaskTransition = "task_transition",
         WaitTransition = "wait_transition",

@@ -25,6 +25,15 @@ pub enum Staleness {
     Duplicate,
 }
 
+/// What lies in the inbox under the name of a message or hint and is none that the agent can read, or
+/// another agent's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Misfit {
+    /// From the inbox.
+    pub path: String,
+    pub reason: String,
+}
+
 /// The head of the inbox: what the next decision can be about.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Inbox {
@@ -38,6 +47,8 @@ pub struct Inbox {
     pub last_interject: Option<MessageId>,
     /// Wake hints that nobody has taken in yet, in order of arrival.
     pub hints: Vec<WakeHint>,
+    /// What lies before the head, or instead of a hint or of the claimed message, and is to be set aside.
+    pub misfits: Vec<Misfit>,
     /// How many hand-written files nobody has taken in yet.
     pub drops: usize,
     /// Whether a message of background priority may be queued.

@@ -379,6 +379,9 @@ pub struct State {
     /// What a person should look at and has not acknowledged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attention: Option<Mark>,
+    /// What lies in the inbox and can be neither admitted nor moved: steps pass it over until it changes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub passed_over: Vec<PassedOver>,
     #[serde(default)]
     pub counters: Counters,
     /// Events of transactions that touched nothing but this record. The next transaction that
@@ -395,6 +398,22 @@ pub struct State {
 
 fn is_none(count: &u64) -> bool {
     *count == 0
+}
+
+/// Something in the inbox that can be neither admitted nor moved.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PassedOver {
+    /// From the inbox.
+    pub file: String,
+    pub reason: String,
+    /// When it was changed last before a step reported it. Once it is changed again, a step tries again.
+    pub changed_at: Time,
+}
+
+impl PassedOver {
+    /// How many are remembered. What else can't be moved is tried by every step, which says nothing of it.
+    pub const MOST: usize = 100;
 }
 
 impl State {

@@ -2,9 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
-use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use uuid::Uuid;
@@ -117,10 +116,10 @@ impl<'s> Agent<'s> {
         Some(Version { inode: found.ino(), changed: (found.mtime(), found.mtime_nsec()) })
     }
 
-    /// Whether nothing has arrived and no transaction was interrupted.
-    pub fn is_quiet(&self) -> Result<bool> {
+    /// Whether nothing has arrived that a step could take up, and no transaction was interrupted.
+    pub fn is_quiet(&self, state: &State) -> Result<bool> {
         let no_journal = !self.dir.join(layout::JOURNAL).exists();
-        Ok(no_journal && inbox::is_empty(&View::settled(&self.dir))?)
+        Ok(no_journal && inbox::is_empty(&View::settled(&self.dir), &self.passed_over(state))?)
     }
 
     /// Reads without a lock whatever `read` takes from one revision: `state.json` first and again
@@ -306,44 +305,6 @@ impl<'a> Locked<'a> {
             None => inbox::find(&self.view(), key)?,
         };
         Ok(found.unwrap_or_else(|| layout::message(key)))
-    }
-
-    /// Takes a hand-written file: from then on nobody else changes it. Returns its new name; `None` if it
-    /// is gone, or one that had its name is taken already and comes first.
-    pub fn take_drop(&self, name: &Path) -> Result<Option<PathBuf>> {
-        if inbox::given_name(name).is_some() {
-            return Ok(Some(name.to_owned()));
-        }
-        let (dir, taken) = (self.agent.dir.join(layout::INBOX), inbox::taken_name(name));
-        if dir.join(&taken).symlink_metadata().is_ok() {
-            return Ok(None);
-        }
-        match std::fs::rename(dir.join(name), dir.join(&taken)) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            renamed => renamed.context("take", &dir.join(name)).map(|()| Some(taken)),
-        }
-    }
-
-    /// Removes a hand-written file whose message has been admitted.
-    pub fn remove_drop(&self, taken: &Path) -> Result<()> {
-        files::remove(&self.agent.dir.join(layout::INBOX).join(taken))
-    }
-
-    /// Moves a hand-written file aside that can't be admitted, with the reason beside it.
-    pub fn reject_drop(&self, taken: &Path, reason: &str) -> Result<()> {
-        let disk = self.agent.store.disk;
-        let inbox = self.agent.dir.join(layout::INBOX);
-        let rejected = inbox.join(layout::REJECTED);
-        files::make_dir(&rejected)?;
-        let name = inbox::given_name(taken).unwrap_or(taken);
-        let place = files::free_place(&rejected, name.as_os_str());
-        let mut note = place.clone().into_os_string();
-        note.push(inbox::REASON);
-        let staged = self.agent.dir.join(layout::TMP).join("reason");
-        disk.replace(&staged, Path::new(&note), format!("{reason}\n").as_bytes())?;
-        files::rename(&inbox.join(taken), &place)?;
-        disk.sync_dir(&rejected)?;
-        disk.sync_dir(&inbox)
     }
 
     /// Finishes a transaction that was interrupted. Whoever takes the lock has done so.

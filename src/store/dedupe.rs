@@ -173,7 +173,7 @@ fn fill(view: &View<'_>, staged: &Path, now: Time, window: Span, disk: Disk) -> 
     }
     for key in inbox::all(view, &inbox::scan(view)?)? {
         if let Some(path) = inbox::find(view, key)?
-            && let Some(message) = inbox::read(view, key, &path)?
+            && let Some(Ok(message)) = inbox::try_read(view, key, &path)?
         {
             write(&message, MessageStatus::Queued)?;
         }

@@ -4,13 +4,14 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Advice, FileType, Mode, OFlags, RawDir};
 
 use crate::error::{Context, Error, Result};
 use crate::model::settings::Durability;
+use crate::model::time::Time;
 
 const NOFOLLOW: i32 = OFlags::NOFOLLOW.bits() as i32;
 /// Opening a pipe that somebody put in a record's place must not wait for its other end.
@@ -286,6 +287,42 @@ pub fn remove(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed.context("remove", path),
+    }
+}
+
+/// Renames what may have gone away meanwhile. Returns whether it was there.
+pub fn move_if_there(from: &Path, to: &Path) -> Result<bool> {
+    match fs::rename(from, to) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        renamed => renamed.context("move", from).map(|()| true),
+    }
+}
+
+/// Removes a file, or a directory with all that is in it. What is not there is removed already.
+pub fn remove_whatever(path: &Path) -> Result<()> {
+    let is_dir = fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
+    let removed = if is_dir { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed.context("remove", path),
+    }
+}
+
+/// When a file was last changed, its rights and its name included; `None` if there is none to be seen.
+pub fn changed_at(path: &Path) -> Option<Time> {
+    let found = fs::symlink_metadata(path).ok()?;
+    Some(Time::from_millis(found.ctime() * 1000 + found.ctime_nsec() / 1_000_000))
+}
+
+/// When a file was last changed, how large it is, and whether it is a directory; `None` if there is none.
+pub fn look_at(path: &Path) -> Result<Option<(Time, u64, bool)>> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        found => {
+            let found = found.context("look at", path)?;
+            let at = Time::from_millis(found.ctime() * 1000 + found.ctime_nsec() / 1_000_000);
+            Ok(Some((at, found.len(), found.is_dir())))
+        }
     }
 }
 

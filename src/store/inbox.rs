@@ -5,17 +5,15 @@
 //! first. A message is filed once, so a long backlog costs each message one rename, and the next
 //! message is found by a look at what is new and at the first segment.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
 
-use sha2::{Digest, Sha256};
-
-use crate::error::{Context, Result};
-use crate::model::id::MessageId;
+use crate::error::{Error, Result};
+use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{InboxKey, Message, Priority, WakeHint};
+use crate::model::records::Misfit;
 
+use super::drops::fault_of_file;
 use super::files::{self, Disk};
 use super::layout;
 use super::view::View;
@@ -34,13 +32,13 @@ pub enum Name {
     Drop,
     /// The directory of files that could not be admitted.
     Rejected,
-    /// Not ours: hidden files, other directories.
+    /// Not ours: hidden files.
     Other,
 }
 
-/// Reads a name. Anything that does not look like ours and is not hidden is a hand-written file.
+/// Reads a name. Anything that does not look like ours and is not hidden is taken for a hand-written file.
 pub fn parse_name(name: &[u8], is_dir: bool) -> Name {
-    let Ok(text) = std::str::from_utf8(name) else { return if is_dir { Name::Other } else { Name::Drop } };
+    let Ok(text) = std::str::from_utf8(name) else { return Name::Drop };
     if text.starts_with('.') {
         return Name::Other;
     }
@@ -48,7 +46,7 @@ pub fn parse_name(name: &[u8], is_dir: bool) -> Name {
         return Name::Rejected;
     }
     if is_dir {
-        return parse_key(text).map_or(Name::Other, Name::Segment);
+        return parse_key(text).map_or(Name::Drop, Name::Segment);
     }
     let Some(stem) = text.strip_suffix(".json") else { return Name::Drop };
     if let Some(id) = stem.strip_prefix("w-").and_then(|id| id.parse().ok()) {
@@ -75,9 +73,24 @@ pub struct Scan {
     pub drops: Vec<PathBuf>,
     /// Whether there is a directory of files that could not be admitted.
     pub has_rejected: bool,
+    /// What is left out of all these, in segments too: paths from the inbox.
+    passed_over: HashSet<String>,
 }
 
 impl Scan {
+    /// Leaves out what can be neither read nor moved. Its paths are from the inbox.
+    pub fn pass_over(&mut self, paths: impl IntoIterator<Item = String>) {
+        self.passed_over.extend(paths);
+        let passed_over = &self.passed_over;
+        if passed_over.is_empty() {
+            return;
+        }
+        self.direct.retain(|key| !passed_over.contains(&format!("{key}.json")));
+        self.segments.retain(|key| !passed_over.contains(&key.to_string()));
+        self.hints.retain(|id| !passed_over.contains(&format!("w-{id}.json")));
+        self.drops.retain(|name| !passed_over.contains(&*name.to_string_lossy()));
+    }
+
     /// Whether a message of background priority may wait. Of a backlog nobody knows without a look.
     pub fn has_background(&self) -> bool {
         !self.segments.is_empty()
@@ -85,11 +98,13 @@ impl Scan {
     }
 }
 
-/// Whether there is anything in the inbox at all: the one look of a step that finds nothing to do.
-pub fn is_empty(view: &View<'_>) -> Result<bool> {
+/// Whether there is anything in the inbox at all but what is passed over: the one look of a step that finds
+/// nothing to do.
+pub fn is_empty(view: &View<'_>, passed_over: &[String]) -> Result<bool> {
     let mut empty = true;
     files::each_entry(&view.agent.join(layout::INBOX), |name, is_dir| {
-        empty = matches!(parse_name(name, is_dir), Name::Other | Name::Rejected);
+        empty = matches!(parse_name(name, is_dir), Name::Other | Name::Rejected)
+            || passed_over.iter().any(|path| *path == String::from_utf8_lossy(name));
         empty
     })?;
     Ok(empty && !view.has_journal())
@@ -151,6 +166,21 @@ fn filed_path(segment: InboxKey, key: InboxKey) -> String {
     format!("{}/{segment}/{key}.json", layout::INBOX)
 }
 
+/// The messages of a segment, and where each lies. One that can't be opened stands for what is in it: who
+/// reads it finds what is wrong with it.
+fn segment_messages(view: &View<'_>, scan: &Scan, segment: InboxKey) -> Result<Vec<(InboxKey, String)>> {
+    let keys = match segment_keys(view, segment) {
+        Ok(keys) => keys,
+        Err(error) => {
+            fault_of_file(error)?;
+            return Ok(vec![(segment, segment_path(segment))]);
+        }
+    };
+    let placed = keys.into_iter().map(|key| (key, filed_path(segment, key)));
+    let is_left = |path: &str| scan.passed_over.contains(path.trim_start_matches("inbox/"));
+    Ok(placed.filter(|(_, path)| scan.passed_over.is_empty() || !is_left(path)).collect())
+}
+
 fn segment_keys(view: &View<'_>, segment: InboxKey) -> Result<Vec<InboxKey>> {
     let mut keys = Vec::new();
     files::each_entry(&view.agent.join(segment_path(segment)), |name, is_dir| {
@@ -176,8 +206,7 @@ pub fn first(view: &View<'_>, scan: &Scan, count: usize) -> Result<Vec<(InboxKey
         if found.len() >= count && found[count - 1].0 < *segment {
             break;
         }
-        let keys = segment_keys(view, *segment)?;
-        found.extend(keys.into_iter().map(|key| (key, filed_path(*segment, key))));
+        found.extend(segment_messages(view, scan, *segment)?);
         found.sort();
         // The same message in two places is one message.
         found.dedup_by_key(|(key, _)| *key);
@@ -190,7 +219,7 @@ pub fn first(view: &View<'_>, scan: &Scan, count: usize) -> Result<Vec<(InboxKey
 pub fn all(view: &View<'_>, scan: &Scan) -> Result<Vec<InboxKey>> {
     let mut keys = scan.direct.clone();
     for segment in &scan.segments {
-        keys.extend(segment_keys(view, *segment)?);
+        keys.extend(segment_messages(view, scan, *segment)?.into_iter().map(|(key, _)| key));
     }
     keys.sort_unstable();
     keys.dedup();
@@ -228,7 +257,8 @@ pub fn find_id(view: &View<'_>, scan: &Scan, id: MessageId) -> Option<(InboxKey,
         .find_map(|key| Some((key, find_filed(view, &scan.segments, key)?)))
 }
 
-/// Reads a message at its place, or where it was filed since; the name must be that of its content.
+/// Reads a message at its place, or where it was filed since. It has to be the one that the name says, and
+/// this agent's.
 pub fn read(view: &View<'_>, key: InboxKey, path: &str) -> Result<Option<Message>> {
     let message = match view.record::<Message>(path)? {
         None if !view.is_locked() => match find_filed(view, &scan(view)?.segments, key) {
@@ -238,76 +268,59 @@ pub fn read(view: &View<'_>, key: InboxKey, path: &str) -> Result<Option<Message
         found => found,
     };
     let Some(message) = message else { return Ok(None) };
-    if message.key() != key {
-        let at = view.agent.join(path);
-        return Err(crate::error::Error::damaged(
-            at,
-            format!("the file is named {key}, its content is {}", message.key()),
-        ));
+    let wrong = if message.key() != key {
+        format!("the file is named {key}, its content is {}", message.key())
+    } else if !is_owner(view, &message.agent) {
+        format!("it is a message to `{}`: it belongs into that agent's inbox", message.agent)
+    } else {
+        return Ok(Some(message));
+    };
+    Err(Error::damaged(view.agent.join(path), wrong))
+}
+
+fn is_owner(view: &View<'_>, agent: &AgentName) -> bool {
+    view.agent.path().file_name().is_some_and(|name| name == agent.as_str())
+}
+
+/// The same for whoever goes on with the next one: what can't be read, or is another's, is a misfit.
+pub fn try_read(view: &View<'_>, key: InboxKey, path: &str) -> Result<Option<Result<Message, Misfit>>> {
+    match read(view, key, path) {
+        Ok(found) => Ok(found.map(Ok)),
+        Err(error) => Ok(Some(Err(misfit(path, error)?))),
     }
-    Ok(Some(message))
 }
 
-/// How many files lie where those are put that can't be admitted. Costs nothing where there never was one.
-pub fn rejected(view: &View<'_>, scan: &Scan) -> Result<usize> {
-    let mut count = 0;
-    if scan.has_rejected {
-        files::each_entry(&view.agent.join(layout::INBOX).join(layout::REJECTED), |name, _| {
-            count += usize::from(!is_reason(name));
-            true
-        })?;
-    }
-    Ok(count)
+/// `path` is from the agent's directory.
+fn misfit(path: &str, error: Error) -> Result<Misfit> {
+    let path = path.strip_prefix(layout::INBOX).unwrap_or(path).trim_start_matches('/').to_owned();
+    Ok(Misfit { path, reason: fault_of_file(error)? })
 }
 
-/// How the name of the file ends that says why another one was rejected.
-pub const REASON: &str = ".reason";
-
-pub fn is_reason(name: &[u8]) -> bool {
-    name.ends_with(REASON.as_bytes())
-}
-
-/// Reads the waiting hints, in order of arrival.
-pub fn read_hints(view: &View<'_>, scan: &Scan) -> Result<Vec<WakeHint>> {
+/// Reads the waiting hints, in order of arrival, and what lies there instead of some.
+pub fn read_hints(view: &View<'_>, scan: &Scan) -> Result<(Vec<WakeHint>, Vec<Misfit>)> {
     let mut hints = Vec::with_capacity(scan.hints.len());
+    let mut misfits = Vec::new();
     for id in &scan.hints {
-        hints.extend(view.record::<WakeHint>(&layout::hint(*id))?);
+        let path = layout::hint(*id);
+        match read_hint(view, *id, &path) {
+            Ok(hint) => hints.extend(hint),
+            Err(error) => misfits.push(misfit(&path, error)?),
+        }
     }
-    Ok(hints)
+    Ok((hints, misfits))
 }
 
-/// How the name of a hand-written file begins once a step has taken it.
-const TAKEN: &str = "taken~";
-
-/// The name under which a hand-written file is taken: who drops another one of its name from then on
-/// replaces nothing, and no step removes what it has not read.
-pub fn taken_name(given: &Path) -> PathBuf {
-    let mut name = OsString::from(TAKEN);
-    name.push(given);
-    PathBuf::from(name)
-}
-
-/// The name that a hand-written file had when it was dropped; `None` if it is not taken yet.
-pub fn given_name(taken: &Path) -> Option<&Path> {
-    let name = taken.as_os_str().as_bytes().strip_prefix(TAKEN.as_bytes())?;
-    Some(Path::new(OsStr::from_bytes(name)))
-}
-
-/// The id of a hand-written file's message. It comes from the file alone, so that a file that is
-/// admitted twice, because a crash came in between, is the same message twice.
-pub fn drop_identity(path: &Path, bytes: &[u8]) -> Result<MessageId> {
-    let modified = std::fs::metadata(path).and_then(|found| found.modified()).context("look at", path)?;
-    let millis = modified.duration_since(UNIX_EPOCH).map_or(0, |age| age.as_millis());
-    let mut hash = Sha256::new();
-    let name = Path::new(path.file_name().unwrap_or_default());
-    hash.update(given_name(name).unwrap_or(name).as_os_str().as_encoded_bytes());
-    hash.update(bytes);
-    let random: [u8; 10] = std::array::from_fn({
-        let digest = hash.finalize();
-        move |at| digest[at]
-    });
-    let millis = u64::try_from(millis).unwrap_or(0);
-    Ok(MessageId(uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid()))
+/// Reads a hint: the one that the name says, and this agent's.
+pub fn read_hint(view: &View<'_>, id: MessageId, path: &str) -> Result<Option<WakeHint>> {
+    let Some(hint) = view.record::<WakeHint>(path)? else { return Ok(None) };
+    let wrong = if hint.id != id {
+        format!("the file is named {id}, its content is {}", hint.id)
+    } else if !is_owner(view, &hint.agent) {
+        format!("it is a hint to `{}`: it belongs into that agent's inbox", hint.agent)
+    } else {
+        return Ok(Some(hint));
+    };
+    Err(Error::damaged(view.agent.join(path), wrong))
 }
 
 /// Files the messages that lie in `inbox/` into segments, if there are many. Only whoever holds the

@@ -5,6 +5,7 @@ mod archive;
 mod batch;
 mod config;
 pub mod dedupe;
+pub mod drops;
 pub mod evidence;
 pub mod files;
 pub mod git;

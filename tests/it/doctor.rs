@@ -169,8 +169,6 @@ fn a_repair_moves_what_can_not_be_read_to_quarantine() {
     let name = path.file_name().unwrap().to_str().unwrap().to_owned();
     fs::write(&path, "half a mess").unwrap();
     say(&sandbox, "whole");
-    let ran = sandbox.cmd(["tick", "ada"]).output();
-    assert_eq!(ran.code(), 6, "a broken record is never treated as none: {ran}");
     let found = findings(&sandbox, &["--repair"], 0);
     assert_eq!((kinds(&found), &found[0]["repaired"]), (vec!["damaged"], &json!(true)));
     assert_eq!(

@@ -44,6 +44,8 @@ mod planes;
 mod power;
 mod preemption;
 #[cfg(target_os = "linux")]
+mod rejected;
+#[cfg(target_os = "linux")]
 mod resources;
 #[cfg(target_os = "linux")]
 mod scenarios;

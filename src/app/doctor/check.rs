@@ -1,6 +1,5 @@
 //! Looking: every check of every record, without changing anything.
 
-use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -10,8 +9,7 @@ use walkdir::WalkDir;
 use crate::error::{Error, Result};
 use crate::model::agent::{Identity, Status};
 use crate::model::execution::ExecutionState;
-use crate::model::id::{AgentName, MessageId, RunId};
-use crate::model::message::{Message, MessageKind, WakeHint};
+use crate::model::id::{AgentName, RunId};
 use crate::model::record::Record;
 use crate::model::run::Run;
 use crate::model::state::State;
@@ -20,9 +18,7 @@ use crate::model::timer::Timer;
 use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
-use crate::report::text::count;
 use crate::rules::execution::agrees;
-use crate::store::inbox::{Name, is_reason, parse_name};
 use crate::store::journal::Journal;
 use crate::store::record::decode;
 use crate::store::{Agent, Store, files, git, layout};
@@ -146,7 +142,7 @@ impl Checks<'_> {
     }
 
     /// Reads one record; says what is wrong with it.
-    fn record<T: Record>(&mut self, path: &Path) -> Option<T> {
+    pub fn record<T: Record>(&mut self, path: &Path) -> Option<T> {
         self.checked += 1;
         let read = files::read(path).and_then(|bytes| match bytes {
             Some(bytes) => decode(path, &bytes),
@@ -186,6 +182,7 @@ impl Checks<'_> {
             let message = format!("{} since {}{newest}", mark.count, mark.since);
             self.find(path.clone(), "needs_attention", message, Remedy::Acknowledge);
         }
+        self.passed_over(&state);
         let execution = state.execution.state;
         if !agrees(execution, state.status) {
             let message = format!("status `{}` does not go with execution state `{execution}`", state.status);
@@ -222,75 +219,6 @@ impl Checks<'_> {
             }
         }
         Some(state)
-    }
-
-    /// What lies where those files are put that could not be admitted.
-    fn rejected(&mut self, dir: PathBuf) {
-        let files = match files::entries(&dir) {
-            Ok(entries) => {
-                entries.into_iter().filter(|entry| !is_reason(entry.name.as_encoded_bytes())).count()
-            }
-            Err(error) => return self.unreadable(dir, &error),
-        };
-        if files > 0 {
-            let message = count(files as u64, "file could not be admitted", "files could not be admitted");
-            self.find(dir, "rejected_files", message, Remedy::Sort);
-        }
-    }
-
-    /// The inbox and its segments: names, contents, and that no message is there twice.
-    fn inbox(&mut self) -> Queued {
-        let mut places: HashMap<MessageId, PathBuf> = HashMap::new();
-        let mut results = HashSet::new();
-        let inbox = self.path(layout::INBOX);
-        if self.agent.store().is_in_git() && !self.agent.has_kept_inbox() {
-            let path = self.path(layout::KEPT);
-            let message = "missing: without it git may take the inbox for another agent's that was renamed";
-            self.find(path, "git_inbox", message, Remedy::KeepInbox);
-        }
-        let mut dirs = vec![inbox];
-        while let Some(dir) = dirs.pop() {
-            let entries = match files::entries(&dir) {
-                Ok(entries) => entries,
-                Err(error) => {
-                    self.unreadable(dir, &error);
-                    continue;
-                }
-            };
-            for entry in entries {
-                let path = dir.join(&entry.name);
-                match parse_name(entry.name.as_encoded_bytes(), entry.is_dir) {
-                    Name::Message(key) => {
-                        let Some(message) = self.record::<Message>(&path) else { continue };
-                        if message.key() != key || message.agent != *self.agent.name() {
-                            let message = format!("its content is {} of `{}`", message.key(), message.agent);
-                            self.find(path, "wrong_name", message, Remedy::Quarantine);
-                        } else if let Some(other) = places.insert(message.id, path.clone()) {
-                            let message = format!("the same message as {}", other.display());
-                            self.find(path, "duplicate_message", message, Remedy::Quarantine);
-                        } else if message.kind == MessageKind::TaskResult {
-                            results.extend(message.task_id);
-                        }
-                    }
-                    Name::Hint(id) => {
-                        let hint = self.record::<WakeHint>(&path);
-                        if hint.is_some_and(|hint| hint.id != id || hint.agent != *self.agent.name()) {
-                            self.find(
-                                path,
-                                "wrong_name",
-                                "its content is another hint's",
-                                Remedy::Quarantine,
-                            );
-                        }
-                    }
-                    Name::Segment(_) => dirs.push(path),
-                    Name::Rejected => self.rejected(path),
-                    // Hand-written files are the next step's to judge.
-                    Name::Drop | Name::Other => {}
-                }
-            }
-        }
-        Queued { messages: places.into_keys().collect(), results }
     }
 
     /// A directory of open records: each readable, named after itself, and this agent's.

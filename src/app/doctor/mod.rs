@@ -2,6 +2,7 @@
 
 mod check;
 mod history;
+mod inbox;
 mod queued;
 mod repair;
 
@@ -71,7 +72,7 @@ impl Remedy {
             Remedy::Recount(_) => "set the counter right",
             Remedy::KeepInbox => "put it there",
             Remedy::AddLines(..) => "add what is missing",
-            Remedy::Sort => "drop it again as it should be, or remove it with its reason",
+            Remedy::Sort => "look at it with `dormouse queue rejected`, then --accept or --drop it",
             Remedy::Acknowledge => "look at it, then `dormouse queue dead --ack`",
         }
     }

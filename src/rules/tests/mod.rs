@@ -136,6 +136,7 @@ pub fn state(status: Status, execution: ExecutionState) -> State {
         runtime_error: None,
         set_aside: SetAside::default(),
         advised: Vec::new(),
+        passed_over: Vec::new(),
         next_due_at: None,
         resting: None,
         rested_at: None,

@@ -19,9 +19,9 @@ use crate::rules::decide::decide;
 use crate::rules::projection::project;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox::{
-    admit_drop, admitted, drop_dead_letter, drop_message, emit_tick, reduce, reject_drop, requeue, staleness,
-    take_in,
+    admit_drop, admitted, drop_dead_letter, drop_message, emit_tick, reduce, requeue, staleness, take_in,
 };
+use crate::rules::transition::rejected::rejected;
 
 use super::{
     archived_message, at, continuation, draft, finish, held, hint, kinds, liveness, message, message_id, now,
@@ -665,7 +665,7 @@ fn a_hand_written_file_is_admitted_under_its_key_or_rejected_with_the_reason() {
     assert!(matches!(&transaction.puts[..], [Put::Dedupe(_), Put::Message(message)] if **message == keyed));
 
     let mut rejecting = draft(records());
-    reject_drop(&mut rejecting, "todo.txt", "not JSON");
+    rejected(&mut rejecting, "todo.txt", "not JSON");
     let transaction = finish(rejecting);
     assert_eq!(kinds(&transaction.events), [EventKind::MessageRejected, EventKind::Attention]);
     let data = &transaction.events[0].data;

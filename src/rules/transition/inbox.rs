@@ -239,12 +239,6 @@ pub fn put_off(draft: &mut Draft, message: Message, at: Time) -> Result<(), Refu
     Ok(())
 }
 
-/// Records a hand-written file that could not be admitted and was moved aside.
-pub fn reject_drop(draft: &mut Draft, file: &str, reason: &str) {
-    draft.event(EventKind::MessageRejected, None, json!({ "file": file, "reason": reason }));
-    draft.raise(Subject::MessageRejected, About::file(file), reason);
-}
-
 /// Drops a message that nobody asked to be dropped: what it said has not been heard.
 pub fn drop_unasked(draft: &mut Draft, message: Message, reason: &str) {
     let id = message.id;

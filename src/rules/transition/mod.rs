@@ -10,6 +10,7 @@ pub mod messages;
 pub mod outcome;
 pub mod preemption;
 pub mod recovery;
+pub mod rejected;
 pub mod resources;
 pub mod rest;
 pub mod start;

@@ -1,0 +1,56 @@
+//! What lies in an inbox and can't be admitted: that it was moved aside or stays, and what people decide about it.
+
+use serde_json::json;
+
+use crate::model::attention::{About, Subject};
+use crate::model::event::EventKind;
+use crate::model::state::PassedOver;
+
+use super::draft::Draft;
+
+/// Records something in the inbox that could not be admitted and was moved aside. `file` is its name there.
+pub fn rejected(draft: &mut Draft, file: &str, reason: &str) {
+    draft.event(EventKind::MessageRejected, None, json!({ "file": file, "reason": reason }));
+    let reason = format!("{reason} (it is in inbox/rejected/)");
+    draft.raise(Subject::MessageRejected, About::file(file), reason);
+}
+
+/// Records something in the inbox that can be neither admitted nor moved. Steps pass it over from now on,
+/// and it is said once; of more than are remembered nothing is said.
+pub fn pass_over(draft: &mut Draft, one: PassedOver) {
+    let passed_over = &mut draft.records.state.passed_over;
+    passed_over.retain(|other| other.file != one.file);
+    if passed_over.len() >= PassedOver::MOST {
+        return;
+    }
+    let (file, reason) = (one.file.clone(), one.reason.clone());
+    passed_over.push(one);
+    draft.event(EventKind::MessageRejected, None, json!({ "file": file, "reason": reason, "stays": true }));
+    draft.raise(Subject::MessageRejected, About::file(&file), format!("{reason} (it stays in inbox/)"));
+}
+
+/// Records what a person has decided about something that could not be admitted: they have seen it.
+pub fn decided_about_rejected(draft: &mut Draft, kind: EventKind, file: &str) {
+    draft.event(kind, None, json!({ "file": file }));
+    draft.acknowledge(|seen| {
+        seen.subject == Subject::MessageRejected
+            && seen.count == 1
+            && seen.about.file.as_deref() == Some(file)
+    });
+    draft.records.state.passed_over.retain(|one| one.file != file);
+}
+
+/// Nothing is left that a person would have to look at of what could not be admitted.
+pub fn decided_about_all_rejected(draft: &mut Draft) {
+    draft.acknowledge(|seen| seen.subject == Subject::MessageRejected && seen.about.file.is_some());
+}
+
+/// Forgets what was passed over and is gone, or has changed since.
+pub fn look_again(draft: &mut Draft, is_as_before: impl Fn(&str) -> bool) {
+    let passed_over = &mut draft.records.state.passed_over;
+    let before = passed_over.len();
+    passed_over.retain(|one| is_as_before(&one.file));
+    if passed_over.len() < before {
+        draft.touch();
+    }
+}

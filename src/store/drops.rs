@@ -1,0 +1,399 @@
+//! Files that others put into an inbox: how a step takes one, and where it goes if it is no message.
+//!
+//! What can't be admitted is moved to `inbox/rejected/` with the reason beside it. What can't be moved
+//! either stays where it is, and every step passes it over.
+
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use rustix::io::Errno;
+use sha2::{Digest, Sha256};
+
+use crate::error::{Context, Error, Result, describe};
+use crate::model::id::MessageId;
+use crate::model::state::State;
+use crate::model::time::Time;
+
+use super::files;
+use super::inbox::{Name, parse_name};
+use super::layout;
+use super::view::View;
+use super::{Agent, Locked};
+
+/// How many bytes the name of a dropped file may have: the program puts a few before and behind it.
+pub const LONGEST_NAME: usize = 200;
+
+/// How many a name has at most that the program makes of a longer one. Longer than what is admitted, so
+/// that it is told from those.
+const LONGEST_TAKEN: usize = 240;
+
+/// How the name of a hand-written file begins once a step has taken it.
+const TAKEN: &str = "taken~";
+
+/// How the name of the file ends that says why another one was rejected.
+const REASON: &str = ".reason";
+
+/// The name under which a hand-written file is taken: who drops another one of its name from then on
+/// replaces nothing, and no step removes what it has not read.
+pub fn taken_name(given: &Path) -> PathBuf {
+    let mut name = OsString::from(TAKEN);
+    name.push(cut(given.as_os_str(), LONGEST_TAKEN));
+    PathBuf::from(name)
+}
+
+/// The name that a hand-written file had when it was dropped, as far as that is known; `None` if it is not
+/// taken yet.
+pub fn given_name(taken: &Path) -> Option<&Path> {
+    let name = taken.as_os_str().as_bytes().strip_prefix(TAKEN.as_bytes())?;
+    Some(Path::new(OsStr::from_bytes(name)))
+}
+
+/// A name of at most so many bytes: what is left out of a longer one stands in it as a hash.
+fn cut(name: &OsStr, most: usize) -> OsString {
+    let bytes = name.as_bytes();
+    if bytes.len() <= most {
+        return name.to_owned();
+    }
+    let hash: String = Sha256::digest(bytes).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let mut kept = most - hash.len() - 1;
+    // Not in the middle of a character.
+    while kept > 0 && bytes[kept] & 0xC0 == 0x80 {
+        kept -= 1;
+    }
+    let mut name = bytes[..kept].to_vec();
+    // Exactly as long as may be, so that it is still known for a name that was cut.
+    name.resize(most - hash.len(), b'~');
+    name.extend_from_slice(hash.as_bytes());
+    OsString::from_vec(name)
+}
+
+/// The id of a hand-written file's message. It comes from the file alone, so that a file that is
+/// admitted twice, because a crash came in between, is the same message twice.
+pub fn identity(path: &Path, bytes: &[u8]) -> Result<MessageId> {
+    let modified = std::fs::metadata(path).and_then(|found| found.modified()).context("look at", path)?;
+    let millis = modified.duration_since(UNIX_EPOCH).map_or(0, |age| age.as_millis());
+    let mut hash = Sha256::new();
+    let name = Path::new(path.file_name().unwrap_or_default());
+    hash.update(given_name(name).unwrap_or(name).as_os_str().as_encoded_bytes());
+    hash.update(bytes);
+    let random: [u8; 10] = std::array::from_fn({
+        let digest = hash.finalize();
+        move |at| digest[at]
+    });
+    let millis = u64::try_from(millis).unwrap_or(0);
+    Ok(MessageId(uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid()))
+}
+
+/// Why a file can't be read, or moved, where the reason lies in that file. Any other error is one of the
+/// disk or of this process, and stays an error.
+pub fn fault_of_file(error: Error) -> Result<String> {
+    match error {
+        Error::Damaged { line: 0, message, .. } => Ok(message),
+        Error::Damaged { line, column, message, .. } => {
+            Ok(format!("line {line}, column {column}: {message}"))
+        }
+        Error::Newer { found, known, .. } => {
+            Ok(format!("written in {found}, newer than the {known} that this dormouse reads"))
+        }
+        Error::Io { action, source, .. } if is_of_file(&source) => {
+            Ok(format!("can't {action} it: {}", describe(&source)))
+        }
+        other => Err(other),
+    }
+}
+
+fn is_of_file(error: &std::io::Error) -> bool {
+    const OF_FILE: [Errno; 15] = [
+        Errno::ACCESS,
+        Errno::PERM,
+        Errno::LOOP,
+        Errno::NXIO,
+        Errno::NODEV,
+        Errno::ISDIR,
+        Errno::NOTDIR,
+        Errno::NAMETOOLONG,
+        Errno::BUSY,
+        Errno::XDEV,
+        Errno::NOTEMPTY,
+        Errno::OVERFLOW,
+        Errno::INVAL,
+        // A pipe that has a writer.
+        Errno::AGAIN,
+        // A sector that is gone takes one file with it.
+        Errno::IO,
+    ];
+    error.raw_os_error().is_some_and(|code| OF_FILE.iter().any(|errno| errno.raw_os_error() == code))
+}
+
+/// What became of a file that a step would take.
+#[derive(Debug)]
+pub enum Taken {
+    /// It is the step's under this name: nobody else changes it from now on.
+    As(PathBuf),
+    /// It has gone away.
+    Gone,
+    /// One that had its name was taken and is still there.
+    InTheWay,
+    /// It can't be renamed.
+    Not(String),
+}
+
+/// What became of a file that can't be admitted.
+#[derive(Debug)]
+pub enum Aside {
+    /// It lies in `rejected/` under this name.
+    Moved(OsString),
+    /// It can't be moved, and stays.
+    Stays(String),
+    Gone,
+}
+
+impl Agent<'_> {
+    /// The names in the inbox of what no step could read or move, as far as nobody has changed it since.
+    /// Costs a look at each.
+    pub fn passed_over(&self, state: &State) -> Vec<String> {
+        let inbox = self.dir.join(layout::INBOX);
+        let still =
+            state.passed_over.iter().filter(|one| changed_at(&inbox.join(&one.file)) == one.changed_at);
+        still.map(|one| one.file.clone()).collect()
+    }
+
+    /// When something in the inbox was last changed, its rights included.
+    pub fn changed_in_inbox(&self, file: &str) -> Time {
+        changed_at(&self.dir.join(layout::INBOX).join(file))
+    }
+}
+
+/// The beginning of time for what can't be seen: it is gone, or its name is no text.
+fn changed_at(path: &Path) -> Time {
+    files::changed_at(path).unwrap_or(Time::from_millis(0))
+}
+
+impl Locked<'_> {
+    /// Takes a hand-written file: from then on nobody else changes it.
+    pub fn take_drop(&self, name: &Path) -> Result<Taken> {
+        if given_name(name).is_some() {
+            return Ok(Taken::As(name.to_owned()));
+        }
+        let (dir, taken) = (self.agent.dir.join(layout::INBOX), taken_name(name));
+        // What lay in its place was moved out of the way since the inbox was listed.
+        if name == Path::new(layout::REJECTED) && is_dir(&dir.join(name)) {
+            return Ok(Taken::Gone);
+        }
+        if dir.join(&taken).symlink_metadata().is_ok() {
+            return Ok(Taken::InTheWay);
+        }
+        match files::move_if_there(&dir.join(name), &dir.join(&taken)) {
+            Ok(true) => Ok(Taken::As(taken)),
+            Ok(false) => Ok(Taken::Gone),
+            Err(error) => fault_of_file(error).map(Taken::Not),
+        }
+    }
+
+    /// Removes a hand-written file whose message has been admitted.
+    pub fn remove_drop(&self, taken: &Path) -> Result<()> {
+        files::remove(&self.agent.dir.join(layout::INBOX).join(taken))
+    }
+
+    /// Moves something out of the inbox that can't be admitted, to `rejected/`, with the reason beside it.
+    /// `path` is relative to the inbox.
+    pub fn set_aside(&self, path: &Path, reason: &str) -> Result<Aside> {
+        match self.try_to_set_aside(path, reason) {
+            Err(error) => fault_of_file(error).map(Aside::Stays),
+            done => done,
+        }
+    }
+
+    fn try_to_set_aside(&self, path: &Path, reason: &str) -> Result<Aside> {
+        let disk = self.agent.store.disk;
+        let inbox = self.agent.dir.join(layout::INBOX);
+        let rejected = inbox.join(layout::REJECTED);
+        self.clear_the_way(&inbox, &rejected)?;
+        files::make_dir(&rejected)?;
+        let name = path.file_name().unwrap_or(path.as_os_str());
+        let name = given_name(Path::new(name)).map_or(name, Path::as_os_str);
+        let name = free_name(&rejected, name);
+        // The reason comes first: what lies there has one, whenever the step is killed.
+        self.write_reason(&rejected, &name, reason)?;
+        let from = inbox.join(path);
+        let moved = files::move_if_there(&from, &rejected.join(&name));
+        if !matches!(moved, Ok(true)) {
+            files::remove(&rejected.join(reason_name(&name)))?;
+        }
+        if !moved? {
+            return Ok(Aside::Gone);
+        }
+        disk.sync_dir(&rejected)?;
+        disk.sync_dir(files::parent(&from))?;
+        Ok(Aside::Moved(name))
+    }
+
+    /// A file or a link that lies where `rejected/` is to be is taken like any other dropped file.
+    fn clear_the_way(&self, inbox: &Path, rejected: &Path) -> Result<()> {
+        if is_dir(rejected) {
+            return Ok(());
+        }
+        let taken = free_name(inbox, taken_name(Path::new(layout::REJECTED)).as_os_str());
+        files::move_if_there(rejected, &inbox.join(taken)).map(drop)
+    }
+
+    fn write_reason(&self, rejected: &Path, name: &OsStr, reason: &str) -> Result<()> {
+        let staged = self.agent.dir.join(layout::TMP).join("reason");
+        let note = rejected.join(reason_name(name));
+        self.agent.store.disk.replace(&staged, &note, format!("{reason}\n").as_bytes())
+    }
+
+    /// Says anew why a file in `rejected/` is none that can be admitted.
+    pub fn reject_again(&self, name: &OsStr, reason: &str) -> Result<()> {
+        self.write_reason(&rejected_dir(self.agent), name, reason)
+    }
+
+    /// Moves a file from `rejected/` back into the inbox, where the next step finds it. Returns its name there.
+    pub fn bring_back(&self, name: &OsStr) -> Result<OsString> {
+        let disk = self.agent.store.disk;
+        let (inbox, rejected) = (self.agent.dir.join(layout::INBOX), rejected_dir(self.agent));
+        let name_there = free_name(&inbox, &name_in_inbox(name));
+        files::rename(&rejected.join(name), &inbox.join(&name_there))?;
+        disk.sync_dir(&inbox)?;
+        files::remove(&rejected.join(reason_name(name)))?;
+        disk.sync_dir(&rejected)?;
+        Ok(name_there)
+    }
+
+    /// Removes a file, or what else lies there under this name, from `rejected/`.
+    pub fn remove_rejected(&self, name: &OsStr) -> Result<()> {
+        let rejected = rejected_dir(self.agent);
+        files::remove_whatever(&rejected.join(name))?;
+        files::remove(&rejected.join(reason_name(name)))?;
+        self.agent.store.disk.sync_dir(&rejected)
+    }
+
+    /// Removes what stays in the inbox because it can't be moved.
+    pub fn remove_passed_over(&self, file: &str) -> Result<()> {
+        files::remove_whatever(&self.agent.dir.join(layout::INBOX).join(file))
+    }
+}
+
+fn is_dir(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|found| found.is_dir())
+}
+
+fn rejected_dir(agent: &Agent<'_>) -> PathBuf {
+    agent.dir.join(layout::INBOX).join(layout::REJECTED)
+}
+
+fn reason_name(name: &OsStr) -> OsString {
+    let mut name = name.to_owned();
+    name.push(REASON);
+    name
+}
+
+/// A name that nothing in a directory has yet, and whose reason would not replace anything: this one, or
+/// this one and a number.
+fn free_name(dir: &Path, name: &OsStr) -> OsString {
+    let numbered = |number: u32| {
+        let mut numbered = name.to_owned();
+        if number > 0 {
+            numbered.push(format!(".{number}"));
+        }
+        numbered
+    };
+    let is_there = |name: &OsStr| std::fs::symlink_metadata(dir.join(name)).is_ok();
+    let is_taken = |number: u32| {
+        let name = numbered(number);
+        is_there(&name) || is_there(&reason_name(&name))
+    };
+    if !is_taken(0) {
+        return numbered(0);
+    }
+    // A script may have dropped the same rubbish every minute for months.
+    let (mut taken, mut free) = (0, 1);
+    while is_taken(free) {
+        taken = free;
+        free = free.saturating_mul(2);
+    }
+    while free - taken > 1 {
+        let middle = taken + (free - taken) / 2;
+        if is_taken(middle) { taken = middle } else { free = middle }
+    }
+    numbered(free)
+}
+
+/// The name under which a rejected file goes back into the inbox: a record under its own, any other under
+/// one that is not too long.
+pub fn name_in_inbox(name: &OsStr) -> OsString {
+    let unnumbered = name
+        .to_str()
+        .and_then(|name| name.rsplit_once('.'))
+        .filter(|(_, number)| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()));
+    if let Some((record, _)) = unnumbered
+        && matches!(parse_name(record.as_bytes(), false), Name::Message(_) | Name::Hint(_))
+    {
+        return OsString::from(record);
+    }
+    cut(name, LONGEST_NAME)
+}
+
+/// A file that could not be admitted.
+#[derive(Debug, Clone)]
+pub struct Rejected {
+    /// In `rejected/`; in the inbox where it stays.
+    pub name: OsString,
+    /// Nothing where somebody has put it there by hand.
+    pub reason: Option<String>,
+    /// When it was last changed, or moved there.
+    pub at: Time,
+    pub size: u64,
+    pub is_dir: bool,
+    /// Whether it is still in the inbox, because it can't be moved.
+    pub stays: bool,
+}
+
+/// The names of what lies in `rejected/`, sorted. Costs nothing where there never was anything.
+pub fn rejected_names(view: &View<'_>, has_rejected: bool) -> Result<Vec<OsString>> {
+    if !has_rejected {
+        return Ok(Vec::new());
+    }
+    let mut names = Vec::new();
+    files::each_entry(&view.agent.join(layout::INBOX).join(layout::REJECTED), |name, _| {
+        names.push(OsString::from_vec(name.to_vec()));
+        true
+    })?;
+    let known: HashSet<OsString> = names.iter().cloned().collect();
+    // A file whose own name ends like that has a reason as well.
+    names.retain(|name| !name.as_bytes().ends_with(REASON.as_bytes()) || known.contains(&reason_name(name)));
+    names.sort();
+    Ok(names)
+}
+
+/// Whether nothing lies in `rejected/`.
+pub fn nothing_rejected(view: &View<'_>) -> Result<bool> {
+    let dir = view.agent.join(layout::INBOX).join(layout::REJECTED);
+    Ok(rejected_names(view, is_dir(&dir))?.is_empty())
+}
+
+/// What could not be admitted, with the reasons: what lies in `rejected/`, and what stays in the inbox.
+pub fn rejected(view: &View<'_>, state: &State) -> Result<Vec<Rejected>> {
+    let inbox = view.agent.join(layout::INBOX);
+    let dir = inbox.join(layout::REJECTED);
+    let mut found = Vec::new();
+    for one in &state.passed_over {
+        if let Some((at, size, is_dir)) = files::look_at(&inbox.join(&one.file))? {
+            let (name, reason) = (OsString::from(&one.file), Some(one.reason.clone()));
+            found.push(Rejected { name, reason, at, size, is_dir, stays: true });
+        }
+    }
+    for name in rejected_names(view, is_dir(&dir))? {
+        let path = dir.join(&name);
+        let Some((at, size, is_dir)) = files::look_at(&path)? else { continue };
+        let reason = match files::read(&dir.join(reason_name(&name))) {
+            Ok(bytes) => bytes.map(|bytes| String::from_utf8_lossy(&bytes).trim_end().to_owned()),
+            Err(error) => Some(fault_of_file(error)?),
+        };
+        found.push(Rejected { name, reason, at, size, is_dir, stays: false });
+    }
+    Ok(found)
+}

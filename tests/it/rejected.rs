@@ -1,0 +1,374 @@
+//! What lies in an inbox and is no message: it stops nobody, it is seen, and a person decides about it.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::checker::names;
+use crate::harness::{Ran, Sandbox};
+
+/// An agent `a` that is started and whose turns succeed.
+fn sandbox() -> Sandbox {
+    let sandbox = Sandbox::new();
+    sandbox.run(["create", "a", "--", "true"]);
+    sandbox.run(["start", "a"]);
+    sandbox.run(["tick", "a", "--until-idle"]);
+    sandbox
+}
+
+fn inbox(sandbox: &Sandbox) -> PathBuf {
+    sandbox.agent("a").join("inbox")
+}
+
+fn rejected(sandbox: &Sandbox) -> Vec<Value> {
+    sandbox.json_lines(["queue", "rejected", "-a", "a"])
+}
+
+/// One step, which needs attention: a message runs although something else lies before it.
+#[track_caller]
+fn runs_all_the_same(sandbox: &Sandbox, what: &str) -> Ran {
+    let id = sandbox.run(["enqueue", "a", "hello"]);
+    let ran = sandbox.cmd(["--json", "tick", "a"]).output();
+    assert_eq!(ran.code(), 7, "{what}: {ran}");
+    let step: Value = serde_json::from_str(ran.stdout.lines().last().unwrap()).unwrap();
+    assert_eq!(
+        (&step["message_id"], &step["terminal"]),
+        (&json!(id.trim()), &json!("completed")),
+        "{what}: {ran}"
+    );
+    assert!(ran.stderr.contains("message rejected"), "{what}: {ran}");
+    // Nothing of it is left to do.
+    assert_eq!(sandbox.cmd(["tick", "a", "--exit-code"]).output().code(), 10, "{what}");
+    ran
+}
+
+/// The name of a record that nothing has been written under, before all that are.
+const MESSAGE: &str = "0-msg_01900000000070008000000000000001.json";
+const HINT: &str = "w-msg_01900000000070008000000000000001.json";
+
+#[test]
+fn nothing_in_an_inbox_stops_an_agent() {
+    type Put = fn(&Sandbox);
+    let put: [(&str, Put); 13] = [
+        ("a name that is too long", |sandbox| {
+            fs::write(inbox(sandbox).join("x".repeat(250)), "{\"text\": \"long\"}").unwrap();
+        }),
+        ("a long name that is no text", |sandbox| {
+            fs::write(inbox(sandbox).join("é".repeat(127)), "{\"text\": \"long\"}").unwrap();
+        }),
+        ("a pipe", |sandbox| drop(fifo(sandbox, "pipe"))),
+        ("a pipe as a message", |sandbox| drop(fifo(sandbox, MESSAGE))),
+        ("a socket", |sandbox| drop(UnixListener::bind(inbox(sandbox).join("sock")).unwrap())),
+        ("a socket as a hint", |sandbox| drop(UnixListener::bind(inbox(sandbox).join(HINT)).unwrap())),
+        ("a directory", |sandbox| fs::create_dir(inbox(sandbox).join("dir")).unwrap()),
+        ("a directory as a message", |sandbox| fs::create_dir(inbox(sandbox).join(MESSAGE)).unwrap()),
+        ("a link", |sandbox| symlink("/etc/hostname", inbox(sandbox).join("link.json")).unwrap()),
+        ("a link as a message", |sandbox| symlink("/etc/hostname", inbox(sandbox).join(MESSAGE)).unwrap()),
+        ("garbage as a message", |sandbox| fs::write(inbox(sandbox).join(MESSAGE), "garbage").unwrap()),
+        ("garbage as a hint", |sandbox| fs::write(inbox(sandbox).join(HINT), "garbage").unwrap()),
+        ("a hint of a newer schema", |sandbox| {
+            fs::write(inbox(sandbox).join(HINT), "{\"schema\": \"dormouse/wake_hint/2\"}").unwrap();
+        }),
+    ];
+    for (what, put) in put {
+        let sandbox = sandbox();
+        put(&sandbox);
+        runs_all_the_same(&sandbox, what);
+        assert_eq!(names(&inbox(&sandbox)), ["rejected"], "{what}");
+        assert_eq!(rejected(&sandbox).len(), 1, "{what}");
+        assert_eq!(sandbox.json(["get", "a"])["queue"]["rejected"], 1, "{what}");
+        let findings = sandbox.cmd(["doctor"]).output();
+        assert!(
+            findings.code() == 0 && findings.stdout.contains("1 file could not be admitted"),
+            "{what}: {findings}"
+        );
+    }
+}
+
+fn fifo(sandbox: &Sandbox, name: &str) -> fs::File {
+    let path = inbox(sandbox).join(name);
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &path,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+        0,
+    )
+    .unwrap();
+    fs::OpenOptions::new().read(true).write(true).open(path).unwrap()
+}
+
+/// A pipe that is held open, and written into, is not waited for.
+#[test]
+fn a_pipe_with_a_writer_stops_nobody() {
+    use std::io::Write;
+    for name in ["pipe", MESSAGE, HINT] {
+        let sandbox = sandbox();
+        let mut writer = fifo(&sandbox, name);
+        writer.write_all(b"{\"text\": \"x").unwrap();
+        runs_all_the_same(&sandbox, name);
+        assert_eq!(rejected(&sandbox).len(), 1);
+    }
+}
+
+#[test]
+fn a_segment_gives_what_is_readable_in_it() {
+    let sandbox = sandbox();
+    let lines: String = (0..1030).map(|number| format!("{{\"text\": \"{number}\"}}\n")).collect();
+    sandbox.cmd(["enqueue", "a", "--batch", "-q"]).stdin(lines).output();
+    sandbox.run(["tick", "a"]);
+    let segment = fs::read_dir(inbox(&sandbox)).unwrap().map(|entry| entry.unwrap().path()).min().unwrap();
+    let first = fs::read_dir(&segment).unwrap().map(|entry| entry.unwrap().path()).min().unwrap();
+    let name = first.file_name().unwrap().to_string_lossy().into_owned();
+    let record = fs::read(&first).unwrap();
+    fs::write(&first, "torn").unwrap();
+    assert_eq!(sandbox.cmd(["queue", "list", "-a", "a"]).output().code(), 6);
+    let ran = sandbox.cmd(["--json", "tick", "a"]).output();
+    let step: Value = serde_json::from_str(ran.stdout.lines().last().unwrap()).unwrap();
+    assert_eq!((ran.code(), &step["terminal"]), (7, &json!("completed")), "{ran}");
+    assert_eq!(rejected(&sandbox)[0]["file"], name);
+    // Put right and accepted, it is the message that it was.
+    fs::write(inbox(&sandbox).join("rejected").join(&name), record).unwrap();
+    sandbox.run(["queue", "rejected", "-a", "a", "--accept", &name]);
+    let step = sandbox.json(["tick", "a"]);
+    assert_eq!(step["message_id"], name[2..].trim_end_matches(".json"));
+    assert_eq!(step["terminal"], "completed");
+}
+
+/// A step that can't read what it has claimed goes on without it, and says so.
+#[test]
+fn a_claimed_message_that_is_torn_is_kept_and_told() {
+    let sandbox = Sandbox::new();
+    sandbox.run(["create", "a", "--", "sh", "-c", "exit 1"]);
+    sandbox.run(["start", "a"]);
+    sandbox.run(["enqueue", "a", "first"]);
+    assert_eq!(sandbox.cmd(["tick", "a"]).output().code(), 7);
+    let name = names(&inbox(&sandbox)).remove(0);
+    fs::write(inbox(&sandbox).join(&name), "torn").unwrap();
+    sandbox.pass(3600);
+    let ran = sandbox.cmd(["tick", "a", "--until-idle"]).output();
+    assert!(ran.code() == 7 && ran.stderr.contains(&format!("message rejected {name}")), "{ran}");
+    assert_eq!(rejected(&sandbox)[0]["file"], name);
+    assert_eq!(sandbox.cmd(["tick", "a", "--exit-code"]).output().code(), 10);
+}
+
+#[test]
+fn a_message_belongs_to_the_agent_that_it_names() {
+    let sandbox = sandbox();
+    sandbox.run(["create", "b", "--", "true"]);
+    sandbox.run(["start", "b"]);
+    let id = sandbox.run(["enqueue", "b", "for b"]).trim().to_owned();
+    let name = format!("2-{id}.json");
+    fs::rename(sandbox.agent("b").join("inbox").join(&name), inbox(&sandbox).join(&name)).unwrap();
+    // Readers say so.
+    let reason = "it is a message to `b`: it belongs into that agent's inbox";
+    sandbox
+        .cmd(["queue", "list", "-a", "a"])
+        .stderr(&format!("dormouse: inbox/{name} is no message of a: {reason}\n").replace(&id, "msg_#1"))
+        .status(6)
+        .check();
+    let shown = sandbox.cmd(["queue", "show", &id, "-a", "a"]).output();
+    assert!(shown.code() == 6 && shown.stderr.contains(reason), "{shown}");
+    assert_eq!(sandbox.cmd(["doctor"]).output().code(), 6);
+    assert_ne!(sandbox.json(["tick", "a", "--dry-run"])["decision"], "start_model_turn");
+    // The step too.
+    let ran = sandbox.cmd(["tick", "a"]).output();
+    assert!(ran.code() == 7 && ran.stderr.contains(reason), "{ran}");
+    assert_eq!(rejected(&sandbox)[0]["reason"], reason);
+    let refused = sandbox.cmd(["queue", "rejected", "-a", "a", "--accept", &name]).output();
+    assert!(refused.code() == 4 && refused.stderr.contains(reason), "{refused}");
+    assert_eq!(sandbox.json(["get", "a", "counters.turns"]), 0);
+}
+
+/// What was admitted is kept as it is, whatever has become of it, and is a message again once it is put right.
+#[test]
+fn a_message_that_cannot_be_read_is_kept_whole() {
+    type Damage = fn(&str) -> Vec<u8>;
+    let damages: [(&str, Damage, &str); 7] = [
+        ("half a file", |text| text[..text.len() / 2].into(), "line "),
+        ("an empty file", |_| Vec::new(), "line "),
+        ("zeros", |text| vec![0; text.len()], "line 1, column 1: "),
+        ("conflict markers", |text| format!("<<<<<<< ours\n{text}").into(), "a merge conflict"),
+        ("another kind", |text| text.replace("dormouse/message/1", "dormouse/work/1").into(), "schema is "),
+        (
+            "a newer schema",
+            |text| text.replace("message/1", "message/2").into(),
+            "written in dormouse/message/2",
+        ),
+        (
+            "another id",
+            |text| text.replace("\"id\": \"msg_0", "\"id\": \"msg_1").into(),
+            "the file is named ",
+        ),
+    ];
+    for (what, damage, reason) in damages {
+        let sandbox = sandbox();
+        let id = sandbox.run(["enqueue", "a", "broken"]).trim().to_owned();
+        let name = format!("2-{id}.json");
+        let text = fs::read_to_string(inbox(&sandbox).join(&name)).unwrap();
+        let damaged = damage(&text);
+        fs::write(inbox(&sandbox).join(&name), &damaged).unwrap();
+        runs_all_the_same(&sandbox, what);
+        let kept = inbox(&sandbox).join("rejected").join(&name);
+        assert_eq!(fs::read(&kept).unwrap(), damaged, "{what}");
+        let said = rejected(&sandbox)[0]["reason"].as_str().unwrap().to_owned();
+        assert!(said.contains(reason), "{what}: {said}");
+        fs::write(&kept, text).unwrap();
+        sandbox.run(["queue", "rejected", "-a", "a", "--accept", "--all"]);
+        assert_eq!(sandbox.json(["tick", "a"])["message_id"], id, "{what}");
+    }
+}
+
+/// What lies in the place of `rejected/` is not written through.
+#[test]
+fn a_link_instead_of_the_directory_is_moved_out_of_the_way() {
+    for is_link in [true, false] {
+        let sandbox = sandbox();
+        let elsewhere = sandbox.project().join("elsewhere");
+        fs::create_dir(&elsewhere).unwrap();
+        let place = inbox(&sandbox).join("rejected");
+        if is_link {
+            symlink(&elsewhere, &place).unwrap();
+        } else {
+            fs::write(&place, "a file").unwrap();
+        }
+        fs::write(inbox(&sandbox).join("junk"), "junk").unwrap();
+        runs_all_the_same(&sandbox, "a link or a file");
+        assert_eq!(names(&elsewhere), Vec::<String>::new());
+        let files: Vec<Value> = rejected(&sandbox).into_iter().map(|one| one["file"].clone()).collect();
+        assert_eq!(files, ["junk", "rejected"]);
+    }
+}
+
+/// What can't be moved is said once, and passed over until it changes.
+#[test]
+fn what_cannot_be_moved_is_passed_over() {
+    let sandbox = sandbox();
+    // Nothing can be renamed into a place that is no file system of its own.
+    let name = "stuck";
+    fs::write(inbox(&sandbox).join(name), "{\"text\": \"at last\"}").unwrap();
+    if !set_immutable(&inbox(&sandbox).join(name), true) {
+        eprintln!("skipped: files can't be made immutable here");
+        return;
+    }
+    let ran = runs_all_the_same(&sandbox, "an immutable file");
+    assert!(ran.stderr.contains("(it stays in inbox/)"), "{ran}");
+    assert_eq!(sandbox.json(["get", "a"])["queue"]["rejected"], 1);
+    assert_eq!(sandbox.json(["get", "a"])["queue"]["pending"], 0);
+    assert_eq!(sandbox.json(["get", "a", "scheduling_posture.posture"]), "idle");
+    let listed = rejected(&sandbox);
+    assert_eq!((&listed[0]["file"], &listed[0]["stays"]), (&json!(name), &json!(true)));
+    assert!(sandbox.run(["doctor"]).contains("passed_over"));
+    sandbox.run(["tick", "a", "--until-idle"]);
+    assert_eq!(sandbox.json_lines(["events", "a", "--kind", "message_rejected"]).len(), 1);
+    assert!(set_immutable(&inbox(&sandbox).join(name), false));
+    let ran = sandbox.json(["tick", "a"]);
+    assert_eq!(ran["terminal"], "completed", "{ran}");
+    assert_eq!(sandbox.json(["get", "a"])["queue"]["rejected"], 0);
+}
+
+fn set_immutable(path: &std::path::Path, on: bool) -> bool {
+    let flag = if on { "+i" } else { "-i" };
+    let chattr = std::process::Command::new("chattr").arg(flag).arg(path).output();
+    chattr.is_ok_and(|ran| ran.status.success())
+}
+
+#[test]
+fn a_person_accepts_or_drops_what_was_rejected() {
+    let sandbox = sandbox();
+    for name in ["one", "two", "three"] {
+        fs::write(inbox(&sandbox).join(name), name).unwrap();
+    }
+    assert_eq!(sandbox.cmd(["tick", "a"]).output().code(), 7);
+    let listed = rejected(&sandbox);
+    let files: Vec<&Value> = listed.iter().map(|one| &one["file"]).collect();
+    assert_eq!(files, ["one", "three", "two"]);
+    let one = &listed[0];
+    assert_eq!((&one["agent"], &one["size"], &one["stays"]), (&json!("a"), &json!(3), &json!(false)));
+    assert_eq!(one["reason"], "not a message: expected value at line 1 column 1");
+    assert!(one["at"].is_string());
+    // It is still none.
+    let refused = sandbox.cmd(["--json", "queue", "rejected", "-a", "a", "--accept", "one"]).output();
+    assert_eq!(refused.code(), 4, "{refused}");
+    assert!(refused.stderr.contains("one is still no message: not a message: expected value"), "{refused}");
+    let error: Value = serde_json::from_str(&refused.stdout).unwrap();
+    assert_eq!(error["error"]["kind"], "still_refused");
+    // Put right, it is.
+    fs::write(inbox(&sandbox).join("rejected/one"), "{\"text\": \"now it is\"}").unwrap();
+    sandbox.cmd(["queue", "rejected", "-a", "a", "--accept", "one"]).stdout("accepted one\n").check();
+    assert_eq!(names(&inbox(&sandbox)), ["one", "rejected"]);
+    assert_eq!(sandbox.json(["tick", "a"])["terminal"], "completed");
+    // What nobody wants goes.
+    sandbox.cmd(["queue", "rejected", "-a", "a", "--drop", "two"]).stdout("dropped two\n").check();
+    assert_eq!(names(&inbox(&sandbox).join("rejected")), ["three", "three.reason"]);
+    assert_eq!(sandbox.json(["get", "a"])["attention"]["count"], 2);
+    sandbox.run(["queue", "rejected", "-a", "a", "--drop", "--all"]);
+    assert_eq!(names(&inbox(&sandbox).join("rejected")), Vec::<String>::new());
+    assert_eq!(sandbox.json(["get", "a"])["attention"], Value::Null);
+    assert_eq!(sandbox.json(["get", "a"])["queue"]["rejected"], 0);
+    assert_eq!(sandbox.json_lines(["events", "a", "--kind", "rejected_removed"]).len(), 2);
+    assert_eq!(sandbox.json_lines(["events", "a", "--kind", "rejected_accepted"]).len(), 1);
+}
+
+#[test]
+fn which_files_is_said_once() {
+    let sandbox = sandbox();
+    for args in [
+        &["--all"][..],
+        &["--accept"],
+        &["--drop"],
+        &["--accept", "x", "--all"],
+        &["--drop", "x", "--all"],
+        &["--accept", "x", "--drop", "y"],
+    ] {
+        let line = ["queue", "rejected", "-a", "a"].iter().chain(args).copied();
+        assert_eq!(sandbox.cmd(line).output().code(), 2, "{args:?}");
+    }
+    let missing = sandbox.cmd(["queue", "rejected", "-a", "a", "--drop", "nothing"]).output();
+    assert_eq!(missing.code(), 3, "{missing}");
+    sandbox.run(["queue", "rejected", "-a", "a", "--accept", "--all"]);
+}
+
+/// The reason of one file is never written over another file.
+#[test]
+fn a_file_that_is_named_like_a_reason_is_kept() {
+    let sandbox = sandbox();
+    fs::write(inbox(&sandbox).join("a.reason"), "one").unwrap();
+    assert_eq!(sandbox.cmd(["tick", "a"]).output().code(), 7);
+    fs::write(inbox(&sandbox).join("a"), "two").unwrap();
+    assert_eq!(sandbox.cmd(["tick", "a"]).output().code(), 7);
+    let dir = inbox(&sandbox).join("rejected");
+    assert_eq!(fs::read_to_string(dir.join("a.reason")).unwrap(), "one");
+    let files: Vec<Value> = rejected(&sandbox).into_iter().map(|one| one["file"].clone()).collect();
+    assert_eq!(files, ["a.1", "a.reason"]);
+}
+
+/// Other commands go on as well, and touch nothing of it.
+#[test]
+fn no_command_stumbles_over_it() {
+    let sandbox = sandbox();
+    for name in [MESSAGE, HINT] {
+        fs::write(inbox(&sandbox).join(name), "garbage").unwrap();
+    }
+    let item = sandbox.run(["work", "add", "something", "-a", "a"]);
+    for args in [
+        vec!["get", "a"],
+        vec!["list"],
+        vec!["explain", "a"],
+        vec!["wait", "-a", "a", "--on", "external", "--reason", "x", "--recheck", "1h"],
+        vec!["timer", "add", "-a", "a", "--in", "1h", "x"],
+        vec!["work", "complete", item.split_whitespace().next().unwrap()],
+        vec!["enqueue", "a", "once", "--dedupe-key", "k"],
+        vec!["stop", "a"],
+        vec!["start", "a"],
+    ] {
+        let ran = sandbox.cmd(args.clone()).output();
+        assert_eq!(ran.code(), 0, "{args:?}: {ran}");
+    }
+    assert!(
+        names(&inbox(&sandbox)).iter().filter(|name| [MESSAGE, HINT].contains(&name.as_str())).count() == 2
+    );
+}
