@@ -12,6 +12,7 @@ use crate::model::event::{Event, EventKind};
 use crate::model::id::{AgentName, RunId};
 use crate::model::state::CurrentRun;
 use crate::report::output::{Output, Tone};
+use crate::report::summary;
 use crate::report::text::{Characters, one_line};
 use crate::store::{Agent, Store, evidence, files, layout};
 
@@ -109,7 +110,7 @@ fn show(session: &mut Session, store: &Store, found: &Found<RunId>) -> Result<St
         let mut text = format!("{}\n", run_line(&run, out));
         if let Value::Object(fields) = &run {
             for (name, value) in fields.iter().filter(|(name, _)| *name != "id") {
-                let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                let value = summary::raw(value);
                 text.push_str(&format!("{}: {}\n", out.safe(name), out.indented(&value)));
             }
         }

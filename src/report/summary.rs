@@ -23,7 +23,7 @@ use crate::rules::projection::closure_facts;
 use crate::rules::work::{WaitsByItem, scheduling_state};
 
 use super::output::{Output, Tone};
-use super::text::{count, one_line, relative, table};
+use super::text::{self, count, one_line, relative, table};
 use super::wait;
 
 /// An agent that works on what was delegated to it.
@@ -337,7 +337,7 @@ pub fn raw(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),
-        other => other.to_string(),
+        other => text::json(other),
     }
 }
 

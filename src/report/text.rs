@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use serde_json::Value;
 use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
 use unicode_width::UnicodeWidthChar;
 
@@ -42,6 +43,20 @@ pub fn escape_painted(text: &str) -> String {
     }
     shown.push_str(&escape(rest));
     shown
+}
+
+/// JSON in a text, with the same characters escaped as JSON has it: it is still the same value.
+pub fn json(value: &Value) -> String {
+    let text = value.to_string();
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_plain(c) {
+            escaped.push(c);
+        } else {
+            escaped.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
+        }
+    }
+    escaped
 }
 
 fn escape_but(text: &str, is_left: impl Fn(char) -> bool) -> Cow<'_, str> {
@@ -244,6 +259,13 @@ mod tests {
         assert_eq!(escape("👩\u{200d}💻"), "👩\\u{200d}💻");
         assert_eq!(escape_line("a\nb\tc\r"), "a\\nb\\tc\\r");
         assert_eq!(escape_indented("a\nb\u{202e}\n"), "a\n    b\\u{202e}");
+    }
+
+    #[test]
+    fn json_in_a_text_is_still_the_same_value() {
+        let value = serde_json::json!({ "a\u{202e}": ["\u{e0041}\u{7f}\n\u{0}", "👩\u{200d}💻", 1.5] });
+        assert_eq!(serde_json::from_str::<Value>(&json(&value)).unwrap(), value);
+        assert_eq!(json(&value), r#"{"a\u202e":["\udb40\udc41\u007f\n\u0000","👩\u200d💻",1.5]}"#);
     }
 
     #[test]

@@ -32,6 +32,8 @@ mod inspect;
 mod lifecycle;
 #[cfg(target_os = "linux")]
 mod limits;
+#[cfg(target_os = "linux")]
+mod looking;
 mod making;
 mod manners;
 mod messages;

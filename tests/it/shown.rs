@@ -308,6 +308,10 @@ fn json_keeps_every_character_and_is_json() {
     assert_eq!(show(&["queue", "show", message])["body"]["value"][&evil], json!(evil));
     assert_eq!(show(&["run", "show", run])["brief"], json!(evil));
     assert_eq!(show(&["work", "plan", work])["plan"], json!(evil));
+    // A value in a text is the same value.
+    let text = sandbox.run(["get", "ada", "last_turn"]);
+    assert_clean(&text, "get ada last_turn");
+    assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), show(&["get", "ada", "last_turn"]));
     let said = failure(&sandbox.cmd(["--json", "get", "ada", &evil]).output());
     assert!(said["message"].as_str().unwrap().contains(&evil), "{said}");
 }
