@@ -3,7 +3,6 @@
 use crate::error::{Error, Result};
 use crate::model::agent::Status;
 use crate::model::id::{AgentName, MessageId, TaskId};
-use crate::model::message::{Message, OriginKind};
 use crate::model::records::Lease;
 use crate::model::task::{Assignment, ChildEnd, Task, TaskJob, TaskStatus};
 use crate::model::time::{Span, Time};
@@ -15,13 +14,13 @@ use crate::rules::transition::task::{self as rules, End};
 use crate::store::view::View;
 use crate::store::{Agent, Store, inbox, layout};
 
-use super::authority;
 use super::background::{self, Due};
 use super::create::{New, make};
 use super::hooks;
 use super::lifecycle::{Stop, open_gate, stop_agent};
 use super::load::{self, Purpose};
 use super::lookup::{Whereabouts, whereabouts};
+use super::outbox;
 use super::secret::Secret;
 use super::session::Session;
 
@@ -124,7 +123,7 @@ pub fn hand_over(session: &Session, store: &Store, parent: &Agent<'_>, id: TaskI
     if still_to_give(parent, id)?.is_none() {
         return Ok(());
     }
-    deliver(session, store, &assignment.message)?;
+    outbox::put(session, store, &child, &[&assignment.message])?;
     let (mut draft, locked) = load::begin(session, parent)?;
     rules::handed_over(&mut draft, id)?;
     if !draft.is_empty() {
@@ -175,23 +174,6 @@ fn make_ready(
         Err(error) if is_closed()? => Err(error),
         _ => Ok(()),
     }
-}
-
-/// Puts a message into the inbox of its agent, unless it is there or has been. Nobody can take it up
-/// between the look and the arrival: of two who deliver it, one does.
-pub fn deliver(session: &Session, store: &Store, message: &Message) -> Result<()> {
-    let other = store.agent(&message.agent)?;
-    if let Some(speaker) = speaker(message) {
-        authority::hears(&other, &speaker)?;
-    }
-    let _locked = other.lock(session.clock.now())?;
-    if has_got(&other, message.id)? { Ok(()) } else { other.arrive(message) }
-}
-
-/// The agent whose turn says it, if one does.
-fn speaker(message: &Message) -> Option<AgentName> {
-    let id = message.origin.id.as_deref().filter(|_| message.origin.kind == OriginKind::System)?;
-    id.parse().ok()
 }
 
 fn has_got(agent: &Agent<'_>, id: MessageId) -> Result<bool> {

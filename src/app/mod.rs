@@ -23,6 +23,7 @@ mod log;
 mod lookup;
 mod many;
 mod next_wake;
+mod outbox;
 mod outcome;
 mod oversee;
 mod patience;

@@ -38,6 +38,7 @@ use super::foresee::foresee;
 use super::hooks;
 use super::load::{self, Purpose};
 use super::many;
+use super::outbox;
 use super::preempt;
 use super::recover::{Owner, Recovery, carry_out, given_up_at, settle_abandoned};
 use super::resources::{self, Hold, decide_and_take};
@@ -181,7 +182,7 @@ fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<
             tried_outbox = true;
             // A step that was killed before it had delivered everything left this behind.
             drop(locked);
-            turn::deliver(session, store, agent, &state.outbox)?;
+            outbox::deliver(session, store, agent, &state.outbox)?;
             continue;
         }
         if !looked_after_tasks {
@@ -430,7 +431,7 @@ fn run_turn(
     let (settled, after) = turn::settle(session, store, agent, run_id, end, hold.lease)?;
     drop(hold.grant);
     if !after.state.outbox.is_empty() {
-        turn::deliver(session, store, agent, &after.state.outbox)?;
+        outbox::deliver(session, store, agent, &after.state.outbox)?;
     }
     // What a stopped agent has asked for with its last word is not begun: its stop ends it.
     if after.state.status != AgentStatus::Stopped {

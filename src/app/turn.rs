@@ -24,7 +24,6 @@ use crate::report::output;
 use crate::report::prompt;
 use crate::rules::preemption::{is_being_ended, why_suspended, will_be_suspended};
 use crate::rules::transition::draft::Draft;
-use crate::rules::transition::inbox as arrivals;
 use crate::rules::transition::outcome::Surroundings;
 use crate::rules::transition::preemption::lose_checkpoint;
 use crate::rules::transition::start;
@@ -242,6 +241,9 @@ pub fn surroundings(
                     None => refuse_missing(view, *work_item_id, *wait_id),
                     Some(other) => store.agent(other).and_then(|other| {
                         authority::hears(&other, agent.name())?;
+                        if work_item_id.is_none() && wait_id.is_none() {
+                            return Ok(());
+                        }
                         other.consistently(|view, _| refuse_missing(view, *work_item_id, *wait_id))
                     }),
                 };
@@ -288,36 +290,6 @@ fn objection(error: Error) -> Result<Refusal> {
         error => return Err(error),
     };
     Ok(refusal)
-}
-
-/// Delivers what a turn says to other agents. Each message is delivered once, however often this is
-/// tried: one that the other agent has, or has dealt with, is not put into its inbox again.
-pub fn deliver(session: &Session, store: &Store, agent: &Agent<'_>, outbox: &[Message]) -> Result<()> {
-    let (mut dealt_with, mut unheard) = (Vec::new(), Vec::new());
-    for message in outbox {
-        match delegate::deliver(session, store, message) {
-            Ok(()) => dealt_with.push(message.id),
-            // It won't be heard another time either.
-            Err(error @ (Error::Refused { .. } | Error::NoEdge { .. } | Error::NoAgent { .. })) => {
-                unheard.push((message, error.to_string()));
-            }
-            // It stays in the outbox: the next step tries again.
-            Err(error) => {
-                session.out.note(&format!("{}: {} is not delivered yet: {error}", agent.name(), message.id))
-            }
-        }
-    }
-    if dealt_with.is_empty() && unheard.is_empty() {
-        return Ok(());
-    }
-    let (mut draft, locked) = load::begin(session, agent)?;
-    for (message, reason) in unheard {
-        arrivals::not_delivered(&mut draft, message, &reason);
-        dealt_with.push(message.id);
-    }
-    draft.forget_delivered(|message| dealt_with.contains(&message.id));
-    hooks::commit(session, &locked, draft)?;
-    Ok(())
 }
 
 fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {

@@ -13,7 +13,7 @@ use rustix::process::Pid;
 
 use super::signals::Signals;
 use super::turn::{Fate, Overseer, is_past, timespec};
-use super::{Patience, Signal, kernel, limits};
+use super::{Patience, Signal, kernel, spawn};
 use crate::error::{Context, Result, describe};
 
 /// What a shell says of a command that is not there, and of one that can't be run.
@@ -57,7 +57,7 @@ pub fn run(argv: &[OsString], overseer: &mut dyn Overseer, ending: &Ending) -> R
     };
     let signals = Signals::hold()?;
     let mut command = Command::new(program);
-    limits::give_back(command.args(arguments));
+    spawn::give_back(command.args(arguments));
     let ran = match command.spawn() {
         Ok(child) => {
             let (status, was_ended) = watch(child, &signals, overseer, ending)?;

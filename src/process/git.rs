@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 
 use super::turn::timespec;
-use super::{kernel, limits};
+use super::{kernel, spawn};
 use crate::error::{Context, Error, Result, describe};
 use crate::model::settings::GitSettings;
 
@@ -221,7 +221,7 @@ impl<'a> Repository<'a> {
         let (stdout, stderr) = (paper()?, paper()?);
         let pen = |paper: &File| paper.try_clone().context("write to", Path::new("memory"));
         command.args(words).stdout(pen(&stdout)?).stderr(pen(&stderr)?).process_group(0);
-        limits::give_back(&mut command);
+        spawn::give_back(&mut command);
         let child = command.spawn().map_err(|error| self.not_run(&error))?;
         let status = self.wait(child, words)?;
         Ok(Said { status, stdout: read(stdout)?, stderr: read(stderr)? })

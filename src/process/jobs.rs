@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 
 use super::signals::Signals;
-use super::{limits, spawn};
+use super::spawn;
 use crate::error::{Context, Result};
 
 /// How much of a job's output is taken in at once.
@@ -100,7 +100,7 @@ impl Job {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
         spawn::tie(&mut command, Signal::TERM);
-        limits::give_back(&mut command);
+        spawn::give_back(&mut command);
         let mut child = command.spawn().context("run", program)?;
         let stdout = child.stdout.take().ok_or(Errno::BADF).context("listen to", program)?;
         Ok(Job { at, child, stdout, lines: Vec::new() })

@@ -1,8 +1,5 @@
 //! The limits that the system sets: this process makes room for itself, and what it starts has none of that.
 
-use std::io;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -29,15 +26,7 @@ pub fn make_room() {
     }
 }
 
-/// Lets a command have as many open files as this process was given: programs that use `select` break where
-/// they have more than 1,024.
-pub fn give_back(command: &mut Command) {
-    if let Some(found) = OPEN_FILES.get().cloned() {
-        // SAFETY: the closure runs between fork and exec. It makes one system call and allocates nothing.
-        unsafe { command.pre_exec(move || set(&found)) };
-    }
-}
-
-fn set(found: &Rlimit) -> io::Result<()> {
-    Ok(setrlimit(Resource::Nofile, found.clone())?)
+/// How many files this process could open when it was started, where that is not how many it can open now.
+pub fn open_files() -> Option<Rlimit> {
+    OPEN_FILES.get().cloned()
 }

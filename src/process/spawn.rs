@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::fs::{Access, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Resource, Signal, setrlimit};
 
 use super::table::Process;
 use super::turn::{Stdin, TurnSpec};
@@ -45,7 +45,7 @@ pub fn spawn(spec: &TurnSpec) -> Result<Spawned> {
     // SAFETY: the closure runs between fork and exec. It makes system calls that are
     // async-signal-safe, on its own stack, and allocates nothing.
     unsafe { command.pre_exec(move || Ok(introduce(parent, &leader)?)) };
-    limits::give_back(&mut command);
+    give_back(&mut command);
     match command.spawn() {
         Ok(child) => Ok(Spawned::Yes(child)),
         Err(error) => refusal(spec, error).map(Spawned::No),
@@ -63,6 +63,14 @@ pub fn leader(path: &Path) -> Result<Option<Process>> {
     let mut lines = text.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
     let (boot, line) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
     Ok(Process::parse(line).filter(|_| boot == host::boot_id().as_bytes()))
+}
+
+/// Lets a command have as many open files as this process was given: programs that use `select` break where
+/// they have more than 1,024.
+pub fn give_back(command: &mut Command) {
+    let Some(found) = limits::open_files() else { return };
+    // SAFETY: the closure runs between fork and exec. It makes one system call and allocates nothing.
+    unsafe { command.pre_exec(move || Ok(setrlimit(Resource::Nofile, found.clone())?)) };
 }
 
 /// Lets a command get a signal when this process ends, however it does.

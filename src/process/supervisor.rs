@@ -14,7 +14,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::turn::{Fate, Overseer, is_past, timespec};
-use super::{RUN, SUPERVISOR, TASK, limits};
+use super::{RUN, SUPERVISOR, TASK, spawn};
 use crate::error::{Context, Error, Result};
 
 /// What a supervisor says once it has begun; anything else is why it has not.
@@ -36,7 +36,7 @@ pub fn start(
 ) -> Result<std::result::Result<(), String>> {
     let program = std::env::current_exe().context("find", Path::new("this program"))?;
     let mut command = Command::new(&program);
-    limits::give_back(&mut command);
+    spawn::give_back(&mut command);
     let mut child = command
         .args(arguments)
         .current_dir(dir)

@@ -175,6 +175,34 @@ fn contains(line: &[u8], needle: &[u8]) -> bool {
     line.windows(needle.len()).any(|window| window == needle)
 }
 
+/// Those of the messages that the archive says something about, in one pass. Months before the first of
+/// them came to be are not looked at.
+pub fn archived_among(view: &View<'_>, ids: &HashSet<MessageId>) -> Result<HashSet<MessageId>> {
+    let mut found = HashSet::new();
+    let born = ids.iter().map(|id| id.minted_at().unwrap_or(Time::from_millis(0))).min();
+    let Some(born) = born.map(Time::month) else { return Ok(found) };
+    for path in archive_files(view, Message::KIND)? {
+        if path.split('/').nth(1).is_some_and(|month| month < born.as_str()) {
+            break;
+        }
+        let bytes = view.lines(&path)?;
+        for (number, line) in lines::records(&bytes).filter(|(_, line)| mentions(line, ids)) {
+            let message: Message = decode_at(&view.agent.join(&path), number, line)?;
+            found.extend(Some(message.id).filter(|id| ids.contains(id)));
+        }
+    }
+    Ok(found)
+}
+
+/// Whether the text of a line has one of these ids in it: that spares most lines the parsing.
+fn mentions(line: &[u8], ids: &HashSet<MessageId>) -> bool {
+    const PREFIX: &[u8] = b"msg_";
+    let starts = line.windows(PREFIX.len()).enumerate().filter(|(_, window)| *window == PREFIX);
+    starts
+        .filter_map(|(at, _)| std::str::from_utf8(line.get(at..at + PREFIX.len() + 32)?).ok()?.parse().ok())
+        .any(|id: MessageId| ids.contains(&id))
+}
+
 /// How much of an archive's end is read for the last briefs and reduced messages.
 const TAIL: u64 = 256 * 1024;
 

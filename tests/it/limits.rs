@@ -6,7 +6,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::checker;
 use crate::harness::{Cmd, Ran, Sandbox, dormouse};
+use crate::strace;
 
 /// An agent `a` that is started, and whose turns run this.
 fn sandbox(turn: &str) -> Sandbox {
@@ -74,6 +76,13 @@ fn drop_files(sandbox: &Sandbox, names: impl IntoIterator<Item = String>) {
         let text = if name.contains("junk") { "junk".to_owned() } else { format!(r#"{{"text": "{name}"}}"#) };
         fs::write(sandbox.agent("a").join("inbox").join(name), text).unwrap();
     }
+}
+
+/// The messages right in the inbox of an agent.
+fn messages(sandbox: &Sandbox, agent: &str) -> Vec<PathBuf> {
+    let dir = sandbox.agent(agent).join("inbox");
+    let names = checker::names(&dir).into_iter().filter(|name| name.starts_with("2-msg_"));
+    names.map(|name| dir.join(name)).collect()
 }
 
 /// A turn that writes an outcome with so many of these actions.
@@ -412,4 +421,60 @@ fn a_job_that_died_is_reported_with_the_name_of_its_agent() {
     assert_eq!(told.len(), 1, "{ran}");
     assert_eq!((&told[0]["error"]["agent"], &told[0]["error"]["exit_status"]), (&"b".into(), &1.into()));
     assert!(lines.iter().any(|line| line["agent"] == "a" && line["terminal"] == "completed"), "{ran}");
+}
+
+/// The calls that a step makes whose turn says so much to another agent.
+fn calls_to_deliver(count: usize) -> usize {
+    let sandbox = sandbox(RUNS_HOME);
+    set(&sandbox, "max_actions = 10000");
+    sandbox.run(["create", "b", "--", "true"]);
+    with_outcome(&sandbox, r#"{"do": "enqueue", "agent": "b", "text": "one of many"}"#, count);
+    let calls = strace::calls(&sandbox, &["tick", "a"]).values().sum();
+    assert_eq!(messages(&sandbox, "b").len(), count);
+    assert_eq!(sandbox.json(["get", "a"])["outbox"], Value::Null);
+    sandbox.run(["doctor"]);
+    calls
+}
+
+#[test]
+fn an_outbox_of_thousands_costs_thousands_and_not_their_square() {
+    let [none, some, many] = [1, 200, 2000].map(calls_to_deliver);
+    let (each_of_some, each_of_many) = ((some - none) as f64 / 200.0, (many - none) as f64 / 2000.0);
+    assert!(each_of_many < each_of_some * 1.2, "{none}, {some}, {many}");
+}
+
+/// A step that was killed in the middle of it is no reason to say anything twice.
+#[test]
+fn an_outbox_that_was_delivered_in_part_is_delivered_once() {
+    let sandbox = sandbox(RUNS_HOME);
+    sandbox.run(["create", "b", "--", "true"]);
+    sandbox.run(["start", "b"]);
+    let action = r#"{"do": "enqueue", "agent": "b", "text": "one of many"}"#;
+    with_outcome(&sandbox, action, 20);
+    sandbox.run(["tick", "a"]);
+    let read = |path: &PathBuf| serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    let said: Vec<Value> = messages(&sandbox, "b").iter().map(read).collect();
+    assert_eq!(said.len(), 20);
+    // Some are still there, some are dealt with, and some have not arrived.
+    for _ in 0..5 {
+        sandbox.run(["tick", "b"]);
+    }
+    for path in &messages(&sandbox, "b")[..5] {
+        fs::remove_file(path).unwrap();
+    }
+    let path = sandbox.agent("a").join("state.json");
+    let mut state: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    state["outbox"] = said
+        .into_iter()
+        .map(|mut message| {
+            message.as_object_mut().unwrap().remove("schema");
+            message
+        })
+        .collect();
+    fs::write(&path, state.to_string()).unwrap();
+    sandbox.run(["tick", "a"]);
+    assert_eq!(messages(&sandbox, "b").len(), 15);
+    sandbox.run(["tick", "b", "--until-idle"]);
+    assert_eq!(sandbox.json_lines(["events", "b", "--kind", "run_settled"]).len(), 20);
+    sandbox.run(["doctor"]);
 }

@@ -1,0 +1,106 @@
+//! What a turn says to other agents: on its way from the outbox into their inboxes.
+
+use std::collections::{BTreeMap, HashSet};
+
+use crate::error::{Error, Result};
+use crate::model::id::{AgentName, MessageId};
+use crate::model::message::{Message, OriginKind};
+use crate::rules::transition::inbox as arrivals;
+use crate::store::{Agent, Store, evidence, inbox};
+
+use super::authority;
+use super::hooks;
+use super::load;
+use super::session::Session;
+
+/// How many messages are delivered under one lock: it is another agent's, and others wait for it.
+const UNDER_ONE_LOCK: usize = 1000;
+
+/// Delivers the outbox of an agent. Each message is delivered once, however often this is tried: one that
+/// the other agent has, or has dealt with, is not put into its inbox again.
+pub fn deliver(session: &Session, store: &Store, agent: &Agent<'_>, outbox: &[Message]) -> Result<()> {
+    let mut by_ends: BTreeMap<(&AgentName, Option<AgentName>), Vec<&Message>> = BTreeMap::new();
+    for message in outbox {
+        by_ends.entry((&message.agent, speaker(message))).or_default().push(message);
+    }
+    let (mut dealt_with, mut unheard) = (HashSet::new(), Vec::new());
+    for ((to, _), messages) in by_ends {
+        for some in messages.chunks(UNDER_ONE_LOCK) {
+            match put(session, store, to, some) {
+                Ok(()) => dealt_with.extend(some.iter().map(|message| message.id)),
+                // It won't be heard another time either.
+                Err(error @ (Error::Refused { .. } | Error::NoEdge { .. } | Error::NoAgent { .. })) => {
+                    unheard.extend(some.iter().map(|message| (*message, error.to_string())));
+                }
+                // They stay in the outbox: the next step tries again.
+                Err(error) => {
+                    let what = match some {
+                        [one] => format!("{} is", one.id),
+                        several => format!("{} and {} more are", several[0].id, several.len() - 1),
+                    };
+                    session.out.note(&format!("{}: {what} not delivered yet: {error}", agent.name()));
+                    break;
+                }
+            }
+        }
+    }
+    if dealt_with.is_empty() && unheard.is_empty() {
+        return Ok(());
+    }
+    let (mut draft, locked) = load::begin(session, agent)?;
+    for (message, reason) in unheard {
+        arrivals::not_delivered(&mut draft, message, &reason);
+        dealt_with.insert(message.id);
+    }
+    draft.forget_delivered(|message| dealt_with.contains(&message.id));
+    hooks::commit(session, &locked, draft)?;
+    Ok(())
+}
+
+/// Puts messages of one speaker into the inbox of the agent that they are for, unless they are there or have been.
+/// Nobody can take one up between the look and the arrival: of two who deliver it, one does.
+pub fn put(session: &Session, store: &Store, to: &AgentName, messages: &[&Message]) -> Result<()> {
+    let other = store.agent(to)?;
+    if let Some(speaker) = messages.first().and_then(|message| speaker(message)) {
+        authority::hears(&other, &speaker)?;
+    }
+    let _locked = other.lock(session.clock.now())?;
+    let known = known(&other, messages)?;
+    let mut unknown = messages.iter().filter(|message| !known.contains(&message.id)).peekable();
+    let Some(first) = unknown.next() else { return Ok(()) };
+    if unknown.peek().is_none() {
+        return other.arrive(first);
+    }
+    let mut batch = other.batch(session.clock.stamp()?.mint())?;
+    let mut staged = Vec::with_capacity(messages.len());
+    for message in std::iter::once(first).chain(unknown) {
+        batch.stage(message)?;
+        staged.push(message.key());
+    }
+    batch.sync()?;
+    for key in staged {
+        batch.admit(key)?;
+    }
+    batch.finish()
+}
+
+/// The agent whose turn says it, if one does.
+fn speaker(message: &Message) -> Option<AgentName> {
+    let id = message.origin.id.as_deref().filter(|_| message.origin.kind == OriginKind::System)?;
+    id.parse().ok()
+}
+
+/// Which of these messages an agent has, or has had.
+fn known(agent: &Agent<'_>, messages: &[&Message]) -> Result<HashSet<MessageId>> {
+    let ids: HashSet<MessageId> = messages.iter().map(|message| message.id).collect();
+    agent.consistently(|view, _| {
+        let scan = inbox::scan(view)?;
+        let mut known: HashSet<MessageId> = match messages {
+            // A long inbox need not be listed whole for one.
+            [one] => inbox::find_id(view, &scan, one.id).map(|(key, _)| key.id).into_iter().collect(),
+            _ => inbox::all(view, &scan)?.into_iter().map(|key| key.id).collect(),
+        };
+        known.extend(evidence::archived_among(view, &ids)?);
+        Ok(known)
+    })
+}
