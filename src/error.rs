@@ -131,6 +131,11 @@ impl Error {
         Error::Damaged { path: path.into(), line: 0, column: 0, message: message.into(), hint: None }
     }
 
+    /// What was there a moment ago.
+    pub fn gone(action: &'static str, path: &Path) -> Error {
+        Error::Io { action, path: path.to_owned(), source: io::ErrorKind::NotFound.into() }
+    }
+
     /// What somebody else uses, and went on using for as long as was waited.
     pub fn busy(path: impl Into<PathBuf>, holder: String, waited: Duration) -> Error {
         let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
@@ -262,6 +267,11 @@ impl Error {
             Error::Damaged { line, column, .. } if *line > 0 => Some((*line, *column)),
             _ => None,
         }
+    }
+
+    /// Whether it is only that something is not there.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
     /// The states that nothing leads from one to the other.

@@ -4,6 +4,7 @@
 //! family), then `rules` (what happens and when). `ARCHITECTURE.md` shows the rest of the house.
 
 mod app;
+mod beneath;
 mod cli;
 mod clock;
 mod error;

@@ -124,10 +124,14 @@ fn say_if_closed(session: &Session, agent: &Agent<'_>) {
 
 /// Refuses what names an item or a wait of the agent that is not open.
 pub fn refuse_missing(view: &View<'_>, work: Option<WorkId>, wait: Option<WaitId>) -> Result<()> {
-    if let Some(id) = work.filter(|id| !view.exists(&layout::work(*id))) {
+    if let Some(id) = work
+        && !view.exists(&layout::work(id))?
+    {
         return Err(Error::NoRecord { what: "open work item", id: id.to_string() });
     }
-    if let Some(id) = wait.filter(|id| !view.exists(&layout::wait(*id))) {
+    if let Some(id) = wait
+        && !view.exists(&layout::wait(id))?
+    {
         return Err(Error::NoRecord { what: "active wait", id: id.to_string() });
     }
     Ok(())

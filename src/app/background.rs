@@ -293,7 +293,7 @@ fn end(session: &Session, agent: &Agent<'_>, ids: &[TaskId], grace: Duration) ->
 fn see_settled(session: &Session, agent: &Agent<'_>, id: TaskId, grace: Duration) -> Result<()> {
     let mut looks = 0;
     let is_settled = wait_until(SETTLES_IN, || {
-        if !agent.consistently(|view, _| Ok(view.exists(&layout::task(id))))? {
+        if !agent.consistently(|view, _| view.exists(&layout::task(id)))? {
             return Ok(true);
         }
         if let Some(held) = agent.task_lock(id, session.clock.now())? {

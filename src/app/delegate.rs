@@ -161,7 +161,9 @@ fn make_ready(
         match make(session, store, new) {
             // Somebody else has just made it.
             Err(Error::Refused { kind: "agent_exists", .. }) => check(store, parent, name, policy)?,
-            made => drop(made?),
+            made => {
+                made?;
+            }
         }
     }
     let child = store.agent(name)?;
@@ -222,7 +224,7 @@ fn withdraw(session: &Session, child: &Agent<'_>, id: MessageId) -> Result<bool>
         return Ok(false);
     }
     let scan = locked.scan()?;
-    let Some((key, path)) = inbox::find_id(&locked.view(), &scan, id) else { return Ok(true) };
+    let Some((key, path)) = inbox::find_id(&locked.view(), &scan, id)? else { return Ok(true) };
     let Some(Ok(message)) = inbox::try_read(&locked.view(), key, &path)? else { return Ok(true) };
     let records = load::records(child, &locked.view(), &scan, state, Lease::Free, now, Purpose::Change)?;
     let mut draft = Draft::new(records, session.clock.stamp()?);

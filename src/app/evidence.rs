@@ -121,7 +121,7 @@ fn show(session: &mut Session, store: &Store, found: &Found<RunId>) -> Result<St
 
 fn show_output(session: &mut Session, store: &Store, found: &Found<RunId>, log: &str) -> Result<Status> {
     let agent = store.agent(&found.agent)?;
-    let bytes = files::read(&agent.dir().run_dir(found.id).join(log))?;
+    let bytes = agent.dir().run_dir(found.id).join(log).read(files::MAX_LINES)?;
     let bytes = bytes.unwrap_or_default();
     if session.out.is_json() {
         let text = String::from_utf8_lossy(&bytes);

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::beneath::Spot;
 use crate::error::Result;
 use crate::model::attention::Attention;
 use crate::model::event::EventKind;
@@ -212,7 +213,7 @@ pub fn program(store: &Store, agent: &Agent<'_>, name: &str) -> Option<PathBuf> 
 
 /// Where hooks lie: the first that is there runs.
 fn places(store: &Store, agent: &Agent<'_>) -> [(&'static str, PathBuf); 2] {
-    [("agent", agent.dir().join(layout::HOOKS)), ("shared", store.root().join(layout::HOOKS))]
+    [("agent", agent.dir().path().join(layout::HOOKS)), ("shared", store.root().join(layout::HOOKS))]
 }
 
 /// A hook that is installed for an agent, whether or not it runs.
@@ -335,9 +336,9 @@ impl Hook<'_> {
     }
 
     /// Where the log of its run is. None where it is about no run, or one whose directory is gone.
-    fn log(&self, occasion: &Occasion) -> Option<PathBuf> {
+    fn log(&self, occasion: &Occasion) -> Option<Spot> {
         let dir = self.agent.dir().run_dir(occasion.run_id?);
-        dir.is_dir().then(|| dir.join(layout::HOOK_LOG))
+        dir.is_dir().is_ok_and(|is_dir| is_dir).then(|| dir.join(layout::HOOK_LOG))
     }
 
     fn record(

@@ -68,7 +68,7 @@ fn broken_waits(view: &View<'_>, scan: &Scan, waits: &[Wait], tasks: &[Task]) ->
         let (is_there, otherwise) = match needed(wait, tasks) {
             None => continue,
             Some(Needed::Answer(message)) => {
-                (inbox::find_id(view, scan, message).is_some(), BrokenWait::AnswerGone(wait.id))
+                (inbox::find_id(view, scan, message)?.is_some(), BrokenWait::AnswerGone(wait.id))
             }
             Some(Needed::Result(task, known)) => {
                 (result_under_way(view, scan, task, known)?.is_some(), BrokenWait::TaskGone(wait.id))
@@ -87,8 +87,8 @@ pub fn result_under_way(
     task: TaskId,
     known: Option<MessageId>,
 ) -> Result<Option<MessageId>> {
-    if known.is_some() {
-        return Ok(known.filter(|id| inbox::find_id(view, scan, *id).is_some()));
+    if let Some(id) = known {
+        return Ok(inbox::find_id(view, scan, id)?.map(|(key, _)| key.id));
     }
     for (key, path) in inbox::first(view, scan, usize::MAX)? {
         let Some(Ok(message)) = inbox::try_read(view, key, &path)? else { continue };
@@ -124,7 +124,7 @@ fn inbox(
         ..Inbox::default()
     };
     if let Some(id) = claimed_id
-        && let Some((key, path)) = inbox::find_id(view, scan, id)
+        && let Some((key, path)) = inbox::find_id(view, scan, id)?
     {
         match inbox::try_read(view, key, &path)? {
             Some(Ok(message)) => inbox.claimed = Some(message),

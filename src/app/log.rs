@@ -1,15 +1,14 @@
 //! The log of a task while it is written: what has come since the last look.
 
-use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 
+use crate::beneath::Spot;
 use crate::error::{Context, Result};
 
 /// A log that may still be written.
 pub struct Log {
-    path: PathBuf,
+    path: Spot,
     inode: Option<u64>,
     /// How much of it is known.
     at: u64,
@@ -17,19 +16,16 @@ pub struct Log {
 
 impl Log {
     /// From the start, or only the last so many bytes.
-    pub fn open(path: PathBuf, last: Option<u64>) -> Log {
-        let length = std::fs::metadata(&path).map_or(0, |found| found.len());
+    pub fn open(path: Spot, last: Option<u64>) -> Log {
+        let found = path.look().ok().flatten();
+        let length = found.map_or(0, |found| u64::try_from(found.st_size).unwrap_or(0));
         let at = last.map_or(0, |last| length.saturating_sub(last));
         Log { path, inode: None, at }
     }
 
     /// What has come since the last look.
     pub fn news(&mut self) -> Result<Vec<u8>> {
-        let mut file = match File::open(&self.path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error).context("open", &self.path),
-        };
+        let Some((mut file, _)) = self.path.open_file()? else { return Ok(Vec::new()) };
         let inode = file.metadata().context("read", &self.path)?.ino();
         let mut all = Vec::new();
         file.read_to_end(&mut all).context("read", &self.path)?;

@@ -66,7 +66,7 @@ pub enum Whereabouts {
 /// archive says of an earlier end.
 pub fn whereabouts(agent: &Agent<'_>, id: MessageId) -> Result<Whereabouts> {
     agent.consistently(|view, _| {
-        if inbox::find_id(view, &inbox::scan(view)?, id).is_some() {
+        if inbox::find_id(view, &inbox::scan(view)?, id)?.is_some() {
             return Ok(Whereabouts::InInbox);
         }
         let archived = evidence::archived_message(view, id)?;

@@ -97,7 +97,7 @@ fn known(agent: &Agent<'_>, messages: &[&Message]) -> Result<HashSet<MessageId>>
         let scan = inbox::scan(view)?;
         let mut known: HashSet<MessageId> = match messages {
             // A long inbox need not be listed whole for one.
-            [one] => inbox::find_id(view, &scan, one.id).map(|(key, _)| key.id).into_iter().collect(),
+            [one] => inbox::find_id(view, &scan, one.id)?.map(|(key, _)| key.id).into_iter().collect(),
             _ => inbox::all(view, &scan)?.into_iter().map(|key| key.id).collect(),
         };
         known.extend(evidence::archived_among(view, &ids)?);

@@ -1,23 +1,22 @@
 //! The outcome file of a turn: read, and refused whole where any of it is wrong.
 
-use std::path::Path;
-
 use serde::Deserialize;
 
+use crate::beneath::Spot;
 use crate::model::action::Action;
 use crate::model::bound::Bound;
 use crate::model::policy::Limits;
 use crate::model::resource::Deferral;
 use crate::model::turn::Outcome;
-use crate::store::files;
 
 /// The outcome file, if the turn wrote one; `Err` says where it is wrong.
-pub fn read(path: &Path, limits: &Limits) -> std::result::Result<Outcome, String> {
+pub fn read(path: &Spot, limits: &Limits) -> std::result::Result<Outcome, String> {
     let invalid = |reason: String| format!("outcome file {}: {reason}", path.display());
-    if let Ok(found) = std::fs::metadata(path) {
-        Bound::outcome(limits.max_outcome).check(found.len()).map_err(|refusal| invalid(refusal.message))?;
+    if let Some(found) = path.look().map_err(|error| error.to_string())? {
+        let length = u64::try_from(found.st_size).unwrap_or(0);
+        Bound::outcome(limits.max_outcome).check(length).map_err(|refusal| invalid(refusal.message))?;
     }
-    let Some(bytes) = files::read(path).map_err(|error| error.to_string())? else {
+    let Some(bytes) = path.read(limits.max_outcome.0).map_err(|error| error.to_string())? else {
         return Ok(Outcome::default());
     };
     let outcome = parse(&bytes).map_err(invalid)?;

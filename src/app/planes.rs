@@ -355,7 +355,7 @@ fn set_wait(session: &mut Session, store: &Store, args: cli::Wait) -> Result<Sta
 pub fn ended_task(agent: &Agent<'_>, resource: Option<&str>) -> Result<Option<EndedTask>> {
     let Some(id) = resource.and_then(|word| word.parse::<TaskId>().ok()) else { return Ok(None) };
     agent.consistently(|view, state| {
-        if view.exists(&layout::task(id)) {
+        if view.exists(&layout::task(id))? {
             return Ok(None);
         }
         let Some(task) = evidence::archived_record(view, |task: &Task| task.id == id)? else {
@@ -377,7 +377,7 @@ fn is_taken_up(view: &View<'_>, scan: &inbox::Scan, state: &State, id: MessageId
     if [run, held].contains(&Some(id)) {
         return Ok(true);
     }
-    let Some((key, path)) = inbox::find_id(view, scan, id) else { return Ok(false) };
+    let Some((key, path)) = inbox::find_id(view, scan, id)? else { return Ok(false) };
     // What was taken up knows what it means.
     let Some(Ok(message)) = inbox::try_read(view, key, &path)? else { return Ok(false) };
     Ok(message.continuation.is_some())

@@ -110,7 +110,7 @@ fn line(message: &Message, status: MessageStatus, out: &Output) -> String {
 
 /// A message by its id: in the inbox, else the archive's last word about it.
 fn find(view: &View<'_>, id: MessageId) -> Result<Option<Message>> {
-    if let Some((key, path)) = inbox::find_id(view, &inbox::scan(view)?, id) {
+    if let Some((key, path)) = inbox::find_id(view, &inbox::scan(view)?, id)? {
         return inbox::read(view, key, &path);
     }
     evidence::archived_message(view, id)

@@ -15,7 +15,7 @@ use crate::model::task::Task;
 use crate::model::time::{Span, Time};
 use crate::process::{self, host};
 use crate::report::output::{Output, Style};
-use crate::store::{Opener, Store, layout};
+use crate::store::{Opener, Store, layout, search};
 
 use super::attention::ToTell;
 use super::telling::Moves;
@@ -96,7 +96,7 @@ impl Session {
 
     pub fn store(&self) -> Result<Store> {
         let here = env::current_dir().context("find", Path::new("the working directory"))?;
-        let root = Store::find(self.named_dir().as_deref(), &here)?;
+        let root = search::find(self.named_dir().as_deref(), &here, own_settings().as_deref())?;
         let command = format!("dormouse {}", self.command);
         let opener = Opener { command, host: host::hostname, patience: self.patience.as_std() };
         Store::open(root, opener)
@@ -141,6 +141,13 @@ impl Session {
         }
         parse("DORMOUSE_AGENT", &agent).map(Some)
     }
+}
+
+/// The user's own settings, apart from any state directory: there only if somebody has written them.
+fn own_settings() -> Option<PathBuf> {
+    let set = |name| env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
+    let dir = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")))?;
+    Some(dir.join("dormouse").join("config.toml"))
 }
 
 /// A variable that says something.

@@ -2,9 +2,9 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::path::Path;
 use std::time::Duration;
 
+use crate::beneath::Spot;
 use crate::cli;
 use crate::error::{Error, Result, Status};
 use crate::model::id::TaskId;
@@ -109,13 +109,13 @@ fn prepare(store: &Store, agent: &Agent<'_>, task: &Task) -> Result<(TurnSpec, O
     Ok((spec, input))
 }
 
-fn stdin(task: &Task, dir: &Path) -> Result<(Stdin, Option<Input>)> {
+fn stdin(task: &Task, dir: &Spot) -> Result<(Stdin, Option<Input>)> {
     if !task.interactive {
         return Ok((Stdin::Null, None));
     }
     let path = dir.join(layout::STDIN);
     let input = Input::make(&path)?;
-    Ok((Stdin::File(path), Some(input)))
+    Ok((Stdin::Pipe(path), Some(input)))
 }
 
 fn seen(session: &Session, run: Result<Ended>) -> TaskEnd {

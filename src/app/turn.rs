@@ -63,7 +63,7 @@ pub fn claimant() -> Claimant {
 /// dealt with.
 pub fn look_for_checkpoint(session: &Session, agent: &Agent<'_>, draft: &mut Draft, claimed: &mut Claimed) {
     let Some(path) = claimed.run.checkpoint.map(|checkpoint| agent.checkpoint(checkpoint)) else { return };
-    if path.is_file() {
+    if path.is_file().is_ok_and(|is_file| is_file) {
         return;
     }
     let shown = path.to_string_lossy();
@@ -217,7 +217,9 @@ pub fn settle(
     }
     drop(lease);
     // The next message may now be another one.
-    if let Some(key) = claimed.filter(|key| !view.exists(&layout::message(*key))) {
+    if let Some(key) = claimed
+        && !view.exists(&layout::message(key))?
+    {
         scan.direct.retain(|other| *other != key);
     }
     load::offer_first(&view, &scan, &mut after.inbox)?;
@@ -333,8 +335,8 @@ fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {
         StdinForm::None => Stdin::Null,
     };
     let mut env = environment(store, agent, policy, Some(&claimed.run));
-    set(&mut env, "DORMOUSE_CONTEXT", context.into());
-    set(&mut env, "DORMOUSE_OUTCOME", dir.join(layout::OUTCOME).into());
+    set(&mut env, "DORMOUSE_CONTEXT", context.path().into());
+    set(&mut env, "DORMOUSE_OUTCOME", dir.join(layout::OUTCOME).path().into());
     Ok(TurnSpec {
         argv,
         workdir: store.home().join(&policy.turn.workdir),
@@ -412,7 +414,7 @@ pub fn environment(
         set("DORMOUSE_WORK_ITEM", item.to_string().into());
     }
     if let Some(checkpoint) = run.checkpoint {
-        set("DORMOUSE_CHECKPOINT", agent.checkpoint(checkpoint).into());
+        set("DORMOUSE_CHECKPOINT", agent.checkpoint(checkpoint).path().into());
     }
     env
 }

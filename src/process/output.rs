@@ -1,10 +1,11 @@
 //! A log of what a process says that never grows past its bound: the head and the tail are kept.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 
+use crate::beneath::Spot;
 use crate::error::{Context, Result};
 
 /// The longest last line that is remembered, in bytes.
@@ -27,7 +28,7 @@ pub struct Captured {
 /// tail starts somewhere in the middle of it. Logs are evidence and are not synced.
 #[derive(Debug)]
 pub struct Log {
-    path: PathBuf,
+    spot: Spot,
     file: File,
     head: u64,
     tail: u64,
@@ -38,17 +39,15 @@ pub struct Log {
 }
 
 impl Log {
-    pub fn create(path: &Path, bound: u64) -> Result<Log> {
-        let mut options = File::options();
-        options.read(true).write(true).create(true).truncate(true).mode(0o600);
-        let file = options.open(path).context("create", path)?;
+    pub fn create(spot: &Spot, bound: u64) -> Result<Log> {
+        let file = spot.create()?;
         let head = bound / 2;
         let tail = bound - head;
-        Ok(Log { path: path.to_owned(), file, head, tail, seen: 0, last: LastLine::default(), failed: false })
+        Ok(Log { spot: spot.clone(), file, head, tail, seen: 0, last: LastLine::default(), failed: false })
     }
 
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.spot
     }
 
     pub fn take(&mut self, bytes: &[u8]) -> Result<()> {
@@ -56,7 +55,7 @@ impl Log {
         let written = if self.failed { Ok(()) } else { self.write(bytes) };
         self.seen += bytes.len() as u64;
         self.failed |= written.is_err();
-        written.context("write", &self.path)
+        written.context("write", &self.spot)
     }
 
     pub fn finish(&mut self) -> Result<Captured> {
@@ -99,18 +98,18 @@ impl Log {
 
     /// Copies into a new file and renames it, so that the log is whole at every moment.
     fn put_in_order(&self, left_out: u64) -> Result<()> {
-        let mut name = self.path.clone().into_os_string();
+        let mut name = self.spot.name().to_owned();
         name.push(".part");
-        let part = PathBuf::from(name);
-        let created = File::options().write(true).create(true).truncate(true).mode(0o600).open(&part);
-        let copied = created
-            .and_then(|to| self.copy_in_order(&to, left_out))
-            .and_then(|()| fs::rename(&part, &self.path));
+        let part = self.spot.parent().join(name);
+        let copied = part.create().and_then(|to| {
+            self.copy_in_order(&to, left_out).context("write", &self.spot)?;
+            part.rename(&self.spot)
+        });
         if copied.is_err() {
             // It is incomplete and of no use to anyone; the error that made it so is the one to tell.
-            let _ = fs::remove_file(&part);
+            let _ = part.remove();
         }
-        copied.context("write", &self.path)
+        copied
     }
 
     fn copy_in_order(&self, mut to: &File, left_out: u64) -> io::Result<()> {
@@ -174,18 +173,19 @@ impl LastLine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::beneath::at;
 
     /// What the log holds after these pieces, with what was told of them.
     fn logged(bound: u64, pieces: &[&[u8]]) -> (String, Captured) {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("stdout.log");
+        let path = at(dir.path()).join("stdout.log");
         let mut log = Log::create(&path, bound).unwrap();
         for piece in pieces {
             log.take(piece).unwrap();
         }
         let captured = log.finish().unwrap();
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left in the directory");
-        (fs::read_to_string(&path).unwrap(), captured)
+        assert_eq!(path.parent().entries().unwrap().len(), 1, "nothing else is left in the directory");
+        (std::fs::read_to_string(path.path()).unwrap(), captured)
     }
 
     fn last_line(pieces: &[&[u8]]) -> Option<String> {

@@ -3,7 +3,6 @@
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
@@ -13,6 +12,7 @@ use rustix::process::Pid;
 use super::table::{self, Environment, Process};
 use super::turn::{immortal, process_path, timespec};
 use super::{KILL_TAKES, Mark, Patience, SUPERVISOR, Signal, kernel, spawn};
+use crate::beneath::Spot;
 use crate::error::{Context, Result};
 use crate::model::policy::FirstTold;
 
@@ -52,7 +52,7 @@ pub enum EndedBy {
 impl Remains {
     /// `leader_file` is the one that the turn was started with. Without it, or if there is nothing
     /// sensible in it, the environment alone tells.
-    pub fn find(mark: &Mark, leader_file: &Path) -> Result<Remains> {
+    pub fn find(mark: &Mark, leader_file: &Spot) -> Result<Remains> {
         let leader = spawn::leader(leader_file)?;
         let mut remains = Remains { mark: mark.clone(), leader, held: Vec::new(), leads: false };
         remains.look_again()?;
@@ -256,10 +256,10 @@ fn with_descendants(all: &[Process], pids: &mut HashSet<i32>, own: &HashSet<i32>
 
 #[cfg(test)]
 mod tests {
+    use crate::beneath::at;
     use std::fs;
     use std::io::Read;
     use std::os::unix::process::{CommandExt, ExitStatusExt};
-    use std::path::PathBuf;
     use std::process::{Child, Command, Stdio};
     use std::sync::MutexGuard;
 
@@ -275,7 +275,7 @@ mod tests {
     /// A child that leads a group, as the leader of a turn would. Its end ends the group.
     struct Turn {
         child: Child,
-        leader: PathBuf,
+        leader: Spot,
         _dir: TempDir,
         _alone: MutexGuard<'static, ()>,
     }
@@ -290,9 +290,9 @@ mod tests {
             command.envs(run.map(|run| (RUN, run)));
             let mut child = command.spawn().unwrap();
             child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-            let leader = dir.path().join("leader");
+            let leader = at(dir.path()).join("leader");
             let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
-            fs::write(&leader, format!("{}\n{stat}", host::boot_id())).unwrap();
+            fs::write(leader.path(), format!("{}\n{stat}", host::boot_id())).unwrap();
             Turn { child, leader, _dir: dir, _alone: alone }
         }
 
@@ -310,11 +310,11 @@ mod tests {
 
         /// Changes the recorded start time, as if the pid had been given to another process since.
         fn forge_start(&self, start: u64) {
-            let text = fs::read_to_string(&self.leader).unwrap();
+            let text = fs::read_to_string(self.leader.path()).unwrap();
             let (front, fields) = text.rsplit_once(')').unwrap();
             let mut fields: Vec<String> = fields.split(' ').map(str::to_owned).collect();
             fields[20] = start.to_string();
-            fs::write(&self.leader, format!("{front}){}", fields.join(" "))).unwrap();
+            fs::write(self.leader.path(), format!("{front}){}", fields.join(" "))).unwrap();
         }
     }
 
@@ -347,10 +347,10 @@ mod tests {
     fn without_a_record_the_environment_tells() {
         let turn = Turn::start(Some(run_id()), "sleep 600 & echo; wait");
         for text in ["", "garbled", "\n\n\n"] {
-            fs::write(&turn.leader, text).unwrap();
+            fs::write(turn.leader.path(), text).unwrap();
             assert_eq!(turn.found().len(), 2);
         }
-        fs::remove_file(&turn.leader).unwrap();
+        fs::remove_file(turn.leader.path()).unwrap();
         assert_eq!(turn.found().len(), 2);
         let other = Remains::find(&Mark::run(&run_id()[..4]), &turn.leader).unwrap();
         assert!(other.is_gone());

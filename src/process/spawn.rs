@@ -1,8 +1,7 @@
 //! The start of a turn: its process group, its death with its parent, the record of who leads it.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -14,6 +13,7 @@ use rustix::process::{Pid, Resource, Signal, setrlimit};
 use super::table::Process;
 use super::turn::{Stdin, TurnSpec};
 use super::{SUPERVISOR, host, kernel, limits};
+use crate::beneath::Spot;
 use crate::error::{Context, Error, Result, describe};
 
 pub enum Spawned {
@@ -28,11 +28,15 @@ pub fn spawn(spec: &TurnSpec) -> Result<Spawned> {
     };
     let stdin = match &spec.stdin {
         Stdin::Null => Stdio::null(),
-        Stdin::File(path) => File::open(path).context("open", path)?.into(),
+        Stdin::File(spot) => spot.open_file()?.ok_or_else(|| Error::gone("open", spot))?.0.into(),
+        Stdin::Pipe(spot) => {
+            let end = spot.open_pipe(OFlags::RDONLY)?.context("open", spot)?;
+            // Whoever reads it waits for what comes: only the opening must not.
+            rustix::fs::fcntl_setfl(&end, OFlags::empty()).context("open", spot)?;
+            end.into()
+        }
     };
-    let mut options = File::options();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let mut leader = options.open(&spec.leader).context("create", &spec.leader)?;
+    let mut leader = spec.leader.create()?;
     leader.write_all(format!("{}\n", host::boot_id()).as_bytes()).context("write", &spec.leader)?;
     let mut command = Command::new(program);
     command.args(arguments).current_dir(&spec.workdir);
@@ -52,13 +56,13 @@ pub fn spawn(spec: &TurnSpec) -> Result<Spawned> {
     }
 }
 
+/// The most that is read of the file that says who leads, in bytes.
+const MAX_LEADER: u64 = 64 << 10;
+
 /// Who leads the process group of a turn, from the file that the turn was started with. Nothing if
 /// it never came to that, or in another boot.
-pub fn leader(path: &Path) -> Result<Option<Process>> {
-    let text = match fs::read(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        read => read.context("read", path)?,
-    };
+pub fn leader(spot: &Spot) -> Result<Option<Process>> {
+    let Some(text) = spot.read(MAX_LEADER)? else { return Ok(None) };
     // A line that has no end was cut, and so may be a number in it.
     let mut lines = text.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
     let (boot, line) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
@@ -70,7 +74,7 @@ pub fn leader(path: &Path) -> Result<Option<Process>> {
 pub fn give_back(command: &mut Command) {
     let Some(found) = limits::open_files() else { return };
     // SAFETY: the closure runs between fork and exec. It makes one system call and allocates nothing.
-    unsafe { command.pre_exec(move || Ok(setrlimit(Resource::Nofile, found.clone())?)) };
+    unsafe { command.pre_exec(move || Ok(setrlimit(Resource::Nofile, found)?)) };
 }
 
 /// Lets a command get a signal when this process ends, however it does.

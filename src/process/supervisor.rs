@@ -10,11 +10,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
-use rustix::fs::{CWD, FileType, Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::turn::{Fate, Overseer, is_past, timespec};
 use super::{RUN, SUPERVISOR, TASK, spawn};
+use crate::beneath::Spot;
 use crate::error::{Context, Error, Result};
 
 /// What a supervisor says once it has begun; anything else is why it has not.
@@ -137,15 +138,12 @@ pub struct Input {
 }
 
 impl Input {
-    pub fn make(path: &Path) -> Result<Input> {
-        match rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(errno) => return Err(errno).context("make", path),
-        }
+    pub fn make(spot: &Spot) -> Result<Input> {
+        spot.make_pipe()?;
         // There must be a reader for a writer not to fail.
-        let open = |flags| rustix::fs::open(path, flags | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty());
-        let reader = open(OFlags::RDONLY).context("open", path)?;
-        Ok(Input { reader: Some(reader), _writer: open(OFlags::WRONLY).context("open", path)? })
+        let reader = spot.open_pipe(OFlags::RDONLY)?.context("open", spot)?;
+        let writer = spot.open_pipe(OFlags::WRONLY)?.context("open", spot)?;
+        Ok(Input { reader: Some(reader), _writer: writer })
     }
 }
 
@@ -158,7 +156,7 @@ impl Overseer for Input {
 }
 
 /// Writes to the input of a task; never waits longer than `patience`.
-pub fn feed(path: &Path, bytes: &[u8], patience: Duration) -> Result<()> {
+pub fn feed(path: &Spot, bytes: &[u8], patience: Duration) -> Result<()> {
     let nobody = |why: &str| Error::Refused {
         kind: "nobody_listens",
         message: format!("{}: {why}", path.display()),
@@ -166,8 +164,7 @@ pub fn feed(path: &Path, bytes: &[u8], patience: Duration) -> Result<()> {
     };
     let mut looks = 1;
     let mut pipe = loop {
-        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        match rustix::fs::open(path, flags, Mode::empty()) {
+        match path.open_pipe(OFlags::WRONLY)? {
             Ok(pipe) => break File::from(pipe),
             Err(Errno::NXIO | Errno::NOENT) if looks < LOOKS => {
                 std::thread::sleep(BETWEEN_LOOKS);
@@ -208,13 +205,13 @@ mod tests {
     #[test]
     fn input_reaches_who_listens_and_never_blocks() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("stdin");
+        let path = crate::beneath::at(dir.path()).join("stdin");
         let error = feed(&path, b"too early", Duration::ZERO).unwrap_err();
         assert_eq!(error.kind(), "nobody_listens");
         let mut input = Input::make(&path).unwrap();
         // Before the command is there.
         feed(&path, b"hello", Duration::ZERO).unwrap();
-        let mut reader = File::open(&path).unwrap();
+        let mut reader = File::open(path.path()).unwrap();
         input.ask();
         feed(&path, b" you", Duration::ZERO).unwrap();
         let mut said = [0; 9];

@@ -19,6 +19,7 @@ use super::signals::Signals;
 use super::spawn::{Spawned, spawn};
 use super::table::{self, Environment};
 use super::{KILL_TAKES, Mark, Patience, SUPERVISOR, Signal, kernel};
+use crate::beneath::Spot;
 use crate::error::{Context, Error, Result};
 use crate::model::policy::FirstTold;
 use crate::model::run::Exit;
@@ -43,10 +44,10 @@ pub struct TurnSpec {
     pub mark: Mark,
     pub stdin: Stdin,
     /// The logs. They are created anew, and empty if nothing is said.
-    pub stdout: PathBuf,
-    pub stderr: PathBuf,
+    pub stdout: Spot,
+    pub stderr: Spot,
     /// Records who leads the process group, for `Remains`.
-    pub leader: PathBuf,
+    pub leader: Spot,
     /// Makes, for each stream, what hears it as it comes.
     pub listener: Option<fn() -> Listener>,
     /// In bytes, for each log.
@@ -94,7 +95,9 @@ impl Overseer for Nobody {
 #[derive(Debug, Clone)]
 pub enum Stdin {
     Null,
-    File(PathBuf),
+    File(Spot),
+    /// A named pipe, whose other end is open already.
+    Pipe(Spot),
 }
 
 /// How a turn ended.
@@ -484,6 +487,8 @@ mod tests {
 
     use tempfile::TempDir;
 
+    use crate::beneath::at;
+
     use super::super::table::Process;
     use super::super::{RUN, alone, mark, remains::Remains, run_id, signals, spawn};
     use super::*;
@@ -498,9 +503,9 @@ mod tests {
             env: vec![("PATH".into(), "/usr/bin:/bin".into())],
             mark: mark(),
             stdin: Stdin::Null,
-            stdout: dir.join("stdout.log"),
-            stderr: dir.join("stderr.log"),
-            leader: dir.join("leader"),
+            stdout: at(dir).join("stdout.log"),
+            stderr: at(dir).join("stderr.log"),
+            leader: at(dir).join("leader"),
             listener: None,
             max_output: 1 << 20,
             timeout: Some(LONG),
@@ -549,14 +554,14 @@ mod tests {
         let dir = tempdir();
         fs::write(dir.path().join("in"), "hello\n").unwrap();
         let mut spec = sh(&dir, "cat; pwd; env | sort | grep -v '^_=\\|^PWD=\\|SHLVL'; echo oops >&2");
-        let stdin = dir.path().join("in");
+        let stdin = at(dir.path()).join("in");
         spec.stdin = Stdin::File(stdin);
         spec.env.push((SUPERVISOR.into(), "1".into()));
         let ended = ended(&spec);
         let here = dir.path().canonicalize().unwrap();
         let said = format!("hello\n{}\n{RUN}={}\nPATH=/usr/bin:/bin\n", here.display(), run_id());
-        assert_eq!(fs::read_to_string(&spec.stdout).unwrap(), said);
-        assert_eq!(fs::read_to_string(&spec.stderr).unwrap(), "oops\n");
+        assert_eq!(fs::read_to_string(spec.stdout.path()).unwrap(), said);
+        assert_eq!(fs::read_to_string(spec.stderr.path()).unwrap(), "oops\n");
         assert_eq!((ended.exit, ended.timed_out, ended.cancelled_by), (code(0), false, None));
         assert_eq!((ended.stdout.bytes, ended.stdout.left_out), (said.len() as u64, 0));
         assert_eq!(ended.stdout.last_line.as_deref(), Some("PATH=/usr/bin:/bin"));
@@ -611,7 +616,7 @@ mod tests {
     fn files_that_cannot_be_used_are_errors_with_their_path() {
         let _alone = alone();
         let dir = tempdir();
-        let gone = dir.path().join("gone/file");
+        let gone = at(dir.path()).join("gone/file");
         for place in 0..4 {
             let mut spec = spec(dir.path(), &["true"]);
             match place {
@@ -620,7 +625,7 @@ mod tests {
                 2 => spec.leader = gone.clone(),
                 _ => spec.stdin = Stdin::File(gone.clone()),
             }
-            assert_eq!(run(&spec, &mut Nobody).unwrap_err().path(), Some(gone.as_path()));
+            assert_eq!(run(&spec, &mut Nobody).unwrap_err().path(), Some(gone.path()));
         }
     }
 
@@ -628,9 +633,24 @@ mod tests {
     fn a_log_that_cannot_be_written_ends_the_turn() {
         let _alone = alone();
         let dir = tempdir();
-        let mut spec = sh(&dir, "echo hello; sleep 600");
-        spec.stdout = "/dev/full".into();
-        assert_eq!(run(&spec, &mut Nobody).unwrap_err().path(), Some(Path::new("/dev/full")));
+        let us = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "--ignored", "process::turn::tests::helper_has_no_room_for_a_log"])
+            .env("TURN_IN", dir.path())
+            .output()
+            .unwrap();
+        assert!(us.status.success(), "{us:?}");
+    }
+
+    #[test]
+    #[ignore = "is run by the test above, in a process of its own"]
+    fn helper_has_no_room_for_a_log() {
+        let Some(dir) = std::env::var_os("TURN_IN") else { return };
+        let limit = rustix::process::Rlimit { current: Some(4096), maximum: Some(4096) };
+        rustix::process::setrlimit(rustix::process::Resource::Fsize, limit).unwrap();
+        // SAFETY: it sets how a signal is taken that nothing else here waits for.
+        unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+        let spec = spec(Path::new(&dir), &["sh", "-c", "seq 5000; sleep 600"]);
+        assert_eq!(run(&spec, &mut Nobody).unwrap_err().path(), Some(spec.stdout.path()));
         assert_eq!(table::children().unwrap(), Vec::<Pid>::new());
     }
 
@@ -639,7 +659,7 @@ mod tests {
         let dir = tempdir();
         let spec = sh(&dir, "cat leader; sed 's/^/now /' /proc/$$/stat; exec cat /proc/self/stat");
         ended(&spec);
-        let said = fs::read_to_string(&spec.stdout).unwrap();
+        let said = fs::read_to_string(spec.stdout.path()).unwrap();
         let lines: Vec<&str> = said.lines().collect();
         let recorded = Process::parse(lines[1].as_bytes()).unwrap();
         assert_eq!(lines[0], super::super::host::boot_id());
@@ -651,7 +671,7 @@ mod tests {
     #[test]
     fn a_record_of_another_boot_or_a_cut_one_says_nothing() {
         let dir = tempdir();
-        let path = dir.path().join("leader");
+        let path = at(dir.path()).join("leader");
         assert_eq!(spawn::leader(&path).unwrap(), None);
         let stat = fs::read_to_string("/proc/self/stat").unwrap();
         let boot = super::super::host::boot_id();
@@ -659,10 +679,10 @@ mod tests {
         for text in
             [String::new(), stat.clone(), format!("x\n{stat}"), format!("{boot}\n{cut}"), format!("{boot}\n")]
         {
-            fs::write(&path, &text).unwrap();
+            fs::write(path.path(), &text).unwrap();
             assert_eq!(spawn::leader(&path).unwrap(), None, "{text}");
         }
-        fs::write(&path, format!("{boot}\n{stat}")).unwrap();
+        fs::write(path.path(), format!("{boot}\n{stat}")).unwrap();
         assert!(spawn::leader(&path).unwrap().is_some());
     }
 
@@ -764,7 +784,7 @@ mod tests {
         let mut spec = sh(&dir, "seq 1 200000; echo done");
         spec.max_output = 1000;
         let ended = ended(&spec);
-        let text = fs::read_to_string(&spec.stdout).unwrap();
+        let text = fs::read_to_string(spec.stdout.path()).unwrap();
         let all: String = (1..=200_000).map(|n| format!("{n}\n")).collect::<String>() + "done\n";
         let left_out = all.len() as u64 - 1000;
         let note = format!("\n[dormouse: {left_out} bytes left out]\n");
@@ -788,7 +808,7 @@ mod tests {
             assert!(us.try_wait().unwrap().is_none());
             std::thread::yield_now();
         }
-        let leader = spawn::leader(&dir.path().join("leader")).unwrap().unwrap();
+        let leader = spawn::leader(&at(dir.path()).join("leader")).unwrap().unwrap();
         let handle = kernel::open(leader.pid).unwrap();
         let run = &Mark::run(format!("run_{}", us.id()));
         us.kill().unwrap();
@@ -796,7 +816,7 @@ mod tests {
         let mut fds = [PollFd::new(&handle, PollFlags::IN)];
         assert_eq!(rustix::event::poll(&mut fds, Some(&timespec(LONG))), Ok(1));
         // What the leader had started goes on, until someone looks for it.
-        let find = || Remains::find(run, &dir.path().join("leader")).unwrap();
+        let find = || Remains::find(run, &at(dir.path()).join("leader")).unwrap();
         assert!(!find().is_gone());
         find().end(Duration::from_millis(100)).unwrap();
         assert!(find().is_gone());

@@ -2,13 +2,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Instant;
 
 use uuid::Uuid;
 
-use crate::error::{Context, Error, Result};
+use crate::beneath::Spot;
+use crate::error::{Error, Result};
 use crate::model::agent::Identity;
 use crate::model::dedupe::DedupeEntry;
 use crate::model::id::AgentName;
@@ -52,7 +52,7 @@ pub struct Open {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Version {
     inode: u64,
-    changed: (i64, i64),
+    changed: (i64, u64),
 }
 
 /// An agent of an open store.
@@ -87,7 +87,8 @@ impl<'s> Agent<'s> {
     /// `agent.toml` as it is written.
     pub fn policy_text(&self) -> Result<String> {
         let path = self.dir.join(layout::POLICY);
-        std::fs::read_to_string(&path).context("read", &path)
+        let bytes = path.read(config::MAX_SETTINGS)?.ok_or_else(|| missing(&path))?;
+        config::utf8(&path, &bytes).map(str::to_owned)
     }
 
     pub fn identity(&self) -> Result<Identity> {
@@ -112,13 +113,13 @@ impl<'s> Agent<'s> {
 
     /// Which `state.json` it is, at the cost of a look. Nothing if there is none to be seen.
     pub fn version(&self) -> Option<Version> {
-        let found = std::fs::metadata(self.dir.join(layout::STATE)).ok()?;
-        Some(Version { inode: found.ino(), changed: (found.mtime(), found.mtime_nsec()) })
+        let found = self.dir.join(layout::STATE).look().ok()??;
+        Some(Version { inode: found.st_ino, changed: (found.st_mtime, found.st_mtime_nsec) })
     }
 
     /// Whether nothing has arrived that a step could take up, and no transaction was interrupted.
     pub fn is_quiet(&self, state: &State) -> Result<bool> {
-        let no_journal = !self.dir.join(layout::JOURNAL).exists();
+        let no_journal = !self.dir.join(layout::JOURNAL).exists()?;
         Ok(no_journal && inbox::is_empty(&View::settled(&self.dir), &self.passed_over(state))?)
     }
 
@@ -143,7 +144,7 @@ impl<'s> Agent<'s> {
             let waited = start.elapsed();
             if attempts >= READ_ATTEMPTS && waited >= self.store.opener.patience {
                 let holder = "a writer that never rests".to_owned();
-                return Err(Error::busy(self.dir.join(layout::STATE), holder, waited));
+                return Err(Error::busy(self.dir.join(layout::STATE).path(), holder, waited));
             }
         }
     }
@@ -161,7 +162,7 @@ impl<'s> Agent<'s> {
         }
         let message =
             format!("the record of agent `{}` lies in the directory of `{}`", state.agent, self.name);
-        Err(Error::damaged(self.dir.join(layout::STATE), message))
+        Err(Error::damaged(self.dir.join(layout::STATE).path(), message))
     }
 
     /// Reads every open record but the inbox.
@@ -199,8 +200,8 @@ impl<'s> Agent<'s> {
     }
 
     /// Puts a file that is no record of its own in place, whole: a ledger without its broken lines.
-    pub fn replace_file(&self, path: &Path, bytes: &[u8]) -> Result<()> {
-        self.store.disk.replace(&self.dir.join(layout::TMP).join("replacement"), path, bytes)
+    pub fn replace_file(&self, spot: &Spot, bytes: &[u8]) -> Result<()> {
+        self.store.disk.replace(&self.dir.join(layout::TMP).join("replacement"), spot, bytes)
     }
 
     /// The message that a dedupe key stands for, if one was admitted under it within the window.
@@ -301,7 +302,7 @@ impl<'a> Locked<'a> {
     /// long has a directory that stays slow to list.
     fn place(&self, key: InboxKey) -> Result<String> {
         let found = match self.segments.borrow().as_deref() {
-            Some(segments) => inbox::find_among(&self.view(), segments, key),
+            Some(segments) => inbox::find_among(&self.view(), segments, key)?,
             None => inbox::find(&self.view(), key)?,
         };
         Ok(found.unwrap_or_else(|| layout::message(key)))
@@ -313,10 +314,10 @@ impl<'a> Locked<'a> {
         let Some(journal) = Journal::read(dir)? else { return Ok(()) };
         if journal.counts_at(self.agent.peek()?.revision) {
             // Whoever was killed may not have made its name durable; nothing of it may be that before.
-            self.agent.store.disk.sync_dir(dir.path())?;
+            self.agent.store.disk.sync_dir(dir.spot())?;
             journal.apply(dir, self.agent.store.disk)
         } else {
-            files::remove(&dir.join(layout::JOURNAL))
+            dir.join(layout::JOURNAL).remove()
         }
     }
 
@@ -365,7 +366,7 @@ impl<'a> Locked<'a> {
         let mut written = HashSet::new();
         // A cache with one key would pass for the whole: where there is none, whoever looks for a key
         // makes it from the records, this one's among them.
-        let has_cache = self.agent.dir.join(layout::DEDUPE).exists();
+        let has_cache = self.agent.dir.join(layout::DEDUPE).exists()?;
         // From the last: what changes twice in one transaction is written once, as it is in the end.
         for put in transaction.puts.iter().rev() {
             let is_forgotten = matches!(put, Put::Dedupe(entry)

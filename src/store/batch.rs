@@ -1,11 +1,11 @@
 //! Many arrivals at once: all of them written and synced aside before the first appears in the inbox.
 
 use std::fs::File;
-use std::path::PathBuf;
 
 use uuid::Uuid;
 
-use crate::error::{Context, Result};
+use crate::beneath::Spot;
+use crate::error::{Error, Result};
 use crate::model::message::{InboxKey, Message};
 
 use super::agent::Agent;
@@ -18,7 +18,7 @@ use super::record::{decode, encode};
 pub struct Batch<'a> {
     agent: &'a AgentDir,
     disk: Disk,
-    dir: PathBuf,
+    dir: Spot,
     /// Held for as long as the batch is being made, so that nobody takes it for a leftover.
     _lock: File,
     unsynced: Unsynced,
@@ -31,9 +31,9 @@ impl<'a> Batch<'a> {
         sweep(&tmp)?;
         // It has its name only when it is locked, or it would look like a leftover.
         let new = tmp.join(format!("new-{}", name.simple()));
-        files::make_dir(&new)?;
+        new.make_dirs()?;
         let named = || {
-            let lock = File::open(&new).context("open", &new)?;
+            let lock = open(&new)?;
             super::lock::hold(&lock, &new)?;
             let dir = tmp.join(format!("{PREFIX}{}", name.simple()));
             files::rename(&new, &dir)?;
@@ -41,12 +41,12 @@ impl<'a> Batch<'a> {
         };
         let batch = named();
         if batch.is_err() {
-            let _ = std::fs::remove_dir(&new);
+            let _ = new.remove_dir();
         }
         batch
     }
 
-    fn staged(&self, key: InboxKey) -> PathBuf {
+    fn staged(&self, key: InboxKey) -> Spot {
         self.dir.join(format!("{key}.json"))
     }
 
@@ -54,7 +54,7 @@ impl<'a> Batch<'a> {
     pub fn stage(&mut self, message: &Message) -> Result<()> {
         let path = self.staged(message.key());
         let file = self.disk.stage_unsynced(&path, &encode(message))?;
-        self.unsynced.add(file, path)
+        self.unsynced.add(file, &path)
     }
 
     /// Makes everything durable that was staged. Must come before the first is admitted.
@@ -83,26 +83,27 @@ impl<'a> Batch<'a> {
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
         // What stays behind is swept by the next batch.
-        let _ = std::fs::remove_dir_all(&self.dir);
+        let _ = self.dir.remove_tree();
     }
 }
 
 const PREFIX: &str = "batch-";
 
+fn open(dir: &Spot) -> Result<File> {
+    dir.open_dir()?.ok_or_else(|| Error::gone("open", dir))
+}
+
 /// Removes the batches whose makers are gone.
-fn sweep(tmp: &std::path::Path) -> Result<()> {
-    for entry in files::entries(tmp)? {
+fn sweep(tmp: &Spot) -> Result<()> {
+    for entry in tmp.entries()? {
         if !entry.is_dir || !entry.name.to_string_lossy().starts_with(PREFIX) {
             continue;
         }
         let dir = tmp.join(&entry.name);
         // Whoever sweeps holds it, so that each is swept by one. It may be gone at any moment.
-        let Some(lock) = files::open_dir(&dir)? else { continue };
+        let Some(lock) = dir.open_dir()? else { continue };
         if super::lock::hold(&lock, &dir).is_ok() {
-            match std::fs::remove_dir_all(&dir) {
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                removed => removed.context("remove", &dir)?,
-            }
+            dir.remove_tree()?;
         }
     }
     Ok(())

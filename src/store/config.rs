@@ -6,11 +6,13 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use toml::Table;
 
+use crate::beneath::Spot;
 use crate::error::{Error, Result};
 use crate::model::policy::Policy;
 use crate::model::settings::{FORMAT, StoreConfig};
 
-use super::files;
+/// The most that a settings file may have, in bytes.
+pub const MAX_SETTINGS: u64 = 1 << 20;
 
 /// Reads `dormouse.toml`.
 pub fn store_config(path: &Path, bytes: &[u8]) -> Result<StoreConfig> {
@@ -33,9 +35,9 @@ pub fn store_config(path: &Path, bytes: &[u8]) -> Result<StoreConfig> {
 }
 
 /// Reads `agent.toml` over the profile that it names and the defaults of the state directory.
-pub fn policy(path: &Path, config: &StoreConfig) -> Result<Policy> {
-    let Some(bytes) = files::read(path)? else {
-        return Err(Error::damaged(path, "missing: it says what the agent runs"));
+pub fn policy(path: &Spot, config: &StoreConfig) -> Result<Policy> {
+    let Some(bytes) = path.read(MAX_SETTINGS)? else {
+        return Err(Error::damaged(path.path(), "missing: it says what the agent runs"));
     };
     policy_from(path, &bytes, config)
 }
@@ -85,8 +87,8 @@ fn profile<'c>(path: &Path, name: &str, config: &'c StoreConfig) -> Result<&'c T
 
 /// What is wrong in `dormouse.toml` with the defaults of the agent whose policy lies at `path`.
 fn in_settings(path: &Path, table: &str, error: &toml::de::Error) -> Error {
-    let config = files::parent(files::parent(files::parent(path))).join(super::layout::CONFIG);
-    Error::damaged(config, format!("{table}: {}", error.message()))
+    let above = path.ancestors().nth(3).unwrap_or(path);
+    Error::damaged(above.join(super::layout::CONFIG), format!("{table}: {}", error.message()))
 }
 
 /// Table by table, key by key: what is over wins.
@@ -101,11 +103,11 @@ fn overlay(under: &mut Table, over: Table) {
     }
 }
 
-fn utf8<'a>(path: &Path, bytes: &'a [u8]) -> Result<&'a str> {
+pub fn utf8<'a>(path: &Path, bytes: &'a [u8]) -> Result<&'a str> {
     std::str::from_utf8(bytes).map_err(|_| Error::damaged(path, "not UTF-8"))
 }
 
-fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T> {
+pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T> {
     toml::from_str(text).map_err(|error| {
         if let Some(line) = super::record::conflict_marker(text.as_bytes()) {
             let message = "a merge conflict: git left its markers here".to_owned();

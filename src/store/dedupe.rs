@@ -1,11 +1,9 @@
 //! What is remembered of dedupe keys: a cache beside the records, made again from them where it is missing or broken.
 
-use std::fs::File;
-use std::path::Path;
-
 use sha2::{Digest, Sha256};
 
-use crate::error::{Context, Error, Result};
+use crate::beneath::Spot;
+use crate::error::{Error, Result};
 use crate::model::dedupe::DedupeEntry;
 use crate::model::message::{Message, MessageStatus};
 use crate::model::time::{Span, Time};
@@ -53,7 +51,7 @@ pub fn find(
     disk: Disk,
 ) -> Result<Option<DedupeEntry>> {
     let dir = view.agent.join(layout::DEDUPE);
-    if !dir.exists() {
+    if !dir.exists()? {
         rebuild(view, now, window, disk)?;
     }
     let mut entry = match look_up(view, key, now, window) {
@@ -109,42 +107,35 @@ fn look_up(view: &View<'_>, key: &str, now: Time, window: Span) -> Result<Option
 fn rebuild(view: &View<'_>, now: Time, window: Span, disk: Disk) -> Result<()> {
     let staged = view.agent.join(layout::TMP).join("dedupe");
     let in_the_way = view.agent.join(layout::TMP).join("dedupe-old");
-    remove_tree(&staged)?;
-    remove_tree(&in_the_way)?;
+    staged.remove_tree()?;
+    in_the_way.remove_tree()?;
     let dir = view.agent.join(layout::DEDUPE);
     let put_in_place = || {
-        if dir.exists() {
+        if dir.exists()? {
             files::rename(&dir, &in_the_way)?;
         }
         files::rename(&staged, &dir)?;
-        disk.sync_dir(files::parent(&dir))
+        disk.sync_dir(&dir.parent())
     };
     let made = fill(view, &staged, now, window, disk)
         .and_then(|()| sync_tree(&staged, disk))
         .and_then(|()| put_in_place());
     if made.is_err() {
         // What was in its way is of no more use either: where there is no cache, one is made.
-        let _ = remove_tree(&staged);
-        let _ = remove_tree(&in_the_way);
+        let _ = staged.remove_tree();
+        let _ = in_the_way.remove_tree();
         return made;
     }
-    remove_tree(&in_the_way)
+    in_the_way.remove_tree()
 }
 
-fn remove_tree(dir: &Path) -> Result<()> {
-    match std::fs::remove_dir_all(dir) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        removed => removed.context("remove", dir),
-    }
-}
-
-fn fill(view: &View<'_>, staged: &Path, now: Time, window: Span, disk: Disk) -> Result<()> {
-    files::make_dir(staged)?;
+fn fill(view: &View<'_>, staged: &Spot, now: Time, window: Span, disk: Disk) -> Result<()> {
+    staged.make_dirs()?;
     let write = |message: &Message, status: MessageStatus| -> Result<()> {
         let Some(key) = &message.dedupe_key else { return Ok(()) };
         let relative = path(key, message.created_at);
         let target = staged.join(relative.trim_start_matches(layout::DEDUPE).trim_start_matches('/'));
-        if target.exists() || now.since(message.created_at) >= window {
+        if target.exists()? || now.since(message.created_at) >= window {
             return Ok(());
         }
         let entry = DedupeEntry {
@@ -155,7 +146,7 @@ fn fill(view: &View<'_>, staged: &Path, now: Time, window: Span, disk: Disk) -> 
             revision: 0,
             extra: Default::default(),
         };
-        files::make_dir(files::parent(&target))?;
+        target.parent().make_dirs()?;
         disk.stage_unsynced(&target, &encode(&entry)).map(drop)
     };
     let mut failure = None;
@@ -187,13 +178,14 @@ fn fill(view: &View<'_>, staged: &Path, now: Time, window: Span, disk: Disk) -> 
     Ok(())
 }
 
-fn sync_tree(staged: &Path, disk: Disk) -> Result<()> {
-    for day in files::entries(staged)? {
+fn sync_tree(staged: &Spot, disk: Disk) -> Result<()> {
+    for day in staged.entries()? {
         let day = staged.join(&day.name);
         let mut written = disk.unsynced();
-        for entry in files::entries(&day)? {
-            let path = day.join(&entry.name);
-            written.add(File::open(&path).context("open", &path)?, path)?;
+        for entry in day.entries()? {
+            let spot = day.join(&entry.name);
+            let (file, _) = spot.open_file()?.ok_or_else(|| Error::gone("open", &spot))?;
+            written.add(file, &spot)?;
         }
         written.sync()?;
         disk.sync_dir(&day)?;
@@ -205,11 +197,11 @@ fn sync_tree(staged: &Path, disk: Disk) -> Result<()> {
 pub fn forget_old_days(view: &View<'_>, now: Time, window: Span) -> Result<()> {
     let oldest = Time::from_millis(now.as_millis() - (window.as_millis() + 2 * DAY.as_millis()) as i64).day();
     let dir = view.agent.join(layout::DEDUPE);
-    for entry in files::entries(&dir)? {
+    for entry in dir.entries()? {
         let Some(name) = entry.name.to_str() else { continue };
         if entry.is_dir && name.len() == oldest.len() && name < oldest.as_str() {
             let old = dir.join(name);
-            std::fs::remove_dir_all(&old).context("remove", &old)?;
+            old.remove_tree()?;
         }
     }
     Ok(())

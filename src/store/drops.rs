@@ -7,12 +7,13 @@ use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
 
+use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
-use crate::error::{Context, Error, Result, describe};
+use crate::beneath::{self, Spot};
+use crate::error::{Error, Result, describe};
 use crate::model::id::MessageId;
 use crate::model::state::State;
 use crate::model::time::Time;
@@ -72,18 +73,18 @@ fn cut(name: &OsStr, most: usize) -> OsString {
 
 /// The id of a hand-written file's message. It comes from the file alone, so that a file that is
 /// admitted twice, because a crash came in between, is the same message twice.
-pub fn identity(path: &Path, bytes: &[u8]) -> Result<MessageId> {
-    let modified = std::fs::metadata(path).and_then(|found| found.modified()).context("look at", path)?;
-    let millis = modified.duration_since(UNIX_EPOCH).map_or(0, |age| age.as_millis());
+pub fn identity(spot: &Spot, bytes: &[u8]) -> Result<MessageId> {
+    let found = spot.look()?.ok_or_else(|| Error::gone("look at", spot))?;
+    let seconds = u64::try_from(found.st_mtime).unwrap_or(0);
+    let millis = seconds.saturating_mul(1000).saturating_add(found.st_mtime_nsec / 1_000_000);
     let mut hash = Sha256::new();
-    let name = Path::new(path.file_name().unwrap_or_default());
+    let name = Path::new(spot.name());
     hash.update(given_name(name).unwrap_or(name).as_os_str().as_encoded_bytes());
     hash.update(bytes);
     let random: [u8; 10] = std::array::from_fn({
         let digest = hash.finalize();
         move |at| digest[at]
     });
-    let millis = u64::try_from(millis).unwrap_or(0);
     Ok(MessageId(uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid()))
 }
 
@@ -168,8 +169,8 @@ impl Agent<'_> {
 }
 
 /// The beginning of time for what can't be seen: it is gone, or its name is no text.
-fn changed_at(path: &Path) -> Time {
-    files::changed_at(path).unwrap_or(Time::from_millis(0))
+fn changed_at(spot: &Spot) -> Time {
+    spot.look().ok().flatten().map_or(Time::from_millis(0), |found| files::changed_at(&found))
 }
 
 impl Locked<'_> {
@@ -180,10 +181,10 @@ impl Locked<'_> {
         }
         let (dir, taken) = (self.agent.dir.join(layout::INBOX), taken_name(name));
         // What lay in its place was moved out of the way since the inbox was listed.
-        if name == Path::new(layout::REJECTED) && is_dir(&dir.join(name)) {
+        if name == Path::new(layout::REJECTED) && dir.join(name).is_dir()? {
             return Ok(Taken::Gone);
         }
-        if dir.join(&taken).symlink_metadata().is_ok() {
+        if dir.join(&taken).exists()? {
             return Ok(Taken::InTheWay);
         }
         match files::move_if_there(&dir.join(name), &dir.join(&taken)) {
@@ -195,7 +196,7 @@ impl Locked<'_> {
 
     /// Removes a hand-written file whose message has been admitted.
     pub fn remove_drop(&self, taken: &Path) -> Result<()> {
-        files::remove(&self.agent.dir.join(layout::INBOX).join(taken))
+        self.agent.dir.join(layout::INBOX).join(taken).remove()
     }
 
     /// Moves something out of the inbox that can't be admitted, to `rejected/`, with the reason beside it.
@@ -212,35 +213,35 @@ impl Locked<'_> {
         let inbox = self.agent.dir.join(layout::INBOX);
         let rejected = inbox.join(layout::REJECTED);
         self.clear_the_way(&inbox, &rejected)?;
-        files::make_dir(&rejected)?;
+        rejected.make_dirs()?;
         let name = path.file_name().unwrap_or(path.as_os_str());
         let name = given_name(Path::new(name)).map_or(name, Path::as_os_str);
-        let name = free_name(&rejected, name);
+        let name = free_name(&rejected, name)?;
         // The reason comes first: what lies there has one, whenever the step is killed.
         self.write_reason(&rejected, &name, reason)?;
         let from = inbox.join(path);
         let moved = files::move_if_there(&from, &rejected.join(&name));
         if !matches!(moved, Ok(true)) {
-            files::remove(&rejected.join(reason_name(&name)))?;
+            rejected.join(reason_name(&name)).remove()?;
         }
         if !moved? {
             return Ok(Aside::Gone);
         }
         disk.sync_dir(&rejected)?;
-        disk.sync_dir(files::parent(&from))?;
+        disk.sync_dir(&from.parent())?;
         Ok(Aside::Moved(name))
     }
 
     /// A file or a link that lies where `rejected/` is to be is taken like any other dropped file.
-    fn clear_the_way(&self, inbox: &Path, rejected: &Path) -> Result<()> {
-        if is_dir(rejected) {
+    fn clear_the_way(&self, inbox: &Spot, rejected: &Spot) -> Result<()> {
+        if rejected.is_dir()? {
             return Ok(());
         }
-        let taken = free_name(inbox, taken_name(Path::new(layout::REJECTED)).as_os_str());
+        let taken = free_name(inbox, taken_name(Path::new(layout::REJECTED)).as_os_str())?;
         files::move_if_there(rejected, &inbox.join(taken)).map(drop)
     }
 
-    fn write_reason(&self, rejected: &Path, name: &OsStr, reason: &str) -> Result<()> {
+    fn write_reason(&self, rejected: &Spot, name: &OsStr, reason: &str) -> Result<()> {
         let staged = self.agent.dir.join(layout::TMP).join("reason");
         let note = rejected.join(reason_name(name));
         self.agent.store.disk.replace(&staged, &note, format!("{reason}\n").as_bytes())
@@ -255,10 +256,10 @@ impl Locked<'_> {
     pub fn bring_back(&self, name: &OsStr) -> Result<OsString> {
         let disk = self.agent.store.disk;
         let (inbox, rejected) = (self.agent.dir.join(layout::INBOX), rejected_dir(self.agent));
-        let name_there = free_name(&inbox, &name_in_inbox(name));
+        let name_there = free_name(&inbox, &name_in_inbox(name))?;
         files::rename(&rejected.join(name), &inbox.join(&name_there))?;
         disk.sync_dir(&inbox)?;
-        files::remove(&rejected.join(reason_name(name)))?;
+        rejected.join(reason_name(name)).remove()?;
         disk.sync_dir(&rejected)?;
         Ok(name_there)
     }
@@ -266,22 +267,18 @@ impl Locked<'_> {
     /// Removes a file, or what else lies there under this name, from `rejected/`.
     pub fn remove_rejected(&self, name: &OsStr) -> Result<()> {
         let rejected = rejected_dir(self.agent);
-        files::remove_whatever(&rejected.join(name))?;
-        files::remove(&rejected.join(reason_name(name)))?;
+        rejected.join(name).remove_tree()?;
+        rejected.join(reason_name(name)).remove()?;
         self.agent.store.disk.sync_dir(&rejected)
     }
 
     /// Removes what stays in the inbox because it can't be moved.
     pub fn remove_passed_over(&self, file: &str) -> Result<()> {
-        files::remove_whatever(&self.agent.dir.join(layout::INBOX).join(file))
+        self.agent.dir.join(layout::INBOX).join(file).remove_tree()
     }
 }
 
-fn is_dir(path: &Path) -> bool {
-    std::fs::symlink_metadata(path).is_ok_and(|found| found.is_dir())
-}
-
-fn rejected_dir(agent: &Agent<'_>) -> PathBuf {
+fn rejected_dir(agent: &Agent<'_>) -> Spot {
     agent.dir.join(layout::INBOX).join(layout::REJECTED)
 }
 
@@ -293,7 +290,7 @@ fn reason_name(name: &OsStr) -> OsString {
 
 /// A name that nothing in a directory has yet, and whose reason would not replace anything: this one, or
 /// this one and a number.
-fn free_name(dir: &Path, name: &OsStr) -> OsString {
+fn free_name(dir: &Spot, name: &OsStr) -> Result<OsString> {
     let numbered = |number: u32| {
         let mut numbered = name.to_owned();
         if number > 0 {
@@ -301,25 +298,25 @@ fn free_name(dir: &Path, name: &OsStr) -> OsString {
         }
         numbered
     };
-    let is_there = |name: &OsStr| std::fs::symlink_metadata(dir.join(name)).is_ok();
+    let is_there = |name: &OsStr| dir.join(name).exists();
     let is_taken = |number: u32| {
         let name = numbered(number);
-        is_there(&name) || is_there(&reason_name(&name))
+        Ok::<bool, Error>(is_there(&name)? || is_there(&reason_name(&name))?)
     };
-    if !is_taken(0) {
-        return numbered(0);
+    if !is_taken(0)? {
+        return Ok(numbered(0));
     }
     // A script may have dropped the same rubbish every minute for months.
     let (mut taken, mut free) = (0, 1);
-    while is_taken(free) {
+    while is_taken(free)? {
         taken = free;
         free = free.saturating_mul(2);
     }
     while free - taken > 1 {
         let middle = taken + (free - taken) / 2;
-        if is_taken(middle) { taken = middle } else { free = middle }
+        if is_taken(middle)? { taken = middle } else { free = middle }
     }
-    numbered(free)
+    Ok(numbered(free))
 }
 
 /// The name under which a rejected file goes back into the inbox: a record under its own, any other under
@@ -352,13 +349,26 @@ pub struct Rejected {
     pub stays: bool,
 }
 
+impl Rejected {
+    fn new(name: OsString, reason: Option<String>, there: &Stat, stays: bool) -> Rejected {
+        Rejected {
+            name,
+            reason,
+            at: files::changed_at(there),
+            size: u64::try_from(there.st_size).unwrap_or(0),
+            is_dir: beneath::kind(there) == FileType::Directory,
+            stays,
+        }
+    }
+}
+
 /// The names of what lies in `rejected/`, sorted. Costs nothing where there never was anything.
 pub fn rejected_names(view: &View<'_>, has_rejected: bool) -> Result<Vec<OsString>> {
     if !has_rejected {
         return Ok(Vec::new());
     }
     let mut names = Vec::new();
-    files::each_entry(&view.agent.join(layout::INBOX).join(layout::REJECTED), |name, _| {
+    view.agent.join(layout::INBOX).join(layout::REJECTED).each_entry(|name, _| {
         names.push(OsString::from_vec(name.to_vec()));
         true
     })?;
@@ -372,7 +382,7 @@ pub fn rejected_names(view: &View<'_>, has_rejected: bool) -> Result<Vec<OsStrin
 /// Whether nothing lies in `rejected/`.
 pub fn nothing_rejected(view: &View<'_>) -> Result<bool> {
     let dir = view.agent.join(layout::INBOX).join(layout::REJECTED);
-    Ok(rejected_names(view, is_dir(&dir))?.is_empty())
+    Ok(rejected_names(view, dir.is_dir()?)?.is_empty())
 }
 
 /// What could not be admitted, with the reasons: what lies in `rejected/`, and what stays in the inbox.
@@ -381,19 +391,19 @@ pub fn rejected(view: &View<'_>, state: &State) -> Result<Vec<Rejected>> {
     let dir = inbox.join(layout::REJECTED);
     let mut found = Vec::new();
     for one in &state.passed_over {
-        if let Some((at, size, is_dir)) = files::look_at(&inbox.join(&one.file))? {
+        if let Some(there) = inbox.join(&one.file).look()? {
             let (name, reason) = (OsString::from(&one.file), Some(one.reason.clone()));
-            found.push(Rejected { name, reason, at, size, is_dir, stays: true });
+            found.push(Rejected::new(name, reason, &there, true));
         }
     }
-    for name in rejected_names(view, is_dir(&dir))? {
+    for name in rejected_names(view, dir.is_dir()?)? {
         let path = dir.join(&name);
-        let Some((at, size, is_dir)) = files::look_at(&path)? else { continue };
+        let Some(there) = path.look()? else { continue };
         let reason = match files::read(&dir.join(reason_name(&name))) {
             Ok(bytes) => bytes.map(|bytes| String::from_utf8_lossy(&bytes).trim_end().to_owned()),
             Err(error) => Some(fault_of_file(error)?),
         };
-        found.push(Rejected { name, reason, at, size, is_dir, stays: false });
+        found.push(Rejected::new(name, reason, &there, false));
     }
     Ok(found)
 }

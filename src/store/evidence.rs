@@ -1,7 +1,6 @@
 //! Reading back what was: the ledger, the archive and the runs. No step depends on any of it.
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
@@ -14,7 +13,6 @@ use crate::model::run::{Brief, Run};
 use crate::model::state::State;
 use crate::model::time::Time;
 
-use super::files;
 use super::layout;
 use super::lines;
 use super::record::{decode_at, decode_plain};
@@ -22,7 +20,7 @@ use super::view::View;
 
 /// The months of the ledger, oldest first.
 fn ledger_files(view: &View<'_>) -> Result<Vec<String>> {
-    let entries = files::entries(&view.agent.join(layout::LEDGER))?;
+    let entries = view.agent.join(layout::LEDGER).entries()?;
     let names = entries.into_iter().filter_map(|entry| entry.name.into_string().ok());
     let mut paths: Vec<String> = names
         .filter(|name| name.ends_with(".jsonl"))
@@ -36,13 +34,12 @@ fn ledger_files(view: &View<'_>) -> Result<Vec<String>> {
 
 /// The months of the archive that have a file of this kind, newest first.
 fn archive_files(view: &View<'_>, kind: &str) -> Result<Vec<String>> {
-    let entries = files::entries(&view.agent.join(layout::ARCHIVE))?;
+    let entries = view.agent.join(layout::ARCHIVE).entries()?;
     let months =
         entries.into_iter().filter(|entry| entry.is_dir).filter_map(|entry| entry.name.into_string().ok());
     let name = format!("/{kind}.jsonl");
     let mut paths: Vec<String> = months
         .map(|month| format!("{}/{month}{name}", layout::ARCHIVE))
-        .filter(|path| view.exists(path))
         .chain(view.overlay_appends(layout::ARCHIVE).filter(|path| path.ends_with(&name)))
         .collect();
     paths.sort();
@@ -241,20 +238,16 @@ fn tail(view: &View<'_>, path: &str) -> Result<Vec<u8>> {
     let (length, appended) = view.appended(path).unwrap_or((u64::MAX, &[]));
     let full = view.agent.join(path);
     let mut bytes = Vec::new();
-    match File::open(&full) {
-        Ok(mut file) => {
-            let length = file.metadata().context("read", &full)?.len().min(length);
-            let from = length.saturating_sub(TAIL);
-            file.seek(SeekFrom::Start(from)).context("read", &full)?;
-            file.take(length - from).read_to_end(&mut bytes).context("read", &full)?;
-            if from > 0 {
-                // The first line is cut: leave it out.
-                let whole = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
-                bytes.drain(..whole);
-            }
+    if let Some((mut file, there)) = full.open_file()? {
+        let length = there.min(length);
+        let from = length.saturating_sub(TAIL);
+        file.seek(SeekFrom::Start(from)).context("read", &full)?;
+        file.take(length - from).read_to_end(&mut bytes).context("read", &full)?;
+        if from > 0 {
+            // The first line is cut: leave it out.
+            let whole = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
+            bytes.drain(..whole);
         }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error).context("open", &full),
     }
     bytes.extend_from_slice(appended);
     Ok(bytes)
@@ -263,7 +256,7 @@ fn tail(view: &View<'_>, path: &str) -> Result<Vec<u8>> {
 /// The ids of the runs that have a directory, newest first.
 pub fn run_ids(view: &View<'_>) -> Result<Vec<RunId>> {
     let mut ids = Vec::new();
-    files::each_entry(&view.agent.join(layout::RUNS), |name, is_dir| {
+    view.agent.join(layout::RUNS).each_entry(|name, is_dir| {
         if is_dir {
             ids.extend(std::str::from_utf8(name).ok().and_then(|name| name.parse::<RunId>().ok()));
         }

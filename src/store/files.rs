@@ -1,139 +1,48 @@
-//! Files, as the store needs them: whole, durable, and never through a symbolic link.
+//! Files, as the store needs them: whole and durable.
 
-use std::ffi::{OsStr, OsString};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Advice, FileType, Mode, OFlags, RawDir};
+use rustix::fs::{Advice, Stat};
+use rustix::io::Errno;
 
-use crate::error::{Context, Error, Result};
+use crate::beneath::Spot;
+use crate::error::{Context, Result};
 use crate::model::settings::Durability;
 use crate::model::time::Time;
 
-const NOFOLLOW: i32 = OFlags::NOFOLLOW.bits() as i32;
-/// Opening a pipe that somebody put in a record's place must not wait for its other end.
-const NONBLOCK: i32 = OFlags::NONBLOCK.bits() as i32;
+/// The most that a record may have, in bytes, and any other file that is read as a whole unless it says so.
+pub const MAX_RECORD: u64 = 16 << 20;
 
-/// The content of a file; `None` if there is none. A symbolic link or a directory is refused.
-pub fn read(path: &Path) -> Result<Option<Vec<u8>>> {
-    let file = match OpenOptions::new().read(true).custom_flags(NOFOLLOW | NONBLOCK).open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(refuse_link(error, "open", path)),
-    };
-    // Records are small: most fit the first read, and the second finds the end.
-    let mut bytes = Vec::with_capacity(4096);
-    // Not asked for its size: that would be two calls more for each of many small files.
-    match file.take(u64::MAX).read_to_end(&mut bytes) {
-        Ok(_) => Ok(Some(bytes)),
-        Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
-            Err(Error::damaged(path, "a directory: a record is a file"))
-        }
-        Err(error) => Err(error).context("read", path),
-    }
-}
+/// The most that a file of lines may have, in bytes, where it is read as a whole.
+pub const MAX_LINES: u64 = 256 << 20;
 
-fn refuse_link(error: io::Error, action: &'static str, path: &Path) -> Error {
-    let is_link = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_symlink());
-    if is_link {
-        Error::Damaged {
-            path: path.to_owned(),
-            line: 0,
-            column: 0,
-            message: "a symbolic link: records and their directories are never followed elsewhere".to_owned(),
-            hint: Some("put the real file or directory in its place".to_owned()),
-        }
-    } else {
-        Error::Io { action, path: path.to_owned(), source: error }
-    }
-}
-
-/// One entry of a directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    pub name: OsString,
-    pub is_dir: bool,
-}
-
-/// What one look into a directory takes in: enough for most at once.
-const DIR_BUFFER: usize = 32 << 10;
-
-/// Calls `each` with every entry but `.` and `..`, in no order, until it says stop (`false`). A
-/// directory that is not there has none: git does not keep empty ones.
-pub fn each_entry(path: &Path, mut each: impl FnMut(&[u8], bool) -> bool) -> Result<()> {
-    let Some(dir) = open_dir(path)? else { return Ok(()) };
-    let mut buffer = Box::new_uninit_slice(DIR_BUFFER);
-    let mut entries = RawDir::new(dir, &mut buffer);
-    while let Some(entry) = entries.next() {
-        let entry = entry.context("read directory", path)?;
-        let name = entry.file_name().to_bytes();
-        if matches!(name, b"." | b"..") {
-            continue;
-        }
-        let is_dir = match entry.file_type() {
-            FileType::Directory => true,
-            FileType::Unknown => child(path, name).is_dir(),
-            _ => false,
-        };
-        if !each(name, is_dir) {
-            break;
-        }
-    }
-    Ok(())
-}
-
-/// Every entry, sorted by name.
-pub fn entries(path: &Path) -> Result<Vec<Entry>> {
-    let mut entries = Vec::new();
-    each_entry(path, |name, is_dir| {
-        entries.push(Entry { name: OsString::from_vec(name.to_vec()), is_dir });
-        true
-    })?;
-    entries.sort_by(|one, other| one.name.cmp(&other.name));
-    Ok(entries)
-}
-
-/// A directory, for reading or syncing; `None` if there is none. A symbolic link is refused.
-pub fn open_dir(path: &Path) -> Result<Option<File>> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match rustix::fs::open(path, flags, Mode::empty()) {
-        Ok(dir) => Ok(Some(File::from(dir))),
-        Err(rustix::io::Errno::NOENT) => Ok(None),
-        Err(errno) => Err(refuse_link(errno.into(), "open directory", path)),
-    }
-}
-
-/// Makes a directory and those above it, for the owner alone.
-pub fn make_dir(path: &Path) -> Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(path).context("make directory", path)
+/// The content of a record's file; `None` if there is none. What is no plain file, or too large for a
+/// record, is refused unread.
+pub fn read(spot: &Spot) -> Result<Option<Vec<u8>>> {
+    spot.read(MAX_RECORD)
 }
 
 /// Makes a directory that a clone lacks, as nothing was in it, and if need be the one that it is in. What
 /// is above has to be there: an agent that somebody has removed is not made anew, in part.
-fn make_dir_again(path: &Path) -> Result<()> {
-    let make = |path: &Path| match fs::DirBuilder::new().mode(0o700).create(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        made => made,
-    };
-    match make(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            make(parent(path)).and_then(|()| make(path)).context("make directory", path)
-        }
-        made => made.context("make directory", path),
+fn make_dir_again(spot: &Spot) -> Result<()> {
+    let above = spot.parent();
+    if !above.exists()? {
+        above.make_dir()?;
     }
+    spot.make_dir().map(drop)
 }
 
-/// Makes what the last step of a durable write leaves undone if it fails half-way: nothing.
-struct Unfinished<'a>(Option<&'a Path>);
+/// Removes what a durable write leaves behind if it fails half-way.
+struct Unfinished<'a>(Option<&'a Spot>);
 
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
-        if let Some(path) = self.0 {
+        if let Some(spot) = self.0 {
             // The error that got us here is the one worth telling.
-            let _ = fs::remove_file(path);
+            let _ = spot.remove();
         }
     }
 }
@@ -160,73 +69,63 @@ impl Disk {
     }
 
     /// Makes the names in several directories durable; those that are gone have none.
-    pub fn sync_dirs(self, paths: impl IntoIterator<Item = PathBuf>) -> Result<()> {
+    pub fn sync_dirs(self, spots: impl IntoIterator<Item = Spot>) -> Result<()> {
         if !self.syncs() {
             return Ok(());
         }
         let mut dirs = self.unsynced();
-        for path in paths {
-            if let Some(dir) = open_dir(&path)? {
-                dirs.add(dir, path)?;
+        for spot in spots {
+            if let Some(dir) = spot.open_dir()? {
+                dirs.add(dir, &spot)?;
             }
         }
         dirs.sync()
     }
 
     /// Makes the names in a directory durable.
-    pub fn sync_dir(self, path: &Path) -> Result<()> {
+    pub fn sync_dir(self, spot: &Spot) -> Result<()> {
         if !self.syncs() {
             return Ok(());
         }
-        match open_dir(path)? {
-            Some(dir) => dir.sync_all().context("sync directory", path),
+        match spot.open_dir()? {
+            Some(dir) => dir.sync_all().context("sync directory", spot.path()),
             None => Ok(()),
         }
     }
 
     /// A new file at `temporary` with this content, durable; on any failure it is gone again.
-    pub fn stage(self, temporary: &Path, bytes: &[u8]) -> Result<()> {
+    pub fn stage(self, temporary: &Spot, bytes: &[u8]) -> Result<()> {
         let mut unfinished = Unfinished(Some(temporary));
         let file = self.stage_unsynced(temporary, bytes)?;
-        self.sync_file(&file, temporary)?;
+        self.sync_file(&file, temporary.path())?;
         unfinished.0 = None;
         Ok(())
     }
 
     /// The same, except that the caller syncs the file that it gets.
-    pub fn stage_unsynced(self, temporary: &Path, bytes: &[u8]) -> Result<File> {
-        let open = || {
-            OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(0o600)
-                .custom_flags(NOFOLLOW)
-                .open(temporary)
-        };
-        let mut file = match open() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+    pub fn stage_unsynced(self, temporary: &Spot, bytes: &[u8]) -> Result<File> {
+        let mut file = match temporary.create() {
+            Err(error) if error.is_not_found() => {
                 // A clone has no tmp/: make it and try once more.
-                make_dir_again(parent(temporary))?;
-                open()
+                make_dir_again(&temporary.parent())?;
+                temporary.create()
             }
-            opened => opened,
-        }
-        .map_err(|error| refuse_link(error, "create", temporary))?;
+            created => created,
+        }?;
         let mut unfinished = Unfinished(Some(temporary));
-        file.write_all(bytes).context("write", temporary)?;
+        file.write_all(bytes).context("write", temporary.path())?;
         unfinished.0 = None;
         Ok(file)
     }
 
     /// Puts a file in place as a whole: stage, rename, sync the directory. A reader finds the old
     /// content or the new, and so does whoever comes after a power cut.
-    pub fn replace(self, temporary: &Path, target: &Path, bytes: &[u8]) -> Result<()> {
+    pub fn replace(self, temporary: &Spot, target: &Spot, bytes: &[u8]) -> Result<()> {
         self.stage(temporary, bytes)?;
         let mut unfinished = Unfinished(Some(temporary));
         rename(temporary, target)?;
         unfinished.0 = None;
-        self.sync_dir(parent(target))
+        self.sync_dir(&target.parent())
     }
 }
 
@@ -243,11 +142,11 @@ pub struct Unsynced {
 
 impl Unsynced {
     /// Takes over one more. It may sync those that were added before.
-    pub fn add(&mut self, file: File, path: PathBuf) -> Result<()> {
+    pub fn add(&mut self, file: File, spot: &Spot) -> Result<()> {
         if !self.disk.syncs() {
             return Ok(());
         }
-        self.files.push((file, path));
+        self.files.push((file, spot.path().to_owned()));
         if self.files.len() < TOGETHER { Ok(()) } else { self.sync() }
     }
 
@@ -268,101 +167,57 @@ impl Unsynced {
 }
 
 /// Renames, making the directory of the target if a clone lacks it.
-pub fn rename(from: &Path, to: &Path) -> Result<()> {
-    match fs::rename(from, to) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound && !parent(to).exists() => {
-            make_dir(parent(to))?;
+pub fn rename(from: &Spot, to: &Spot) -> Result<()> {
+    match from.try_rename(to)? {
+        Err(Errno::NOENT) if !to.parent().exists()? => {
+            to.parent().make_dirs()?;
             // So rarely that it need not depend on the durability that was asked for.
-            if let Some(above) = open_dir(parent(parent(to)))? {
-                above.sync_all().context("sync directory", parent(parent(to)))?;
+            let above = to.parent().parent();
+            if let Some(dir) = above.open_dir()? {
+                dir.sync_all().context("sync directory", above.path())?;
             }
-            fs::rename(from, to).context("rename to", to)
+            from.rename(to)
         }
-        renamed => renamed.context("rename to", to),
-    }
-}
-
-/// Removes a file. One that is not there is removed already.
-pub fn remove(path: &Path) -> Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed.context("remove", path),
+        renamed => renamed.context("rename to", to.path()),
     }
 }
 
 /// Renames what may have gone away meanwhile. Returns whether it was there.
-pub fn move_if_there(from: &Path, to: &Path) -> Result<bool> {
-    match fs::rename(from, to) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+pub fn move_if_there(from: &Spot, to: &Spot) -> Result<bool> {
+    match from.try_rename(to)? {
+        Err(Errno::NOENT) => Ok(false),
         renamed => renamed.context("move", from).map(|()| true),
     }
 }
 
-/// Removes a file, or a directory with all that is in it. What is not there is removed already.
-pub fn remove_whatever(path: &Path) -> Result<()> {
-    let is_dir = fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
-    let removed = if is_dir { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-    match removed {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed.context("remove", path),
-    }
-}
-
-/// When a file was last changed, its rights and its name included; `None` if there is none to be seen.
-pub fn changed_at(path: &Path) -> Option<Time> {
-    let found = fs::symlink_metadata(path).ok()?;
-    Some(Time::from_millis(found.ctime() * 1000 + found.ctime_nsec() / 1_000_000))
-}
-
-/// When a file was last changed, how large it is, and whether it is a directory; `None` if there is none.
-pub fn look_at(path: &Path) -> Result<Option<(Time, u64, bool)>> {
-    match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        found => {
-            let found = found.context("look at", path)?;
-            let at = Time::from_millis(found.ctime() * 1000 + found.ctime_nsec() / 1_000_000);
-            Ok(Some((at, found.len(), found.is_dir())))
-        }
-    }
+/// When something was last changed, its rights and its name included.
+pub fn changed_at(found: &Stat) -> Time {
+    let millis = i64::try_from(found.st_ctime_nsec / 1_000_000).unwrap_or(0);
+    Time::from_millis(found.st_ctime.saturating_mul(1000).saturating_add(millis))
 }
 
 /// A place in a directory that nothing has yet: of this name, or of this name and a number.
-pub fn free_place(dir: &Path, name: &OsStr) -> PathBuf {
+pub fn free_place(dir: &Spot, name: &OsStr) -> Result<Spot> {
     let mut place = dir.join(name);
     let mut number = 0;
-    while fs::symlink_metadata(&place).is_ok() {
+    while place.exists()? {
         number += 1;
         let mut name = name.to_owned();
         name.push(format!(".{number}"));
         place = dir.join(name);
     }
-    place
+    Ok(place)
 }
 
-/// The directory that a path is in; a path without one is in the working directory.
-pub fn parent(path: &Path) -> &Path {
-    path.parent().unwrap_or(Path::new("."))
-}
-
-/// Joins a name from `each_entry`.
-pub fn child(dir: &Path, name: &[u8]) -> PathBuf {
-    dir.join(OsString::from_vec(name.to_vec()))
-}
-
-/// The length of a file, and whether its last line is whole.
-pub fn end_of(path: &Path) -> Result<(u64, bool)> {
+/// The length of a file that only grows, and whether its last line is whole.
+pub fn end_of(spot: &Spot) -> Result<(u64, bool)> {
     use std::os::unix::fs::FileExt;
 
-    let file = match std::fs::File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok((0, true)),
-        Err(error) => return Err(error).context("open", path),
-    };
-    let length = file.metadata().context("read", path)?.len();
+    let Some((file, length)) = spot.open_file()? else { return Ok((0, true)) };
     if length == 0 {
         return Ok((0, true));
     }
     let mut last = [0];
-    file.read_exact_at(&mut last, length - 1).context("read", path)?;
+    file.read_exact_at(&mut last, length - 1).context("read", spot.path())?;
     Ok((length, last == *b"\n"))
 }

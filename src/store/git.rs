@@ -1,7 +1,8 @@
 //! What git is told of a state directory: what to leave out, how to merge, and what is no renamed directory.
 
-use std::path::Path;
+use std::sync::Arc;
 
+use crate::beneath::Root;
 use crate::error::Result;
 
 use super::files::Disk;
@@ -45,13 +46,13 @@ const ATTRIBUTES: &str = "\
 
 /// Puts the file that every inbox has where it is missing: agents may be there before the state directory is
 /// made whole again.
-pub(super) fn keep_inboxes(root: &Path, disk: Disk) -> Result<()> {
-    let agents = files::entries(&root.join(layout::AGENTS))?;
+pub(super) fn keep_inboxes(root: &Arc<Root>, disk: Disk) -> Result<()> {
+    let agents = root.spot().join(layout::AGENTS).entries()?;
     let names =
         agents.iter().filter(|entry| entry.is_dir).filter_map(|entry| entry.name.to_str()?.parse().ok());
     for name in names {
         let dir = AgentDir::new(root, &name);
-        if dir.join(layout::KEPT).symlink_metadata().is_err() {
+        if !dir.join(layout::KEPT).exists()? {
             let temporary = dir.join(layout::TMP).join("gitkeep");
             disk.replace(&temporary, &dir.join(layout::KEPT), KEPT.as_bytes())?;
         }
@@ -67,16 +68,16 @@ impl Store {
 
     /// What one of the files for git lacks of what `init` writes into it today.
     pub fn missing_for_git(&self, name: &str, wanted: &str) -> Result<Vec<String>> {
-        let found = files::read(&self.root().join(name))?.unwrap_or_default();
+        let found = files::read(&self.spot().join(name))?.unwrap_or_default();
         Ok(missing(&String::from_utf8_lossy(&found), wanted))
     }
 
     /// Adds these lines to a file for git. They come first: what people have written there goes over them.
     pub fn add_for_git(&self, name: &str, lines: &[String]) -> Result<()> {
-        let path = self.root().join(name);
+        let path = self.spot().join(name);
         let mut text: Vec<u8> = lines.iter().flat_map(|line| format!("{line}\n").into_bytes()).collect();
         text.extend(files::read(&path)?.unwrap_or_default());
-        let temporary = self.root().join(format!("{name}.new-{}", std::process::id()));
+        let temporary = self.spot().join(format!("{name}.new-{}", std::process::id()));
         self.disk.replace(&temporary, &path, &text)
     }
 }
@@ -95,8 +96,8 @@ fn missing(text: &str, wanted: &str) -> Vec<String> {
 
 impl Agent<'_> {
     /// Whether its inbox has the file that keeps git from taking it for another's.
-    pub fn has_kept_inbox(&self) -> bool {
-        self.dir.join(layout::KEPT).symlink_metadata().is_ok()
+    pub fn has_kept_inbox(&self) -> Result<bool> {
+        self.dir.join(layout::KEPT).exists()
     }
 
     /// Puts that file there.

@@ -6,7 +6,9 @@
 //! message is found by a look at what is new and at the first segment.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 use crate::error::{Error, Result};
 use crate::model::id::{AgentName, MessageId};
@@ -102,7 +104,7 @@ impl Scan {
 /// nothing to do.
 pub fn is_empty(view: &View<'_>, passed_over: &[String]) -> Result<bool> {
     let mut empty = true;
-    files::each_entry(&view.agent.join(layout::INBOX), |name, is_dir| {
+    view.agent.join(layout::INBOX).each_entry(|name, is_dir| {
         empty = matches!(parse_name(name, is_dir), Name::Other | Name::Rejected)
             || passed_over.iter().any(|path| *path == String::from_utf8_lossy(name));
         empty
@@ -132,11 +134,11 @@ fn list(view: &View<'_>) -> Result<Scan> {
         Name::Message(key) => scan.direct.push(key),
         Name::Segment(key) => scan.segments.push(key),
         Name::Hint(id) => scan.hints.push(id),
-        Name::Drop => scan.drops.push(files::child(Path::new(""), name)),
+        Name::Drop => scan.drops.push(PathBuf::from(OsStr::from_bytes(name))),
         Name::Rejected => scan.has_rejected = true,
         Name::Other => {}
     };
-    files::each_entry(&view.agent.join(layout::INBOX), |name, is_dir| {
+    view.agent.join(layout::INBOX).each_entry(|name, is_dir| {
         note(name, is_dir);
         true
     })?;
@@ -183,7 +185,7 @@ fn segment_messages(view: &View<'_>, scan: &Scan, segment: InboxKey) -> Result<V
 
 fn segment_keys(view: &View<'_>, segment: InboxKey) -> Result<Vec<InboxKey>> {
     let mut keys = Vec::new();
-    files::each_entry(&view.agent.join(segment_path(segment)), |name, is_dir| {
+    view.agent.join(segment_path(segment)).each_entry(|name, is_dir| {
         if let Name::Message(key) = parse_name(name, is_dir) {
             keys.push(key);
         }
@@ -229,39 +231,48 @@ pub fn all(view: &View<'_>, scan: &Scan) -> Result<Vec<InboxKey>> {
 /// Where a message lies, if it is in the inbox: `inbox/` or the segment it was filed in.
 pub fn find(view: &View<'_>, key: InboxKey) -> Result<Option<String>> {
     let direct = layout::message(key);
-    if view.exists(&direct) {
+    if view.exists(&direct)? {
         return Ok(Some(direct));
     }
-    Ok(find_filed(view, &scan(view)?.segments, key))
+    find_filed(view, &scan(view)?.segments, key)
 }
 
 /// The same for whoever knows the segments.
-pub fn find_among(view: &View<'_>, segments: &[InboxKey], key: InboxKey) -> Option<String> {
+pub fn find_among(view: &View<'_>, segments: &[InboxKey], key: InboxKey) -> Result<Option<String>> {
     let direct = layout::message(key);
-    if view.exists(&direct) { Some(direct) } else { find_filed(view, segments, key) }
+    if view.exists(&direct)? { Ok(Some(direct)) } else { find_filed(view, segments, key) }
 }
 
 /// Segments may overlap where late arrivals were filed, so every one that begins before counts.
-fn find_filed(view: &View<'_>, segments: &[InboxKey], key: InboxKey) -> Option<String> {
-    let before = segments.iter().rev().filter(|segment| **segment <= key);
-    before.map(|segment| filed_path(*segment, key)).find(|path| view.exists(path))
+fn find_filed(view: &View<'_>, segments: &[InboxKey], key: InboxKey) -> Result<Option<String>> {
+    for segment in segments.iter().rev().filter(|segment| **segment <= key) {
+        let path = filed_path(*segment, key);
+        if view.exists(&path)? {
+            return Ok(Some(path));
+        }
+    }
+    Ok(None)
 }
 
 /// A message by its id alone.
-pub fn find_id(view: &View<'_>, scan: &Scan, id: MessageId) -> Option<(InboxKey, String)> {
+pub fn find_id(view: &View<'_>, scan: &Scan, id: MessageId) -> Result<Option<(InboxKey, String)>> {
     if let Some(key) = scan.direct.iter().find(|key| key.id == id) {
-        return Some((*key, layout::message(*key)));
+        return Ok(Some((*key, layout::message(*key))));
     }
-    let keys = Priority::ALL.iter().map(|priority| InboxKey { priority: *priority, id });
-    keys.filter(|_| !scan.segments.is_empty())
-        .find_map(|key| Some((key, find_filed(view, &scan.segments, key)?)))
+    for priority in Priority::ALL.iter().filter(|_| !scan.segments.is_empty()) {
+        let key = InboxKey { priority: *priority, id };
+        if let Some(path) = find_filed(view, &scan.segments, key)? {
+            return Ok(Some((key, path)));
+        }
+    }
+    Ok(None)
 }
 
 /// Reads a message at its place, or where it was filed since. It has to be the one that the name says, and
 /// this agent's.
 pub fn read(view: &View<'_>, key: InboxKey, path: &str) -> Result<Option<Message>> {
     let message = match view.record::<Message>(path)? {
-        None if !view.is_locked() => match find_filed(view, &scan(view)?.segments, key) {
+        None if !view.is_locked() => match find_filed(view, &scan(view)?.segments, key)? {
             Some(path) => view.record(&path)?,
             None => None,
         },
@@ -275,7 +286,7 @@ pub fn read(view: &View<'_>, key: InboxKey, path: &str) -> Result<Option<Message
     } else {
         return Ok(Some(message));
     };
-    Err(Error::damaged(view.agent.join(path), wrong))
+    Err(Error::damaged(view.agent.join(path).path(), wrong))
 }
 
 fn is_owner(view: &View<'_>, agent: &AgentName) -> bool {
@@ -320,7 +331,7 @@ pub fn read_hint(view: &View<'_>, id: MessageId, path: &str) -> Result<Option<Wa
     } else {
         return Ok(Some(hint));
     };
-    Err(Error::damaged(view.agent.join(path), wrong))
+    Err(Error::damaged(view.agent.join(path).path(), wrong))
 }
 
 /// Files the messages that lie in `inbox/` into segments, if there are many. Only whoever holds the
@@ -332,7 +343,7 @@ pub fn file_backlog(view: &View<'_>, scan: &mut Scan, disk: Disk) -> Result<()> 
     let inbox = view.agent.join(layout::INBOX);
     let direct = std::mem::take(&mut scan.direct);
     for keys in direct.chunks(SEGMENT) {
-        files::make_dir(&view.agent.join(segment_path(keys[0])))?;
+        view.agent.join(segment_path(keys[0])).make_dirs()?;
         scan.segments.push(keys[0]);
     }
     scan.segments.sort_unstable();

@@ -12,13 +12,13 @@
 //!    the journal count.
 
 use std::collections::BTreeSet;
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Component, Path, PathBuf};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Component, Path};
 
-use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
+use crate::beneath::Spot;
 use crate::error::{Context, Error, Result};
 
 use super::files::{self, Disk};
@@ -60,7 +60,11 @@ impl Journal {
         let Some(bytes) = files::read(&path)? else { return Ok(None) };
         let journal: Journal = decode_plain(&path, 0, &bytes)?;
         if journal.schema != SCHEMA {
-            return Err(Error::Newer { path, found: journal.schema, known: SCHEMA.to_owned() });
+            return Err(Error::Newer {
+                path: path.to_path_buf(),
+                found: journal.schema,
+                known: SCHEMA.to_owned(),
+            });
         }
         journal.check_paths(&path)?;
         Ok(Some(journal))
@@ -101,25 +105,23 @@ impl Journal {
         let mut written = disk.unsynced();
         for (at, write) in self.writes.iter().enumerate() {
             let staged = staged_name(agent, at);
-            written.add(disk.stage_unsynced(&staged, write.content.as_bytes())?, staged)?;
+            written.add(disk.stage_unsynced(&staged, write.content.as_bytes())?, &staged)?;
         }
         for append in &self.appends {
-            let path = agent.join(&append.path);
-            written.add(write_append(agent, &path, append, &mut touched)?, path)?;
+            let spot = agent.join(&append.path);
+            written.add(write_append(&spot, append, &mut touched)?, &spot)?;
         }
         written.sync()?;
         for (at, write) in self.writes.iter().enumerate() {
-            let target = agent.join(&write.path);
-            note_dirs(agent, &target, &mut touched);
-            files::rename(&staged_name(agent, at), &target)?;
+            note_dirs(&write.path, &mut touched);
+            files::rename(&staged_name(agent, at), &agent.join(&write.path))?;
         }
         for delete in &self.deletes {
-            let path = agent.join(delete);
-            files::remove(&path)?;
-            touched.insert(files::parent(&path).to_owned());
+            agent.join(delete).remove()?;
+            touched.extend(Path::new(delete).parent());
         }
-        disk.sync_dirs(touched)?;
-        files::remove(&agent.join(layout::JOURNAL))?;
+        disk.sync_dirs(touched.into_iter().map(|dir| agent.join(dir)))?;
+        agent.join(layout::JOURNAL).remove()?;
         self.remove_empty_segments(agent);
         Ok(())
     }
@@ -129,40 +131,32 @@ impl Journal {
     fn remove_empty_segments(&self, agent: &AgentDir) {
         for delete in &self.deletes {
             if Path::new(delete).components().count() == 3 && delete.starts_with(layout::INBOX) {
-                let _ = std::fs::remove_dir(files::parent(&agent.join(delete)));
+                let _ = agent.join(delete).parent().remove_dir();
             }
         }
     }
 }
 
 /// Only whoever holds the lock stages, so that the same names will do every time.
-fn staged_name(agent: &AgentDir, at: usize) -> PathBuf {
+fn staged_name(agent: &AgentDir, at: usize) -> Spot {
     agent.join(layout::TMP).join(format!("apply-{at}"))
 }
 
 /// The directory of a new name must be synced, and so must all above it: each may be new itself,
 /// made a moment ago for this run, or by an earlier attempt at this very transaction that was killed.
-fn note_dirs(agent: &AgentDir, target: &Path, touched: &mut BTreeSet<PathBuf>) {
-    let above = target.ancestors().skip(1).take_while(|dir| dir.starts_with(agent.path()));
-    touched.extend(above.map(Path::to_owned));
+fn note_dirs<'j>(target: &'j str, touched: &mut BTreeSet<&'j Path>) {
+    touched.extend(Path::new(target).ancestors().skip(1));
 }
 
-fn write_append(
-    agent: &AgentDir,
-    path: &Path,
-    append: &Append,
-    touched: &mut BTreeSet<PathBuf>,
-) -> Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits() as i32);
-    if append.offset == 0 {
-        note_dirs(agent, path, touched);
-        files::make_dir(files::parent(path))?;
-        options.create(true).truncate(false);
+fn write_append<'j>(spot: &Spot, append: &'j Append, touched: &mut BTreeSet<&'j Path>) -> Result<File> {
+    let begins = append.offset == 0;
+    if begins {
+        note_dirs(&append.path, touched);
+        spot.parent().make_dirs()?;
     }
-    let file = options.open(path).context("open", path)?;
-    file.write_all_at(append.content.as_bytes(), append.offset).context("append to", path)?;
+    let (file, _) = spot.open_in_place(begins)?.ok_or_else(|| Error::gone("append to", spot))?;
+    file.write_all_at(append.content.as_bytes(), append.offset).context("append to", spot)?;
     // What a torn earlier attempt may have left behind goes.
-    file.set_len(append.offset + append.content.len() as u64).context("append to", path)?;
+    file.set_len(append.offset + append.content.len() as u64).context("append to", spot)?;
     Ok(file)
 }

@@ -1,7 +1,9 @@
 //! Where everything is: every path of the state directory is made here (contract, store §1).
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
+use crate::beneath::{Root, Spot};
 use crate::model::id::{AgentName, MessageId, RunId, TaskId, TimerId, WaitId, WorkId};
 use crate::model::message::InboxKey;
 use crate::model::preemption::Checkpoint;
@@ -60,33 +62,37 @@ pub const AGENT_DIRS: &[&str] =
 /// The directory of one agent. Paths inside it are relative, so that a journal can name them.
 #[derive(Debug, Clone)]
 pub struct AgentDir {
-    path: PathBuf,
+    spot: Spot,
 }
 
 impl AgentDir {
-    pub fn new(root: &Path, agent: &AgentName) -> AgentDir {
-        AgentDir { path: root.join(AGENTS).join(agent.as_str()) }
+    pub fn new(root: &Arc<Root>, agent: &AgentName) -> AgentDir {
+        AgentDir { spot: root.spot().join(AGENTS).join(agent.as_str()) }
     }
 
     /// A directory that is being made, under whatever name.
-    pub fn at(path: PathBuf) -> AgentDir {
-        AgentDir { path }
+    pub fn at(spot: Spot) -> AgentDir {
+        AgentDir { spot }
     }
 
     pub fn path(&self) -> &Path {
-        &self.path
+        self.spot.path()
     }
 
-    pub fn join(&self, relative: impl AsRef<Path>) -> PathBuf {
-        self.path.join(relative)
+    pub fn spot(&self) -> &Spot {
+        &self.spot
     }
 
-    pub fn run_dir(&self, id: RunId) -> PathBuf {
-        self.path.join(RUNS).join(id.to_string())
+    pub fn join(&self, relative: impl AsRef<Path>) -> Spot {
+        self.spot.join(relative)
     }
 
-    pub fn task_dir(&self, id: TaskId) -> PathBuf {
-        self.path.join(TASKS).join(id.to_string())
+    pub fn run_dir(&self, id: RunId) -> Spot {
+        self.spot.join(RUNS).join(id.to_string())
+    }
+
+    pub fn task_dir(&self, id: TaskId) -> Spot {
+        self.spot.join(TASKS).join(id.to_string())
     }
 }
 

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::model::time::Time;
 
 use super::lock::{self, Held, Sharing};
-use super::{Agent, files, layout};
+use super::{Agent, layout};
 
 impl Agent<'_> {
     /// The lease of a run: free, and then held by the caller, or `None`.
@@ -16,7 +16,7 @@ impl Agent<'_> {
     /// what others have left. `None`: it is not to be had.
     pub fn telling(&self, sharing: Sharing) -> Result<Option<Held>> {
         let path = self.dir.join(layout::TELLING);
-        files::make_dir(files::parent(&path))?;
+        path.parent().make_dirs()?;
         lock::occupy(&path, sharing)
     }
 

@@ -1,19 +1,17 @@
 //! Locks that the kernel holds: they end with the process that took them, however it ends.
 
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{Seek, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
+use crate::beneath::Spot;
 use crate::error::{Context, Error, Result};
 use crate::model::id::AgentName;
 use crate::model::time::Time;
-
-use super::files;
 
 /// Who holds a lock. Written into the lock file for whoever has to wait; nothing depends on it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -39,21 +37,14 @@ pub struct Held {
     file: File,
 }
 
-fn open(path: &Path) -> Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(OFlags::NOFOLLOW.bits() as i32)
-        .open(path)
-        .context("open lock", path)
+fn open(spot: &Spot) -> Result<File> {
+    let opened = spot.open_in_place(true)?;
+    opened.map(|(file, _)| file).ok_or_else(|| Error::gone("open lock", spot))
 }
 
 /// Takes the lock if it is free; `None` if somebody holds it. Whoever only looks ([`is_held`]) shares
 /// it for a moment and is waited for: a look keeps nobody from work.
-pub fn try_acquire(path: &Path, holder: Option<&Holder>) -> Result<Option<Held>> {
+pub fn try_acquire(path: &Spot, holder: Option<&Holder>) -> Result<Option<Held>> {
     let file = open(path)?;
     for _ in 0..TRIES_BESIDE_LOOKS {
         if attempt(&file, Sharing::Exclusive, path)? {
@@ -90,10 +81,10 @@ impl Held {
 }
 
 /// Takes over a lock that was shared with this process when it was started.
-pub fn inherited(path: &Path, file: File, holder: &Holder) -> Result<Held> {
-    let there = std::fs::symlink_metadata(path).context("look at lock", path)?;
+pub fn inherited(path: &Spot, file: File, holder: &Holder) -> Result<Held> {
+    let there = path.look()?.ok_or_else(|| Error::gone("look at lock", path))?;
     let here = file.metadata().context("look at lock", path)?;
-    if (there.dev(), there.ino()) != (here.dev(), here.ino()) {
+    if (there.st_dev, there.st_ino) != (here.dev(), here.ino()) {
         return Err(Error::usage(format!("{} was not handed over as stdin", path.display())));
     }
     fs2::FileExt::try_lock_exclusive(&file).context("lock", path)?;
@@ -107,18 +98,18 @@ pub fn hold(file: &File, path: &Path) -> Result<()> {
 }
 
 /// Takes the lock of a directory, for as long as the file lives. `None`: somebody else has it.
-pub fn try_dir(path: &Path) -> Result<Option<File>> {
-    let dir = File::open(path).context("open", path)?;
+pub fn try_dir(path: &Spot) -> Result<Option<File>> {
+    let dir = path.open_dir()?.ok_or_else(|| Error::gone("open", path))?;
     Ok(attempt(&dir, Sharing::Exclusive, path)?.then_some(dir))
 }
 
 /// Whether somebody holds the lock for good, without making the file.
-pub fn is_held(path: &Path) -> Result<bool> {
+pub fn is_held(path: &Spot) -> Result<bool> {
     Ok(!would_get(path, Sharing::Shared)?)
 }
 
 /// Takes the lock, waiting at most `patience` for it. Then the error says who holds it.
-pub fn acquire(path: &Path, holder: &Holder, patience: Duration) -> Result<Held> {
+pub fn acquire(path: &Spot, holder: &Holder, patience: Duration) -> Result<Held> {
     let file = open(path)?;
     let mut start = Instant::now();
     // Transactions last milliseconds: look again soon at first, then more and more rarely.
@@ -130,7 +121,7 @@ pub fn acquire(path: &Path, holder: &Holder, patience: Duration) -> Result<Held>
         }
         let waited = start.elapsed();
         if waited >= patience {
-            return Err(Error::busy(path, describe_holder(path), waited));
+            return Err(Error::busy(path.path(), describe_holder(path), waited));
         }
         let (begun, asked) = (Instant::now(), pause.min(patience - waited));
         std::thread::sleep(asked);
@@ -156,16 +147,18 @@ fn sign(mut file: &File, holder: &Holder) {
 }
 
 /// What the lock file says of its holder, in words.
-pub fn describe_holder(path: &Path) -> String {
+pub fn describe_holder(path: &Spot) -> String {
     holder(path).map_or_else(|| "another process".to_owned(), |holder| holder.to_string())
 }
 
 /// Who holds a lock, or was the last to hold it, as far as its file says.
-pub fn holder(path: &Path) -> Option<Holder> {
-    let mut text = String::new();
-    File::open(path).and_then(|mut file| file.read_to_string(&mut text)).ok()?;
-    serde_json::from_str(text.trim()).ok()
+pub fn holder(path: &Spot) -> Option<Holder> {
+    let bytes = path.read(MAX_LOCK).ok()??;
+    serde_json::from_slice(bytes.trim_ascii()).ok()
 }
+
+/// The most that is read of a lock file, in bytes.
+const MAX_LOCK: u64 = 64 << 10;
 
 /// What others may do with a lock meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -190,25 +183,25 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(1);
 
 /// Takes a lock that is held for long, alone or together with others, or not at all: `None` if somebody
 /// has it. It is not signed yet: its file still says who was the last to have it.
-pub fn occupy(path: &Path, sharing: Sharing) -> Result<Option<Held>> {
+pub fn occupy(path: &Spot, sharing: Sharing) -> Result<Option<Held>> {
     let file = open(path)?;
     let _turn = turn_to_look(path)?;
     Ok(attempt(&file, sharing, path)?.then_some(Held { file }))
 }
 
 /// Whether `occupy` would get the lock, without making the file or keeping the lock.
-pub fn is_vacant(path: &Path, sharing: Sharing) -> Result<bool> {
+pub fn is_vacant(path: &Spot, sharing: Sharing) -> Result<bool> {
     let _turn = turn_to_look(path)?;
     would_get(path, sharing)
 }
 
 /// To look whether a lock could be had alone is to have it for a moment. So that nobody takes one who
 /// only looks for one who has it, they do it one after the other: each holds the directory meanwhile.
-fn turn_to_look(path: &Path) -> Result<Option<File>> {
-    let dir = files::parent(path);
-    let Some(turn) = files::open_dir(dir)? else { return Ok(None) };
+fn turn_to_look(path: &Spot) -> Result<Option<File>> {
+    let dir = path.parent();
+    let Some(turn) = dir.open_dir()? else { return Ok(None) };
     for _ in 0..TRIES_BESIDE_LOOKS {
-        if attempt(&turn, Sharing::Exclusive, dir)? {
+        if attempt(&turn, Sharing::Exclusive, &dir)? {
             break;
         }
         std::thread::sleep(BETWEEN_TRIES);
@@ -217,16 +210,12 @@ fn turn_to_look(path: &Path) -> Result<Option<File>> {
 }
 
 /// Takes the first of several locks that is free.
-pub fn occupy_any(mut paths: impl Iterator<Item = PathBuf>, holder: &Holder) -> Result<Option<Held>> {
+pub fn occupy_any(mut paths: impl Iterator<Item = Spot>, holder: &Holder) -> Result<Option<Held>> {
     paths.find_map(|path| try_acquire(&path, Some(holder)).transpose()).transpose()
 }
 
-fn would_get(path: &Path, sharing: Sharing) -> Result<bool> {
-    match OpenOptions::new().read(true).custom_flags(OFlags::NOFOLLOW.bits() as i32).open(path) {
-        Ok(file) => attempt(&file, sharing, path),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(true),
-        Err(error) => Err(error).context("open lock", path),
-    }
+fn would_get(path: &Spot, sharing: Sharing) -> Result<bool> {
+    path.open_file()?.map_or(Ok(true), |(file, _)| attempt(&file, sharing, path))
 }
 
 #[cfg(test)]
@@ -234,11 +223,12 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
+    use crate::beneath::at;
 
     #[test]
     fn a_look_keeps_nobody_from_a_lock() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("run.lock");
+        let path = at(dir.path()).join("run.lock");
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..3 {
@@ -257,7 +247,7 @@ mod tests {
     #[test]
     fn who_looks_for_a_vacant_place_keeps_nobody_from_it() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("place.lock");
+        let path = at(dir.path()).join("place.lock");
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for sharing in [Sharing::Exclusive, Sharing::Exclusive, Sharing::Shared] {
@@ -293,9 +283,9 @@ mod tests {
     #[test]
     fn a_lock_that_is_held_is_seen_and_not_waited_for() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("run.lock");
+        let path = at(dir.path()).join("run.lock");
         assert!(!is_held(&path).unwrap());
-        assert!(!path.exists());
+        assert!(!path.exists().unwrap());
         let held = try_acquire(&path, None).unwrap();
         assert!(held.is_some());
         assert!(is_held(&path).unwrap());

@@ -18,12 +18,20 @@ pub mod lock;
 mod notes;
 pub mod occupancy;
 pub mod record;
+pub mod search;
 pub mod view;
 pub mod watch;
 
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::fs::FileType;
+use rustix::io::Errno;
+
+use crate::beneath::{self, Root, Spot};
 use crate::error::{Context, Error, Result};
 use crate::model::agent::Identity;
 use crate::model::id::AgentName;
@@ -50,7 +58,7 @@ pub struct Opener {
 /// An open state directory.
 #[derive(Debug)]
 pub struct Store {
-    root: PathBuf,
+    root: Arc<Root>,
     config: StoreConfig,
     disk: Disk,
     opener: Opener,
@@ -66,28 +74,18 @@ pub struct NewAgent {
 }
 
 impl Store {
-    /// The state directory: the one that is named, else the nearest `.dormouse` from `start` upwards.
-    pub fn find(named: Option<&Path>, start: &Path) -> Result<PathBuf> {
-        if let Some(named) = named {
-            // Both the state directory and the directory that holds it will do.
-            let inside = named.join(layout::STATE_DIR);
-            let root = if is_store(&inside)? { inside } else { named.to_owned() };
-            return absolute(&root);
-        }
-        for dir in start.ancestors() {
-            let root = dir.join(layout::STATE_DIR);
-            if is_store(&root)? {
-                return Ok(root);
-            }
-        }
-        Err(Error::NoStore { start: start.to_owned() })
-    }
-
     /// Opens a state directory. Reads `dormouse.toml` and nothing else.
-    pub fn open(root: PathBuf, opener: Opener) -> Result<Store> {
-        let path = root.join(layout::CONFIG);
-        let Some(bytes) = files::read(&path)? else { return Err(Error::NotAStore { path: root }) };
-        let config = config::store_config(&path, &bytes)?;
+    pub fn open(path: PathBuf, opener: Opener) -> Result<Store> {
+        let root = match Root::open(&path) {
+            Ok(root) => root,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Err(Error::NotAStore { path }),
+            Err(error) => return Err(error).context("open", &path),
+        };
+        let marker = root.spot().join(layout::CONFIG);
+        let Some(bytes) = marker.read(config::MAX_SETTINGS)? else {
+            return Err(Error::NotAStore { path });
+        };
+        let config = config::store_config(&marker, &bytes)?;
         let disk = Disk { durability: config.store.durability };
         Ok(Store { root, config, disk, opener })
     }
@@ -95,32 +93,44 @@ impl Store {
     /// Makes a state directory in `dir`, or as `dir` where that is the name or the place of one, or finishes
     /// making one. Returns its path and whether it is new.
     pub fn init(dir: &Path) -> Result<(PathBuf, bool)> {
-        let dir = absolute(dir)?;
-        let is_one = dir.file_name().is_some_and(|name| name == layout::STATE_DIR) || is_store(&dir)?;
-        let root = if is_one { dir } else { dir.join(layout::STATE_DIR) };
+        let dir = std::path::absolute(dir).context("find", dir)?;
+        let is_one = dir.file_name().is_some_and(|name| name == layout::STATE_DIR) || search::is_store(&dir)?;
+        let path = if is_one { dir } else { dir.join(layout::STATE_DIR) };
+        // Above the state directory, and its own name, are where the user wants them: links are followed.
+        let mut new_dir = std::fs::DirBuilder::new();
+        new_dir.recursive(true).mode(0o700).create(&path).context("make directory", &path)?;
+        let opened = Root::open(&path).context("open", &path)?;
+        let root = opened.spot();
         let marker = root.join(layout::CONFIG);
-        if let Some(bytes) = files::read(&marker)? {
+        if let Some(bytes) = marker.read(config::MAX_SETTINGS)? {
             config::store_config(&marker, &bytes)?;
-            return Ok((root, false));
+            return Ok((path, false));
         }
         let disk = Disk { durability: Durability::Full };
         for dir in [layout::AGENTS, layout::HOOKS] {
-            files::make_dir(&root.join(dir))?;
+            root.join(dir).make_dir()?;
         }
         // The file that makes it a state directory comes last: until then it can be made again.
         let files = git::FILES.iter().copied().chain([(layout::CONFIG, DEFAULT_CONFIG)]);
         // Somebody else may be at it as well.
         let this = std::process::id();
-        git::keep_inboxes(&root, disk)?;
+        git::keep_inboxes(&opened, disk)?;
         for (name, content) in files {
             disk.replace(&root.join(format!("{name}.new-{this}")), &root.join(name), content.as_bytes())?;
         }
-        disk.sync_dir(files::parent(&root))?;
-        Ok((root, true))
+        let above = path.parent().unwrap_or(&path);
+        std::fs::File::open(above).and_then(|above| above.sync_all()).context("sync directory", above)?;
+        Ok((path, true))
     }
 
+    /// Its path, for people and for programs.
     pub fn root(&self) -> &Path {
-        &self.root
+        self.root.path()
+    }
+
+    /// Its place, for what lies beneath it.
+    pub fn spot(&self) -> Spot {
+        self.root.spot()
     }
 
     /// What `tick --commit` lets git do.
@@ -135,12 +145,12 @@ impl Store {
 
     /// The directory that holds the state directory: what paths in `agent.toml` are relative to.
     pub fn home(&self) -> &Path {
-        files::parent(&self.root)
+        self.root().parent().unwrap_or(Path::new("."))
     }
 
     /// Every agent, in order of name. What is not an agent's directory is passed over.
     pub fn agents(&self) -> Result<Vec<AgentName>> {
-        let entries = files::entries(&self.root.join(layout::AGENTS))?;
+        let entries = self.spot().join(layout::AGENTS).entries()?;
         let names =
             entries.iter().filter(|entry| entry.is_dir).filter_map(|entry| entry.name.to_str()?.parse().ok());
         Ok(names.collect())
@@ -149,17 +159,13 @@ impl Store {
     /// One agent. Fails if there is none of this name.
     pub fn agent(&self, name: &AgentName) -> Result<Agent<'_>> {
         let dir = AgentDir::new(&self.root, name);
-        let found = match std::fs::symlink_metadata(dir.path()) {
-            Ok(found) => found,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                // It is not there, whether or not the others may be listed.
-                let known = self.agents().ok();
-                let known = known.map(|known| known.iter().map(AgentName::to_string).collect());
-                return Err(Error::NoAgent { agent: name.to_string(), known });
-            }
-            Err(error) => return Err(error).context("look at", dir.path()),
+        let Some(found) = dir.spot().look()? else {
+            // It is not there, whether or not the others may be listed.
+            let known = self.agents().ok();
+            let known = known.map(|known| known.iter().map(AgentName::to_string).collect());
+            return Err(Error::NoAgent { agent: name.to_string(), known });
         };
-        if !found.is_dir() {
+        if beneath::kind(&found) != FileType::Directory {
             return Err(Error::damaged(
                 dir.path(),
                 "not a directory: an agent is never a symbolic link or a file",
@@ -183,25 +189,25 @@ impl Store {
     pub fn create(&self, new: &NewAgent) -> Result<()> {
         let name = &new.identity.name;
         let target = AgentDir::new(&self.root, name);
-        let agents = self.root.join(layout::AGENTS);
+        let agents = self.spot().join(layout::AGENTS);
         let taken = || Error::Refused {
             kind: "agent_exists",
             message: format!("there is an agent `{name}` already"),
             hint: Some(format!("see it with `dormouse get {name}`")),
         };
-        if std::fs::symlink_metadata(target.path()).is_ok() {
+        if target.spot().exists()? {
             return Err(taken());
         }
         let staged = AgentDir::at(agents.join(format!(".new-{name}-{}", std::process::id())));
         let made = self.stage_agent(&staged, new).and_then(|()| {
-            std::fs::rename(staged.path(), target.path()).map_err(|source| match source.kind() {
+            match staged.spot().try_rename(target.spot())? {
                 // Somebody else has just made it.
-                std::io::ErrorKind::DirectoryNotEmpty | std::io::ErrorKind::AlreadyExists => taken(),
-                _ => Error::Io { action: "create", path: target.path().to_owned(), source },
-            })
+                Err(Errno::NOTEMPTY | Errno::EXIST) => Err(taken()),
+                renamed => renamed.context("create", target.path()),
+            }
         });
         if made.is_err() {
-            let _ = std::fs::remove_dir_all(staged.path());
+            let _ = staged.spot().remove_tree();
         }
         made?;
         self.disk.sync_dir(&agents)
@@ -209,7 +215,7 @@ impl Store {
 
     fn stage_agent(&self, staged: &AgentDir, new: &NewAgent) -> Result<()> {
         for dir in layout::AGENT_DIRS {
-            files::make_dir(&staged.join(dir))?;
+            staged.join(dir).make_dirs()?;
         }
         let trigger = format!("{}/{}.json", layout::TRIGGERS, new.trigger.id);
         let contents = [
@@ -224,7 +230,7 @@ impl Store {
         }
         self.disk.sync_dir(&staged.join(layout::INBOX))?;
         self.disk.sync_dir(&staged.join(layout::TRIGGERS))?;
-        self.disk.sync_dir(staged.path())
+        self.disk.sync_dir(staged.spot())
     }
 
     fn holder(&self, now: Time) -> lock::Holder {
@@ -236,24 +242,6 @@ impl Store {
             agent: None,
         }
     }
-}
-
-/// Whether a state directory lies there. One that is there and may not be looked into is an error, not nothing.
-fn is_store(root: &Path) -> Result<bool> {
-    let marker = root.join(layout::CONFIG);
-    match std::fs::metadata(&marker) {
-        Ok(found) => Ok(found.is_file()),
-        Err(error)
-            if error.kind() == std::io::ErrorKind::PermissionDenied && root.symlink_metadata().is_ok() =>
-        {
-            Err(error).context("look at", &marker)
-        }
-        Err(_) => Ok(false),
-    }
-}
-
-fn absolute(path: &Path) -> Result<PathBuf> {
-    std::path::absolute(path).context("find", path)
 }
 
 const DEFAULT_CONFIG: &str = "\

@@ -1,7 +1,6 @@
 //! What lies beside the records: directories of runs and tasks, how they ended, and checkpoints.
 
-use std::path::{Path, PathBuf};
-
+use crate::beneath::Spot;
 use crate::error::Result;
 use crate::model::id::{RunId, TaskId};
 use crate::model::preemption::Checkpoint;
@@ -30,19 +29,19 @@ impl Agent<'_> {
 
     /// Makes the directory of a task.
     pub fn make_task_dir(&self, id: TaskId) -> Result<()> {
-        files::make_dir(&self.dir.task_dir(id))
+        self.dir.task_dir(id).make_dirs()
     }
 
     /// The lock of a task: free, and then held by the caller, or `None`: its supervisor lives, or
     /// somebody gives it to a child.
     pub fn task_lock(&self, id: TaskId, now: Time) -> Result<Option<lock::Held>> {
-        files::make_dir(&self.dir.join(layout::TASKS))?;
+        self.dir.join(layout::TASKS).make_dirs()?;
         lock::try_acquire(&self.dir.join(layout::task_lock(id)), Some(&self.store.holder(now)))
     }
 
     /// The same, waiting for whoever has it as long as for any lock.
     pub fn task_lock_in_time(&self, id: TaskId, now: Time) -> Result<lock::Held> {
-        files::make_dir(&self.dir.join(layout::TASKS))?;
+        self.dir.join(layout::TASKS).make_dirs()?;
         let path = self.dir.join(layout::task_lock(id));
         lock::acquire(&path, &self.store.holder(now), self.store.opener.patience)
     }
@@ -70,7 +69,7 @@ impl Agent<'_> {
     }
 
     /// Writes a file into a run's directory: material for the turn, not a record.
-    pub fn write_run_file(&self, id: RunId, name: &str, bytes: &[u8]) -> Result<std::path::PathBuf> {
+    pub fn write_run_file(&self, id: RunId, name: &str, bytes: &[u8]) -> Result<Spot> {
         let path = self.dir.run_dir(id).join(name);
         Disk { durability: Durability::Process }.stage(&path, bytes)?;
         Ok(path)
@@ -78,41 +77,41 @@ impl Agent<'_> {
 
     /// Makes the directory of a run.
     pub fn make_run_dir(&self, id: RunId) -> Result<()> {
-        files::make_dir(&self.dir.run_dir(id))
+        self.dir.run_dir(id).make_dirs()
     }
 
     /// Writes a checkpoint aside, durably. It may be large: this needs no lock, and should have none.
     pub fn stage_checkpoint(&self, run_id: RunId, bytes: &[u8]) -> Result<StagedCheckpoint> {
         // Several processes of a run may do this at once.
         let name = format!("{run_id}-{}.checkpoint", std::process::id());
-        let staged = StagedCheckpoint { path: self.dir.join(layout::TMP).join(name) };
-        self.store.disk.stage(&staged.path, bytes)?;
+        let staged = StagedCheckpoint { spot: self.dir.join(layout::TMP).join(name) };
+        self.store.disk.stage(&staged.spot, bytes)?;
         Ok(staged)
     }
 
     /// Puts a checkpoint in its place. It counts from when a record names it.
     pub fn save_checkpoint(&self, checkpoint: Checkpoint, staged: StagedCheckpoint) -> Result<()> {
         let path = self.checkpoint(checkpoint);
-        files::rename(&staged.path, &path)?;
-        self.store.disk.sync_dir(files::parent(&path))
+        files::rename(&staged.spot, &path)?;
+        self.store.disk.sync_dir(&path.parent())
     }
 
     /// Removes every other checkpoint of the same run: no record names any of them any more. Only for
     /// whoever holds the lock.
     pub fn remove_older(&self, checkpoint: Checkpoint) -> Result<()> {
         let path = self.checkpoint(checkpoint);
-        let dir = files::parent(&path);
-        for entry in files::entries(dir)? {
+        let dir = path.parent();
+        for entry in dir.entries()? {
             let is_checkpoint = entry.name.as_encoded_bytes().starts_with(layout::CHECKPOINT.as_bytes());
-            if is_checkpoint && Some(entry.name.as_os_str()) != path.file_name() {
-                files::remove(&dir.join(&entry.name))?;
+            if is_checkpoint && entry.name != path.name() {
+                dir.join(&entry.name).remove()?;
             }
         }
         Ok(())
     }
 
     /// Where a checkpoint is.
-    pub fn checkpoint(&self, checkpoint: Checkpoint) -> PathBuf {
+    pub fn checkpoint(&self, checkpoint: Checkpoint) -> Spot {
         self.dir.join(layout::checkpoint(checkpoint))
     }
 
@@ -125,18 +124,18 @@ impl Agent<'_> {
 /// A checkpoint that has no place yet. If it gets none, it goes.
 #[derive(Debug)]
 pub struct StagedCheckpoint {
-    path: PathBuf,
+    spot: Spot,
 }
 
 impl Drop for StagedCheckpoint {
     fn drop(&mut self) {
         // Mostly it is in its place by now.
-        let _ = files::remove(&self.path);
+        let _ = self.spot.remove();
     }
 }
 
 /// It is not synced: a power cut may leave the name with nothing, zeros or a part behind it.
-fn noted<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>> {
+fn noted<T: serde::de::DeserializeOwned>(path: &Spot) -> Result<Option<T>> {
     let Some(bytes) = files::read(path)? else { return Ok(None) };
     let is_whole = serde_json::from_slice::<serde_json::Value>(&bytes).is_ok();
     if is_whole { decode_plain(path, 0, &bytes).map(Some) } else { Ok(None) }

@@ -6,14 +6,15 @@
 use std::io;
 use std::num::NonZeroU32;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use crate::beneath::Spot;
 use crate::error::Result;
 use crate::model::id::AgentName;
 use crate::model::time::Time;
 
 use super::lock::{self, Held, Holder, Sharing};
-use super::{Store, files, layout};
+use super::{Store, layout};
 
 /// A directory where turns work. Whatever way leads to it, it is the same place: it is known by
 /// its device and inode, not by its name.
@@ -21,7 +22,7 @@ use super::{Store, files, layout};
 pub struct Place {
     /// As it is shown: without symbolic links.
     pub path: PathBuf,
-    lock: PathBuf,
+    lock: Spot,
 }
 
 /// Who has what somebody else would like to have.
@@ -41,13 +42,13 @@ impl Store {
             return Err(io::ErrorKind::NotADirectory.into());
         }
         let name = format!("{:x}-{:x}.lock", found.dev(), found.ino());
-        Ok(Place { path, lock: self.root().join(layout::WORKSPACES).join(name) })
+        Ok(Place { path, lock: self.spot().join(layout::WORKSPACES).join(name) })
     }
 
     /// Occupies a place: `None` if somebody has it. Until it is signed, `occupant` says who was the
     /// last to have it.
     pub fn occupy(&self, place: &Place, sharing: Sharing) -> Result<Option<Held>> {
-        files::make_dir(files::parent(&place.lock))?;
+        place.lock.parent().make_dirs()?;
         lock::occupy(&place.lock, sharing)
     }
 
@@ -78,7 +79,7 @@ impl Store {
 
     /// Takes one of so many slots for an agent: `None` if all are in use.
     pub fn take_slot(&self, slots: u32, agent: &AgentName, now: Time) -> Result<Option<Held>> {
-        files::make_dir(&self.root().join(layout::SLOTS))?;
+        self.spot().join(layout::SLOTS).make_dirs()?;
         lock::occupy_any((1..=slots).map(|slot| self.slot(slot)), &self.holder_for(agent, now))
     }
 
@@ -97,8 +98,8 @@ impl Store {
         (1..=slots).map(|slot| occupant(&self.slot(slot))).collect()
     }
 
-    fn slot(&self, slot: u32) -> PathBuf {
-        self.root().join(layout::SLOTS).join(format!("{slot}.lock"))
+    fn slot(&self, slot: u32) -> Spot {
+        self.spot().join(layout::SLOTS).join(format!("{slot}.lock"))
     }
 
     fn holder_for(&self, agent: &AgentName, now: Time) -> Holder {
@@ -106,7 +107,7 @@ impl Store {
     }
 }
 
-fn occupant(path: &Path) -> Occupant {
+fn occupant(path: &Spot) -> Occupant {
     Occupant {
         agent: lock::holder(path).and_then(|holder| holder.agent),
         described: lock::describe_holder(path),

@@ -87,10 +87,10 @@ impl<'a> View<'a> {
     }
 
     /// Whether there is such a file.
-    pub fn exists(&self, path: &str) -> bool {
+    pub fn exists(&self, path: &str) -> Result<bool> {
         match self.overlay.as_ref().and_then(|overlay| overlay.content(path)) {
-            Some(content) => content.is_some(),
-            None => self.agent.join(path).symlink_metadata().is_ok(),
+            Some(content) => Ok(content.is_some()),
+            None => self.agent.join(path).exists(),
         }
     }
 
@@ -101,9 +101,10 @@ impl<'a> View<'a> {
         let path = self.agent.join(path);
         let record: T = decode(&path, &bytes)?;
         match record.file_id() {
-            Some(id) if path.file_stem() != Some(OsStr::new(&id)) => {
-                Err(Error::damaged(&path, format!("its content is {id}: a record lies under its own id")))
-            }
+            Some(id) if path.file_stem() != Some(OsStr::new(&id)) => Err(Error::damaged(
+                path.path(),
+                format!("its content is {id}: a record lies under its own id"),
+            )),
             _ => Ok(Some(record)),
         }
     }
@@ -129,7 +130,7 @@ impl<'a> View<'a> {
 
     fn record_paths(&self, dir: &str) -> Result<Vec<String>> {
         let mut paths = Vec::new();
-        files::each_entry(&self.agent.join(dir), |name, _| {
+        self.agent.join(dir).each_entry(|name, _| {
             if name.ends_with(b".json") && !name.starts_with(b".") {
                 paths.push(format!("{dir}/{}", String::from_utf8_lossy(name)));
             }
@@ -163,7 +164,7 @@ impl<'a> View<'a> {
 
     /// A file that only grows, with the lines that the journal appends to it.
     pub fn lines(&self, path: &str) -> Result<Vec<u8>> {
-        let mut bytes = files::read(&self.agent.join(path))?.unwrap_or_default();
+        let mut bytes = self.agent.join(path).read(files::MAX_LINES)?.unwrap_or_default();
         if let Some((offset, appended)) = self.appended(path) {
             bytes.truncate(usize::try_from(offset).unwrap_or(usize::MAX));
             bytes.extend_from_slice(appended);

@@ -373,7 +373,7 @@ fn who_comes_to_recover_a_run_that_ends_in_that_moment_has_interrupted_none() {
     let calls = record(&sandbox, &["recover", AGENT], "").calls;
     end(&sandbox, tick);
     let (sandbox, tick) = running();
-    let recover = Held::at(&sandbox, &["recover", AGENT], "", call(&calls, "openat", "/run.lock"));
+    let recover = Held::at(&sandbox, &["recover", AGENT], "", call(&calls, "open", "/run.lock"));
     end(&sandbox, tick);
     let ran = recover.go_on();
     assert_eq!((ran.code(), &*ran.stdout), (4, ""), "{ran}");

@@ -92,7 +92,7 @@ fn a_file_that_replaces_one_that_is_being_taken_in_is_not_lost() {
     let recorded = sandbox();
     drop(&recorded, "status.json", first);
     let calls = record(&recorded, &["tick", "a"], "").calls;
-    let is_moment = |call: &&Call| call.name == "rename" || call.rest.contains("status.json");
+    let is_moment = |call: &&Call| call.act() == "rename" || call.rest.contains("status.json");
     for call in calls.iter().filter(is_moment).take(12) {
         let sandbox = sandbox();
         drop(&sandbox, "status.json", first);
@@ -119,7 +119,7 @@ fn a_file_that_goes_away_meanwhile_is_no_message() {
         drop(&recorded, "status.json", r#"{"text": "first"}"#);
         let calls = record(&recorded, &args, "").calls;
         let is_moment = |call: &&Call| {
-            call.name == "openat" && ["agent.toml", "status.json"].iter().any(|name| call.rest.contains(name))
+            call.act() == "open" && ["agent.toml", "status.json"].iter().any(|name| call.rest.contains(name))
         };
         let moments: Vec<&Call> = calls.iter().filter(is_moment).take(4).collect();
         assert!(moments.len() > 1, "{moments:?}");

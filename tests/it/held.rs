@@ -19,7 +19,7 @@ pub struct Held {
 /// The first call of a recording with this name whose arguments have this in them.
 #[track_caller]
 pub fn call<'c>(calls: &'c [Call], name: &str, part: &str) -> &'c Call {
-    let found = calls.iter().find(|call| call.name == name && call.rest.contains(part));
+    let found = calls.iter().find(|call| call.act() == name && call.rest.contains(part));
     found.unwrap_or_else(|| panic!("no {name} of {part}"))
 }
 

@@ -143,7 +143,7 @@ impl Tape {
     fn take(&mut self, call: &Call, open: &mut HashMap<i64, (Id, usize)>) {
         let fd = call.fd(0);
         match call.name {
-            "open" | "openat" => {
+            "open" | "openat" | "openat2" => {
                 let (path, flags) = if call.name == "open" {
                     (call.path(0), call.args[1])
                 } else {
@@ -196,6 +196,7 @@ impl Tape {
             }
             "mkdir" => drop(self.make(&call.path(0), Node::Dir(BTreeMap::new()))),
             "mkdirat" => drop(self.make(&call.path_at(0, 1), Node::Dir(BTreeMap::new()))),
+            "mknodat" => {}
             "unlink" | "rmdir" => self.unlink(&call.path(0)),
             "unlinkat" => self.unlink(&call.path_at(0, 1)),
             "rename" => self.rename(&call.path(0), &call.path(1)),
@@ -462,7 +463,7 @@ struct Recorded<'a> {
 fn cuttable(template: &Sandbox, words: &[&str], scenario: &Scenario) -> Vec<strace::Call> {
     let of_tick = ["rename", "unlink", "mkdir", "fsync", "ftruncate", "flock", "pwrite64"];
     let points = strace::record(&template.copy(), words, scenario.stdin).points();
-    points.into_iter().filter(|point| of_tick.contains(&point.name.as_str())).collect()
+    points.into_iter().filter(|point| of_tick.contains(&point.act())).collect()
 }
 
 fn play<'a>(scenario: &'a Scenario, killed_at: Option<usize>) -> Recorded<'a> {
@@ -636,7 +637,7 @@ fn a_journal_that_is_found_is_made_durable_first() {
     let args = (scenario.args)(&template);
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let points = cuttable(&template, &words, scenario);
-    let committed = |call: &strace::Call| call.name == "rename" && call.rest.contains("/journal.json\")");
+    let committed = |call: &strace::Call| call.act() == "rename" && call.rest.contains("/journal.json\")");
     let committed = points.iter().position(committed).unwrap();
     assert_eq!(points[committed + 1].name, "fsync", "the name is made durable next");
     let recorded = play(scenario, Some(committed + 1));

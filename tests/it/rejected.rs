@@ -120,7 +120,8 @@ fn a_segment_gives_what_is_readable_in_it() {
     let lines: String = (0..1030).map(|number| format!("{{\"text\": \"{number}\"}}\n")).collect();
     sandbox.cmd(["enqueue", "a", "--batch", "-q"]).stdin(lines).output();
     sandbox.run(["tick", "a"]);
-    let segment = fs::read_dir(inbox(&sandbox)).unwrap().map(|entry| entry.unwrap().path()).min().unwrap();
+    let lies_there = fs::read_dir(inbox(&sandbox)).unwrap().map(|entry| entry.unwrap().path());
+    let segment = lies_there.filter(|path| path.is_dir()).min().unwrap();
     let first = fs::read_dir(&segment).unwrap().map(|entry| entry.unwrap().path()).min().unwrap();
     let name = first.file_name().unwrap().to_string_lossy().into_owned();
     let record = fs::read(&first).unwrap();

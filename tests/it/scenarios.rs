@@ -286,7 +286,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "tick: recovery, the settlement was committed and not applied",
-        prepare: || killed_at(queued(), |call| call.rest.contains("/ledger/") && call.name == "openat"),
+        prepare: || killed_at(queued(), |call| call.rest.contains("/ledger/") && call.act() == "open"),
         args: |_| words("tick ada"),
         stdin: "",
         again: &[0],
@@ -542,7 +542,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "tick: the outbox of a settlement that was killed before it delivered",
         prepare: || {
-            let in_bobs = |call: &Call| call.name == "openat" && call.rest.contains("/agents/bob/tmp/");
+            let in_bobs = |call: &Call| call.act() == "open" && call.rest.contains("/agents/bob/tmp/");
             killed_at(answering(), in_bobs)
         },
         args: |_| words("tick ada"),
@@ -761,7 +761,7 @@ fn dead() -> Sandbox {
 
 /// After a tick that was killed before its turn began.
 fn killed_before_it_began(sandbox: Sandbox) -> Sandbox {
-    killed_at(sandbox, |call| call.name == "mkdir" && call.rest.contains("/runs/"))
+    killed_at(sandbox, |call| call.act() == "mkdir" && call.rest.contains("/runs/"))
 }
 
 /// After a tick that was killed before it noted the end of its turn.

@@ -12,8 +12,8 @@ use crate::harness::{Ran, Sandbox, dormouse};
 
 /// What changes something, or is a place where something else has just changed: the turn's end, the
 /// command's own.
-const TRACED: &str = "openat,open,creat,write,pwrite64,writev,rename,renameat,renameat2,link,linkat,\
-    symlink,symlinkat,unlink,unlinkat,rmdir,mkdir,mkdirat,fsync,fdatasync,ftruncate,truncate,flock,\
+const TRACED: &str = "openat,openat2,open,creat,write,pwrite64,writev,rename,renameat,renameat2,link,linkat,\
+    symlink,symlinkat,unlink,unlinkat,rmdir,mkdir,mkdirat,mknodat,fsync,fdatasync,ftruncate,truncate,flock,\
     chmod,fchmod,fchmodat,copy_file_range,sendfile,lseek,clone,clone3,fork,vfork,wait4,waitid,poll,\
     ppoll,pidfd_open,pidfd_send_signal,kill,exit_group";
 
@@ -26,19 +26,29 @@ pub struct Call {
     pub name: String,
     /// Which one of its name, from 1.
     pub nth: usize,
-    /// The arguments and the result, as strace shows them.
+    /// The arguments and the result, as strace shows them, but with whole paths.
     pub rest: String,
     /// Seconds.
     pub at: f64,
 }
 
 impl Call {
+    /// What it does, whichever call of several does that.
+    pub fn act(&self) -> &str {
+        match self.name.as_str() {
+            "openat" | "openat2" => "open",
+            "renameat" | "renameat2" => "rename",
+            "unlinkat" if self.rest.contains("AT_REMOVEDIR") => "rmdir",
+            "unlinkat" => "unlink",
+            "mkdirat" => "mkdir",
+            name => name,
+        }
+    }
+
     /// Whether a cut here can differ from one at the call before.
     fn is_write_side(&self) -> bool {
-        match self.name.as_str() {
-            "openat" | "open" => {
-                ["O_CREAT", "O_WRONLY", "O_RDWR"].iter().any(|flag| self.rest.contains(flag))
-            }
+        match self.act() {
+            "open" => ["O_CREAT", "O_WRONLY", "O_RDWR"].iter().any(|flag| self.rest.contains(flag)),
             // A look in vain: how many there are is a matter of how busy the machine is.
             "poll" | "ppoll" => !self.rest.ends_with("= 0 (Timeout)"),
             "flock" => !self.rest.contains("= -1 EAGAIN"),
@@ -47,7 +57,7 @@ impl Call {
     }
 
     pub fn is_about_end_note(&self) -> bool {
-        self.name == "rename" && self.rest.contains("/end.json\"")
+        self.act() == "rename" && self.rest.contains("/end.json\"")
     }
 }
 
@@ -138,10 +148,28 @@ pub fn record_inside(sandbox: &Sandbox, variables: &[String], args: &[&str], std
         }
         let nth = calls.iter().filter(|call| call.name == name).count() + 1;
         let at = at.parse().unwrap_or(0.0);
-        calls.push(Call { name: name.to_owned(), nth, rest: rest.to_owned(), at });
+        calls.push(Call { name: name.to_owned(), nth, rest: with_whole_paths(rest), at });
     }
     assert!(calls.iter().any(|call| call.name == "exit_group"), "not a whole recording: {text}");
     Recording { calls }
+}
+
+/// Puts the path of a directory, which strace shows beside its descriptor, before a path that begins there.
+fn with_whole_paths(rest: &str) -> String {
+    let mut whole = String::new();
+    let mut left = rest;
+    while let Some(at) = left.find(">, \"") {
+        let begin = left[..at].rfind('<').unwrap_or(0);
+        let number = left[..begin].rfind(|c: char| !c.is_ascii_digit()).map_or(0, |at| at + 1);
+        if number == begin || left[at + 4..].starts_with('/') {
+            whole.push_str(&left[..at + 4]);
+        } else {
+            whole.push_str(&left[..number]);
+            whole.push_str(&format!("\"{}/", &left[begin + 1..at]));
+        }
+        left = &left[at + 4..];
+    }
+    whole + left
 }
 
 /// How many system calls of each name a command makes that succeeds: all but those about memory, time

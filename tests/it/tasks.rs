@@ -431,10 +431,10 @@ fn ended_once(sandbox: &Sandbox, what: &str) -> usize {
 
 #[test]
 fn cut_anywhere_a_task_has_one_result_or_was_never_there() {
-    let often = ["rename", "unlink", "fsync", "write"].map(|call| (call, 12, 1));
-    let rare = ["flock", "ftruncate", "mkdir", "execve", "wait4", "waitid", "poll", "ppoll", "exit_group"];
+    let often = ["renameat", "unlinkat", "fsync", "write"].map(|call| (call, 12, 1));
+    let rare = ["flock", "ftruncate", "mkdirat", "execve", "wait4", "waitid", "poll", "ppoll", "exit_group"];
     let rare = rare.map(|call| (call, 4, 1));
-    let calls = often.into_iter().chain(rare).chain([("openat", 60, 4)]);
+    let calls = often.into_iter().chain(rare).chain([("openat2", 60, 4)]);
     let cuts: Vec<(&str, u32)> =
         calls.flat_map(|(call, last, step)| (1..=last).step_by(step).map(move |at| (call, at))).collect();
     each_in_parallel(&cuts, |(call, at)| {

@@ -193,10 +193,11 @@ fn has_word(line: &str, word: &str) -> bool {
 /// Whom a layer may know. A layer that is not here may know nobody of ours but itself.
 const MAY_KNOW: &[(&str, &[&str])] = &[
     ("main", &["cli", "app", "error"]),
-    ("app", &["cli", "clock", "error", "model", "process", "report", "rules", "store"]),
+    ("beneath", &["error"]),
+    ("app", &["cli", "clock", "error", "model", "process", "report", "rules", "store", "beneath"]),
     ("report", &["model", "rules", "error"]),
-    ("process", &["model", "error", "clock"]),
-    ("store", &["model", "error"]),
+    ("process", &["model", "error", "clock", "beneath"]),
+    ("store", &["model", "error", "beneath"]),
     ("rules", &["model"]),
     ("clock", &["model", "error"]),
     ("model", &[]),
@@ -354,6 +355,49 @@ fn processes_are_started_in_one_place() {
                 || line.contains("CommandExt"))
     });
     assert_none(found, "child processes are process/'s alone");
+}
+
+/// Files whose paths lie outside the state directory, or lead to it: of the machine, of the user, and of the
+/// programs that an agent runs.
+const OF_OUTSIDE: &[&str] = &[
+    "src/app/create.rs",
+    "src/app/hooks.rs",
+    "src/app/secret.rs",
+    "src/app/session.rs",
+    "src/app/tasks.rs",
+    "src/app/turn.rs",
+    "src/app/words.rs",
+    "src/clock.rs",
+    "src/process/",
+    "src/report/output.rs",
+    "src/store/git.rs",
+    "src/store/mod.rs",
+    "src/store/occupancy.rs",
+    "src/store/search.rs",
+];
+
+#[test]
+fn what_lies_beneath_the_state_directory_is_opened_in_one_place() {
+    const BY_PATH: &[&str] = &[
+        " fs::",
+        "(fs::",
+        "std::fs::",
+        "File::open",
+        "File::create",
+        "File::options",
+        "OpenOptions",
+        ".symlink_metadata(",
+        ".canonicalize(",
+        ".read_dir(",
+        ".try_exists(",
+        ".read_link(",
+    ];
+    let found = offences(&shipped(), |source, line| {
+        let is_outside = OF_OUTSIDE.iter().any(|place| source.path.starts_with(place));
+        let is_by_path = BY_PATH.iter().any(|word| line.contains(word)) && !line.contains("use ");
+        source.layer() != "beneath" && !is_outside && is_by_path && !line.contains("fs::File")
+    });
+    assert_none(found, "files beneath the state directory are opened by src/beneath");
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! Looking: every check of every record, without changing anything.
 
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use rustix::fs::FileType;
 use walkdir::WalkDir;
 
+use crate::beneath::{self, Spot};
 use crate::error::{Error, Result};
 use crate::model::agent::{Identity, Status};
 use crate::model::execution::ExecutionState;
@@ -35,8 +36,8 @@ pub struct Found {
 /// The state directory itself: names of agents, and who may write where.
 pub fn state_directory(store: &Store) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
-    let agents = store.root().join(layout::AGENTS);
-    for entry in files::entries(&agents)? {
+    let agents = store.spot().join(layout::AGENTS);
+    for entry in agents.entries()? {
         let path = agents.join(&entry.name);
         let name = entry.name.to_string_lossy();
         let message = if name.starts_with('.') {
@@ -50,7 +51,7 @@ pub fn state_directory(store: &Store) -> Result<Vec<Finding>> {
         };
         findings.push(Finding { agent: None, path, kind: "not_an_agent", message, remedy: Remedy::None });
     }
-    for path in [store.root().to_owned(), agents, store.root().join(layout::CONFIG)] {
+    for path in [store.spot(), agents, store.spot().join(layout::CONFIG)] {
         findings.extend(writable_by_others(None, &path));
     }
     if store.is_in_git() {
@@ -59,7 +60,7 @@ pub fn state_directory(store: &Store) -> Result<Vec<Finding>> {
             if !lines.is_empty() {
                 findings.push(Finding {
                     agent: None,
-                    path: store.root().join(name),
+                    path: store.spot().join(name),
                     kind: "git_lines",
                     message: format!("git is not told: {}", lines.join(", ")),
                     remedy: Remedy::AddLines(name, lines),
@@ -70,18 +71,18 @@ pub fn state_directory(store: &Store) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-fn writable_by_others(agent: Option<&AgentName>, path: &Path) -> Option<Finding> {
-    let found = std::fs::symlink_metadata(path).ok()?;
-    if found.file_type().is_symlink() || found.mode() & 0o002 == 0 {
+fn writable_by_others(agent: Option<&AgentName>, path: &Spot) -> Option<Finding> {
+    let found = path.look().ok()??;
+    if beneath::kind(&found) == FileType::Symlink || found.st_mode & 0o002 == 0 {
         return None;
     }
     Some(Finding {
         agent: agent.cloned(),
-        path: path.to_owned(),
+        path: path.clone(),
         kind: "writable_by_others",
         message: format!(
             "mode {:o}: everybody may write here, and what stands here is run",
-            found.mode() & 0o7777
+            found.st_mode & 0o7777
         ),
         remedy: Remedy::Protect,
     })
@@ -118,18 +119,23 @@ pub struct Checks<'a> {
 }
 
 impl Checks<'_> {
-    pub fn path(&self, relative: &str) -> PathBuf {
+    pub fn path(&self, relative: &str) -> Spot {
         self.agent.dir().join(relative)
     }
 
-    pub fn find(&mut self, path: PathBuf, kind: &'static str, message: impl Into<String>, remedy: Remedy) {
+    /// The place of a path that was met below the agent's directory.
+    fn spot(&self, path: &Path) -> Spot {
+        self.agent.dir().join(path.strip_prefix(self.agent.dir().path()).unwrap_or(path))
+    }
+
+    pub fn find(&mut self, path: Spot, kind: &'static str, message: impl Into<String>, remedy: Remedy) {
         let agent = Some(self.agent.name().clone());
         self.findings.push(Finding { agent, path, kind, message: message.into(), remedy });
     }
 
-    pub fn unreadable(&mut self, path: PathBuf, error: &Error) {
-        let essential = path.parent() == Some(self.agent.dir().path())
-            && path.file_name().and_then(|name| name.to_str()).is_some_and(|name| ESSENTIAL.contains(&name));
+    pub fn unreadable(&mut self, path: Spot, error: &Error) {
+        let essential = path.parent().path() == self.agent.dir().path()
+            && path.name().to_str().is_some_and(|name| ESSENTIAL.contains(&name));
         let remedy = if essential { Remedy::None } else { Remedy::Quarantine };
         self.findings.push(Finding::unreadable(self.agent.name(), path, error, remedy));
     }
@@ -142,13 +148,13 @@ impl Checks<'_> {
     }
 
     /// Reads one record; says what is wrong with it.
-    pub fn record<T: Record>(&mut self, path: &Path) -> Option<T> {
+    pub fn record<T: Record>(&mut self, path: &Spot) -> Option<T> {
         self.checked += 1;
         let read = files::read(path).and_then(|bytes| match bytes {
             Some(bytes) => decode(path, &bytes),
-            None => Err(Error::damaged(path, "missing")),
+            None => Err(Error::damaged(path.path(), "missing")),
         });
-        read.map_err(|error| self.unreadable(path.to_owned(), &error)).ok()
+        read.map_err(|error| self.unreadable(path.clone(), &error)).ok()
     }
 
     fn whole<T: Record>(&mut self, relative: &str, foreign: impl Fn(&T, &AgentName) -> Option<String>) {
@@ -165,7 +171,7 @@ impl Checks<'_> {
         }
         for lock in [layout::LOCK, layout::RUN_LOCK] {
             let path = self.path(lock);
-            if std::fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) {
+            if path.exists().is_ok_and(|there| there) && !path.is_file().is_ok_and(|is_file| is_file) {
                 self.find(path, "damaged", "a lock is a plain file", Remedy::Quarantine);
             }
         }
@@ -213,7 +219,7 @@ impl Checks<'_> {
         let of_run = state.current_run.as_ref().and_then(|run| run.checkpoint);
         if let Some(checkpoint) = of_run.or(state.held.as_ref().and_then(|held| held.checkpoint)) {
             let path = self.agent.checkpoint(checkpoint);
-            if !path.exists() {
+            if path.exists().is_ok_and(|there| !there) {
                 let message = "missing: the checkpoint from which a run goes on".to_owned();
                 self.find(path, "checkpoint", message, Remedy::None);
             }
@@ -224,7 +230,7 @@ impl Checks<'_> {
     /// A directory of open records: each readable, named after itself, and this agent's.
     fn dir<T: Record>(&mut self, dir: &str, name_of: impl Fn(&T) -> (&AgentName, String)) -> Vec<T> {
         let path = self.path(dir);
-        let entries = match files::entries(&path) {
+        let entries = match path.entries() {
             Ok(entries) => entries,
             Err(error) => {
                 self.unreadable(path, &error);
@@ -319,7 +325,7 @@ impl Checks<'_> {
     /// Every run but the current one has its record.
     fn runs(&mut self, state: &State) {
         let runs = self.path(layout::RUNS);
-        let entries = files::entries(&runs).unwrap_or_default();
+        let entries = runs.entries().unwrap_or_default();
         for entry in entries {
             let path = runs.join(&entry.name);
             let id = entry.name.to_str().and_then(|name| name.parse::<RunId>().ok());
@@ -331,7 +337,8 @@ impl Checks<'_> {
                 continue;
             }
             let record = path.join("run.json");
-            if !record.exists() {
+            // A look that fails says nothing about the run.
+            if record.exists().is_ok_and(|there| !there) {
                 self.find(path, "orphaned_run", "no run.json, and not the current run", Remedy::Quarantine);
                 continue;
             }
@@ -352,11 +359,14 @@ impl Checks<'_> {
     fn permissions(&mut self) {
         for entry in WalkDir::new(self.agent.dir().path()).follow_links(false) {
             match entry {
-                Ok(entry) => self.findings.extend(writable_by_others(Some(self.agent.name()), entry.path())),
+                Ok(entry) => {
+                    self.findings
+                        .extend(writable_by_others(Some(self.agent.name()), &self.spot(entry.path())));
+                }
                 // What goes away meanwhile is nobody's to write any more.
                 Err(error) if error.io_error().is_none_or(|error| error.kind() == ErrorKind::NotFound) => {}
                 Err(error) => {
-                    let path = error.path().unwrap_or(self.agent.dir().path()).to_owned();
+                    let path = self.spot(error.path().unwrap_or(self.agent.dir().path()));
                     self.find(path, "unreadable", error.to_string(), Remedy::None);
                 }
             }

@@ -1,8 +1,8 @@
 //! What was: the lines of the ledger and of the archive.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
+use crate::beneath::Spot;
 use crate::error::Result;
 use crate::model::event::Event;
 use crate::model::id::MessageId;
@@ -22,7 +22,7 @@ use super::{Finding, Remedy};
 
 /// What a message came to, by one line of the archive.
 struct End {
-    path: PathBuf,
+    path: Spot,
     line: Vec<u8>,
     settlement: Settlement,
 }
@@ -48,10 +48,10 @@ impl End {
 impl Checks<'_> {
     /// Files of lines: those that can't be read are told together, and so are those that a merge has left
     /// twice or in one.
-    fn lines(&mut self, path: &Path, mut read: impl FnMut(usize, &[u8]) -> Result<()>) {
-        let bytes = match files::read(path) {
+    fn lines(&mut self, path: &Spot, mut read: impl FnMut(usize, &[u8]) -> Result<()>) {
+        let bytes = match path.read(files::MAX_LINES) {
             Ok(bytes) => bytes.unwrap_or_default(),
-            Err(error) => return self.unreadable(path.to_owned(), &error),
+            Err(error) => return self.unreadable(path.clone(), &error),
         };
         let mut bad = Vec::new();
         let mut first = None;
@@ -64,7 +64,7 @@ impl Checks<'_> {
         }
         if let Some(error) = first {
             let (count, remedy) = (bad.len(), Remedy::QuarantineLines(bad));
-            let mut finding = Finding::unreadable(self.agent.name(), path.to_owned(), &error, remedy);
+            let mut finding = Finding::unreadable(self.agent.name(), path.clone(), &error, remedy);
             if conflict_marker(&bytes).is_none() && count > 1 {
                 finding.message = format!("{} ({count} lines like it)", finding.message);
             }
@@ -72,15 +72,15 @@ impl Checks<'_> {
         }
         if !lines::is_tidy(&bytes) {
             let message = "a merge has left lines that stand there twice, or two in one; each counts once";
-            self.find(path.to_owned(), "merged_lines", message, Remedy::Untangle);
+            self.find(path.clone(), "merged_lines", message, Remedy::Untangle);
         }
     }
 
     pub fn ledger(&mut self) {
         let dir = self.path(layout::LEDGER);
-        for entry in files::entries(&dir).unwrap_or_default() {
+        for entry in dir.entries().unwrap_or_default() {
             let path = dir.join(&entry.name);
-            if path.extension().is_some_and(|ending| ending == "jsonl") {
+            if entry.name.as_encoded_bytes().ends_with(b".jsonl") {
                 self.lines(&path, |number, line| decode_plain::<Event>(&path, number, line).map(|_| ()));
             }
         }
@@ -91,7 +91,7 @@ impl Checks<'_> {
     pub fn archive(&mut self, state: &State) {
         let mut ends: BTreeMap<MessageId, Vec<End>> = BTreeMap::new();
         let dir = self.path(layout::ARCHIVE);
-        for month in files::entries(&dir).unwrap_or_default().iter().filter(|entry| entry.is_dir) {
+        for month in dir.entries().unwrap_or_default().iter().filter(|entry| entry.is_dir) {
             let of = |kind: &str| dir.join(&month.name).join(format!("{kind}.jsonl"));
             let messages = of(Message::KIND);
             self.lines(&messages, |number, line| {
@@ -132,7 +132,7 @@ impl Checks<'_> {
         let is_over = |end: &End| end.settlement.status == MessageStatus::Processed;
         let kept = ends.iter().rposition(is_over).unwrap_or(ends.len() - 1);
         let kept = ends.remove(kept);
-        let mut by_file: BTreeMap<PathBuf, Vec<Vec<u8>>> = BTreeMap::new();
+        let mut by_file: BTreeMap<Spot, Vec<Vec<u8>>> = BTreeMap::new();
         for end in ends.drain(..) {
             by_file.entry(end.path).or_default().push(end.line);
         }

@@ -1,16 +1,16 @@
 //! Looking at an inbox: what waits there, what could not be admitted, and what is in the wrong place.
 
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
 
+use crate::beneath::Spot;
 use crate::model::id::MessageId;
 use crate::model::message::{Message, MessageKind, WakeHint};
 use crate::model::state::State;
 use crate::report::text::count;
 use crate::store::drops::rejected_names;
 use crate::store::inbox::{Name, parse_name};
+use crate::store::layout;
 use crate::store::view::View;
-use crate::store::{files, layout};
 
 use super::Remedy;
 use super::check::Checks;
@@ -26,7 +26,7 @@ impl Checks<'_> {
     }
 
     /// What lies where those files are put that could not be admitted.
-    fn rejected(&mut self, dir: PathBuf) {
+    fn rejected(&mut self, dir: Spot) {
         let files = match rejected_names(&View::settled(self.agent.dir()), true) {
             Ok(names) => names.len(),
             Err(error) => return self.unreadable(dir, &error),
@@ -39,10 +39,10 @@ impl Checks<'_> {
 
     /// The inbox and its segments: names, contents, and that no message is there twice.
     pub fn inbox(&mut self) -> Queued {
-        let mut places: HashMap<MessageId, PathBuf> = HashMap::new();
+        let mut places: HashMap<MessageId, Spot> = HashMap::new();
         let mut results = HashSet::new();
         let inbox = self.path(layout::INBOX);
-        if self.agent.store().is_in_git() && !self.agent.has_kept_inbox() {
+        if self.agent.store().is_in_git() && self.agent.has_kept_inbox().is_ok_and(|kept| !kept) {
             let path = self.path(layout::KEPT);
             let message = "missing: without it git may take the inbox for another agent's that was renamed";
             self.find(path, "git_inbox", message, Remedy::KeepInbox);
@@ -50,7 +50,7 @@ impl Checks<'_> {
         let mut dirs = vec![inbox.clone()];
         while let Some(dir) = dirs.pop() {
             let is_inbox = dir == inbox;
-            let entries = match files::entries(&dir) {
+            let entries = match dir.entries() {
                 Ok(entries) => entries,
                 Err(error) => {
                     self.unreadable(dir, &error);

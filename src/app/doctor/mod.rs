@@ -6,11 +6,10 @@ mod inbox;
 mod queued;
 mod repair;
 
-use std::path::PathBuf;
-
 use serde::Serialize;
 use serde_json::json;
 
+use crate::beneath::Spot;
 use crate::cli;
 use crate::error::{Error, Result, Status};
 use crate::model::id::AgentName;
@@ -82,7 +81,7 @@ impl Remedy {
 #[derive(Debug, Clone)]
 struct Finding {
     agent: Option<AgentName>,
-    path: PathBuf,
+    path: Spot,
     kind: &'static str,
     message: String,
     remedy: Remedy,
@@ -211,7 +210,7 @@ fn say(session: &mut Session, finding: &Finding, repaired: bool) {
 
 impl Finding {
     /// A record that can't be read, in the words of the error that says so.
-    fn unreadable(agent: &AgentName, path: PathBuf, error: &Error, remedy: Remedy) -> Finding {
+    fn unreadable(agent: &AgentName, path: Spot, error: &Error, remedy: Remedy) -> Finding {
         let remedy = match error {
             // What a newer version wrote is whole: it is for that version to read.
             Error::Newer { .. } | Error::Io { .. } => Remedy::None,

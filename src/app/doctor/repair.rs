@@ -1,13 +1,11 @@
 //! Mending: what has one right answer. What can't be read is moved aside, never deleted.
 
 use std::ffi::OsStr;
-use std::io::ErrorKind;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::error::{Context, Result};
+use crate::beneath::Spot;
+use crate::error::Result;
 use crate::model::event::{Event, EventKind};
 use crate::model::records::Lease;
 use crate::rules::transition::draft::Draft;
@@ -51,32 +49,27 @@ pub fn outside(store: &Store, finding: &Finding) -> Result<bool> {
 }
 
 /// Takes the right to write from others. What goes away meanwhile is nobody's to write any more.
-pub fn protect(path: &Path) -> Result<()> {
-    let found = match std::fs::metadata(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        found => found.context("look at", path)?,
-    };
-    let mode = found.permissions().mode() & 0o7777 & !0o002;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).context("change the mode of", path)
+pub fn protect(spot: &Spot) -> Result<()> {
+    let Some(found) = spot.look()? else { return Ok(()) };
+    spot.set_mode(found.st_mode & 0o7777 & !0o002)
 }
 
 /// A place in quarantine that nothing has yet, with the old place in its name.
-fn quarantine_place(agent: &Agent<'_>, path: &Path) -> Result<PathBuf> {
+fn quarantine_place(agent: &Agent<'_>, spot: &Spot) -> Result<Spot> {
     let dir = agent.dir().join(QUARANTINE);
-    files::make_dir(&dir)?;
-    let relative = path.strip_prefix(agent.dir().path()).unwrap_or(path);
-    let name = relative.to_string_lossy().replace('/', "__");
-    Ok(files::free_place(&dir, OsStr::new(&name)))
+    dir.make_dirs()?;
+    let name = spot.below(agent.dir().spot()).to_string_lossy().replace('/', "__");
+    files::free_place(&dir, OsStr::new(&name))
 }
 
-fn move_aside(agent: &Agent<'_>, path: &Path) -> Result<()> {
+fn move_aside(agent: &Agent<'_>, path: &Spot) -> Result<()> {
     let place = quarantine_place(agent, path)?;
     files::rename(path, &place)
 }
 
 /// Rewrites a file without some of its lines; the lines are in quarantine before they are gone here.
-fn move_lines_aside(agent: &Agent<'_>, path: &Path, aside: &[Vec<u8>]) -> Result<()> {
-    let bytes = files::read(path)?.unwrap_or_default();
+fn move_lines_aside(agent: &Agent<'_>, path: &Spot, aside: &[Vec<u8>]) -> Result<()> {
+    let bytes = path.read(files::MAX_LINES)?.unwrap_or_default();
     let records = lines::records(&bytes).map(|(_, line)| line);
     let (moved, kept): (Vec<&[u8]>, Vec<&[u8]>) =
         records.partition(|line| aside.iter().any(|moved| moved == line));
@@ -86,8 +79,8 @@ fn move_lines_aside(agent: &Agent<'_>, path: &Path, aside: &[Vec<u8>]) -> Result
 
 /// Rewrites a file with each of its lines once. Events come in their order; what the archive says stays as
 /// it stands, for its last word counts.
-fn untangle(agent: &Agent<'_>, path: &Path) -> Result<()> {
-    let bytes = files::read(path)?.unwrap_or_default();
+fn untangle(agent: &Agent<'_>, path: &Spot) -> Result<()> {
+    let bytes = path.read(files::MAX_LINES)?.unwrap_or_default();
     let mut once: Vec<&[u8]> = lines::once(&bytes).map(|(_, line)| line).collect();
     // What is no event has no order, and stays where it is among the first.
     let seq = |line: &&[u8]| serde_json::from_slice::<Event>(line).map_or(0, |event| event.seq);
@@ -122,7 +115,7 @@ fn recount(session: &Session, agent: &Agent<'_>, locked: &Locked<'_>, dead: u64)
 pub fn note(session: &Session, agent: &Agent<'_>, locked: &Locked<'_>, finding: &Finding) -> Result<()> {
     let mut draft = draft_of(session, agent, locked)?;
     let data = json!({
-        "path": finding.path.strip_prefix(agent.dir().path()).unwrap_or(&finding.path).display().to_string(),
+        "path": finding.path.below(agent.dir().spot()).display().to_string(),
         "kind": finding.kind,
         "message": finding.message,
         "repair": finding.remedy.describe(),

@@ -51,7 +51,7 @@ fn of_two_who_make_the_state_directory_neither_fails() {
     let calls = record(&Sandbox::in_memory(), &["init"], "").calls;
     for name in [".gitignore", "dormouse.toml"] {
         let sandbox = Sandbox::in_memory();
-        let first = Held::at(&sandbox, &["init"], "", call(&calls, "openat", &format!("{name}.new")));
+        let first = Held::at(&sandbox, &["init"], "", call(&calls, "open", &format!("{name}.new")));
         run(&sandbox, "init", &[0]);
         // Nobody may find it half-written meanwhile.
         run(&sandbox, "create ada -- true", &[0]);

@@ -26,7 +26,7 @@ fn a_reader_finds_nothing_of_a_transaction_that_is_half_carried_out() {
     let reads = record(&sandbox, READ, "").calls;
     let writes = record(&sandbox.copy(), WRITE, "").calls;
     // It has opened the ledger, and not read it.
-    let reader = Held::at(&sandbox, READ, "", call(&reads, "openat", "/ledger/2"));
+    let reader = Held::at(&sandbox, READ, "", call(&reads, "open", "/ledger/2"));
     let ledger =
         sandbox.agent(AGENT).join("ledger").join(&checker::names(&sandbox.agent(AGENT).join("ledger"))[0]);
     harm(&sandbox, WRITE, "", call(&writes, "rename", "/state.json\""), Harm::Kill);
@@ -53,7 +53,7 @@ fn a_turn_is_told_of_the_past_whoever_writes_meanwhile() {
     let drop = &["queue", "drop", &other];
     let steps = record(&sandbox.copy(), TICK, "").calls;
     // The messages that were reduced are told of.
-    let tick = Held::at(&sandbox, TICK, "", call(&steps, "openat", "/message.jsonl\", O_RDONLY"));
+    let tick = Held::at(&sandbox, TICK, "", call(&steps, "open", "/message.jsonl\", {flags=O_RDONLY"));
     let running = sandbox.copy();
     let writes = record(&running, drop, "").calls;
     harm(&sandbox, drop, "", call(&writes, "rename", "/state.json\""), Harm::Kill);
@@ -84,7 +84,7 @@ fn who_reads_while_messages_are_filed_finds_all_of_them() {
     let sandbox = long();
     let files = record(&sandbox.copy(), TICK, "").calls;
     let reads = record(&sandbox, LIST, "").calls;
-    let is_of_inbox = |call: &&Call| call.name == "openat" && call.rest.contains("/inbox");
+    let is_of_inbox = |call: &&Call| call.act() == "open" && call.rest.contains("/inbox");
     // Before it looks into the inbox, between two looks, and when it has begun to read what it has found.
     for call in reads.iter().filter(is_of_inbox).take(4) {
         let sandbox = long();

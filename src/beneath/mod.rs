@@ -1,0 +1,414 @@
+//! Files beneath the state directory: everything in it is opened here, and nothing outside it ever is
+//! (contract, trust §1).
+//!
+//! A path is resolved from a descriptor of the state directory, downwards, and through no symbolic link.
+//! So whatever somebody has put into the directory, no command reads, writes, makes, renames or removes
+//! anything elsewhere.
+
+mod changes;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Ordering;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Deref;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{FileType, Mode, OFlags, RawDir, Stat};
+use rustix::io::Errno;
+
+use crate::error::{Context, Error, Result};
+
+/// An open state directory, or one that is being made.
+#[derive(Debug)]
+pub struct Root {
+    dir: OwnedFd,
+    path: PathBuf,
+}
+
+impl Root {
+    /// Opens a directory that the user has named or that was found: this one path is followed wherever it leads.
+    pub fn open(path: &Path) -> io::Result<Arc<Root>> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(path, flags, Mode::empty())?;
+        Ok(Arc::new(Root { dir, path: path.to_owned() }))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The place of the directory itself.
+    pub fn spot(self: &Arc<Root>) -> Spot {
+        Spot { root: Arc::clone(self), path: self.path.clone() }
+    }
+}
+
+/// A place beneath a state directory, whether or not something is there.
+#[derive(Debug, Clone)]
+pub struct Spot {
+    root: Arc<Root>,
+    /// The root's path, and the way down from it.
+    path: PathBuf,
+}
+
+/// One entry of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    pub name: OsString,
+    pub is_dir: bool,
+}
+
+/// What one look into a directory takes in: enough for most at once.
+const DIR_BUFFER: usize = 32 << 10;
+
+/// Opening a pipe that lies in a file's place must not wait for its other end.
+const PLAIN: OFlags = OFlags::NONBLOCK.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
+
+const OWNERS_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+impl Spot {
+    /// The whole path: for messages, and for programs that are told of it.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A place further down. `below` comes from names of our own and from directory entries; one that
+    /// leads upwards can be named, and is refused by whatever opens it.
+    pub fn join(&self, below: impl AsRef<Path>) -> Spot {
+        Spot { root: Arc::clone(&self.root), path: self.path.join(below) }
+    }
+
+    /// The place of a directory entry.
+    pub fn child(&self, name: &[u8]) -> Spot {
+        self.join(OsString::from_vec(name.to_vec()))
+    }
+
+    /// The directory that it is in. The state directory itself counts as being in itself: what is above
+    /// is none of our business.
+    pub fn parent(&self) -> Spot {
+        let above = self.path.parent().filter(|above| above.starts_with(&self.root.path));
+        Spot { root: Arc::clone(&self.root), path: above.unwrap_or(&self.root.path).to_owned() }
+    }
+
+    /// The last part of its path.
+    pub fn name(&self) -> &OsStr {
+        self.path.file_name().unwrap_or_default()
+    }
+
+    /// The way down to it from `above`, which it lies beneath.
+    pub fn below(&self, above: &Spot) -> &Path {
+        self.path.strip_prefix(&above.path).unwrap_or(&self.path)
+    }
+
+    /// What lies here, without following it: `None` if nothing does.
+    pub fn look(&self) -> Result<Option<Stat>> {
+        match self.open(OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(found) => Ok(Some(rustix::fs::fstat(found).context("look at", &self.path)?)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(self.refused(errno, "look at")),
+        }
+    }
+
+    /// Whether anything lies here, whatever it is.
+    pub fn exists(&self) -> Result<bool> {
+        match self.open(OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(_) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(self.refused(errno, "look at")),
+        }
+    }
+
+    /// Whether a directory lies here.
+    pub fn is_dir(&self) -> Result<bool> {
+        Ok(self.look()?.is_some_and(|found| kind(&found) == FileType::Directory))
+    }
+
+    /// Whether a plain file lies here.
+    pub fn is_file(&self) -> Result<bool> {
+        Ok(self.look()?.is_some_and(|found| kind(&found) == FileType::RegularFile))
+    }
+
+    /// The content of a file of at most `most` bytes; `None` if there is none. What is no plain file, or a
+    /// larger one, is refused unread.
+    pub fn read(&self, most: u64) -> Result<Option<Vec<u8>>> {
+        let Some((mut file, length)) = self.open_file()? else { return Ok(None) };
+        if length > most {
+            return Err(self.too_large(length, most));
+        }
+        // One byte more: so the read that ends short of it has seen the end.
+        let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default() + 1);
+        (&mut file).take(most + 1).read_to_end(&mut bytes).context("read", &self.path)?;
+        // It may have grown since it was looked at.
+        let length = bytes.len() as u64;
+        if length > most { Err(self.too_large(length, most)) } else { Ok(Some(bytes)) }
+    }
+
+    fn too_large(&self, length: u64, most: u64) -> Error {
+        let message = format!("{length} bytes: a file of its kind has at most {most}");
+        Error::damaged(&self.path, message)
+    }
+
+    /// A plain file, open for reading, and its length; `None` if there is none.
+    pub fn open_file(&self) -> Result<Option<(File, u64)>> {
+        match self.open(OFlags::RDONLY | PLAIN, Mode::empty()) {
+            Ok(found) => self.plain(found, "open").map(Some),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(self.refused(errno, "open")),
+        }
+    }
+
+    /// A plain file, open for reading and writing in place, and its length. It is made if there is none
+    /// and `makes` says so; `None` if there is none.
+    pub fn open_in_place(&self, makes: bool) -> Result<Option<(File, u64)>> {
+        // A mode is asked for only of what is made.
+        let (create, mode) =
+            if makes { (OFlags::CREATE, OWNERS_FILE) } else { (OFlags::empty(), Mode::empty()) };
+        match self.open(OFlags::RDWR | create | PLAIN, mode) {
+            Ok(found) => self.plain(found, "open").map(Some),
+            Err(Errno::NOENT) if !makes => Ok(None),
+            Err(errno) => Err(self.refused(errno, "open")),
+        }
+    }
+
+    /// A new, empty file, for the owner alone, open for reading and writing. What had its name loses it: a
+    /// leftover is never written into.
+    pub fn create(&self) -> Result<File> {
+        let open = || self.open(OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | PLAIN, OWNERS_FILE);
+        let made = match open() {
+            Err(Errno::EXIST) => {
+                self.remove()?;
+                open()
+            }
+            made => made,
+        };
+        made.map(File::from).map_err(|errno| self.refused(errno, "create"))
+    }
+
+    fn plain(&self, found: OwnedFd, action: &'static str) -> Result<(File, u64)> {
+        let stat = rustix::fs::fstat(&found).context(action, &self.path)?;
+        match kind(&stat) {
+            FileType::RegularFile => Ok((File::from(found), u64::try_from(stat.st_size).unwrap_or(0))),
+            other => Err(Error::damaged(&self.path, format!("{}: expected a plain file", describe(other)))),
+        }
+    }
+
+    /// A directory, for reading, locking or syncing; `None` if there is none.
+    pub fn open_dir(&self) -> Result<Option<File>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match self.open(flags, Mode::empty()) {
+            Ok(dir) => Ok(Some(File::from(dir))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(self.refused(errno, "open directory")),
+        }
+    }
+
+    /// Calls `each` with every entry but `.` and `..`, in no order, until it says stop (`false`). A
+    /// directory that is not there has none: git does not keep empty ones.
+    pub fn each_entry(&self, mut each: impl FnMut(&[u8], bool) -> bool) -> Result<()> {
+        let Some(dir) = self.open_dir()? else { return Ok(()) };
+        let mut buffer = Box::new_uninit_slice(DIR_BUFFER);
+        let mut entries = RawDir::new(dir, &mut buffer);
+        while let Some(entry) = entries.next() {
+            let entry = entry.context("read directory", &self.path)?;
+            let name = entry.file_name().to_bytes();
+            if matches!(name, b"." | b"..") {
+                continue;
+            }
+            let is_dir = match entry.file_type() {
+                FileType::Directory => true,
+                FileType::Unknown => self.child(name).is_dir()?,
+                _ => false,
+            };
+            if !each(name, is_dir) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Every entry, sorted by name.
+    pub fn entries(&self) -> Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        self.each_entry(|name, is_dir| {
+            entries.push(Entry { name: OsString::from_vec(name.to_vec()), is_dir });
+            true
+        })?;
+        entries.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(entries)
+    }
+
+    /// One end of a named pipe, without waiting for the other; the inner error is the system's.
+    pub fn open_pipe(&self, end: OFlags) -> Result<rustix::io::Result<OwnedFd>> {
+        let found = match self.open(end | PLAIN, Mode::empty()) {
+            Ok(found) => found,
+            Err(errno) => return Ok(Err(errno)),
+        };
+        let stat = rustix::fs::fstat(&found).context("open", &self.path)?;
+        match kind(&stat) {
+            FileType::Fifo => Ok(Ok(found)),
+            other => Err(Error::damaged(&self.path, format!("{}: expected a pipe", describe(other)))),
+        }
+    }
+
+    /// Does something to a name in its directory.
+    fn in_parent<T>(
+        &self,
+        act: impl FnOnce(&OwnedFd, &OsStr) -> rustix::io::Result<T>,
+    ) -> rustix::io::Result<T> {
+        let above = self.parent().open(OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        act(&above, self.name())
+    }
+
+    /// The way down from the root.
+    fn way(&self) -> &Path {
+        match self.path.strip_prefix(&self.root.path) {
+            Ok(way) if way.as_os_str().is_empty() => Path::new("."),
+            Ok(way) => way,
+            // No path of ours; nothing beneath the root has this one.
+            Err(_) => &self.path,
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn open(&self, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
+        use rustix::fs::ResolveFlags;
+
+        let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        match rustix::fs::openat2(&self.root.dir, self.way(), flags, mode, beneath) {
+            // A kernel or a sandbox that does not have this call, or one that lost a race.
+            Err(Errno::NOSYS | Errno::PERM | Errno::AGAIN) => self.walk(flags, mode),
+            opened => opened,
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn open(&self, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
+        self.walk(flags, mode)
+    }
+
+    /// The same, one directory after the other, for systems that can't do it in one call.
+    fn walk(&self, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
+        let way = self.way();
+        let is_downwards =
+            way.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+        if !is_downwards {
+            return Err(Errno::XDEV);
+        }
+        let down = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut dir: Option<OwnedFd> = None;
+        let mut parts = way.components().peekable();
+        while let Some(part) = parts.next() {
+            let above = dir.as_ref().map_or(self.root.dir.as_fd(), AsFd::as_fd);
+            if parts.peek().is_none() {
+                return rustix::fs::openat(above, part.as_os_str(), flags | OFlags::NOFOLLOW, mode);
+            }
+            let below = rustix::fs::openat(above, part.as_os_str(), down, Mode::empty())?;
+            dir = Some(below);
+        }
+        Err(Errno::NOENT)
+    }
+
+    /// The error of a call, in words that say what lies in the way where something does.
+    fn refused(&self, errno: Errno, action: &'static str) -> Error {
+        if matches!(errno, Errno::LOOP | Errno::XDEV | Errno::NOTDIR | Errno::NXIO | Errno::ISDIR)
+            && let Some(error) = self.in_the_way()
+        {
+            return error;
+        }
+        Error::Io { action, path: self.path.clone(), source: errno.into() }
+    }
+
+    /// The first thing on the way down that is no directory, or at its end no file.
+    fn in_the_way(&self) -> Option<Error> {
+        let mut here = self.root.spot();
+        let parts: Vec<Component<'_>> = self.way().components().collect();
+        for (at, part) in parts.iter().enumerate() {
+            if !matches!(part, Component::Normal(_)) {
+                return Some(Error::damaged(&self.path, "not a path inside the state directory"));
+            }
+            here = here.join(part.as_os_str());
+            let found = kind(&here.look().ok()??);
+            if found == FileType::Symlink {
+                return Some(Error::Damaged {
+                    path: here.path,
+                    line: 0,
+                    column: 0,
+                    message: "a symbolic link: records and their directories are never followed elsewhere"
+                        .to_owned(),
+                    hint: Some("put the real file or directory in its place".to_owned()),
+                });
+            }
+            if found != FileType::Directory && at + 1 < parts.len() {
+                return Some(Error::damaged(here.path, format!("{}: expected a directory", describe(found))));
+            }
+            if found != FileType::RegularFile && at + 1 == parts.len() {
+                let expected =
+                    if found == FileType::Directory { "plain file" } else { "plain file or a directory" };
+                return Some(Error::damaged(
+                    here.path,
+                    format!("{}: expected a {expected}", describe(found)),
+                ));
+            }
+        }
+        Some(Error::damaged(here.path, "a plain file: expected a directory"))
+    }
+}
+
+/// For messages: they name the whole path.
+impl Deref for Spot {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Two places are one if their paths are: a command knows one state directory.
+impl PartialEq for Spot {
+    fn eq(&self, other: &Spot) -> bool {
+        self.path == other.path
+    }
+}
+
+impl Eq for Spot {}
+
+impl PartialOrd for Spot {
+    fn partial_cmp(&self, other: &Spot) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Spot {
+    fn cmp(&self, other: &Spot) -> Ordering {
+        self.path.cmp(&other.path)
+    }
+}
+
+/// What kind of thing was found.
+pub fn kind(found: &Stat) -> FileType {
+    FileType::from_raw_mode(found.st_mode)
+}
+
+fn describe(found: FileType) -> &'static str {
+    match found {
+        FileType::RegularFile => "a plain file",
+        FileType::Directory => "a directory",
+        FileType::Symlink => "a symbolic link",
+        FileType::Fifo => "a pipe",
+        FileType::Socket => "a socket",
+        FileType::CharacterDevice | FileType::BlockDevice => "a device",
+        FileType::Unknown => "something unknown",
+    }
+}
+
+/// The place of a directory of a test.
+#[cfg(test)]
+pub fn at(dir: &Path) -> Spot {
+    Root::open(dir).unwrap().spot()
+}
