@@ -1,6 +1,6 @@
 //! `schema`, `completions`, `man`: texts that are generated, committed, and only printed here.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cli::{self, Shell};
 use crate::error::{Error, Result, Status};
@@ -17,6 +17,11 @@ pub fn schema(session: &mut Session, args: cli::Schema) -> Result<Status> {
     };
     let text = SCHEMAS.iter().find(|(name, _)| *name == kind).map(|(_, text)| *text);
     match text {
+        // It is JSON already, in many lines.
+        Some(text) if session.out.is_json() => {
+            let schema: Value = serde_json::from_str(text).unwrap_or_default();
+            session.out.json_line(&json!({ "kind": kind, "schema": schema }));
+        }
         Some(text) => session.out.raw(text.as_bytes()),
         None => return Err(Error::NoRecord { what: "schema", id: kind }),
     }
@@ -24,12 +29,16 @@ pub fn schema(session: &mut Session, args: cli::Schema) -> Result<Status> {
 }
 
 pub fn completions(session: &mut Session, args: cli::Completions) -> Result<Status> {
-    let text = match args.shell {
-        Shell::Bash => BASH,
-        Shell::Zsh => ZSH,
-        Shell::Fish => FISH,
+    let (shell, text) = match args.shell {
+        Shell::Bash => ("bash", BASH),
+        Shell::Zsh => ("zsh", ZSH),
+        Shell::Fish => ("fish", FISH),
     };
-    session.out.raw(text.as_bytes());
+    if session.out.is_json() {
+        session.out.json_line(&json!({ "shell": shell, "text": text }));
+    } else {
+        session.out.raw(text.as_bytes());
+    }
     Ok(Status::Done)
 }
 
@@ -39,6 +48,9 @@ pub fn man(session: &mut Session, args: cli::Man) -> Result<Status> {
         Some(page) => format!("dormouse-{}", page.trim_start_matches("dormouse-").replace(' ', "-")),
     };
     match MAN.iter().find(|(page, _)| *page == name) {
+        Some((page, text)) if session.out.is_json() => {
+            session.out.json_line(&json!({ "page": page, "text": text }));
+        }
         Some((_, text)) => session.out.raw(text.as_bytes()),
         None => return Err(Error::NoRecord { what: "manual page", id: name }),
     }

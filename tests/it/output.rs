@@ -47,6 +47,10 @@ fn with_json_every_line_of_every_command_is_an_object() {
         &["events", "ada"],
         &["doctor"],
         &["schema"],
+        &["schema", "message"],
+        &["man"],
+        &["man", "queue list"],
+        &["completions", "bash"],
         &["stop", "ada"],
     ];
     for args in commands {

@@ -169,6 +169,30 @@ fn cut_anywhere_there_is_no_agent_without_its_secret() {
     });
 }
 
+#[test]
+fn of_many_at_once_one_makes_the_agent_and_each_file_has_one_secret() {
+    let sandbox = Sandbox::new();
+    let numbers: Vec<usize> = (0..12).collect();
+    // One agent, a file for each who tries: those who come too late take theirs along.
+    each_in_parallel(&numbers, |number| {
+        let file = format!("s{number}");
+        sandbox.cmd(["create", "ada", "--secret-file", &file, "--", "true"]).output();
+    });
+    let left: Vec<String> =
+        names(&sandbox.project()).into_iter().filter(|name| name.starts_with('s')).collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert_holds(&sandbox, &sandbox.project().join(&left[0]), "ada");
+    // One file, an agent for each who tries.
+    each_in_parallel(&numbers, |number| {
+        let agent = format!("agent{number}");
+        sandbox.cmd(["create", &agent, "--secret-file", "shared", "--", "true"]).output();
+    });
+    let made: Vec<String> = names(&sandbox.store().join("agents"));
+    assert_eq!(made.len(), 2, "{made:?}");
+    let other = made.iter().find(|name| *name != "ada").unwrap();
+    assert_holds(&sandbox, &sandbox.project().join("shared"), other);
+}
+
 /// Everything that a state directory keeps, and everything that is said: the secret is in none of it.
 #[test]
 fn it_is_in_no_file_no_hook_no_turn_and_no_answer() {
