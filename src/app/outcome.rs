@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use crate::beneath::Spot;
 use crate::model::action::Action;
-use crate::model::bound::Bound;
+use crate::model::bound::{BRIEF, Bound};
 use crate::model::policy::Limits;
 use crate::model::resource::Deferral;
 use crate::model::turn::Outcome;
@@ -25,6 +25,9 @@ pub fn read(path: &Spot, limits: &Limits) -> std::result::Result<Outcome, String
         let reason = format!("$.actions: it has {count} actions, more than limits.max_actions = {most}");
         return Err(invalid(reason));
     }
+    BRIEF
+        .check(outcome.brief.as_ref().map_or(0, |brief| brief.len() as u64))
+        .map_err(|refusal| invalid(format!("$.brief: {}", refusal.message)))?;
     Ok(outcome)
 }
 

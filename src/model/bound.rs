@@ -33,6 +33,42 @@ pub const CHECKPOINT: Bound = Bound {
     hint: "keep what is large in a file of its own, and save where that is",
 };
 
+/// The last one is part of `state.json`.
+pub const BRIEF: Bound = Bound {
+    kind: "brief_too_large",
+    what: "it",
+    name: "max_brief",
+    most: Size(1 << 20),
+    hint: "put what is large into a file, and say in the brief where that is",
+};
+
+/// What waits for delivery is part of `state.json`.
+pub const OUTBOX: Bound = Bound {
+    kind: "outbox_too_large",
+    what: "the outbox",
+    name: "max_outbox",
+    most: Size(8 << 20),
+    hint: "see why what is in it does not arrive, or say less at once",
+};
+
+/// No record is larger when it is made. Readers take twice as much: what happens to one adds to it.
+pub const RECORD: Bound = Bound {
+    kind: "record_too_large",
+    what: "the record",
+    name: "max_record",
+    most: Size(8 << 20),
+    hint: "put what is large into a file, and say where that is",
+};
+
+/// All the records that one outcome writes.
+pub const TRANSACTION: Bound = Bound {
+    kind: "transaction_too_large",
+    what: "what it writes together",
+    name: "max_transaction",
+    most: Size(64 << 20),
+    hint: "put what is large into files, and say in the outcome where they are",
+};
+
 impl Bound {
     /// What somebody says; `most` is `limits.max_message`.
     pub const fn message(what: &'static str, most: Size) -> Bound {

@@ -134,6 +134,14 @@ impl Body {
         }
     }
 
+    /// How long the text is, or the JSON on one line.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Body::Text { text } => text.len(),
+            Body::Json { value } => value.to_string().len(),
+        }
+    }
+
     /// The text itself, or the JSON on one line.
     pub fn to_text(&self) -> String {
         match self {

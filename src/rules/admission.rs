@@ -1,6 +1,6 @@
 //! What may be said to an agent, by whom, and with which authority (contract, semantics §9).
 
-use crate::model::bound::Bound;
+use crate::model::bound::{Bound, RECORD};
 use crate::model::continuation::TriggerKind;
 use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{
@@ -131,13 +131,18 @@ fn source_ref(caller: &Caller) -> Option<String> {
     caller.run_id().map(|run| format!("{}/{run}", caller.agent))
 }
 
-/// Refuses what is larger than `limits.max_message`.
+/// However it is written, a body of so many bytes is no more than a record may have.
+const SURELY_FITS: u64 = RECORD.most.0 / 8;
+
+/// Refuses what is larger than `limits.max_message`, or than any record may be.
 pub fn check_size(body: &Body, limits: &Limits) -> Result<(), Refusal> {
-    let bytes = match body {
-        Body::Text { text } => text.len(),
-        Body::Json { value } => value.to_string().len(),
-    };
-    Bound::message("the body", limits.max_message).check(bytes as u64)
+    let bytes = body.bytes() as u64;
+    Bound::message("the body", limits.max_message).check(bytes)?;
+    if bytes <= SURELY_FITS {
+        return Ok(());
+    }
+    // As it will be written: a character may take six.
+    RECORD.check(serde_json::to_vec(body).map_or(0, |bytes| bytes.len() as u64))
 }
 
 fn origin_and_kind(

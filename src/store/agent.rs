@@ -10,6 +10,7 @@ use uuid::Uuid;
 use crate::beneath::Spot;
 use crate::error::{Error, Result};
 use crate::model::agent::Identity;
+use crate::model::bound::RECORD;
 use crate::model::dedupe::DedupeEntry;
 use crate::model::id::AgentName;
 use crate::model::message::{InboxKey, Message, WakeHint};
@@ -189,6 +190,7 @@ impl<'s> Agent<'s> {
     }
 
     fn put_arrival(&self, path: &str, bytes: &[u8]) -> Result<()> {
+        RECORD.check(bytes.len() as u64)?;
         let name = path.rsplit('/').next().unwrap_or(path);
         let temporary = self.dir.join(layout::TMP).join(name);
         self.store.disk.replace(&temporary, &self.dir.join(path), bytes)

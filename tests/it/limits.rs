@@ -478,3 +478,75 @@ fn an_outbox_that_was_delivered_in_part_is_delivered_once() {
     assert_eq!(sandbox.json_lines(["events", "b", "--kind", "run_settled"]).len(), 20);
     sandbox.run(["doctor"]);
 }
+
+/// What would be too large to be read again is refused before it is written.
+#[test]
+fn what_could_not_be_read_again_is_refused() {
+    let sandbox = sandbox(RUNS_HOME);
+    // One byte that takes six where it is written.
+    set(&sandbox, "max_message = \"64 MiB\"\nmax_outcome = \"8 MiB\"");
+    let refused = sandbox.cmd(["enqueue", "a", "-"]).stdin(vec![1; 2 << 20]).output();
+    assert!(refused.code() == 4 && refused.stderr.contains("more than max_record = 8 MiB"), "{refused}");
+    assert!(messages(&sandbox, "a").is_empty());
+    // So it does where each action of an outcome makes the same item larger.
+    let item = sandbox.run(["work", "add", "one", "--agent", "a"]).trim().to_owned();
+    let text = "\\u0001".repeat(1_300_000);
+    let action = format!(r#"{{"do": "work.update", "id": "{item}", "objective": "{text}"}}"#);
+    let said = format!("{{\"actions\": [{action}]}}");
+    fs::write(sandbox.home().join("said"), said).unwrap();
+    fs::write(sandbox.home().join("turn"), "cp \"$HOME/said\" \"$DORMOUSE_OUTCOME\"").unwrap();
+    sandbox.run(["enqueue", "a", "go"]);
+    sandbox.run(["tick", "a"]);
+    let add = r#"{"do": "work.update", "id": "ITEM", "todo": [TODO]}"#;
+    let todo = format!(r#"{{"text": "{text}", "state": "pending"}}"#);
+    let action = add.replace("ITEM", &item).replace("TODO", &todo);
+    fs::write(sandbox.home().join("said"), format!("{{\"actions\": [{action}]}}")).unwrap();
+    sandbox.run(["enqueue", "a", "go"]);
+    let failed = sandbox.cmd(["tick", "a"]).output();
+    assert!(failed.code() == 7 && failed.stdout.contains("more than max_record = 8 MiB"), "{failed}");
+    sandbox.run(["doctor"]);
+}
+
+/// Messages that do not arrive anywhere do not make `state.json` larger than what can be read.
+#[test]
+fn an_outbox_that_does_not_get_empty_is_bounded() {
+    let sandbox = sandbox(RUNS_HOME);
+    sandbox.run(["create", "b", "--", "true"]);
+    let lock = fs::File::create(sandbox.agent("b").join("lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let action = format!(r#"{{"do": "enqueue", "agent": "b", "text": "{}"}}"#, "x".repeat(900_000));
+    fs::write(sandbox.home().join("turn"), acting(&action, 4)).unwrap();
+    let step = || {
+        sandbox.run(["enqueue", "a", "go"]);
+        sandbox.cmd(["tick", "a", "--lock-timeout", "0s"]).output()
+    };
+    for _ in 0..2 {
+        let ran = step();
+        assert!(ran.code() == 0 && ran.stderr.contains("and 3 more are not delivered yet"), "{ran}");
+    }
+    let ran = step();
+    assert!(ran.code() == 7 && ran.stdout.contains("more than max_outbox = 8 MiB"), "{ran}");
+    drop(lock);
+    sandbox.pass(3600);
+    sandbox.run(["tick", "a", "--until-idle"]);
+    assert_eq!(messages(&sandbox, "b").len(), 12);
+    sandbox.run(["doctor"]);
+}
+
+/// Timers that say much are caught up with in as many steps as it takes.
+#[test]
+fn timers_that_are_due_together_say_no_more_at_once_than_can_be_read() {
+    let sandbox = sandbox("true");
+    let text = "x".repeat(900_000);
+    for _ in 0..40 {
+        let add =
+            sandbox.cmd(["timer", "add", "--agent", "a", "--in", "1m", "-"]).stdin(text.clone()).output();
+        must(&sandbox, add);
+    }
+    sandbox.pass(3600);
+    sandbox.run(["tick", "a"]);
+    let waiting = messages(&sandbox, "a").len();
+    assert!((10..30).contains(&waiting), "{waiting}");
+    sandbox.run(["tick", "a", "--until-idle"]);
+    assert_eq!(sandbox.json_lines(["events", "a", "--kind", "run_settled"]).len(), 40);
+}

@@ -72,6 +72,11 @@ impl Draft {
         self.puts.push(put);
     }
 
+    /// What is to be written so far.
+    pub fn puts(&self) -> &[Put] {
+        &self.puts
+    }
+
     pub fn delete(&mut self, delete: Delete) {
         self.touched = true;
         self.deletes.push(delete);

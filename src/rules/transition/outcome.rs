@@ -1,6 +1,9 @@
 //! The actions of an outcome file: carried out in order, in the transaction that settles the turn.
 
+use serde::Serialize;
+
 use crate::model::action::Action;
+use crate::model::bound::{OUTBOX, RECORD, TRANSACTION};
 use crate::model::id::{AgentName, TaskId};
 use crate::model::message::{Body, DeliverySurface, Message};
 use crate::model::refusal::Refusal;
@@ -8,6 +11,7 @@ use crate::model::state::CurrentRun;
 use crate::model::submission::{CalledBy, Caller, Submission};
 use crate::model::time::{Span, Time};
 use crate::model::timer::{CatchUp, Schedule};
+use crate::model::transaction::Put;
 use crate::model::turn::Claimant;
 use crate::model::wait::WaitKind;
 use crate::model::work::PlanStatus;
@@ -54,8 +58,37 @@ pub fn apply(
             .and_then(|()| carry_out(&mut trial, run, action.clone(), around, &mut started))
             .map_err(|refusal| (format!("$.actions[{at}]"), refusal))?;
     }
+    check_size(draft, &trial).map_err(|refusal| ("$.actions".to_owned(), refusal))?;
     *draft = trial;
     Ok(())
+}
+
+/// Refuses what could not be committed, or not be read again: then the turn has failed, where it could not
+/// be settled otherwise.
+fn check_size(before: &Draft, after: &Draft) -> Result<(), Refusal> {
+    if after.records.state.outbox.len() > before.records.state.outbox.len() {
+        OUTBOX.check(bytes(&after.records.state.outbox))?;
+    }
+    let mut together = 0;
+    for put in &after.puts()[before.puts().len()..] {
+        let size = match put {
+            Put::Message(message) => bytes(message),
+            Put::Work(item) => bytes(item),
+            Put::Wait(wait) => bytes(wait),
+            Put::Timer(timer) => bytes(timer),
+            Put::Task(task) => bytes(task),
+            Put::Run(run) => bytes(run),
+            Put::Dedupe(entry) => bytes(entry),
+            Put::Plan(_, text) => text.len() as u64,
+        };
+        RECORD.check(size)?;
+        together += size;
+    }
+    TRANSACTION.check(together)
+}
+
+fn bytes(record: &impl Serialize) -> u64 {
+    serde_json::to_vec(record).map_or(0, |bytes| bytes.len() as u64)
 }
 
 fn carry_out(

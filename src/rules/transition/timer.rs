@@ -95,13 +95,16 @@ fn note(draft: &mut Draft, timer: &Timer, action: &str) {
 }
 
 /// Lets everything happen whose time has come: timers, the deadlines of waits, rechecks of blocked work.
+///
+/// What timers say at once is bounded; those that it is too much for are due at the next step.
 pub fn take_in_due(draft: &mut Draft) {
     let now = draft.now();
+    let mut left = AT_ONCE;
     for timer in std::mem::take(&mut draft.records.timers) {
-        if timer.next_at > now {
+        if timer.next_at > now || left == 0 {
             draft.records.timers.push(timer);
         } else {
-            fire(draft, timer);
+            left = left.saturating_sub(fire(draft, timer));
         }
     }
     let waits: Vec<Wait> = draft.records.waits.iter().filter(|wait| wait.is_waiting()).cloned().collect();
@@ -111,13 +114,19 @@ pub fn take_in_due(draft: &mut Draft) {
     remind_of_blocked(draft);
 }
 
-fn fire(draft: &mut Draft, mut timer: Timer) {
+/// How many bytes timers say at once: with more the transaction would be too much to be read back.
+const AT_ONCE: usize = 16 << 20;
+
+/// Returns how many bytes it has said.
+fn fire(draft: &mut Draft, mut timer: Timer) -> usize {
     let now = draft.now();
+    let body = timer.message.as_ref().map(|message| &message.body).or(timer.body.as_ref());
+    let length = body.map_or(0, Body::bytes).max(1);
     let due = due(&timer.schedule, timer.next_at, now);
     // On time means: the next fire after this one has not come yet.
     let late = due.count > 1;
     let to_fire: Vec<Time> = match timer.catch_up {
-        CatchUp::All => due.first,
+        CatchUp::All => due.first.into_iter().take((AT_ONCE / length).max(1)).collect(),
         CatchUp::Once => vec![due.latest],
         CatchUp::Skip if late => Vec::new(),
         CatchUp::Skip => due.first,
@@ -141,6 +150,7 @@ fn fire(draft: &mut Draft, mut timer: Timer) {
             end(draft, timer, TimerStatus::Done);
         }
     }
+    to_fire.len() * length
 }
 
 fn fire_message(draft: &mut Draft, timer: &Timer, at: Time, missed: u64) -> Message {
