@@ -25,6 +25,8 @@ mod examples;
 #[cfg(target_os = "linux")]
 mod faults;
 mod format;
+#[cfg(target_os = "linux")]
+mod fuzz;
 mod harness;
 mod held;
 mod hooks;

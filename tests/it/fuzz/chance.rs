@@ -1,0 +1,43 @@
+//! Chance from a seed: the same seed and the same number of a case are the same case.
+
+/// Numbers that look random (SplitMix64).
+pub struct Chance(u64);
+
+impl Chance {
+    pub fn new(seed: u64, case: u64) -> Chance {
+        let mut chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ case);
+        // Neighbours begin far from each other.
+        chance.next();
+        chance.next();
+        chance
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `end`; 0 if there is none.
+    pub fn below(&mut self, end: usize) -> usize {
+        (self.next() % end.max(1) as u64) as usize
+    }
+
+    /// Whether something holds that holds once in `times`.
+    pub fn one_in(&mut self, times: usize) -> bool {
+        self.below(times) == 0
+    }
+
+    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.below(from.len())]
+    }
+
+    /// The same things in another order.
+    pub fn shuffle<T>(&mut self, things: &mut [T]) {
+        for at in (1..things.len()).rev() {
+            things.swap(at, self.below(at + 1));
+        }
+    }
+}

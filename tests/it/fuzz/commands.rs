@@ -1,0 +1,227 @@
+//! The commands that are run on what was changed, and what each may answer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use super::chance::Chance;
+
+/// Every command with arguments. A word in braces is drawn: `{agent}` is mostly the agent whose file was
+/// changed, the others are ids of its records. What begins with `@` is called from inside the turn of `kim`.
+/// What follows `<<` is its stdin.
+pub const COMMANDS: &[&str] = &[
+    "init",
+    "create {new} --shell true",
+    "create {new} --parent {agent} -- true",
+    "start {agent}",
+    "start --all",
+    "stop {agent} --grace 0s",
+    "stop {agent} --now --requeue --reason why",
+    "enqueue {agent} hello",
+    "enqueue {agent} now --priority interject",
+    "enqueue {agent} hello --dedupe-key one",
+    "enqueue {agent} later --in 1h",
+    "enqueue {agent} --origin webhook:ci --body-json {} --resource github:org/repo#12",
+    "enqueue {agent} --batch << {\"text\":\"one\"}\n{\"body\":[2],\"origin\":\"channel\"}",
+    "enqueue {agent} about --work-item {work} --wait {wait}",
+    "ask {agent} hello --timeout 50ms",
+    "wake {agent} --resource github:org/repo#13 look",
+    "wake {agent} --wait {wait} --reason why",
+    "tick {agent}",
+    "tick {agent} --until-idle --max-steps 4",
+    "tick {agent} --dry-run",
+    "tick --all",
+    "tick --all --jobs 2",
+    "get {agent}",
+    "get {agent} queue.pending",
+    "list",
+    "list --posture idle --posture waiting_for_operator --kind named",
+    "explain {agent}",
+    "state {agent}",
+    "state {agent} --can running",
+    "state {agent} --diagram",
+    "state {agent} --hooks",
+    "await {agent} --status asleep --timeout 20ms",
+    "await {agent} --message {message} --timeout 20ms",
+    "next-wake {agent}",
+    "next-wake --all --format systemd",
+    "queue list -a {agent}",
+    "queue show {message}",
+    "queue dead -a {agent}",
+    "queue dead -a {agent} --ack",
+    "queue rejected -a {agent}",
+    "queue rejected -a fin --accept",
+    "queue rejected -a fin --drop bad.json",
+    "queue requeue {dead}",
+    "queue drop {message} --reason why",
+    "work add objective -a {agent} --todo one --plan prose --pick",
+    "work list -a {agent}",
+    "work list -a {agent} --state completed",
+    "work show {work}",
+    "work update {work} --todo two",
+    "work pick {work} --clear-blocker --reason why",
+    "work block {work} --reason why --recheck 1h",
+    "work unblock {work} --reason why",
+    "work complete {work} --result done",
+    "work plan {work}",
+    "work plan {work} new",
+    "wait -a {agent} --on external --reason why --resource r --recheck 1h",
+    "wait -a {agent} --on task --resource {task} --reason why --work-item {work}",
+    "wait list -a {agent}",
+    "wait cancel {wait}",
+    "timer add -a {agent} --in 0s due",
+    "timer add -a {agent} --every 1h --catch-up all",
+    "timer list -a {agent}",
+    "timer cancel {timer}",
+    "task start -a {agent} -- true",
+    "task start -a {agent} --delegate cyd hello",
+    "task list -a {agent}",
+    "task list -a {agent} --ended",
+    "task status {task}",
+    "task output {task} --bytes 10",
+    "task input {task} line",
+    "task stop {task} --grace 0s --force",
+    "supervise {agent} {task}",
+    "run list -a {agent} --limit 0",
+    "run show {run}",
+    "run show {run} --stdout",
+    "briefs {agent} --limit 0",
+    "events {agent} --limit 5",
+    "events {agent} --since 2026-01-01T00:00:00Z --kind message_admitted",
+    "recover {agent} --force",
+    "fail {agent} --reason why",
+    "preempt {agent} --reason why --grace 0s",
+    "resume {agent}",
+    "@safe-point -a kim",
+    "@safe-point -a kim --peek",
+    "@safe-point -a kim -- true",
+    "@checkpoint -a kim - << saved",
+    "@yield -a kim --checkpoint - << saved",
+    "@non-preemptible -a kim begin --deadline 1h",
+    "@non-preemptible -a kim end",
+    "@non-preemptible -a kim --deadline 1h -- true",
+    "@enqueue bob hello",
+    "@work add objective",
+    "doctor",
+    "doctor {agent}",
+    "doctor --repair",
+    "schema state",
+    "man tick",
+    "completions bash",
+];
+
+/// The ids that are in a directory, by agent and by the word before their number.
+#[derive(Debug, Default)]
+pub struct Ids {
+    pub all: Vec<String>,
+    by_agent: BTreeMap<(String, String), Vec<String>>,
+}
+
+impl Ids {
+    /// The ids in the names and contents of records.
+    pub fn of<'a>(files: impl Iterator<Item = (&'a Path, &'a [u8])>) -> Ids {
+        let mut found: BTreeSet<(String, String)> = BTreeSet::new();
+        for (path, bytes) in files {
+            let Some(agent) = agent_of(path) else { continue };
+            for text in [path.to_string_lossy(), String::from_utf8_lossy(bytes)] {
+                ids_in(&text, |id| {
+                    found.insert((agent.clone(), id.to_owned()));
+                });
+            }
+        }
+        let mut ids = Ids::default();
+        for (agent, id) in found {
+            let word = id.split('_').next().unwrap_or_default().to_owned();
+            ids.by_agent.entry((agent, word)).or_default().push(id.clone());
+            ids.all.push(id);
+        }
+        ids
+    }
+}
+
+/// Whose file it is.
+pub fn agent_of(path: &Path) -> Option<String> {
+    let below = path.strip_prefix("agents").ok()?;
+    Some(below.iter().next()?.to_string_lossy().into_owned())
+}
+
+fn ids_in(text: &str, mut each: impl FnMut(&str)) {
+    for (at, _) in text.match_indices('_') {
+        let before = text[..at].rfind(|c: char| !c.is_ascii_lowercase()).map_or(0, |before| before + 1);
+        let id = text.get(before..at + 33).unwrap_or_default();
+        if before < at
+            && id.get(at - before + 1..).is_some_and(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()))
+        {
+            each(id);
+        }
+    }
+}
+
+/// A command with everything drawn: its words, and its stdin.
+pub fn draw(template: &str, path: &Path, ids: &Ids, chance: &mut Chance) -> (Vec<String>, Vec<u8>) {
+    let (line, stdin) = template.split_once(" << ").unwrap_or((template, ""));
+    let agent = match agent_of(path) {
+        Some(agent) if !chance.one_in(10) => agent,
+        _ => (*chance.pick(&["ada", "bob", "cyd", "eve", "jon", "kim"])).to_owned(),
+    };
+    let mut of_file = Vec::new();
+    ids_in(&path.to_string_lossy(), |id| of_file.push(id.to_owned()));
+    let mut id = |word: &str| {
+        let named: Vec<&String> = of_file.iter().filter(|id| id.starts_with(word)).collect();
+        if !named.is_empty() && !chance.one_in(3) {
+            return (*chance.pick(&named)).clone();
+        }
+        let others = ids.by_agent.get(&(agent.clone(), word.to_owned()));
+        let others = others.filter(|_| !chance.one_in(20)).unwrap_or(&ids.all);
+        chance.pick(others).clone()
+    };
+    let words = line.trim_start_matches('@').split(' ');
+    let words = words.map(|word| match word {
+        "{agent}" => agent.clone(),
+        "{new}" => "new".to_owned(),
+        "{message}" | "{dead}" => id("msg"),
+        "{work}" => id("work"),
+        "{wait}" => id("wait"),
+        "{timer}" => id("timer"),
+        "{task}" => id("task"),
+        "{run}" => id("run"),
+        word => word.to_owned(),
+    });
+    (words.collect(), stdin.as_bytes().to_vec())
+}
+
+/// The exit statuses of every command, as its manual page has them; `None`: that of another command.
+pub struct Documented(BTreeMap<String, (BTreeSet<i32>, bool)>);
+
+impl Documented {
+    pub fn read() -> Documented {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("man/sections");
+        let mut pages = BTreeMap::new();
+        for entry in fs::read_dir(dir).unwrap().flatten() {
+            let text = fs::read_to_string(entry.path()).unwrap();
+            let name = entry.path().file_stem().unwrap().to_string_lossy().into_owned();
+            let (_, section) = text.split_once(".SH \"EXIT STATUS\"").unwrap_or_default();
+            let section = section.split("\n.SH").next().unwrap_or_default();
+            let mut statuses = BTreeSet::new();
+            for line in section.lines().filter_map(|line| line.strip_prefix(".B ")) {
+                statuses.extend(line.split([' ', ',', '\\']).filter_map(|word| word.parse::<i32>().ok()));
+            }
+            assert!(statuses.contains(&0), "{name}: no exit statuses");
+            pages.insert(name, (statuses, section.contains("126")));
+        }
+        Documented(pages)
+    }
+
+    /// Whether a command may end like this.
+    pub fn allows(&self, words: &[String], status: i32) -> bool {
+        // What runs another command ends as that does.
+        let runs = |of: &(BTreeSet<i32>, bool)| of.1 && words.iter().any(|word| word == "--");
+        self.of(words).is_none_or(|of| of.0.contains(&status) || runs(of))
+    }
+
+    fn of(&self, words: &[String]) -> Option<&(BTreeSet<i32>, bool)> {
+        let name = words.first()?;
+        let below = words.iter().skip(1).find_map(|word| self.0.get(&format!("{name}-{word}")));
+        below.or_else(|| self.0.get(name))
+    }
+}

@@ -1,0 +1,242 @@
+//! One thing in the directory is changed, one command is run on it, and everything is put back.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use super::chance::Chance;
+use super::commands::{COMMANDS, draw};
+use super::estate::{Changes, NOW, TURNS_OUTCOME};
+use super::judge::{self, Touched};
+use super::misplace::misplace;
+use super::mutate::{self, Pool, TIMES};
+use super::run::Line;
+use super::tree::{self, Node, Tree};
+use super::{Failure, Worker};
+
+/// How often each kind of file met each command.
+pub type Coverage = BTreeMap<(String, &'static str), usize>;
+
+/// Runs the case of a number: the pairs of a kind and a command come in turn, in an order of their own in
+/// each round.
+pub fn case(worker: &mut Worker, pairs: &mut Pairs, number: u64, coverage: &mut Coverage) -> Option<Failure> {
+    let mut chance = Chance::new(worker.seed, number);
+    let (kind, template) = pairs.of(worker, number);
+    let path = chance.pick(&worker.copy.kinds[&kind]).clone();
+    *coverage.entry((kind.clone(), template)).or_default() += 1;
+
+    let mut words = Vec::new();
+    let mut changed = Vec::new();
+    let mut open = Vec::new();
+    let times = if chance.one_in(6) { 1 + chance.below(3) } else { 1 };
+    for time in 0..times {
+        let path = if time == 0 { path.clone() } else { other(worker, &path, &mut chance) };
+        let done = change(worker, &path, &mut chance, &mut changed, &mut open);
+        words.push(format!("{} is {done}", path.display()));
+        changed.push(path);
+    }
+    changed.sort();
+    changed.dedup();
+    let touched = changed.into_iter().map(|path| Touched::now(&worker.copy, path)).collect();
+    let (line, has_env) = line(worker, template, &path, &mut chance);
+    let what = format!("{}{}", words.join("; "), if has_env { " (from inside a turn)" } else { "" });
+    judged(worker, &line, &what, touched, template)
+}
+
+/// Runs the command on what was changed, judges it, and puts everything back.
+fn judged(
+    worker: &mut Worker,
+    line: &Line,
+    what: &str,
+    touched: Vec<Touched>,
+    template: &str,
+) -> Option<Failure> {
+    let ran = worker.place.run(line);
+    let mut wrong = judge::of_its_end(line, &ran, &worker.documented);
+    let mut changes = worker.copy.changes();
+    if !line.args.iter().any(|arg| arg == "init") {
+        wrong.extend(judge::of_the_files(&worker.copy, &changes, &touched));
+    }
+    let mut suspects = Vec::new();
+    for gone in judge::gone(&worker.copy, &changes, &touched) {
+        if gone.is_surely_unreadable {
+            wrong.push(format!("{} can't be read, and is gone or overwritten", gone.path.display()));
+        } else if gone.path != Path::new(TURNS_OUTCOME) {
+            suspects.push(gone.path.clone());
+        }
+    }
+    if !suspects.is_empty() {
+        // What it did with this was right if it could read it. The program is asked itself.
+        again(worker, changes, &touched);
+        let doctor = Line { args: vec!["doctor".into(), "--json".into()], ..line.clone() };
+        let said = worker.place.run(&doctor);
+        changes = worker.copy.changes();
+        for path in suspects.into_iter().filter(|path| judge::is_damage(&said, path)) {
+            wrong.push(format!("{} is damaged, says doctor; and it is gone or overwritten", path.display()));
+        }
+    }
+    wrong.retain(|wrong| !judge::is_known(what, wrong));
+    if wrong.is_empty() {
+        worker.copy.restore(changes, &touched);
+        return None;
+    }
+    again(worker, changes, &touched);
+    let failure = Failure::new(worker, line, what, &wrong, &ran, template);
+    let changes = worker.copy.changes();
+    worker.copy.restore(changes, &touched);
+    Some(failure)
+}
+
+/// Everything as it was when the command began.
+fn again(worker: &mut Worker, changes: Changes, touched: &[Touched]) {
+    let copy = &mut worker.copy;
+    copy.restore(changes, touched);
+    for touched in touched {
+        let tree = copy.tree_of(&touched.path);
+        let place = tree.root().join(&touched.path);
+        if let Ok(found) = fs::symlink_metadata(&place)
+            && !(found.is_dir() && matches!(touched.node, Some(Node::Dir { .. })))
+        {
+            tree::remove(&place, &found);
+        }
+        if let Some(node) = &touched.node {
+            // Where the directory above it was changed as well there may be no place for it.
+            let _ = tree::put(&place, node, tree.owner());
+        }
+    }
+}
+
+/// A file near it, or any.
+fn other(worker: &Worker, path: &Path, chance: &mut Chance) -> PathBuf {
+    let nodes = worker.copy.store.nodes();
+    let near: Vec<&PathBuf> = nodes.keys().filter(|other| other.parent() == path.parent()).collect();
+    let all: Vec<&PathBuf> = nodes.keys().collect();
+    let from = if near.is_empty() || chance.one_in(2) { &all } else { &near };
+    (*chance.pick(from)).clone()
+}
+
+/// Changes one file or directory, and says how; adds the others that are changed by this.
+fn change(
+    worker: &Worker,
+    path: &Path,
+    chance: &mut Chance,
+    changed: &mut Vec<PathBuf>,
+    open: &mut Vec<File>,
+) -> String {
+    let tree = worker.copy.tree_of(path);
+    // Somebody else was here already: a file in a directory that is a link now.
+    let is_file = || fs::symlink_metadata(tree.root().join(path)).is_ok_and(|found| found.is_file());
+    let Node::File { mode, bytes } = &tree.nodes()[path] else {
+        return moved(tree, path, chance, changed, open);
+    };
+    if !is_file() || (path != Path::new(TURNS_OUTCOME) && chance.one_in(5)) {
+        return moved(tree, path, chance, changed, open);
+    }
+    let files = worker.copy.store.nodes().iter().filter_map(|(path, node)| match node {
+        Node::File { bytes, .. } => Some((path, bytes)),
+        Node::Dir { .. } | Node::Link(_) | Node::Fifo | Node::Socket => None,
+    });
+    let files: Vec<(&PathBuf, &Rc<Vec<u8>>)> = files.collect();
+    let write = |path: &Path, bytes: Vec<u8>| {
+        let place = tree.root().join(path);
+        let _ = fs::remove_file(&place);
+        let _ = tree::put(&place, &Node::File { mode: *mode, bytes: Rc::new(bytes) }, tree.owner());
+    };
+    if path != Path::new(TURNS_OUTCOME) && chance.one_in(12) {
+        let is_alike = |other: &Path| other.extension() == path.extension() && other != path;
+        let alike: Vec<_> = files.iter().filter(|(other, _)| is_alike(other)).collect();
+        if let Some((other, content)) = alike.get(chance.below(alike.len())) {
+            write(path, content.to_vec());
+            write(other, bytes.to_vec());
+            changed.push((*other).clone());
+            return format!("exchanged with {}", other.display());
+        }
+    }
+    let contents: Vec<&[u8]> = files.iter().map(|(_, bytes)| bytes.as_slice()).collect();
+    let pool = Pool { ids: &worker.copy.ids.all, contents: &contents };
+    let (mutated, words) = mutate::mutate(path, bytes, &pool, chance);
+    write(path, mutated);
+    words
+}
+
+/// Puts something else in its place, and says what.
+fn moved(
+    tree: &Tree,
+    path: &Path,
+    chance: &mut Chance,
+    changed: &mut Vec<PathBuf>,
+    open: &mut Vec<File>,
+) -> String {
+    match misplace(tree, path, chance) {
+        Ok(done) => {
+            open.extend(done.open);
+            changed.extend(done.others);
+            done.words
+        }
+        Err(error) => format!("as it was: {error}"),
+    }
+}
+
+/// The command line of a template, and whether it is called from inside a turn.
+fn line(worker: &Worker, template: &str, path: &Path, chance: &mut Chance) -> (Line, bool) {
+    let (words, stdin) = draw(template, path, &worker.copy.ids, chance);
+    let mut args: Vec<OsString> = words.into_iter().map(OsString::from).collect();
+    match chance.below(6) {
+        0..3 => args.insert(0, "--json".into()),
+        3 => args.insert(0, (*chance.pick(&["-v", "-q", "--color=always"])).into()),
+        _ => {}
+    }
+    let mut env = worker.env();
+    let from_inside = template.starts_with('@');
+    if from_inside {
+        env.push(("DORMOUSE_AGENT".to_owned(), "kim".into()));
+        env.push(("DORMOUSE_RUN".to_owned(), worker.run_of_kim.clone().into()));
+    }
+    let others = [
+        TIMES[1],
+        TIMES[6],
+        TIMES[3],
+        "2026-01-03T00:00:00Z",
+        "2027-01-01T00:00:00Z",
+        "2025-01-01T00:00:00Z",
+    ];
+    let now = if chance.one_in(10) { *chance.pick(&others) } else { NOW };
+    env.push(("DORMOUSE_NOW".to_owned(), now.into()));
+    let line = Line {
+        args,
+        env,
+        dir: worker.root.join("project"),
+        stdin,
+        redirections: String::new(),
+        dir_goes: false,
+        may_wait: false,
+    };
+    (line, from_inside)
+}
+
+/// The pairs of a kind and a command, in the order of a round.
+#[derive(Default)]
+pub struct Pairs {
+    round: Option<u64>,
+    order: Vec<(String, &'static str)>,
+}
+
+impl Pairs {
+    /// The pair of a number. Each round has all of them, in an order of its own.
+    fn of(&mut self, worker: &Worker, number: u64) -> (String, &'static str) {
+        let kinds = &worker.copy.kinds;
+        let all = (kinds.len() * COMMANDS.len()) as u64;
+        let round = number / all;
+        if self.round != Some(round) {
+            self.round = Some(round);
+            self.order = kinds
+                .keys()
+                .flat_map(|kind| COMMANDS.iter().map(move |command| (kind.clone(), *command)))
+                .collect();
+            Chance::new(worker.seed, u64::MAX - round).shuffle(&mut self.order);
+        }
+        self.order[(number % all) as usize].clone()
+    }
+}

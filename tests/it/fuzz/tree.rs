@@ -1,0 +1,249 @@
+//! A directory as it should be: kept in memory, compared by what the file system says, and put back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, Metadata, Permissions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use rustix::fs::{CWD, FileType, Mode};
+
+/// What lies under one name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Node {
+    Dir { mode: u32 },
+    File { mode: u32, bytes: Rc<Vec<u8>> },
+    Link(PathBuf),
+    Fifo,
+    Socket,
+}
+
+/// What changes when a file does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    inode: u64,
+    mode: u32,
+    size: u64,
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    /// What a directory holds is looked at under its own names.
+    fn of(found: &Metadata) -> Stamp {
+        let of_file = |number| if found.is_dir() { 0 } else { number };
+        Stamp {
+            inode: of_file(found.ino()),
+            mode: found.mode(),
+            size: of_file(found.size()),
+            changed: if found.is_dir() { (0, 0) } else { (found.ctime(), found.ctime_nsec()) },
+        }
+    }
+}
+
+/// Whose the files are, where the tests run as root.
+pub type Owner = Option<u32>;
+
+/// Everything below a directory.
+pub struct Tree {
+    root: PathBuf,
+    owner: Owner,
+    nodes: BTreeMap<PathBuf, Node>,
+    stamps: BTreeMap<PathBuf, Stamp>,
+    /// What is below it and no part of it.
+    except: Option<PathBuf>,
+}
+
+impl Tree {
+    /// What lies below `root` now. Its paths are below it too.
+    pub fn read(root: &Path) -> BTreeMap<PathBuf, Node> {
+        let mut nodes = BTreeMap::new();
+        each_below(root, Path::new(""), &None, &mut |path, found| {
+            if let Some(node) = look(&root.join(path), found) {
+                nodes.insert(path.to_owned(), node);
+            }
+        });
+        nodes
+    }
+
+    /// Makes it at `root`, which must not be there; `except` is no part of it.
+    pub fn make(
+        root: &Path,
+        owner: Owner,
+        mut nodes: BTreeMap<PathBuf, Node>,
+        except: Option<&Path>,
+    ) -> Tree {
+        fs::create_dir(root).unwrap();
+        fs::set_permissions(root, Permissions::from_mode(0o700)).unwrap();
+        own(root, owner);
+        nodes.retain(|path, _| except.is_none_or(|except| !path.starts_with(except)));
+        let except = except.map(Path::to_owned);
+        let mut tree = Tree { root: root.to_owned(), owner, nodes, stamps: BTreeMap::new(), except };
+        tree.restore(&[]);
+        tree
+    }
+
+    pub fn nodes(&self) -> &BTreeMap<PathBuf, Node> {
+        &self.nodes
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub fn owner(&self) -> Owner {
+        self.owner
+    }
+
+    /// What is not as it should be: missing, changed, or new.
+    pub fn changes(&self) -> Vec<PathBuf> {
+        let mut changes = Vec::new();
+        let mut seen = 0;
+        each_below(&self.root, Path::new(""), &self.except, &mut |path, found| match self.stamps.get(path) {
+            Some(stamp) => {
+                seen += 1;
+                if *stamp != Stamp::of(found) {
+                    changes.push(path.to_owned());
+                }
+            }
+            None => changes.push(path.to_owned()),
+        });
+        if seen < self.stamps.len() {
+            // Not by asking for each: where a directory is a link now there may be another of that name.
+            let mut there = BTreeSet::new();
+            each_below(&self.root, Path::new(""), &self.except, &mut |path, _| {
+                there.insert(path.to_owned());
+            });
+            changes.extend(self.stamps.keys().filter(|path| !there.contains(*path)).cloned());
+        }
+        changes
+    }
+
+    /// Puts back what is `wrong`: what has changed, and what was touched whether or not it seems changed.
+    pub fn restore(&mut self, wrong: &[PathBuf]) {
+        for path in wrong {
+            open_up(&self.root.join(path));
+        }
+        for path in wrong {
+            self.stamps.remove(path);
+            match (self.nodes.get(path), fs::symlink_metadata(self.root.join(path))) {
+                (Some(Node::Dir { .. }), Ok(found)) if found.is_dir() => {}
+                (_, Ok(found)) => remove(&self.root.join(path), &found),
+                (_, Err(_)) => {}
+            }
+        }
+        if self.stamps.len() == self.nodes.len() {
+            return;
+        }
+        // In order of name: a directory comes before what is in it.
+        let missing: Vec<(&PathBuf, &Node)> =
+            self.nodes.iter().filter(|(path, _)| !self.stamps.contains_key(*path)).collect();
+        for (path, node) in missing {
+            let place = self.root.join(path);
+            put(&place, node, self.owner).unwrap_or_else(|error| panic!("{}: {error}", place.display()));
+            self.stamps.insert(path.clone(), Stamp::of(&fs::symlink_metadata(&place).unwrap()));
+        }
+    }
+}
+
+/// Calls `each` with every path below `dir`, a directory before what is in it.
+fn each_below(root: &Path, dir: &Path, except: &Option<PathBuf>, each: &mut impl FnMut(&Path, &Metadata)) {
+    // What can't be looked into by whoever owns it is opened by its mode, and put right by the caller.
+    let entries = fs::read_dir(root.join(dir)).or_else(|error| {
+        let _ = fs::set_permissions(root.join(dir), Permissions::from_mode(0o700));
+        fs::read_dir(root.join(dir)).map_err(|_| error)
+    });
+    for entry in entries.into_iter().flatten().flatten() {
+        let path = dir.join(entry.file_name());
+        if except.as_ref() == Some(&path) {
+            continue;
+        }
+        let Ok(found) = entry.metadata() else { continue };
+        each(&path, &found);
+        if found.is_dir() {
+            each_below(root, &path, except, each);
+        }
+    }
+}
+
+/// What lies there; nothing where it is of no kind that we know, or as large as no record can be.
+pub fn look(path: &Path, found: &Metadata) -> Option<Node> {
+    let kind = found.file_type();
+    let mode = found.mode() & 0o7777;
+    Some(if kind.is_dir() {
+        Node::Dir { mode }
+    } else if kind.is_symlink() {
+        Node::Link(fs::read_link(path).ok()?)
+    } else if kind.is_fifo() {
+        Node::Fifo
+    } else if kind.is_socket() {
+        Node::Socket
+    } else if found.len() > 64 << 20 {
+        Node::File { mode, bytes: Rc::new(Vec::new()) }
+    } else {
+        let bytes = fs::read(path).or_else(|_| {
+            fs::set_permissions(path, Permissions::from_mode(0o600))?;
+            let read = fs::read(path);
+            fs::set_permissions(path, Permissions::from_mode(mode))?;
+            read
+        });
+        Node::File { mode, bytes: Rc::new(bytes.ok()?) }
+    })
+}
+
+/// Puts something where nothing is; a directory may be there.
+pub fn put(path: &Path, node: &Node, owner: Owner) -> io::Result<()> {
+    let mode = match node {
+        Node::Dir { mode } => {
+            if !path.is_dir() {
+                fs::create_dir(path)?;
+            }
+            Some(*mode)
+        }
+        Node::File { mode, bytes } => {
+            fs::write(path, bytes.as_slice())?;
+            Some(*mode)
+        }
+        Node::Link(target) => {
+            symlink(target, path)?;
+            None
+        }
+        Node::Fifo => {
+            rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
+            None
+        }
+        Node::Socket => {
+            rustix::fs::mknodat(CWD, path, FileType::Socket, Mode::RUSR | Mode::WUSR, 0)?;
+            None
+        }
+    };
+    own(path, owner);
+    match mode {
+        Some(mode) => fs::set_permissions(path, Permissions::from_mode(mode)),
+        None => Ok(()),
+    }
+}
+
+fn own(path: &Path, owner: Owner) {
+    if let Some(owner) = owner {
+        std::os::unix::fs::lchown(path, Some(owner), Some(owner)).unwrap();
+    }
+}
+
+/// Lets its owner change what is in a directory, so that it can be put right.
+fn open_up(path: &Path) {
+    if fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && found.mode() & 0o700 != 0o700) {
+        let _ = fs::set_permissions(path, Permissions::from_mode(0o700));
+    }
+}
+
+/// Removes what is there, whatever it is.
+pub fn remove(path: &Path, found: &Metadata) {
+    if found.is_dir() {
+        open_up(path);
+        each_below(path, Path::new(""), &None, &mut |below, _| open_up(&path.join(below)));
+        fs::remove_dir_all(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    } else {
+        fs::remove_file(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    }
+}

@@ -1,0 +1,372 @@
+//! Command lines, drawn from what the help says, with values, variables, streams and places of every kind.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use super::chance::Chance;
+use super::estate::NOW;
+use super::judge;
+use super::mutate::{SPANS, TEXTS, TIMES};
+use super::records::Coverage;
+use super::run::Line;
+use super::{Failure, Worker};
+
+/// One command as its help has it.
+pub struct Grammar {
+    words: Vec<String>,
+    /// What stands by itself, by name: `AGENT`, and whether there may be several.
+    positionals: Vec<(String, bool)>,
+    options: Vec<Flag>,
+    name: &'static str,
+}
+
+struct Flag {
+    long: String,
+    value: Option<String>,
+    /// What it may be, where the help says so.
+    possible: Vec<String>,
+}
+
+/// Every command that there is, by asking for help. Hidden ones don't say that they are there.
+pub fn grammar(worker: &mut Worker) -> Vec<Grammar> {
+    let mut found = Vec::new();
+    let mut open: Vec<Vec<String>> = vec![Vec::new(), vec!["pause".to_owned()], vec!["supervise".to_owned()]];
+    while let Some(words) = open.pop() {
+        let mut args: Vec<OsString> = words.iter().map(OsString::from).collect();
+        args.push("--help".into());
+        let line = Line {
+            args,
+            env: worker.env(),
+            dir: worker.root.join("project"),
+            stdin: Vec::new(),
+            redirections: String::new(),
+            dir_goes: false,
+            may_wait: false,
+        };
+        let ran = worker.place.run(&line);
+        assert_eq!(ran.status.code(), Some(0), "help of {words:?}");
+        let help = String::from_utf8(ran.stdout).unwrap();
+        for below in commands_of(&help) {
+            open.push(words.iter().cloned().chain([below]).collect());
+        }
+        if !words.is_empty() {
+            found.push(parse(words, &help));
+        }
+    }
+    assert!(found.len() > 60, "only {} commands in the help", found.len());
+    found
+}
+
+fn commands_of(help: &str) -> Vec<String> {
+    let below =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let names = below.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    names
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .map(str::to_owned)
+        .collect()
+}
+
+fn parse(words: Vec<String>, help: &str) -> Grammar {
+    let usage = help.lines().find_map(|line| line.strip_prefix("Usage: ")).unwrap_or_default();
+    let mut positionals = Vec::new();
+    for word in usage.split_whitespace().skip(1 + words.len()) {
+        let name =
+            word.trim_matches(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '|' && c != '-');
+        if word.starts_with(['[', '<']) && !["OPTIONS", "COMMAND"].contains(&name) && !name.starts_with('-') {
+            positionals.push((name.to_owned(), word.contains("...")));
+        }
+    }
+    let mut options: Vec<Flag> = Vec::new();
+    for line in help.lines() {
+        let text = line.trim_start();
+        if text.starts_with('-')
+            && line.starts_with("  ")
+            && let Some(at) = text.find("--")
+        {
+            let words: Vec<&str> = text[at..].split_whitespace().collect();
+            let long = words[0].trim_end_matches(',').trim_end_matches("...").to_owned();
+            let value = words.get(1).filter(|word| word.starts_with(['<', '[']));
+            let value = value.map(|word| word.trim_matches(|c: char| "<>[].".contains(c)).to_owned());
+            options.push(Flag { long, value, possible: Vec::new() });
+        } else if let (Some(values), Some(flag)) =
+            (text.strip_prefix("[possible values: "), options.last_mut())
+        {
+            flag.possible = values.trim_end_matches(']').split(", ").map(str::to_owned).collect();
+        }
+    }
+    // The table of what was tried names each by one word of ours.
+    let name: &'static str = words.join(" ").leak();
+    Grammar { words, positionals, options, name }
+}
+
+/// Runs the command line of a number.
+pub fn case(
+    worker: &mut Worker,
+    grammar: &[Grammar],
+    number: u64,
+    coverage: &mut Coverage,
+) -> Option<Failure> {
+    let mut chance = Chance::new(worker.seed, number);
+    let command = &grammar[(number / 2 + worker.seed) as usize % grammar.len()];
+    let mut line = line(worker, command, &mut chance);
+    let what = surround(worker, &mut line, &mut chance);
+    *coverage.entry(("command lines".to_owned(), command.name)).or_default() += 1;
+    let ran = worker.place.run(&line);
+    if let Some(dir) = what.gone {
+        let _ = fs::remove_dir_all(dir);
+    }
+    let mut wrong = judge::of_its_end(&line, &ran, &worker.documented);
+    // These write where they are told to.
+    let writes =
+        line.args.iter().any(|arg| arg == "init" || arg.to_string_lossy().starts_with("--secret-file"));
+    let changes = worker.copy.changes();
+    if !writes {
+        wrong.extend(judge::of_the_files(&worker.copy, &changes, &[]));
+    }
+    worker.copy.restore(changes, &[]);
+    (!wrong.is_empty()).then(|| Failure::new(worker, &line, &what.words, &wrong, &ran, command.name))
+}
+
+fn line(worker: &Worker, command: &Grammar, chance: &mut Chance) -> Line {
+    let mut args: Vec<OsString> = Vec::new();
+    for (name, is_many) in &command.positionals {
+        if name == "COMMAND" || chance.one_in(12) {
+            continue;
+        }
+        let times = if *is_many { 1 + chance.below(3) } else { 1 };
+        for _ in 0..times {
+            args.push(value(worker, name, &[], chance));
+        }
+    }
+    let many = if chance.one_in(4) { 6 } else { 2 };
+    for _ in 0..chance.below(many + 1) {
+        let Some(flag) = command.options.get(chance.below(command.options.len())) else { break };
+        if ["--help", "--version"].contains(&flag.long.as_str()) && !chance.one_in(10) {
+            continue;
+        }
+        match &flag.value {
+            None => args.push((&flag.long).into()),
+            Some(name) => {
+                let value = value(worker, name, &flag.possible, chance);
+                if chance.one_in(2) {
+                    args.extend([(&flag.long).into(), value]);
+                } else {
+                    let mut word = OsString::from(format!("{}=", flag.long));
+                    word.push(value);
+                    args.push(word);
+                }
+            }
+        }
+    }
+    if chance.one_in(2) {
+        args.push("--json".into());
+    }
+    if chance.one_in(8) {
+        args.push(value(worker, "TEXT", &[], chance));
+    }
+    if chance.one_in(5) {
+        chance.shuffle(&mut args);
+    }
+    let runs = command.positionals.iter().any(|(name, _)| name == "COMMAND");
+    if (runs && !chance.one_in(4)) || chance.one_in(20) {
+        args.push("--".into());
+        for _ in 0..chance.below(3) + usize::from(runs) {
+            args.push(if chance.one_in(2) { "true".into() } else { value(worker, "COMMAND", &[], chance) });
+        }
+    }
+    args.splice(0..0, command.words.iter().map(OsString::from));
+    let mut env = worker.env();
+    env.push(("DORMOUSE_NOW".to_owned(), NOW.into()));
+    Line {
+        args,
+        env,
+        dir: worker.root.join("project"),
+        stdin: Vec::new(),
+        redirections: String::new(),
+        dir_goes: false,
+        may_wait: false,
+    }
+}
+
+/// A value for what the help calls by this name: a good one, or one that is not.
+fn value(worker: &Worker, name: &str, possible: &[String], chance: &mut Chance) -> OsString {
+    if chance.one_in(3) {
+        return hostile(worker, chance);
+    }
+    if !possible.is_empty() {
+        return chance.pick(possible).into();
+    }
+    let ids = &worker.copy.ids.all;
+    match name {
+        "AGENT" | "CHILD" | "agent" => {
+            (*chance.pick(&["ada", "bob", "cyd", "eve", "fin", "jon", "kim", "new", "nobody"])).into()
+        }
+        "ID" | "task" | "RUN" => {
+            let id = chance.pick(ids);
+            if chance.one_in(4) { id[id.len() - 4 - chance.below(20)..].into() } else { id.into() }
+        }
+        "DURATION" => (*chance.pick(&["0s", "1ms", "5m", "2h", "30d"])).into(),
+        "TIME" | "TIME|DURATION" => {
+            (*chance.pick(&["2026-01-02T07:00:00Z", "2026-01-03 10:00", "2020-01-01T00:00:00Z", "1h"])).into()
+        }
+        "N" => (*chance.pick(&["0", "1", "2", "100"])).into(),
+        "EXPR" => (*chance.pick(&["* * * * *", "0 0 30 2 *", "*/5 9-17 * * 1-5", "0 0 29 2 *"])).into(),
+        "ZONE" => (*chance.pick(&["UTC", "Europe/Berlin", "Mars/Olympus"])).into(),
+        "JSON" => (*chance.pick(&["{}", "[1,{\"a\":null}]", "\"x\"", "@outcome.json", "-"])).into(),
+        "KIND[:ID]" => {
+            (*chance.pick(&["operator", "webhook:ci", "channel:", "callback:a:b", "agent:bob"])).into()
+        }
+        "FILE" | "FILE|-" | "DIR" => (*chance.pick(&[
+            "outcome.json",
+            "-",
+            ".",
+            "..",
+            ".dormouse/agents/ada/agent.toml",
+            "../bin",
+            "none",
+        ]))
+        .into(),
+        "FIELD" => (*chance.pick(&["queue.pending", "identity", "execution.state", "a.b.c"])).into(),
+        _ => {
+            (*chance.pick(&["hello", "two words", "-", "@outcome.json", "github:org/repo#12", "TERM"])).into()
+        }
+    }
+}
+
+fn hostile(worker: &Worker, chance: &mut Chance) -> OsString {
+    match chance.below(10) {
+        0 => OsString::new(),
+        1 => OsString::from_vec(vec![b'x'; *chance.pick(&[4_097, 65_537, 131_000])]),
+        2 => OsString::from_vec(
+            chance.pick(&[b"\xff\xfe".to_vec(), b"a\xc3\x28b".to_vec(), b"-\xff".to_vec()]).clone(),
+        ),
+        3 => (*chance.pick(&["-1", "-0", "1e9", "18446744073709551616", "٣", "0x10", "4294967296", "nan"]))
+            .into(),
+        4 => (*chance.pick(SPANS)).into(),
+        5 => (*chance.pick(TIMES)).into(),
+        6 => (*chance.pick(&[
+            "@/dev/zero",
+            "@/dev/null",
+            "@.",
+            "@",
+            "@none",
+            "/dev/full",
+            "/proc/self/mem",
+            "@/proc/self/environ",
+        ]))
+        .into(),
+        7 => chance.pick(&worker.copy.ids.all).into(),
+        8 => (*chance.pick(&[
+            "{\"a\":",
+            "[[[[[[[[[[",
+            "{\"text\":1}",
+            "\u{1b}]0;x\u{7}",
+            "$(true)",
+            "`true`",
+            "'",
+        ]))
+        .into(),
+        _ => {
+            // No argument can hold a NUL.
+            let text: String = chance.pick(TEXTS).chars().filter(|c| *c != '\0').collect();
+            text.into()
+        }
+    }
+}
+
+/// What is special about the surroundings: in words, and a directory that goes afterwards.
+struct Surrounded {
+    words: String,
+    gone: Option<PathBuf>,
+}
+
+/// Changes variables, streams and the working directory.
+fn surround(worker: &Worker, line: &mut Line, chance: &mut Chance) -> Surrounded {
+    let mut words = vec!["a command line".to_owned()];
+    let mut gone = None;
+    if chance.one_in(4) {
+        let name = *chance.pick(&[
+            "DORMOUSE_AGENT",
+            "DORMOUSE_RUN",
+            "DORMOUSE_TASK",
+            "DORMOUSE_NOW",
+            "DORMOUSE_DIR",
+            "DORMOUSE_CONTEXT",
+            "DORMOUSE_OUTCOME",
+            "DORMOUSE_CHECKPOINT",
+            "TZ",
+            "COLUMNS",
+            "LINES",
+            "NO_COLOR",
+            "CLICOLOR_FORCE",
+            "HOME",
+            "PATH",
+            "USER",
+            "XDG_CONFIG_HOME",
+            "XDG_RUNTIME_DIR",
+            "TMPDIR",
+            "LANG",
+            "RUST_BACKTRACE",
+            "TERM",
+        ]);
+        line.env.retain(|(other, _)| other != name);
+        if !chance.one_in(5) {
+            let value = match name {
+                "DORMOUSE_AGENT" if chance.one_in(2) => "kim".into(),
+                "DORMOUSE_RUN" if chance.one_in(2) => worker.run_of_kim.clone().into(),
+                _ => hostile(worker, chance),
+            };
+            line.env.push((name.to_owned(), value));
+        }
+        words.push(format!("with another {name}"));
+    }
+    if chance.one_in(4) {
+        let streams = [
+            "<&-",
+            ">&-",
+            "2>&-",
+            "<&- >&- 2>&-",
+            ">/dev/full",
+            "2>/dev/full",
+            "</dev/full",
+            "<.",
+            "</dev/null",
+        ];
+        line.redirections = (*chance.pick(&streams)).to_owned();
+    } else if chance.one_in(4) {
+        let inputs: [&[u8]; 6] = [
+            b"hello\n",
+            b"{\"text\":\"one\"}\n{\"text\":2}\n",
+            b"\xff\xfe\0",
+            &[b'x'; 70_000],
+            &[b'['; 100_000],
+            b"\n\n\n",
+        ];
+        line.stdin = chance.pick(&inputs).to_vec();
+    }
+    if chance.one_in(10) {
+        let dir = worker.root.with_extension("cwd");
+        fs::create_dir(&dir).unwrap();
+        fs::set_permissions(&dir, PermissionsExt::from_mode(0o555)).unwrap();
+        line.env.retain(|(name, _)| name != "DORMOUSE_DIR");
+        line.env.push(("DORMOUSE_DIR".to_owned(), worker.root.join("project").into()));
+        line.dir = if chance.one_in(3) { PathBuf::from("/") } else { dir.clone() };
+        line.dir_goes = line.dir == dir && chance.one_in(2);
+        if line.dir_goes {
+            words.push("in a directory that is gone".to_owned());
+        }
+        gone = Some(dir);
+    }
+    let waits = ["await", "--follow", "-f", "--wait", "ask", "watch", "--push", "--until-idle"];
+    let is_one = |arg: &OsString| {
+        let arg = arg.to_string_lossy();
+        waits.iter().any(|word| arg == *word || arg.starts_with(&format!("{word}=")))
+    };
+    line.may_wait = line.args.iter().any(is_one);
+    Surrounded { words: words.join(", "), gone }
+}
