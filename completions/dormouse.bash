@@ -64,6 +64,9 @@ _dormouse() {
             dormouse,man)
                 cmd="dormouse__subcmd__man"
                 ;;
+            dormouse,merge-driver)
+                cmd="dormouse__subcmd__merge__subcmd__driver"
+                ;;
             dormouse,next-wake)
                 cmd="dormouse__subcmd__next__subcmd__wake"
                 ;;
@@ -174,6 +177,9 @@ _dormouse() {
                 ;;
             dormouse__subcmd__help,man)
                 cmd="dormouse__subcmd__help__subcmd__man"
+                ;;
+            dormouse__subcmd__help,merge-driver)
+                cmd="dormouse__subcmd__help__subcmd__merge__subcmd__driver"
                 ;;
             dormouse__subcmd__help,next-wake)
                 cmd="dormouse__subcmd__help__subcmd__next__subcmd__wake"
@@ -557,7 +563,7 @@ _dormouse() {
 
     case "${cmd}" in
         dormouse)
-            opts="-C -q -v -h -V --dir --json --quiet --verbose --color --lock-timeout --help --version init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task supervise run briefs events recover fail preempt resume safe-point checkpoint yield non-preemptible doctor schema completions man help"
+            opts="-C -q -v -h -V --dir --json --quiet --verbose --color --lock-timeout --help --version init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task supervise run briefs events recover fail preempt resume safe-point checkpoint yield non-preemptible doctor merge-driver schema completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -867,7 +873,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__doctor)
-            opts="-C -q -v -h --repair --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-C -q -v -h --repair --merge-driver --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1111,7 +1117,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__help)
-            opts="init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task supervise run briefs events recover fail preempt resume safe-point checkpoint yield non-preemptible doctor schema completions man help"
+            opts="init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task supervise run briefs events recover fail preempt resume safe-point checkpoint yield non-preemptible doctor merge-driver schema completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1335,6 +1341,20 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__help__subcmd__man)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__help__subcmd__merge__subcmd__driver)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2135,6 +2155,36 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__man)
+            opts="-C -q -v -h --dir --json --quiet --verbose --color --lock-timeout --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -C)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --lock-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__merge__subcmd__driver)
             opts="-C -q -v -h --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

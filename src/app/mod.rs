@@ -22,6 +22,7 @@ mod load;
 mod log;
 mod lookup;
 mod many;
+mod merging;
 mod next_wake;
 mod outbox;
 mod outcome;
@@ -150,6 +151,7 @@ fn name(command: &Command) -> &'static str {
         Command::Events(_) => "events",
         Command::Recover(_) => "recover",
         Command::Doctor(_) => "doctor",
+        Command::MergeDriver(_) => "merge-driver",
         Command::Schema(_) => "schema",
         Command::Completions(_) => "completions",
         Command::Man(_) => "man",
@@ -194,6 +196,7 @@ fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
         Command::Events(args) => evidence::events(session, args),
         Command::Recover(args) => recover::recover(session, args),
         Command::Doctor(args) => doctor::doctor(session, args),
+        Command::MergeDriver(args) => merging::merge_driver(session, args),
         Command::Schema(args) => static_text::schema(session, args),
         Command::Completions(args) => static_text::completions(session, args),
         Command::Man(args) => static_text::man(session, args),

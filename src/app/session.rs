@@ -96,7 +96,11 @@ impl Session {
 
     pub fn store(&self) -> Result<Store> {
         let here = env::current_dir().context("find", Path::new("the working directory"))?;
-        let root = search::find(self.named_dir().as_deref(), &here, own_settings().as_deref())?;
+        self.store_at(search::find(self.named_dir().as_deref(), &here, own_settings().as_deref())?)
+    }
+
+    /// The state directory that is this one.
+    pub fn store_at(&self, root: PathBuf) -> Result<Store> {
         let command = format!("dormouse {}", self.command);
         let opener = Opener { command, host: host::hostname, patience: self.patience.as_std() };
         Store::open(root, opener)

@@ -1,4 +1,6 @@
-//! `doctor`, `schema`, `completions`, `man`.
+//! `doctor`, `merge-driver`, `schema`, `completions`, `man`.
+
+use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
@@ -34,6 +36,26 @@ pub struct Doctor {
     /// Repair what has one right answer
     #[arg(long)]
     pub repair: bool,
+    /// Let git merge the files of this state directory, in this clone, by `merge-driver`
+    #[arg(long)]
+    pub merge_driver: bool,
+}
+
+/// Merge two versions of a file of the state directory, for git
+///
+/// git runs it in a clone in which `doctor --merge-driver` has said so. Lines of the ledger and the
+/// archive that either side has are kept once and in order. Of a record that only one clone may write
+/// the version that has come further is kept, and the other one goes to `quarantine/`.
+#[derive(Debug, Args)]
+pub struct MergeDriver {
+    /// A file with what both had in common (%O)
+    pub base: PathBuf,
+    /// A file with our version, which becomes the merged one (%A)
+    pub ours: PathBuf,
+    /// A file with their version (%B)
+    pub theirs: PathBuf,
+    /// Where it lies, from the top of the work tree (%P)
+    pub path: PathBuf,
 }
 
 /// Print the JSON Schema of a record

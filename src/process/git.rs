@@ -152,6 +152,45 @@ impl<'a> Repository<'a> {
         self.run(&words)
     }
 
+    /// Has git in this clone merge the files of these patterns, which begin below the state directory, by
+    /// `PROGRAM merge-driver`. Returns whether it did not already.
+    pub fn merge_by(&self, program: &Path, patterns: &[&str]) -> Result<bool> {
+        let words = ["rev-parse", "--show-prefix", "--git-path", "info/attributes"];
+        let said = self.ask(&words, "a merge driver is a git repository's: make one with `git init`")?;
+        let mut lines = said.lines();
+        let (prefix, attributes) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+        let attributes = self.state_dir.join(attributes);
+        let program = program.to_string_lossy().replace('%', "%%").replace('\'', "'\\''");
+        let driver = format!("'{program}' merge-driver %O %A %B %P");
+        let is_known = self.run(&["config", "--local", "merge.dormouse.driver"])?.stdout.trim_end() == driver;
+        if !is_known {
+            let hint = "see what keeps git from its configuration";
+            let name = "a state directory of dormouse";
+            self.ask(&["config", "--local", "merge.dormouse.name", name], hint)?;
+            self.ask(&["config", "--local", "merge.dormouse.driver", &driver], hint)?;
+        }
+        let mut text = match std::fs::read_to_string(&attributes) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            read => read.context("read", &attributes)?,
+        };
+        let before = text.len();
+        for pattern in patterns {
+            let line = format!("\"{}{pattern}\" merge=dormouse", escaped(prefix));
+            if !text.lines().any(|known| known == line) {
+                let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+                text.push_str(&format!("{end}{line}\n"));
+            }
+        }
+        let is_new = text.len() > before;
+        if is_new {
+            if let Some(dir) = attributes.parent() {
+                std::fs::create_dir_all(dir).context("make directory", dir)?;
+            }
+            std::fs::write(&attributes, text).context("write", &attributes)?;
+        }
+        Ok(!is_known || is_new)
+    }
+
     fn places(&self) -> Result<Places> {
         let words = [
             "rev-parse",
@@ -253,6 +292,22 @@ impl<'a> Repository<'a> {
         let message = format!("can't run git in {}: {}", self.state_dir.display(), describe(error));
         refuse(message, "--commit needs git, and a directory to call it in")
     }
+}
+
+/// A path as it stands between quotes in a file of attributes, where it means itself alone.
+fn escaped(path: &str) -> String {
+    let mut pattern = String::with_capacity(path.len());
+    for c in path.chars() {
+        match c {
+            // Once for the pattern, once for the quotes.
+            '*' | '?' | '[' => pattern.push_str("\\\\"),
+            '\\' => pattern.push_str("\\\\\\"),
+            '"' => pattern.push('\\'),
+            _ => {}
+        }
+        pattern.push(c);
+    }
+    pattern
 }
 
 /// Where git keeps what a commit changes.

@@ -38,6 +38,8 @@ pub const RUNS: &str = "runs";
 pub const LEDGER: &str = "ledger";
 pub const ARCHIVE: &str = "archive";
 pub const TMP: &str = "tmp";
+/// Where an agent keeps what could not be read, or lost to another version of itself.
+pub const QUARANTINE: &str = "quarantine";
 /// Held by every process that has a transition to tell of.
 pub const TELLING: &str = "tmp/telling.lock";
 /// In a run's directory.

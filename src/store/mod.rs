@@ -15,6 +15,7 @@ pub mod layout;
 mod lease;
 pub mod lines;
 pub mod lock;
+pub mod merge;
 mod notes;
 pub mod occupancy;
 pub mod record;

@@ -1,4 +1,7 @@
-//! What lies beside the records: directories of runs and tasks, how they ended, and checkpoints.
+//! What lies beside the records: directories of runs and tasks, how they ended, checkpoints, and what is in quarantine.
+
+use std::ffi::OsString;
+use std::path::Path;
 
 use crate::beneath::Spot;
 use crate::error::Result;
@@ -108,6 +111,25 @@ impl Agent<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Keeps what is to have no place among the records in `quarantine/`, under its old path. Nothing is kept
+    /// twice. Returns where.
+    pub fn put_aside(&self, old: &Path, bytes: &[u8]) -> Result<Spot> {
+        let dir = self.dir.join(layout::QUARANTINE);
+        dir.make_dirs()?;
+        let name = OsString::from(old.to_string_lossy().replace('/', "__"));
+        for entry in dir.entries()? {
+            let place = dir.join(&entry.name);
+            let is_of_it = entry.name.as_encoded_bytes().starts_with(name.as_encoded_bytes());
+            if is_of_it && place.read(files::MAX_LINES)?.is_some_and(|kept| kept == bytes) {
+                return Ok(place);
+            }
+        }
+        let place = files::free_place(&dir, &name)?;
+        let temporary = self.dir.join(layout::TMP).join(format!("aside-{}", std::process::id()));
+        self.store.disk.replace(&temporary, &place, bytes)?;
+        Ok(place)
     }
 
     /// Where a checkpoint is.

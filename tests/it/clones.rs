@@ -527,3 +527,92 @@ fn lines_that_a_merge_has_tangled_count_once() {
     let seqs: Vec<u64> = objects(&ledger).iter().map(|event| event["seq"].as_u64().unwrap()).collect();
     assert!(seqs.windows(2).all(|pair| pair[0] < pair[1]), "{seqs:?}");
 }
+
+/// Where git has our driver merge, nothing is left to be resolved, doubled or lost.
+#[test]
+fn the_merge_driver_leaves_no_conflict_and_loses_nothing() {
+    let clones = Clones::new(&["alice"], 2, "");
+    let added = objects(&clones.run(0, &["work", "add", "-a", "alice", "common", "--json"]));
+    let item = added[0]["id"].as_str().unwrap_or_else(|| panic!("{added:?}"));
+    for number in 0..2 {
+        clones.run(0, &["enqueue", "alice", &format!("number {number}")]);
+    }
+    clones.commit(0);
+    clones.pull(1, 0);
+    for at in 0..2 {
+        clones.run(at, &["work", "update", "-a", "alice", item, "--objective", &format!("clone {at}")]);
+        clones.run(at, &["tick", "alice", "--until-idle", "-q"]);
+        clones.commit(at);
+    }
+    clones.run(1, &["enqueue", "alice", "more"]);
+    clones.run(1, &["tick", "alice", "--until-idle", "-q"]);
+    clones.commit(1);
+    let ran = clones.ran(0, &["doctor", "--merge-driver"]);
+    assert!(ran.code() == 0 && ran.stderr.contains("in this clone"), "{ran}");
+    let attributes = fs::read_to_string(clones.dirs[0].join(".git/info/attributes")).unwrap();
+    assert_eq!(clones.run(0, &["doctor", "--merge-driver"]).lines().count(), 1);
+    assert_eq!(fs::read_to_string(clones.dirs[0].join(".git/info/attributes")).unwrap(), attributes);
+    let theirs = fs::read(clones.agent(1, "alice").join("state.json")).unwrap();
+    let ours = fs::read(clones.agent(0, "alice").join("state.json")).unwrap();
+    clones.pull(0, 1);
+    let agent = clones.agent(0, "alice");
+    assert_eq!(fs::read(agent.join("state.json")).unwrap(), theirs, "it has come further");
+    assert_eq!(fs::read(agent.join("quarantine/state.json")).unwrap(), ours);
+    let aside = names(&agent.join("quarantine"));
+    assert!(aside.iter().any(|name| name.starts_with("work__work_")), "{aside:?}");
+    let ledger = agent.join("ledger").join(&names(&agent.join("ledger"))[0]);
+    let seqs: Vec<u64> = objects(&fs::read_to_string(ledger).unwrap())
+        .iter()
+        .map(|event| event["seq"].as_u64().unwrap())
+        .collect();
+    assert!(seqs.is_sorted(), "{seqs:?}");
+    let ended: BTreeSet<String> = settled(&agent).into_iter().collect();
+    for at in 0..2 {
+        assert!(settled(&clones.agent(at, "alice")).iter().all(|id| ended.contains(id)));
+    }
+    let found = objects(&clones.ran(0, &["doctor", "--json"]).stdout);
+    let twice = found.iter().filter(|finding| finding["kind"] == "ended_twice").count();
+    assert_eq!((twice, found.len()), (2, 3), "{found:?}");
+    assert_eq!(clones.ran(0, &["doctor", "--repair", "-q"]).code(), 0);
+    clones.run(0, &["enqueue", "alice", "again"]);
+    clones.run(0, &["tick", "alice", "--until-idle", "-q"]);
+    clones.run(0, &["doctor"]);
+    // A clone without the driver takes what came of it.
+    clones.commit(0);
+    clones.pull(1, 0);
+    clones.run(1, &["doctor"]);
+}
+
+#[test]
+fn the_merge_driver_leaves_to_people_what_it_can_not_read() {
+    let clones = both_ticked(1);
+    take(&clones, "--ours");
+    let dir = clones.sandbox.root();
+    let file = |name: &str, text: &str| {
+        let path = dir.join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (base, ours, theirs) = (file("base", "{}"), file("ours", "{\"revision\":2}"), file("theirs", "{"));
+    let driver = |path: &str, theirs: &str| {
+        let line = ["-C", "nowhere", "merge-driver", &base, &ours, theirs, path];
+        clones.sandbox.cmd(line).output()
+    };
+    let state = ".dormouse/agents/alice/state.json";
+    assert_eq!(driver(state, &theirs).code(), 6);
+    let newer = file("newer", "{\"revision\":3}");
+    for path in ["../agents/alice/state.json", "state.json", ".dormouse/agents/nobody/state.json"] {
+        assert!([2, 3].contains(&driver(path, &newer).code()), "{path}");
+        assert_eq!(
+            fs::read_to_string(&ours).unwrap(),
+            "{\"revision\":2}",
+            "nothing is lost that is not kept"
+        );
+    }
+    for _ in 0..2 {
+        fs::write(&ours, "{\"revision\":2}").unwrap();
+        assert_eq!(driver(state, &newer).code(), 0);
+        assert_eq!(fs::read_to_string(&ours).unwrap(), "{\"revision\":3}");
+        assert_eq!(names(&clones.agent(0, "alice").join("quarantine")), ["state.json"], "kept once");
+    }
+}

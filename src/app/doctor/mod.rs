@@ -17,6 +17,7 @@ use crate::report::output::Tone;
 use crate::report::text::count;
 use crate::store::{Agent, layout};
 
+use super::merging;
 use super::session::{Session, agents};
 
 /// What mends a finding.
@@ -100,6 +101,11 @@ struct FindingReport<'a> {
 
 pub fn doctor(session: &mut Session, args: cli::Doctor) -> Result<Status> {
     let store = session.store()?;
+    if args.merge_driver && merging::register(&store)? {
+        session
+            .out
+            .note("git merges the files of this state directory by `dormouse merge-driver`, in this clone");
+    }
     let mut seen = Seen::default();
     let names = if args.agents.is_empty() {
         for finding in check::state_directory(&store)? {
@@ -114,7 +120,12 @@ pub fn doctor(session: &mut Session, args: cli::Doctor) -> Result<Status> {
         look_at(session, &store.agent(name)?, args.repair, &mut seen)?;
         Ok(Status::Done)
     });
-    let Seen { checked, open, warnings } = seen;
+    let Seen { checked, open, warnings, has_merged } = seen;
+    if has_merged && !args.merge_driver {
+        session.out.note(
+            "hint: `dormouse doctor --merge-driver` has git merge such files by itself, in the clone in which it is run",
+        );
+    }
     if open > 0 {
         status = status.graver(Status::Damaged);
     }
@@ -141,6 +152,8 @@ struct Seen {
     open: usize,
     /// What is no damage, and for a person to look at.
     warnings: usize,
+    /// Whether a merge has left something that our own merge driver would not have.
+    has_merged: bool,
 }
 
 impl Seen {
@@ -150,6 +163,7 @@ impl Seen {
             session.out.note(&format!("{}: {error}", finding.path.display()));
             false
         });
+        self.has_merged |= matches!(finding.kind, "merged_lines" | "ended_twice");
         let kind = if finding.remedy.is_warning() { &mut self.warnings } else { &mut self.open };
         *kind += usize::from(!repaired);
         say(session, finding, repaired);
@@ -225,9 +239,6 @@ impl Finding {
         Finding { agent: Some(agent.clone()), path, kind: error.kind(), message, remedy }
     }
 }
-
-/// Where an agent keeps what could not be read.
-const QUARANTINE: &str = "quarantine";
 
 /// The files without which there is no agent: nothing is put in their place.
 const ESSENTIAL: &[&str] = &[layout::STATE, layout::IDENTITY, layout::POLICY];

@@ -9,12 +9,12 @@ use crate::error::Result;
 use crate::model::event::{Event, EventKind};
 use crate::model::records::Lease;
 use crate::rules::transition::draft::Draft;
-use crate::store::{Agent, Locked, Store, files, inbox, lines};
+use crate::store::{Agent, Locked, Store, files, inbox, layout, lines};
 
 use super::super::hooks;
 use super::super::load::{self, Purpose};
 use super::super::session::Session;
-use super::{Finding, QUARANTINE, Remedy};
+use super::{Finding, Remedy};
 
 /// Mends a finding of an agent, under the lock under which it was found: nobody has mended it since, or
 /// put something else in its place. `false`: it is for people to decide.
@@ -56,7 +56,7 @@ pub fn protect(spot: &Spot) -> Result<()> {
 
 /// A place in quarantine that nothing has yet, with the old place in its name.
 fn quarantine_place(agent: &Agent<'_>, spot: &Spot) -> Result<Spot> {
-    let dir = agent.dir().join(QUARANTINE);
+    let dir = agent.dir().join(layout::QUARANTINE);
     dir.make_dirs()?;
     let name = spot.below(agent.dir().spot()).to_string_lossy().replace('/', "__");
     files::free_place(&dir, OsStr::new(&name))
@@ -73,7 +73,7 @@ fn move_lines_aside(agent: &Agent<'_>, path: &Spot, aside: &[Vec<u8>]) -> Result
     let records = lines::records(&bytes).map(|(_, line)| line);
     let (moved, kept): (Vec<&[u8]>, Vec<&[u8]>) =
         records.partition(|line| aside.iter().any(|moved| moved == line));
-    agent.replace_file(&quarantine_place(agent, path)?, &lines::join(moved))?;
+    agent.put_aside(path.below(agent.dir().spot()), &lines::join(moved))?;
     agent.replace_file(path, &lines::join(kept))
 }
 

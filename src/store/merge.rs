@@ -1,0 +1,132 @@
+//! Two wordings of a file, from two clones, and what they had in common: what becomes of them.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use super::lines;
+
+/// What a merge comes to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Merged {
+    /// Everything is in it.
+    Whole(Vec<u8>),
+    /// One side as it is, for only one clone may write the record; the other side is to be kept elsewhere.
+    Side { kept: Vec<u8>, other: Vec<u8> },
+    /// Nobody but a person can say.
+    Conflict,
+}
+
+/// Merges a file of the state directory by its name.
+pub fn merge(path: &str, base: &[u8], ours: &[u8], theirs: &[u8]) -> Merged {
+    if path.ends_with(".jsonl") {
+        return Merged::Whole(merge_lines(base, ours, theirs));
+    }
+    let read = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).ok().filter(Value::is_object);
+    let (Some(our), Some(their)) = (read(ours), read(theirs)) else { return Merged::Conflict };
+    let (kept, other) = if age(&their) > age(&our) { (theirs, ours) } else { (ours, theirs) };
+    Merged::Side { kept: kept.to_vec(), other: other.to_vec() }
+}
+
+/// How far a record has come: by its own count, else by when it was last changed.
+fn age(record: &Value) -> (u64, &str) {
+    (record["revision"].as_u64().unwrap_or(0), moment(record))
+}
+
+/// When something ended, or was last changed. Moments are written such that they sort as text.
+fn moment(record: &Value) -> &str {
+    let places = [&record["settlement"]["at"], &record["ended_at"], &record["updated_at"], &record["at"]];
+    places.iter().find_map(|place| place.as_str()).or(record["created_at"].as_str()).unwrap_or_default()
+}
+
+/// Every line that either has, once, but for those that one has taken out. Each side's lines stay in their
+/// order; what they have added is put together by its number or its moment.
+fn merge_lines(base: &[u8], ours: &[u8], theirs: &[u8]) -> Vec<u8> {
+    let set = |bytes| lines::once(bytes).map(|(_, line)| line).collect::<HashSet<&[u8]>>();
+    let (before, our, their) = (set(base), set(ours), set(theirs));
+    let stays = |line: &&[u8]| !before.contains(line) || our.contains(line) && their.contains(line);
+    let side = |bytes| lines::once(bytes).map(|(_, line)| line).filter(stays).peekable();
+    let (mut left, mut right) = (side(ours), side(theirs));
+    let mut merged: Vec<&[u8]> = Vec::new();
+    let mut seen = HashSet::new();
+    loop {
+        let next = match (left.peek(), right.peek()) {
+            (None, None) => break,
+            (Some(_), None) => left.next(),
+            (None, Some(_)) => right.next(),
+            (Some(one), Some(other)) if one == other => right.next().and(left.next()),
+            (Some(one), Some(other)) => {
+                // A line that both have waits for what the other one has before it.
+                let (is_common, other_is) = (their.contains(one), our.contains(other));
+                let from_left = if is_common != other_is { other_is } else { order(one) <= order(other) };
+                if from_left { left.next() } else { right.next() }
+            }
+        };
+        merged.extend(next.filter(|line| seen.insert(*line)));
+    }
+    lines::join(merged)
+}
+
+fn order(line: &[u8]) -> (u64, String) {
+    let record: Value = serde_json::from_slice(line).unwrap_or_default();
+    (record["seq"].as_u64().unwrap_or(0), moment(&record).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(lines: &[(u64, &str)]) -> Vec<u8> {
+        let line = |(seq, id): &(u64, &str)| format!("{{\"schema\":\"x\",\"seq\":{seq},\"id\":\"{id}\"}}\n");
+        lines.iter().map(line).collect::<String>().into_bytes()
+    }
+
+    fn merged(base: &[(u64, &str)], ours: &[(u64, &str)], theirs: &[(u64, &str)]) -> Vec<u8> {
+        match merge("a/ledger/2026-01.jsonl", &file(base), &file(ours), &file(theirs)) {
+            Merged::Whole(bytes) => bytes,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn lines_of_both_are_kept_once_and_in_order() {
+        let base = [(1, "a"), (2, "b")];
+        let ours = [(1, "a"), (2, "b"), (3, "o"), (5, "p")];
+        let theirs = [(1, "a"), (2, "b"), (3, "t"), (4, "u"), (6, "v")];
+        let all = [(1, "a"), (2, "b"), (3, "o"), (3, "t"), (4, "u"), (5, "p"), (6, "v")];
+        assert_eq!(merged(&base, &ours, &theirs), file(&all));
+        // Once more, with what came of it, changes nothing.
+        assert_eq!(merged(&theirs, &all, &theirs), file(&all));
+        assert_eq!(merged(&[], &all, &all), file(&all));
+    }
+
+    #[test]
+    fn what_one_side_has_taken_out_is_gone() {
+        let base = [(1, "a"), (2, "b"), (3, "c")];
+        assert_eq!(
+            merged(&base, &[(1, "a"), (3, "c")], &[(1, "a"), (2, "b"), (3, "c"), (4, "d")]),
+            file(&[(1, "a"), (3, "c"), (4, "d")])
+        );
+        // What both have added is there once.
+        assert_eq!(
+            merged(&[], &[(1, "a"), (2, "b")], &[(2, "b"), (3, "c")]),
+            file(&[(1, "a"), (2, "b"), (3, "c")])
+        );
+        // However they order it.
+        assert_eq!(merged(&[], &[(1, "a"), (2, "b")], &[(2, "b"), (1, "a")]), file(&[(1, "a"), (2, "b")]));
+    }
+
+    #[test]
+    fn of_a_record_the_one_that_has_come_further_is_kept() {
+        let record = |revision: u64, at: &str| {
+            format!("{{\"revision\":{revision},\"updated_at\":\"{at}\"}}").into_bytes()
+        };
+        let side = |kept: &[u8], other: &[u8]| Merged::Side { kept: kept.to_vec(), other: other.to_vec() };
+        let (older, newer) = (record(4, "2026-01-02"), record(5, "2026-01-01"));
+        assert_eq!(merge("state.json", b"", &older, &newer), side(&newer, &older));
+        assert_eq!(merge("state.json", b"", &newer, &older), side(&newer, &older));
+        let later = record(4, "2026-01-03");
+        assert_eq!(merge("work/x.json", b"", &older, &later), side(&later, &older));
+        assert_eq!(merge("state.json", b"", b"{", &later), Merged::Conflict);
+    }
+}
