@@ -18,7 +18,7 @@ use crate::model::policy::{Policy, Size};
 use crate::model::records::Lease;
 use crate::model::refusal::Refusal;
 use crate::model::stamp::Stamp;
-use crate::model::submission::{Caller, Submission};
+use crate::model::submission::{Caller, Speaker, Submission};
 use crate::model::time::{Span, Time};
 use crate::rules::admission::{admit, one_further};
 use crate::rules::transition::draft::Draft;
@@ -74,6 +74,10 @@ fn speaker(
     Ok((policy, caller))
 }
 
+fn spoken_by(caller: Option<&Caller>) -> Speaker<'_> {
+    caller.map_or(Speaker::Outside, Speaker::Work)
+}
+
 /// Admits what was said on the command line, now or by a timer.
 pub fn take(
     session: &Session,
@@ -88,8 +92,14 @@ pub fn take(
     // What comes after a pause begins a chain of its own.
     let is_late = later.is_some_and(|at| at > stamp.now.after(policy.limits.chain_pause));
     let caller = caller.map(|caller| Caller { hops: caller.hops.filter(|_| !is_late), ..caller });
-    let message =
-        admit(agent.name(), submission, DeliverySurface::Cli, caller.as_ref(), &policy.limits, &mut stamp)?;
+    let message = admit(
+        agent.name(),
+        submission,
+        DeliverySurface::Cli,
+        spoken_by(caller.as_ref()),
+        &policy.limits,
+        &mut stamp,
+    )?;
     if message.dedupe_key.is_some() || later.is_some() {
         return admit_once(session, agent, &policy, message, later);
     }
@@ -332,7 +342,7 @@ fn batch_message(
             Err(error) => return Err(error),
         }
     }
-    admit(agent.name(), submission, DeliverySurface::Cli, caller, &policy.limits, stamp)
+    admit(agent.name(), submission, DeliverySurface::Cli, spoken_by(caller), &policy.limits, stamp)
         .map_err(|refusal| bad_line(number, refusal))
 }
 

@@ -8,7 +8,7 @@ use crate::model::message::{DeliverySurface, Message};
 use crate::model::policy::Policy;
 use crate::model::records::{Lease, Records};
 use crate::model::state::{PassedOver, State};
-use crate::model::submission::Submission;
+use crate::model::submission::{Speaker, Submission};
 use crate::rules::admission;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox as arrivals;
@@ -226,7 +226,7 @@ pub fn read_drop(
         agent.name(),
         submission,
         DeliverySurface::FileDrop,
-        None,
+        Speaker::File(&policy.inbox.drops_as.0),
         &policy.limits,
         &mut session.clock.stamp()?,
     );

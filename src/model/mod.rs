@@ -17,6 +17,7 @@ pub mod dedupe;
 pub mod event;
 pub mod execution;
 pub mod id;
+pub mod inbox;
 pub mod message;
 pub mod policy;
 pub mod posture;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, de};
 
 use super::authority::Authority;
+use super::inbox::InboxPolicy;
 use super::time::Span;
 
 /// `agent.toml` over the defaults.
@@ -415,25 +416,6 @@ impl Default for Limits {
             tokens_per_day: None,
         }
     }
-}
-
-names! {
-    /// What becomes of input with content that has nothing to do with what the agent waits for.
-    #[derive(Default)]
-    "way with unmatched input" Unmatched {
-        /// It is set aside for the next turn.
-        #[default]
-        Reduce = "reduce",
-        /// It gets a turn of its own at once.
-        Run = "run",
-    }
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct InboxPolicy {
-    pub unmatched: Unmatched,
 }
 
 /// What the agent is set up to expect from its surroundings; only advisories read it.

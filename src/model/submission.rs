@@ -44,6 +44,17 @@ impl Submission {
     }
 }
 
+/// In whose name a message is asked for.
+#[derive(Debug, Clone, Copy)]
+pub enum Speaker<'a> {
+    /// Whoever calls the program from outside any turn or task: any origin that is open to the outside.
+    Outside,
+    /// A turn or task: its agent.
+    Work(&'a Caller),
+    /// A dropped file: this origin, or another one of no more authority.
+    File(&'a Origin),
+}
+
 /// The agent from inside whose work a command is called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {

@@ -11,7 +11,7 @@ use crate::model::policy::Limits;
 use crate::model::record::Extra;
 use crate::model::refusal::Refusal;
 use crate::model::stamp::Stamp;
-use crate::model::submission::{Caller, Submission};
+use crate::model::submission::{Caller, Speaker, Submission};
 use crate::model::time::Time;
 
 /// The message kinds that an origin may speak in; the first is its default.
@@ -62,23 +62,28 @@ pub const fn trigger_kind(kind: MessageKind) -> Option<TriggerKind> {
 
 /// Turns a request into the message that is admitted, or says why it is not.
 ///
-/// A request from inside a turn or a task (`caller`) is the agent's own: an `internal_followup` from
-/// `system`, one hop further than the message that the turn works on.
+/// A request from inside a turn or a task is the agent's own: an `internal_followup` from `system`, one hop
+/// further than the message that the turn works on. One in a dropped file is of the origin that such files
+/// have, unless it claims another one of no more authority.
 pub fn admit(
     agent: &AgentName,
     mut submission: Submission,
     surface: DeliverySurface,
-    caller: Option<&Caller>,
+    speaker: Speaker<'_>,
     limits: &Limits,
     stamp: &mut Stamp,
 ) -> Result<Message, Refusal> {
+    let caller = match speaker {
+        Speaker::Work(caller) => Some(caller),
+        Speaker::Outside | Speaker::File(_) => None,
+    };
     let body = submission.take_body().map_err(|reason| Refusal::new("invalid_body", reason))?;
     check_size(&body, limits)?;
     if !submission.allow_empty && !body.is_contentful() {
         return Err(Refusal::new("blank_message", "the message is blank")
             .hint("if that is meant, say --allow-empty, or in JSON \"allow_empty\": true"));
     }
-    let (origin, kind) = origin_and_kind(&submission, caller)?;
+    let (origin, kind) = origin_and_kind(&submission, speaker)?;
     let priority = submission.priority.unwrap_or(Priority::Normal);
     if priority == Priority::Interject && (origin.kind != OriginKind::Operator || caller.is_some()) {
         return Err(Refusal::new("priority_not_allowed", "only the operator can interject")
@@ -145,23 +150,24 @@ pub fn check_size(body: &Body, limits: &Limits) -> Result<(), Refusal> {
     RECORD.check(serde_json::to_vec(body).map_or(0, |bytes| bytes.len() as u64))
 }
 
-fn origin_and_kind(
-    submission: &Submission,
-    caller: Option<&Caller>,
-) -> Result<(Origin, MessageKind), Refusal> {
+fn origin_and_kind(submission: &Submission, speaker: Speaker<'_>) -> Result<(Origin, MessageKind), Refusal> {
     let named = match &submission.origin {
         Some(text) => {
             Some(text.parse::<Origin>().map_err(|error| Refusal::new("unknown_origin", error.to_string()))?)
         }
         None => None,
     };
-    if let Some(caller) = caller {
-        return of_agent(&caller.agent, named, submission.kind);
-    }
+    let default = match speaker {
+        Speaker::Work(caller) => return of_agent(&caller.agent, named, submission.kind),
+        Speaker::Outside => &OPERATOR,
+        Speaker::File(origin) => origin,
+    };
     let origin = match (named, submission.kind) {
         (Some(origin), _) => origin,
-        (None, Some(kind)) => Origin { kind: speaker(kind), id: None },
-        (None, None) => Origin { kind: OriginKind::Operator, id: None },
+        (None, Some(kind)) if !kinds(default.kind).contains(&kind) => {
+            Origin { kind: speaker_of(kind), id: None }
+        }
+        (None, _) => default.clone(),
     };
     let kind = submission.kind.unwrap_or(kinds(origin.kind)[0]);
     if !is_open_to_outside(origin.kind) {
@@ -170,6 +176,15 @@ fn origin_and_kind(
             format!("`{}` is the runtime's own origin", origin.kind),
         )
         .hint("speak as operator, channel, webhook or callback"));
+    }
+    if let Speaker::File(most) = speaker
+        && standing(origin.kind) > standing(most.kind)
+    {
+        return Err(Refusal::new(
+            "origin_not_allowed",
+            format!("a dropped file can't speak as `{origin}`: inbox.drops_as = \"{most}\""),
+        )
+        .hint("leave out `origin`, or let agent.toml say otherwise"));
     }
     if !kinds(origin.kind).contains(&kind) {
         let allowed: Vec<&str> = kinds(origin.kind).iter().map(|kind| kind.name()).collect();
@@ -182,6 +197,18 @@ fn origin_and_kind(
     Ok((origin, kind))
 }
 
+const OPERATOR: Origin = Origin { kind: OriginKind::Operator, id: None };
+
+/// How much an origin has to say, beside others: evidence, a signal, an instruction.
+const fn standing(origin: OriginKind) -> u8 {
+    match authority(origin) {
+        AuthorityClass::ExternalEvidence => 0,
+        AuthorityClass::IntegrationSignal => 1,
+        AuthorityClass::OperatorInstruction => 2,
+        AuthorityClass::RuntimeInstruction => 3,
+    }
+}
+
 /// An agent speaks as itself, in follow-ups: what it has heard from others it quotes.
 fn of_agent(
     agent: &AgentName,
@@ -190,8 +217,10 @@ fn of_agent(
 ) -> Result<(Origin, MessageKind), Refusal> {
     let own = Origin { kind: OriginKind::System, id: Some(agent.to_string()) };
     let kind = kind.unwrap_or(MessageKind::InternalFollowup);
-    let claimed = named
-        .or((!kinds(OriginKind::System).contains(&kind)).then(|| Origin { kind: speaker(kind), id: None }));
+    let claimed =
+        named
+            .or((!kinds(OriginKind::System).contains(&kind))
+                .then(|| Origin { kind: speaker_of(kind), id: None }));
     if let Some(other) =
         claimed.filter(|claimed| *claimed != own && *claimed != Origin { id: None, ..own.clone() })
     {
@@ -211,7 +240,7 @@ fn of_agent(
 }
 
 /// Who speaks in a kind, if nobody says.
-fn speaker(kind: MessageKind) -> OriginKind {
+fn speaker_of(kind: MessageKind) -> OriginKind {
     let speaks = |origin: &&OriginKind| kinds(**origin).contains(&kind);
     let default = OriginKind::Operator;
     if speaks(&&default) { default } else { OriginKind::ALL.iter().find(speaks).copied().unwrap_or(default) }

@@ -3,8 +3,8 @@
 use crate::model::closure::{Closure, ClosureOutcome, WaitingReason};
 use crate::model::continuation::{Continuation, ContinuationClass, TriggerKind};
 use crate::model::id::{TaskId, TriggerId, WaitId, WorkId};
+use crate::model::inbox::Unmatched;
 use crate::model::message::{Message, Origin, SchedulerTick};
-use crate::model::policy::Unmatched;
 use crate::model::task::TaskStatus;
 use crate::model::wait::{Wait, WaitKind};
 

@@ -47,6 +47,8 @@ fn a_blank_message_is_admitted_only_where_that_is_meant() {
 fn a_blank_file_is_rejected_unless_it_says_that_it_is_meant() {
     let sandbox = started("true");
     let inbox = sandbox.agent("ada").join("inbox");
+    // What is evidence and says nothing is taken note of.
+    extend_policy(&sandbox, "ada", "[inbox]\ndrops_as = \"operator\"\n");
     fs::write(inbox.join("a.json"), "{\"text\": \"\"}").unwrap();
     fs::write(inbox.join("b.json"), "{\"text\": \"\", \"allow_empty\": true}").unwrap();
     sandbox.cmd(["tick", "ada", "--until-idle"]).output();

@@ -774,6 +774,7 @@ fn a_file_dropped_into_the_inbox_is_a_message() {
         "{\"text\": \"by hand\", \"priority\": \"next\", \"origin\": \"webhook:script\"}",
     )
     .unwrap();
+    extend_policy(&sandbox, "ada", "[inbox]\ndrops_as = \"webhook:any\"\n");
     let dry = sandbox.json(["tick", "ada", "--dry-run"]);
     assert_eq!(decision(&dry), "start_model_turn (webhook_event)");
     assert!(inbox.join("note.json").exists());
@@ -807,7 +808,7 @@ fn an_invalid_file_is_moved_aside_with_the_reason() {
             "dormouse: ada: message rejected a.json: not a message: unknown field `txt`, expected one of `text`, `body`, `kind`, `origin`, `priority`, `dedupe_key`, `ttl`, `expires_at`, `resource`, `work_item_id`, `wait_id`, `correlation_id`, `allow_empty` at line 1 column 6 (it is in inbox/rejected/)\n\
              dormouse: ada: message rejected b: not a message: expected value at line 1 column 1 (it is in inbox/rejected/)\n\
              dormouse: ada: message rejected c.json: `task` is the runtime's own origin (it is in inbox/rejected/)\n\
-             dormouse: ada: message rejected d.json: only the operator can interject (it is in inbox/rejected/)\n\
+             dormouse: ada: message rejected d.json: a dropped file can't speak as `webhook`: inbox.drops_as = \"channel:file\" (it is in inbox/rejected/)\n\
              dormouse: ada: message rejected e.json: a symbolic link: records and their directories are never followed elsewhere (it is in inbox/rejected/)\n",
         )
         .status(7)

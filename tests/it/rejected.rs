@@ -77,7 +77,9 @@ fn nothing_in_an_inbox_stops_an_agent() {
         let sandbox = sandbox();
         put(&sandbox);
         runs_all_the_same(&sandbox, what);
-        assert_eq!(names(&inbox(&sandbox)), ["rejected"], "{what}");
+        let left: Vec<String> =
+            names(&inbox(&sandbox)).into_iter().filter(|name| !name.starts_with('.')).collect();
+        assert_eq!(left, ["rejected"], "{what}");
         assert_eq!(rejected(&sandbox).len(), 1, "{what}");
         assert_eq!(sandbox.json(["get", "a"])["queue"]["rejected"], 1, "{what}");
         let findings = sandbox.cmd(["doctor"]).output();

@@ -9,7 +9,7 @@ use crate::model::message::{
 };
 use crate::model::policy::{Limits, Size};
 use crate::model::refusal::Refusal;
-use crate::model::submission::{CalledBy, Caller, Submission};
+use crate::model::submission::{CalledBy, Caller, Speaker, Submission};
 use crate::model::time::Span;
 use crate::rules::admission::{admit, authority, is_open_to_outside, kinds};
 
@@ -34,7 +34,8 @@ fn said(text: &str) -> Submission {
 }
 
 fn submit_with(submission: Submission, caller: Option<&Caller>, limits: &Limits) -> Result<Message, Refusal> {
-    admit(&agent(), submission, DeliverySurface::Cli, caller, limits, &mut stamp_at(now()))
+    let speaker = caller.map_or(Speaker::Outside, Speaker::Work);
+    admit(&agent(), submission, DeliverySurface::Cli, speaker, limits, &mut stamp_at(now()))
 }
 
 fn submit(submission: Submission) -> Result<Message, Refusal> {
@@ -203,7 +204,8 @@ fn an_admitted_message_is_the_request_and_its_provenance_and_nothing_else() {
 #[test]
 fn the_surface_is_the_one_that_the_request_came_through() {
     for surface in [DeliverySurface::Cli, DeliverySurface::Cgi, DeliverySurface::FileDrop] {
-        let found = admit(&agent(), said("x"), surface, None, &Limits::default(), &mut stamp_at(now()));
+        let found =
+            admit(&agent(), said("x"), surface, Speaker::Outside, &Limits::default(), &mut stamp_at(now()));
         assert_eq!(found.map(|message| message.delivery_surface), Ok(surface));
     }
 }
@@ -339,5 +341,57 @@ fn a_time_to_live_counts_from_admission_and_a_moment_goes_before_it() {
     for (ttl, expires_at, expected) in rows {
         let found = submit(Submission { ttl, expires_at, ..said("x") });
         assert_eq!(found.map(|message| message.expires_at), Ok(expected), "{ttl:?} {expires_at:?}");
+    }
+}
+
+/// What a dropped file may claim: no more than the files of the agent have, and nothing of the runtime's.
+#[test]
+fn a_dropped_file_speaks_as_files_do_unless_it_claims_less() {
+    let allowed = [
+        ("channel:file", "channel:file channel:slack"),
+        ("webhook:ci", "webhook:ci webhook callback:x channel:slack"),
+        ("operator", "operator webhook:ci callback channel"),
+    ];
+    for (most, may) in allowed {
+        let most: Origin = most.parse().expect("an origin");
+        let drop = |submission| {
+            let surface = DeliverySurface::FileDrop;
+            admit(
+                &agent(),
+                submission,
+                surface,
+                Speaker::File(&most),
+                &Limits::default(),
+                &mut stamp_at(now()),
+            )
+        };
+        assert_eq!(drop(said("x")).map(|message| message.origin), Ok(most.clone()));
+        for word in [
+            "channel:file",
+            "channel:slack",
+            "channel",
+            "webhook",
+            "webhook:ci",
+            "callback",
+            "callback:x",
+            "operator",
+        ] {
+            let claims: Origin = word.parse().expect("an origin");
+            let found = drop(Submission { origin: Some(word.to_owned()), ..said("x") });
+            if may.split(' ').any(|one| one.split(':').next() == word.split(':').next()) {
+                assert_eq!(found.map(|message| message.origin), Ok(claims), "{most}: {word}");
+            } else {
+                assert_eq!(refused(found), "origin_not_allowed", "{most}: {word}");
+            }
+        }
+        for word in RUNTIME {
+            assert_eq!(
+                refused(drop(Submission { origin: Some(word.to_owned()), ..said("x") })),
+                "origin_not_allowed"
+            );
+        }
+        // A kind alone claims who speaks in it.
+        let prompt = drop(Submission { kind: Some(MessageKind::OperatorPrompt), ..said("x") });
+        assert_eq!(prompt.is_ok(), most.kind == OriginKind::Operator, "{most}");
     }
 }

@@ -3,10 +3,10 @@
 use crate::model::closure::{Closure, ClosureOutcome, WaitingReason};
 use crate::model::continuation::{Continuation, ContinuationClass, TriggerKind};
 use crate::model::id::{TriggerId, WaitId};
+use crate::model::inbox::Unmatched;
 use crate::model::message::{
     EXPIRY_KEY, Message, MessageKind, Origin, OriginKind, RECHECK_KEY, SchedulerTick,
 };
-use crate::model::policy::Unmatched;
 use crate::model::task::TaskStatus;
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
 use crate::rules::continuation::{Source, Trigger, resolve};

@@ -1,7 +1,7 @@
 //! No agent goes silent either by what its turn does about the wait that the turn's message has ended: it waits anew, completes the item, is stopped, fails for good.
 
+use crate::model::inbox::Unmatched;
 use crate::model::message::Message;
-use crate::model::policy::Unmatched;
 use crate::model::wait::{WaitKind, WaitStatus};
 use crate::rules::authority::OPERATOR;
 use crate::rules::transition::inbox::{drop_message, requeue};

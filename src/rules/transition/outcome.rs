@@ -8,7 +8,7 @@ use crate::model::id::{AgentName, TaskId};
 use crate::model::message::{Body, DeliverySurface, Message};
 use crate::model::refusal::Refusal;
 use crate::model::state::CurrentRun;
-use crate::model::submission::{CalledBy, Caller, Submission};
+use crate::model::submission::{CalledBy, Caller, Speaker, Submission};
 use crate::model::time::{Span, Time};
 use crate::model::timer::{CatchUp, Schedule};
 use crate::model::transaction::Put;
@@ -287,8 +287,14 @@ fn send(
     let caller = Caller { agent: own.clone(), by, hops: (!is_late).then_some(run.hops) };
     let to = to.unwrap_or_else(|| own.clone());
     let limits = draft.records.policy.limits.clone();
-    let mut message: Message =
-        admit(&to, submission, DeliverySurface::RuntimeSystem, Some(&caller), &limits, &mut draft.stamp)?;
+    let mut message: Message = admit(
+        &to,
+        submission,
+        DeliverySurface::RuntimeSystem,
+        Speaker::Work(&caller),
+        &limits,
+        &mut draft.stamp,
+    )?;
     if to == own {
         // What a turn says to itself comes after the turn: the next step takes it.
         message.agent = own;

@@ -9,7 +9,7 @@ use crate::model::message::{AdmissionContext, Body, DeliverySurface, Message, Me
 use crate::model::record::Extra;
 use crate::model::refusal::Refusal;
 use crate::model::run::Exit;
-use crate::model::submission::Submission;
+use crate::model::submission::{Speaker, Submission};
 use crate::model::task::{Assignment, ChildEnd, Task, TaskEnd, TaskJob, TaskStatus};
 use crate::model::time::Span;
 use crate::model::transaction::{Archived, Delete, Put};
@@ -187,8 +187,14 @@ fn assigned(draft: &mut Draft, child: &AgentName, body: Body) -> Result<Message,
         ..Submission::default()
     };
     let limits = draft.records.policy.limits.clone();
-    let mut message =
-        compose(child, submission, DeliverySurface::RuntimeSystem, None, &limits, &mut draft.stamp)?;
+    let mut message = compose(
+        child,
+        submission,
+        DeliverySurface::RuntimeSystem,
+        Speaker::Outside,
+        &limits,
+        &mut draft.stamp,
+    )?;
     message.admission_context = AdmissionContext::RuntimeOwned;
     Ok(message)
 }

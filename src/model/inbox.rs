@@ -1,0 +1,70 @@
+//! `[inbox]` of `agent.toml`: what becomes of what arrives.
+
+use serde::{Deserialize, Deserializer, de};
+
+use super::message::{Origin, OriginKind};
+
+names! {
+    /// What becomes of input with content that has nothing to do with what the agent waits for.
+    #[derive(Default)]
+    "way with unmatched input" Unmatched {
+        /// It is set aside for the next turn.
+        #[default]
+        Reduce = "reduce",
+        /// It gets a turn of its own at once.
+        Run = "run",
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct InboxPolicy {
+    pub unmatched: Unmatched,
+    /// Whose word a dropped file is that names no origin. Such a file may claim another origin of no more authority.
+    pub drops_as: DropsAs,
+}
+
+/// An origin that is open to the outside: `KIND` or `KIND:ID`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DropsAs(pub Origin);
+
+impl Default for DropsAs {
+    /// A file says nothing of who wrote it.
+    fn default() -> Self {
+        DropsAs(Origin { kind: OriginKind::Channel, id: Some("file".to_owned()) })
+    }
+}
+
+impl<'de> Deserialize<'de> for DropsAs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let word = String::deserialize(deserializer)?;
+        let origin: Origin = word.parse().map_err(de::Error::custom)?;
+        match origin.kind {
+            OriginKind::Operator | OriginKind::Channel | OriginKind::Webhook | OriginKind::Callback => {
+                Ok(DropsAs(origin))
+            }
+            OriginKind::Timer | OriginKind::System | OriginKind::Task => Err(de::Error::custom(format!(
+                "inbox.drops_as = \"{word}\": a file can speak as operator, channel, webhook or callback"
+            ))),
+        }
+    }
+}
+
+#[cfg(test)]
+impl schemars::JsonSchema for DropsAs {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "DropsAs".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "description": "An origin: KIND or KIND:ID",
+            "type": "string",
+            "pattern": "^(operator|channel|webhook|callback)(:.*)?$",
+            "examples": ["channel:file", "channel:ci", "operator"],
+        })
+    }
+}
