@@ -1,5 +1,6 @@
 //! `enqueue` and `wake`: what somebody has to say becomes one new file.
 
+use std::collections::HashMap;
 use std::io::{BufRead, Read};
 use std::path::Path;
 
@@ -36,11 +37,20 @@ use super::words::{moment, parse, parse_optional, text};
 /// The longest line of a batch, beyond what its body may have.
 const LINE_MARGIN: u64 = 64 << 10;
 
+/// How many messages with a key are admitted in one transaction.
+const TOGETHER: usize = 32;
+
 /// What became of one request.
 pub struct Admitted {
     pub id: MessageId,
     status: MessageStatus,
     duplicate: bool,
+}
+
+impl Admitted {
+    fn anew(id: MessageId) -> Admitted {
+        Admitted { id, status: MessageStatus::Queued, duplicate: false }
+    }
 }
 
 pub fn enqueue(session: &mut Session, args: cli::Enqueue) -> Result<Status> {
@@ -101,10 +111,12 @@ pub fn take(
         &mut stamp,
     )?;
     if message.dedupe_key.is_some() || later.is_some() {
-        return admit_once(session, agent, &policy, message, later);
+        let admitted = Admitted::anew(message.id);
+        let answer = admit_each_once(session, agent, &policy, vec![message], later)?.pop();
+        return Ok(answer.unwrap_or(admitted));
     }
     agent.arrive(&message)?;
-    Ok(Admitted { id: message.id, status: MessageStatus::Queued, duplicate: false })
+    Ok(Admitted::anew(message.id))
 }
 
 fn say(session: &mut Session, agent: &AgentName, admitted: &Admitted) {
@@ -200,35 +212,53 @@ fn json_body(word: &str, bound: &Bound) -> Result<Value> {
 }
 
 /// A dedupe key needs a look first: the message that was admitted under it within the window, or
-/// else this one, in one transaction with the note of the key. One that is put off goes into a timer.
-fn admit_once(
+/// else the new one, in one transaction with the note of the key. Those that are put off go into timers.
+fn admit_each_once(
     session: &Session,
     agent: &Agent<'_>,
     policy: &Policy,
-    message: Message,
+    messages: Vec<Message>,
     later: Option<Time>,
-) -> Result<Admitted> {
+) -> Result<Vec<Admitted>> {
     let now = session.clock.now();
     let window = policy.limits.dedupe_window;
     let locked = agent.lock(now)?;
     let state = locked.state()?;
-    if let Some(key) = &message.dedupe_key
-        && let Some(entry) = agent.admitted_under(&locked.view(), key, now, window, state.revision)?
-    {
-        let claimed = state.current_run.as_ref().is_some_and(|run| run.message_id == entry.message_id);
-        return Ok(repeat(&entry, claimed));
+    let mut answers = Vec::with_capacity(messages.len());
+    let mut new = Vec::with_capacity(messages.len());
+    let mut keys: HashMap<String, MessageId> = HashMap::new();
+    for message in messages {
+        if let Some(key) = &message.dedupe_key {
+            if let Some(id) = keys.get(key) {
+                answers.push(Admitted { duplicate: true, ..Admitted::anew(*id) });
+                continue;
+            }
+            if let Some(entry) = agent.admitted_under(&locked.view(), key, now, window, state.revision)? {
+                let claimed =
+                    state.current_run.as_ref().is_some_and(|run| run.message_id == entry.message_id);
+                answers.push(repeat(&entry, claimed));
+                continue;
+            }
+            keys.insert(key.clone(), message.id);
+        }
+        answers.push(Admitted::anew(message.id));
+        new.push(message);
+    }
+    if new.is_empty() {
+        return Ok(answers);
     }
     dedupe::forget_old_days(&locked.view(), now, window)?;
-    let admitted = Admitted { id: message.id, status: MessageStatus::Queued, duplicate: false };
     let scan = inbox::Scan::default();
     let records = load::records(agent, &locked.view(), &scan, state, Lease::Free, now, Purpose::Change)?;
     let mut draft = Draft::new(records, session.clock.stamp()?);
-    match later {
-        Some(at) => rules::put_off(&mut draft, message, at)?,
-        None => rules::admit_drop(&mut draft, message, None),
+    for message in new {
+        match later {
+            Some(at) => rules::put_off(&mut draft, message, at)?,
+            None => rules::admit_drop(&mut draft, message, None),
+        }
     }
     hooks::commit(session, &locked, draft)?;
-    Ok(admitted)
+    Ok(answers)
 }
 
 fn repeat(entry: &DedupeEntry, claimed: bool) -> Admitted {
@@ -263,13 +293,19 @@ fn enqueue_batch(
     }
     batch.sync()?;
     let mut answers = Vec::with_capacity(staged.len());
-    for (key, once) in staged {
-        answers.push(if once {
-            admit_once(session, agent, policy, batch.read(key)?, None)?
-        } else {
-            batch.admit(key)?;
-            Admitted { id: key.id, status: MessageStatus::Queued, duplicate: false }
-        });
+    let mut rest = staged.as_slice();
+    while let [(key, once), others @ ..] = rest {
+        if !once {
+            batch.admit(*key)?;
+            answers.push(Admitted::anew(key.id));
+            rest = others;
+            continue;
+        }
+        let count = rest.iter().take(TOGETHER).take_while(|(_, once)| *once).count();
+        let (some, others) = rest.split_at(count);
+        let messages = some.iter().map(|(key, _)| batch.read(*key)).collect::<Result<Vec<_>>>()?;
+        answers.extend(admit_each_once(session, agent, policy, messages, None)?);
+        rest = others;
     }
     batch.finish()?;
     answers.iter().for_each(|admitted| say(session, agent.name(), admitted));

@@ -303,11 +303,16 @@ impl<'a> Locked<'a> {
     /// Where a message lies, or is to lie. The inbox is not listed again for this: one that was
     /// long has a directory that stays slow to list.
     fn place(&self, key: InboxKey) -> Result<String> {
-        let found = match self.segments.borrow().as_deref() {
-            Some(segments) => inbox::find_among(&self.view(), segments, key)?,
-            None => inbox::find(&self.view(), key)?,
-        };
-        Ok(found.unwrap_or_else(|| layout::message(key)))
+        let direct = layout::message(key);
+        if self.view().exists(&direct)? {
+            return Ok(direct);
+        }
+        if self.segments.borrow().is_none() {
+            self.scan()?;
+        }
+        let found =
+            inbox::find_filed(&self.view(), self.segments.borrow().as_deref().unwrap_or_default(), key)?;
+        Ok(found.unwrap_or(direct))
     }
 
     /// Finishes a transaction that was interrupted. Whoever takes the lock has done so.

@@ -162,10 +162,8 @@ fn fill(view: &View<'_>, staged: &Spot, now: Time, window: Span, disk: Disk) -> 
     if let Some(error) = failure {
         return Err(error);
     }
-    for key in inbox::all(view, &inbox::scan(view)?)? {
-        if let Some(path) = inbox::find(view, key)?
-            && let Some(Ok(message)) = inbox::try_read(view, key, &path)?
-        {
+    for (key, path) in inbox::first(view, &inbox::scan(view)?, usize::MAX)? {
+        if let Some(Ok(message)) = inbox::try_read(view, key, &path)? {
             write(&message, MessageStatus::Queued)?;
         }
     }

@@ -228,23 +228,10 @@ pub fn all(view: &View<'_>, scan: &Scan) -> Result<Vec<InboxKey>> {
     Ok(keys)
 }
 
-/// Where a message lies, if it is in the inbox: `inbox/` or the segment it was filed in.
-pub fn find(view: &View<'_>, key: InboxKey) -> Result<Option<String>> {
-    let direct = layout::message(key);
-    if view.exists(&direct)? {
-        return Ok(Some(direct));
-    }
-    find_filed(view, &scan(view)?.segments, key)
-}
-
-/// The same for whoever knows the segments.
-pub fn find_among(view: &View<'_>, segments: &[InboxKey], key: InboxKey) -> Result<Option<String>> {
-    let direct = layout::message(key);
-    if view.exists(&direct)? { Ok(Some(direct)) } else { find_filed(view, segments, key) }
-}
-
+/// Where a message lies that was filed, if it was.
+///
 /// Segments may overlap where late arrivals were filed, so every one that begins before counts.
-fn find_filed(view: &View<'_>, segments: &[InboxKey], key: InboxKey) -> Result<Option<String>> {
+pub fn find_filed(view: &View<'_>, segments: &[InboxKey], key: InboxKey) -> Result<Option<String>> {
     for segment in segments.iter().rev().filter(|segment| **segment <= key) {
         let path = filed_path(*segment, key);
         if view.exists(&path)? {

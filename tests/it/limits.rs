@@ -550,3 +550,28 @@ fn timers_that_are_due_together_say_no_more_at_once_than_can_be_read() {
     sandbox.run(["tick", "a", "--until-idle"]);
     assert_eq!(sandbox.json_lines(["events", "a", "--kind", "run_settled"]).len(), 40);
 }
+
+/// One line after the other, as if each had come alone; and those together cost no more than each alone.
+#[test]
+fn a_batch_with_keys_admits_each_key_once() {
+    let sandbox = sandbox("true");
+    sandbox.run(["enqueue", "a", "before", "--dedupe-key", "k7"]);
+    let line = |number: usize| match number % 10 {
+        0 => "{\"text\": \"without\"}\n".to_owned(),
+        _ => format!("{{\"text\": \"{number}\", \"dedupe_key\": \"k{}\"}}\n", number % 500),
+    };
+    let lines: String = (0..1000).map(line).collect();
+    let ran = under(&sandbox, &["nofile=64"], &["enqueue", "a", "--batch", "--json"]).stdin(lines).output();
+    let answers: Vec<Value> =
+        must(&sandbox, ran).stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(answers.len(), 1000);
+    let is_repeat = |at: usize| !at.is_multiple_of(10) && (at >= 500 || at == 7);
+    for (at, answer) in answers.iter().enumerate() {
+        assert_eq!(answer["duplicate"], is_repeat(at), "{at}");
+        if is_repeat(at) && at >= 500 {
+            assert_eq!(answer["message_id"], answers[at % 500]["message_id"], "{at}");
+        }
+    }
+    assert_eq!(messages(&sandbox, "a").len(), 1 + 449 + 100);
+    sandbox.run(["doctor"]);
+}
