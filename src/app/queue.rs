@@ -17,7 +17,7 @@ use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox as rules;
 use crate::rules::transition::resources::drop_held;
 use crate::store::view::View;
-use crate::store::{Agent, Store, evidence, inbox};
+use crate::store::{Agent, Store, evidence, inbox, layout};
 
 use super::authority;
 use super::hooks;
@@ -68,7 +68,9 @@ fn show_object(message: &Message, status: MessageStatus) -> Value {
 
 fn list(session: &mut Session, store: &Store, name: &AgentName, limit: usize) -> Result<Status> {
     let limit = if limit == 0 { usize::MAX } else { limit };
-    let (messages, misfits, total) = store.agent(name)?.consistently(|view, state| {
+    let agent = store.agent(name)?;
+    let inbox = agent.dir().path().join(layout::INBOX);
+    let (messages, misfits, total) = agent.consistently(|view, state| {
         let scan = inbox::scan(view)?;
         let total = inbox::all(view, &scan)?.len();
         let (mut messages, mut misfits) = (Vec::new(), Vec::new());
@@ -88,7 +90,9 @@ fn list(session: &mut Session, store: &Store, name: &AgentName, limit: usize) ->
         session.out.result(&show_object(message, *status), |out| line(message, *status, out));
     }
     for misfit in &misfits {
-        session.out.note(&format!("inbox/{} is no message of {name}: {}", misfit.path, misfit.reason));
+        let reason = format!("no message of {name}: {}", misfit.reason);
+        let error = Error::damaged(inbox.join(&misfit.path), reason);
+        session.out.failure(&error, None, Some(name.as_str()));
     }
     if messages.len() + misfits.len() < total {
         session.out.note(&format!("{} of {total}; --limit 0 lists all", messages.len()));

@@ -143,10 +143,15 @@ fn what_may_not_be_read_is_not_told_as_what_is_not_there() {
         set_mode(path, 0o700);
         let Some(closed) = as_a_stranger(sandbox, &line) else { return };
         set_mode(path, before);
-        assert_eq!(closed.code(), 1, "{of}: {closed}");
         let error = failure(&closed);
-        assert_eq!(error["kind"], "not_allowed", "{of}: {closed}");
-        assert!(error["hint"].as_str().unwrap().contains("ls -ld"), "{of}: {closed}");
+        let told = (closed.code(), error["kind"].as_str().unwrap());
+        if path.parent().is_some_and(|dir| dir.ends_with("inbox")) && args.contains(&"list") {
+            // Among others, what can't be read is no message: the next step moves it aside.
+            assert_eq!(told, (6, "damaged"), "{of}: {closed}");
+        } else {
+            assert_eq!(told, (1, "not_allowed"), "{of}: {closed}");
+            assert!(error["hint"].as_str().unwrap().contains("ls -ld"), "{of}: {closed}");
+        }
         assert!(closed.stderr.contains("permission denied"), "{of}: {closed}");
         let named = PathBuf::from(error["path"].as_str().unwrap_or_else(|| panic!("{of}: {closed}")));
         assert!(named.starts_with(path), "{of}: another path is named: {closed}");

@@ -170,7 +170,12 @@ fn a_message_belongs_to_the_agent_that_it_names() {
     let reason = "it is a message to `b`: it belongs into that agent's inbox";
     sandbox
         .cmd(["queue", "list", "-a", "a"])
-        .stderr(&format!("dormouse: inbox/{name} is no message of a: {reason}\n").replace(&id, "msg_#1"))
+        .stderr(
+            &format!(
+                "dormouse: [SANDBOX]/project/.dormouse/agents/a/inbox/{name}: no message of a: {reason}\n"
+            )
+            .replace(&id, "msg_#1"),
+        )
         .status(6)
         .check();
     let shown = sandbox.cmd(["queue", "show", &id, "-a", "a"]).output();

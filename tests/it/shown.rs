@@ -194,6 +194,7 @@ fn no_command_shows_a_character_that_hides_or_steers() {
         vec!["queue", "show", message],
         vec!["queue", "show", dead],
         vec!["queue", "dead", "-a", "ada"],
+        vec!["queue", "rejected", "-a", "ada"],
         vec!["run", "list", "-a", "ada"],
         vec!["run", "show", run],
         vec!["briefs", "ada"],
