@@ -57,7 +57,8 @@ pub struct Create {
 
 /// Let agents run
 ///
-/// Creates no message and runs no turn: the next tick decides what is to be done.
+/// Creates no message and runs no turn: the next tick decides what is to be done. It runs the hooks of the
+/// state directory and of the agent that are told of a start.
 /// Inside a turn or task it reaches the children of its agent alone.
 #[derive(Debug, Args)]
 pub struct Start {
