@@ -4,6 +4,9 @@ use std::collections::VecDeque;
 use std::fs;
 use std::path::Path;
 
+use rustix::fs::{CWD, FileType, FlockOperation, Mode, flock, mknodat};
+use serde_json::Value;
+
 use super::history::{Ended, Handicap, Luck, What};
 use super::world::{AGENTS, World, pause};
 
@@ -78,7 +81,7 @@ impl<'w> Actor<'w> {
             }
             let text = self.text();
             let key = format!("{} {}", self.name, self.luck.below(50));
-            match self.luck.below(12) {
+            match self.luck.below(14) {
                 0 => drop(self.call(&["enqueue", agent, &text, "--dedupe-key", &key])),
                 1 => {
                     let batch: String = (0..1 + self.luck.below(6))
@@ -100,6 +103,7 @@ impl<'w> Actor<'w> {
                 5 => drop(self.call(&["enqueue", agent, &text, "--priority", "next"])),
                 6 => drop(self.call(&["wake", agent, "rain", "--resource", &key])),
                 7 => drop(self.call(&["enqueue", agent, &text, "--priority", "interject"])),
+                8 => drop(self.call(&["ask", agent, &text, "--timeout", "1s"])),
                 _ => drop(self.call(&["enqueue", agent, &text])),
             }
             let ms = self.luck.below(60);
@@ -120,47 +124,73 @@ impl<'w> Actor<'w> {
             }
             let text = self.text();
             let handicap = self.handicap();
-            self.world.call(&self.name, &place, &["enqueue", agent, &text], &handicap, "");
+            let words: &[&str] =
+                if self.luck.one_in(8) { &["wake", agent, "rain"] } else { &["enqueue", agent, &text] };
+            self.world.call(&self.name, &place, words, &handicap, "");
             let ms = self.luck.below(150);
             pause(self.world, ms);
         }
     }
 
-    /// Puts files into inboxes by hand: messages and what is none.
+    /// Puts things into inboxes by hand: messages, what is none, and messages of others.
     pub fn drop_files(mut self) {
-        let project = self.world.project();
         while !self.world.is_over() {
-            let agent = self.agent();
-            let text = self.text();
-            let name = format!("{}-{}.json", self.name, self.number);
-            let is_valid = !self.luck.one_in(6);
-            let content = match (is_valid, self.luck.below(3)) {
-                (true, 0) => format!("{{\"text\": \"{text}\", \"origin\": \"channel:file\"}}"),
-                (true, _) => format!("{{\"text\": \"{text}\"}}\n"),
-                (false, 0) => format!("{{\"text\": \"{text}\""),
-                (false, 1) => String::new(),
-                (false, _) => format!("{{\"text\": \"{text}\", \"kind\": \"nonsense\"}}"),
-            };
             let room = self.world.room.read().unwrap();
-            let aside = project.join(&name);
-            fs::write(&aside, content).unwrap();
-            let inbox = self.world.store().join("agents").join(agent).join("inbox");
-            fs::rename(&aside, inbox.join(&name)).unwrap();
-            let text = is_valid.then_some(text);
-            self.world.history.note(What::Dropped { agent: agent.to_owned(), name, text });
+            self.drop_file();
             drop(room);
             let ms = 50 + self.luck.below(400);
             pause(self.world, ms);
         }
     }
 
+    fn drop_file(&mut self) {
+        let (agent, text) = (self.agent(), self.text());
+        let mut name = format!("{}-{}.json", self.name, self.number);
+        let aside = self.world.project().join(&name);
+        let message = format!("{{\"text\": \"{text}\"}}\n");
+        let mut is_valid = false;
+        match self.luck.below(14) {
+            0 => fs::write(&aside, &message[..message.len() / 2]).unwrap(),
+            1 => fs::write(&aside, "").unwrap(),
+            2 => fs::write(&aside, message.replace('}', ", \"kind\": \"nonsense\"}")).unwrap(),
+            3 => fs::create_dir(&aside).unwrap(),
+            4 => mknodat(CWD, &aside, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap(),
+            5 => std::os::unix::fs::symlink("/dev/zero", &aside).unwrap(),
+            6 => fs::File::create(&aside).unwrap().set_len(20 << 20).unwrap(),
+            // A message that belongs to somebody else.
+            7 => {
+                let Some((found, bytes)) = self.look_at_message(agent) else { return };
+                fs::write(&aside, bytes).unwrap();
+                name = found;
+            }
+            _ => {
+                fs::write(&aside, &message).unwrap();
+                is_valid = true;
+            }
+        }
+        let inbox = self.world.store().join("agents").join(agent).join("inbox");
+        fs::rename(&aside, inbox.join(&name)).unwrap();
+        let text = is_valid.then_some(text);
+        self.world.history.note(What::Dropped { agent: agent.to_owned(), name, text });
+    }
+
+    /// A message in the inbox of another agent than this, with its file's name.
+    fn look_at_message(&mut self, than: &str) -> Option<(String, Vec<u8>)> {
+        let other = self.agent();
+        let inbox = self.world.store().join("agents").join(other).join("inbox");
+        let names = crate::checker::names(&inbox);
+        let name = names.into_iter().find(|name| name.contains("-msg_") && !name.starts_with("taken"))?;
+        let bytes = fs::read(inbox.join(&name)).ok()?;
+        (other != than && bytes.ends_with(b"}\n")).then_some((name, bytes))
+    }
+
     /// Makes steps.
     pub fn tick(mut self) {
         while !self.world.is_over() {
             let agent = self.agent();
-            match self.luck.below(8) {
+            match self.luck.below(12) {
                 0 => drop(self.call(&["tick", agent])),
-                1 => drop(self.call(&["tick", agent, "--until-idle", "--max-steps", "10", "--commit"])),
+                1 => drop(self.call(&["tick", agent, "--until-idle", "--max-steps", "3", "--commit"])),
                 2 => drop(self.call(&["tick", "--all", "--jobs", "3"])),
                 3 => drop(self.call(&["tick", "--all", "--jobs", "2", "--until-idle", "--max-steps", "5"])),
                 4 => drop(self.call(&["tick", "--all"])),
@@ -228,7 +258,9 @@ impl<'w> Actor<'w> {
         while !self.world.is_over() {
             let agent = self.agent();
             let child = self.luck.of(&["kid-a", "kid-b"]);
-            let (kind, words): (&str, &[&str]) = match self.luck.below(10) {
+            let extra = format!("extra-{}", self.luck.below(8));
+            let policy = self.world.root().join("agent.toml");
+            let (kind, words): (&str, &[&str]) = match self.luck.below(12) {
                 0 => ("task", &["task", "start", "-a", agent, "--", "sleep", "0.2"]),
                 1 => ("", &["task", "start", "-a", "ada", "--delegate", child, "quick work of a child"]),
                 2 => ("timer", &["timer", "add", "-a", agent, "--every", "1s", "quick, each second"]),
@@ -237,6 +269,8 @@ impl<'w> Actor<'w> {
                 5 => ("wait", &["wait", "-a", agent, "--on", "external", "--expires", "1s", "--reason", "r"]),
                 6 => ("work", &["work", "add", "-a", agent, "an objective", "--pick"]),
                 7 => ("", &["queue", "dead", "-a", agent, "--ack"]),
+                8 => ("", &["create", &extra, "--from", policy.to_str().unwrap()]),
+                9 => ("rejected", &["queue", "rejected", "-a", agent, "--json"]),
                 _ => ("dead", &["queue", "dead", "-a", agent]),
             };
             // All of these moments are counted by a clock that is right.
@@ -245,6 +279,13 @@ impl<'w> Actor<'w> {
             match kind {
                 "" => {}
                 "dead" => self.decide_about(&said),
+                "rejected" => {
+                    let first = said.lines().next().and_then(|line| serde_json::from_str::<Value>(line).ok());
+                    if let Some(file) = first.as_ref().and_then(|first| first["file"].as_str()) {
+                        let act = self.luck.of(&["--accept", "--drop"]);
+                        self.call(&["queue", "rejected", "-a", agent, act, file]);
+                    }
+                }
                 kind => made.extend(said.lines().next().map(|id| (kind, id.to_owned()))),
             }
             if made.len() > 3 {
@@ -271,7 +312,7 @@ impl<'w> Actor<'w> {
     pub fn read(mut self) {
         while !self.world.is_over() {
             let agent = self.agent();
-            match self.luck.below(9) {
+            match self.luck.below(10) {
                 0 => drop(self.call(&["get", agent, "--json"])),
                 1 => drop(self.call(&["list", "--json"])),
                 2 => drop(self.call(&["explain", agent])),
@@ -280,6 +321,7 @@ impl<'w> Actor<'w> {
                 5 => drop(self.call(&["next-wake", "--all"])),
                 6 => drop(self.call(&["tick", agent, "--dry-run"])),
                 7 => drop(self.call(&["run", "list", "-a", agent])),
+                8 => drop(self.call(&["doctor", "--repair"])),
                 _ => drop(self.call(&["doctor"])),
             }
             let ms = self.luck.below(200);
@@ -307,29 +349,50 @@ pub fn merge_both_ways(world: &World) -> bool {
     let (project, clone) = (world.project(), world.clone());
     unlock(world, &project);
     let merged = record(world, &clone)
-        && record(world, &project)
-        && pull(world, &clone, &project, &["merge", "-q", "--no-edit", "FETCH_HEAD"])
-        && pull(world, &project, &clone, &["merge", "-q", "--ff-only", "FETCH_HEAD"]);
-    if merged {
-        world.history.note(What::Merged);
+        .and_then(|()| between_steps(world, || record(world, &project)))
+        .and_then(|()| pull(world, &clone, &project, &["merge", "-q", "--no-edit", "FETCH_HEAD"]))
+        .and_then(|()| pull(world, &project, &clone, &["merge", "-q", "--ff-only", "FETCH_HEAD"]));
+    assert!(merged.as_ref().err().is_none_or(|said| !said.contains("CONFLICT")), "{merged:?}");
+    world
+        .history
+        .note(merged.as_ref().map_or_else(|why| What::Unmerged { why: why.clone() }, |()| What::Merged));
+    merged.is_ok()
+}
+
+type Said = Result<(), String>;
+
+/// Holds the locks of all agents meanwhile: git can't add a directory from which files go away.
+fn between_steps(world: &World, work: impl FnOnce() -> Said) -> Said {
+    let locks = world.agents().into_iter().map(|agent| world.store().join("agents").join(agent).join("lock"));
+    let held: Vec<fs::File> = locks.filter_map(|lock| fs::File::open(lock).ok()).collect();
+    held.iter()
+        .try_for_each(|lock| flock(lock, FlockOperation::LockExclusive))
+        .map_err(|why| why.to_string())?;
+    work()
+}
+
+fn git(world: &World, place: &Path, words: &[&str]) -> Said {
+    for _ in 0..50 {
+        let (succeeded, said) = world.aside("git", place, words);
+        match succeeded {
+            true => return Ok(()),
+            // Beside `tick --commit`.
+            false if said.contains("index.lock") => pause(world, 20),
+            false => return Err(format!("{words:?}: {said}")),
+        }
     }
-    merged
+    Err(format!("{words:?}: somebody has git's lock"))
 }
 
-fn record(world: &World, place: &Path) -> bool {
-    let (added, _) = world.aside("git", place, &["add", "-A", "--", ".dormouse"]);
-    let (is_same, _) = world.aside("git", place, &["diff", "--cached", "--quiet"]);
-    added && (is_same || world.aside("git", place, &["commit", "-q", "-m", "weather"]).0)
+fn record(world: &World, place: &Path) -> Said {
+    git(world, place, &["add", "-A", "--", ".dormouse"])?;
+    let is_same = git(world, place, &["diff", "--cached", "--quiet"]).is_ok();
+    if is_same { Ok(()) } else { git(world, place, &["commit", "-q", "-m", "weather"]) }
 }
 
-/// Git tells messages for renamed files where they are alike.
-const AS_THEY_ARE: [&str; 4] = ["-c", "merge.renames=false", "-c", "merge.directoryRenames=false"];
-
-fn pull(world: &World, into: &Path, from: &Path, merge: &[&str]) -> bool {
-    let (fetched, _) = world.aside("git", into, &["fetch", "-q", from.to_str().unwrap(), "main"]);
-    let (merged, said) = world.aside("git", into, &[&AS_THEY_ARE[..], merge].concat());
-    assert!(!said.contains("CONFLICT"), "{said}");
-    fetched && merged
+fn pull(world: &World, into: &Path, from: &Path, merge: &[&str]) -> Said {
+    git(world, into, &["fetch", "-q", from.to_str().unwrap(), "main"])?;
+    git(world, into, merge)
 }
 
 /// Takes away the locks of a git that was killed beside `tick --commit`.

@@ -83,11 +83,7 @@ pub fn gather(world: &World) -> Evidence {
     let turns = fs::read_to_string(world.out("turns")).unwrap_or_default();
     evidence.turns = turns.lines().map(str::to_owned).collect();
     let agents = world.store().join("agents");
-    for name in checker::names(&agents) {
-        if name.starts_with('.') {
-            evidence.litter.push(name);
-            continue;
-        }
+    for name in world.agents() {
         let dir = agents.join(&name);
         let found = checker::look(&dir);
         let is_taken = |left: &String| left.starts_with("taken~");
@@ -123,11 +119,16 @@ fn records(dir: &Path, found: Found) -> Records {
     let runs = found.runs.iter().map(|(id, run)| {
         (id.clone(), Run { message: word(&run["message_id"]), terminal: word(&run["terminal"]) })
     });
-    let rejected: BTreeSet<String> = checker::names(&dir.join("inbox/rejected"))
+    let mut rejected: BTreeSet<String> = checker::names(&dir.join("inbox/rejected"))
         .into_iter()
         .filter(|name| !name.ends_with(".reason"))
         .collect();
-    Records { runs: runs.collect(), messages, rejected, complaints: found.complaints }
+    // `doctor --repair` may have come before a step.
+    let quarantine = checker::names(&dir.join("quarantine"));
+    rejected.extend(quarantine.iter().map(|name| name.strip_prefix("inbox__").unwrap_or(name).to_owned()));
+    let is_quarantine = |complaint: &String| complaint.ends_with("directory: quarantine");
+    let complaints = found.complaints.into_iter().filter(|complaint| !is_quarantine(complaint)).collect();
+    Records { runs: runs.collect(), messages, rejected, complaints }
 }
 
 fn message(record: &Value) -> Message {

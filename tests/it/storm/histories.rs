@@ -95,6 +95,7 @@ const HARMS: &[(&str, Harm)] = &[
     ("good.json was dropped", |e| {
         note(e, What::Dropped { agent: "ada".into(), name: "good.json".into(), text: Some("good".into()) });
     }),
+    ("good.json was put aside", |e| ada(e).rejected.extend(["good.json".into()])),
     ("both were worked on", |e| {
         [ONE, TWO].iter().for_each(|id| message(e, id).dedupe_key = Some("k".into()));
     }),
@@ -110,6 +111,7 @@ const HARMS: &[(&str, Harm)] = &[
         called(e, 7, &["get", "ada"], Ended::Signal(9), "", "");
     }),
     ("Overlong", |e| called(e, 7, &["get", "ada"], Ended::Overlong, "", "")),
+    ("Status(6)", |e| called(e, 7, &["get", "ada"], Ended::Status(6), "", "")),
     ("Status(6)", |e| called(e, 7, &["doctor"], Ended::Status(6), "", "")),
     ("Status(1)", |e| called(e, 7, &["tick", "ada"], Ended::Status(1), "", "")),
     ("Status(101)", |e| called(e, 7, &["tick", "ada"], Ended::Status(101), "", "")),

@@ -70,6 +70,10 @@ pub enum What {
     },
     /// The two clones have what each of them had.
     Merged,
+    /// Git was kept from that by what happened beside it.
+    Unmerged {
+        why: String,
+    },
     /// A lock of git's was taken away, as whoever held it was killed.
     Unlocked {
         path: String,

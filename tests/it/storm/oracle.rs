@@ -34,7 +34,7 @@ pub struct Run {
 pub struct Records {
     pub messages: BTreeMap<String, Message>,
     pub runs: BTreeMap<String, Run>,
-    /// The files that could not be admitted.
+    /// The files that could not be admitted, by a step or for `doctor`.
     pub rejected: BTreeSet<String>,
     /// What is wrong with the records, by themselves.
     pub complaints: Vec<String>,
@@ -80,6 +80,7 @@ pub fn judge(evidence: &Evidence) -> Vec<String> {
     wrong.extend(calls(&evidence.history));
     wrong.extend(lost(evidence));
     wrong.extend(dropped_files(evidence));
+    wrong.extend(put_aside(evidence));
     wrong.extend(endings(evidence));
     wrong.extend(keys(evidence));
     wrong.extend(completions(evidence, &notes));
@@ -145,12 +146,15 @@ fn called(history: &[Event]) -> Vec<Call<'_>> {
 }
 
 /// What a command may answer in a storm.
-fn answers(words: &[String]) -> &'static [i32] {
+fn answers(words: &[String], is_calm: bool) -> &'static [i32] {
     match words.first().map(String::as_str) {
         Some("tick") => &[0, 5, 7],
-        Some(
-            "enqueue" | "wake" | "create" | "list" | "get" | "explain" | "events" | "next-wake" | "doctor",
-        ) => &[0, 5],
+        // The gate may be closed, or the time be over.
+        Some("ask") => &[0, 4, 5, 7, 8],
+        // What was put into an inbox lies there until a step takes it away.
+        Some("doctor") if !is_calm => &[0, 5, 6],
+        Some("enqueue" | "wake" | "list" | "get" | "explain" | "events" | "next-wake" | "doctor") => &[0, 5],
+        Some("queue") if !is_calm => &[0, 3, 4, 5, 6],
         // What they name may be gone, or not be as they think it is.
         _ => &[0, 3, 4, 5],
     }
@@ -167,22 +171,28 @@ fn calls(history: &[Event]) -> Vec<String> {
             _ => None,
         })
         .collect();
+    // What a process is told to end for, and what it needs: its children, above all.
     let struck = |call: &Call<'_>| {
-        history.iter().any(|event| {
-            matches!(event.what, What::Kill { .. }) && (call.begun..=call.ended).contains(&event.at)
+        let has_children = ["tick", "task", "ask"].contains(&call.words[0].as_str());
+        history.iter().any(|event| match event.what {
+            What::Kill { pid, .. } => {
+                (has_children || pid == call.pid) && (call.begun..=call.ended).contains(&event.at)
+            }
+            _ => false,
         })
     };
+    let calm = history.iter().find(|event| event.what == What::Calm).map_or(u64::MAX, |event| event.at);
     let floods = floods(history);
     let mut wrong = Vec::new();
     for call in called(history) {
         let is_flooded = floods.iter().any(|(from, to)| *from <= call.ended && call.begun <= *to);
-        let has_children = ["tick", "task"].contains(&call.words[0].as_str());
-        let may_fail = is_flooded || call.handicap.is_limit() || (has_children && struck(&call));
+        let may_fail = is_flooded || call.handicap.is_limit() || struck(&call);
         let is_right = match call.end {
             Ended::Overlong => false,
-            Ended::Signal(libc::SIGXFSZ) if call.handicap.bytes.is_some() => true,
             Ended::Signal(signal) => kills.contains(&(call.pid, signal)),
-            Ended::Status(status) => answers(call.words).contains(&status) || (status == 1 && may_fail),
+            Ended::Status(status) => {
+                answers(call.words, call.begun >= calm).contains(&status) || (status == 1 && may_fail)
+            }
         };
         if !is_right || call.stderr.contains("panicked") {
             wrong.push(format!(
@@ -234,12 +244,19 @@ fn lost(evidence: &Evidence) -> Vec<String> {
 /// What was put into an inbox by hand is one message, or was rejected because it is none.
 fn dropped_files(evidence: &Evidence) -> Vec<String> {
     let mut wrong = Vec::new();
+    // What is rejected may be looked at again, and removed.
+    let calls = called(&evidence.history);
+    let decided: Vec<&Call<'_>> =
+        calls.iter().filter(|call| call.words.iter().take(2).eq(["queue", "rejected"].iter())).collect();
     for event in &evidence.history {
         let What::Dropped { agent, name, text } = &event.what else { continue };
         let Some(records) = evidence.records.get(agent) else {
             wrong.push(format!("{agent} is gone, with {name}"));
             continue;
         };
+        if text.is_none() && decided.iter().any(|call| call.words.last() == Some(name)) {
+            continue;
+        }
         let is_rejected = records.rejected.contains(name);
         let messages = text
             .as_ref()
@@ -251,6 +268,19 @@ fn dropped_files(evidence: &Evidence) -> Vec<String> {
         }
     }
     wrong
+}
+
+/// Nothing was put aside but what had been put there to be.
+fn put_aside(evidence: &Evidence) -> Vec<String> {
+    let bad = |agent: &String, file: &String| {
+        evidence.history.iter().any(|event| {
+            matches!(&event.what, What::Dropped { agent: to, name, text: None } if to == agent && name == file)
+        })
+    };
+    let aside = evidence.records.iter().flat_map(|(agent, records)| {
+        records.rejected.iter().filter(move |file| !bad(agent, file)).map(move |file| (agent, file))
+    });
+    aside.map(|(agent, file)| format!("{agent}: {file} was put aside")).collect()
 }
 
 /// Every message has ended, and at most once for good.

@@ -21,6 +21,10 @@ pub fn lightning(world: &World, luck: &mut Luck) {
             continue;
         }
         let struck = &processes[luck.below(processes.len() as u64) as usize];
+        // A git that is killed leaves its lock, and keeps everybody from git until that is taken away.
+        if struck.name.starts_with("git") && !luck.one_in(4) {
+            continue;
+        }
         let signal = if luck.one_in(10) { Signal::TERM } else { Signal::KILL };
         world.send(struck, signal);
     }
@@ -32,7 +36,7 @@ pub fn flood(world: &World, luck: &mut Luck) {
         pause(world, 1000 + luck.below(4000));
         let nobody_moves_files = world.room.write().unwrap();
         world.history.note(What::Disk { is_full: true });
-        let disk = world.root().join("disk");
+        let disk = world.disk();
         let mut is_full = false;
         for _ in 0..20 {
             let used = rustix::fs::statvfs(&disk)
@@ -54,7 +58,7 @@ pub fn flood(world: &World, luck: &mut Luck) {
 
 fn remount(world: &World, bytes: u64) -> bool {
     let mut mount = Command::new("mount");
-    mount.arg("-o").arg(format!("remount,size={bytes}")).arg(world.root().join("disk"));
+    mount.arg("-o").arg(format!("remount,size={bytes}")).arg(world.disk());
     // Refused where more is on the disk by now.
     mount.output().unwrap().status.success()
 }

@@ -39,6 +39,8 @@ resources = "10s"
 /// A temporary directory, with the disk of the storm in it.
 pub struct World {
     root: TempDir,
+    /// The program, or one that was made to fail: `unguarded.sh` names it.
+    program: PathBuf,
     pub history: History,
     /// Whether the disk is one of its own, whose size can be changed.
     pub has_disk: bool,
@@ -62,6 +64,7 @@ impl World {
         let world = World {
             history: History::new(&root.path().join("out/history")),
             root,
+            program: std::env::var_os("DORMOUSE_STORM_PROGRAM").map_or_else(dormouse, PathBuf::from),
             has_disk,
             is_over: AtomicBool::new(false),
             room: RwLock::new(()),
@@ -74,15 +77,16 @@ impl World {
 
     fn set_up(&self) {
         self.must("git", &self.project(), &["init", "-q", "-b", "main"]);
-        let program = dormouse();
-        let program = program.to_str().unwrap();
+        let program = self.program.to_str().unwrap();
         self.must(program, &self.project(), &["init"]);
         let settings = self.store().join("dormouse.toml");
         append(&settings, SETTINGS);
+        let policy = self.root().join("agent.toml");
         let turn = self.root().join("turn.sh");
+        fs::write(&policy, format!("[turn]\ncommand = [\"sh\", {turn:?}]\ntimeout = \"30s\"\n{POLICY}"))
+            .unwrap();
         for agent in AGENTS {
-            self.must(program, &self.project(), &["create", agent, "--", "sh", turn.to_str().unwrap()]);
-            append(&self.store().join("agents").join(agent).join("agent.toml"), POLICY);
+            self.must(program, &self.project(), &["create", agent, "--from", policy.to_str().unwrap()]);
             self.must(program, &self.project(), &["start", agent]);
         }
         self.must("git", &self.project(), &["add", "-A"]);
@@ -95,12 +99,12 @@ impl World {
     }
 
     pub fn project(&self) -> PathBuf {
-        self.root().join("disk/project")
+        self.disk().join("project")
     }
 
     /// The other clone, where agents are only spoken to.
     pub fn clone(&self) -> PathBuf {
-        self.root().join("disk/clone")
+        self.disk().join("clone")
     }
 
     pub fn store(&self) -> PathBuf {
@@ -170,17 +174,17 @@ impl World {
     ) -> (Ended, String) {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         let call = self.history.begin(actor, &words, handicap);
-        let mut command = Command::new(dormouse());
+        let mut command = Command::new(&self.program);
         if handicap.is_limit() {
             command = Command::new("prlimit");
             command.args(handicap.files.map(|most| format!("--nofile={most}")));
             command.args(handicap.bytes.map(|most| format!("--fsize={most}")));
-            command.arg(dormouse());
+            command.arg(&self.program);
         }
         self.environment(&mut command);
         let (name, value) =
             self.mark().split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned())).unwrap();
-        command.env(name, value).env("STORM_DORMOUSE", dormouse());
+        command.env(name, value).env("STORM_DORMOUSE", &self.program);
         if handicap.clock != 0 {
             let then = chrono::Utc::now() + chrono::Duration::seconds(handicap.clock);
             command.env("DORMOUSE_NOW", then.format("%Y-%m-%dT%H:%M:%S%.3fZ").to_string());
@@ -238,12 +242,24 @@ impl World {
             let _ = pidfd_send_signal(&process.handle, Signal::KILL);
         }
         self.root.disable_cleanup(true);
-        let kept = self.root().join("kept");
         if self.has_disk {
-            let copied = Command::new("cp").arg("-a").arg(self.root().join("disk")).arg(&kept).status();
+            let copied = Command::new("cp").arg("-a").arg(self.disk()).arg(self.root().join("kept")).status();
             assert!(copied.unwrap().success());
         }
         self.root().to_owned()
+    }
+
+    pub fn disk(&self) -> PathBuf {
+        self.root().join("disk")
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if self.has_disk {
+            // What is mounted can't be removed.
+            let _ = Command::new("umount").arg("--lazy").arg(self.disk()).status();
+        }
     }
 }
 

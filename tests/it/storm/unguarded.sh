@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Takes a guard out of the program and lets a storm loose on it: the storm must object.
+#
+#   tests/it/storm/unguarded.sh              each guard in turn
+#   tests/it/storm/unguarded.sh lease dedupe   these
+#
+# It works in a copy of the sources, $STORM_SCRATCH (one in the temporary directory, unless set), which it
+# keeps: what is built once serves all guards. DORMOUSE_STORM is how many seconds each storm lasts, 30
+# unless set. STORM_TESTS names the test program; it is built unless set. A guard whose place can't be found was moved: its line below has to follow.
+set -euo pipefail
+cd "$(dirname "$0")/../../.."
+scratch=${STORM_SCRATCH:-${TMPDIR:-/tmp}/dormouse-unguarded}
+export DORMOUSE_STORM=${DORMOUSE_STORM:-30}
+
+# name, file, what stands there, what is to stand there
+guards() {
+    guard lease src/store/lock.rs 'path: &Path) -> Result<bool> {
+    let tried' 'path: &Path) -> Result<bool> {
+    if path.ends_with("run.lock") { return Ok(true); }
+    let tried'
+    guard lock src/store/lock.rs 'path: &Path) -> Result<bool> {
+    let tried' 'path: &Path) -> Result<bool> {
+    if path.ends_with("lock") { return Ok(true); }
+    let tried'
+    guard journal src/store/agent.rs 'journal.commit(dir, disk)?;' ''
+    guard recovery src/store/agent.rs 'journal.apply(dir, self.agent.store.disk)' 'files::remove(&dir.join(layout::JOURNAL))'
+    guard remains src/app/recover.rs 'Remains::find(&Mark::run(run_id), &leader)?.end(LAST_GRACE)?;' \
+        'Remains::find(&Mark::run(run_id), &leader)?;'
+    guard arrival src/app/admit.rs 'agent.arrive(&message)?;' 'let _ = agent.arrive(&message);'
+    guard outbox src/app/delegate.rs 'if has_got(&other, message.id)? { Ok(()) }' 'if has_got(&other, message.id)? && false { Ok(()) }'
+    guard dedupe src/store/agent.rs 'dedupe::find(view, key, now, window, revision, self.store.disk)' \
+        'dedupe::find(view, key, now, window, revision, self.store.disk).map(|_| None)'
+    guard drop src/app/drops.rs 'admitted.push(taken);' 'locked.remove_drop(&taken)?;'
+    guard litter src/store/files.rs 'let _ = fs::remove_file(path);' 'let _ = path;'
+}
+
+guard() {
+    case " $chosen " in *" $1 "* | "  ") ;; *) return 0 ;; esac
+    git ls-files -z -- src Cargo.toml Cargo.lock .cargo man completions schemas benches tests/it/main.rs |
+        tar --create --null --files-from - | tar --extract --directory "$scratch"
+    if ! FROM=$3 TO=$4 perl -0pi -e '$n = s/\Q$ENV{FROM}\E/$ENV{TO}/; END { exit !$n }' "$scratch/$2"; then
+        echo "$1: its place in $2 was not found" >&2
+        failed=1
+        return 0
+    fi
+    (cd "$scratch" && cargo build --quiet --bin dormouse --target-dir target 2>"$scratch/build") ||
+        { cat "$scratch/build" >&2; exit 1; }
+    program=$(ls -t "$scratch"/target/*/debug/dormouse | head -n 1)
+    started=$SECONDS
+    if DORMOUSE_STORM_PROGRAM=$program RUST_BACKTRACE=0 "$storm" a_storm --nocapture >"$scratch/$1.log" 2>&1; then
+        echo "$1: NOT CAUGHT in $((SECONDS - started)) s"
+        failed=1
+    else
+        echo "$1: caught in $((SECONDS - started)) s: $(grep -A 1 panicked "$scratch/$1.log" | sed -n 2p | cut -c 1-200)"
+    fi
+}
+
+chosen="$*"
+failed=0
+mkdir -p "$scratch"
+storm=${STORM_TESTS:-$(cargo test --no-run --test it --message-format json 2>/dev/null |
+    grep -o '"executable":"[^"]*"' | tail -n 1 | cut -d '"' -f 4)}
+guards
+exit "$failed"
