@@ -48,6 +48,9 @@ pub fn foresee(session: &Session, agent: &Agent<'_>, draft: &mut Draft, names: &
     Ok(())
 }
 
+/// How many bytes of bodies a step takes in before it decides, however few files they are: all is one transaction.
+const AT_ONCE: usize = 16 << 20;
+
 /// How many files a step takes in before it decides.
 pub fn at_once(policy: &Policy) -> usize {
     usize::try_from(policy.limits.max_drops_per_step).unwrap_or(usize::MAX)
@@ -85,11 +88,12 @@ pub fn take_in(
     let mut admitted = Vec::new();
     let mut stuck = Vec::new();
     let mut count = 0;
+    let mut bytes = 0;
     // What lies in the place of `rejected/` comes first: the others may have to go there.
     let in_its_place = |name: &&PathBuf| name.as_path() == Path::new(layout::REJECTED);
     let others = scan.drops.iter().filter(|name| !in_its_place(name));
     for name in scan.drops.iter().filter(in_its_place).chain(others) {
-        if count + stuck.len() >= most {
+        if count + stuck.len() >= most || bytes >= AT_ONCE {
             break;
         }
         let taken = match locked.take_drop(name)? {
@@ -126,6 +130,7 @@ pub fn take_in(
                     draft.now(),
                     Purpose::Change,
                 )?;
+                bytes += message.body.bytes();
                 arrivals::admit_drop(&mut draft, message, first);
                 admitted.push(taken);
             }

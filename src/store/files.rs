@@ -19,6 +19,9 @@ pub const MAX_RECORD: u64 = 16 << 20;
 /// The most that a file of lines may have, in bytes, where it is read as a whole.
 pub const MAX_LINES: u64 = 256 << 20;
 
+/// The most that a journal may have, in bytes: what is written as one is read as one.
+pub const MAX_JOURNAL: u64 = 256 << 20;
+
 /// The content of a record's file; `None` if there is none. What is no plain file, or too large for a
 /// record, is refused unread.
 pub fn read(spot: &Spot) -> Result<Option<Vec<u8>>> {

@@ -57,7 +57,7 @@ impl Journal {
     /// The journal of an interrupted transaction, if there is one.
     pub fn read(agent: &AgentDir) -> Result<Option<Journal>> {
         let path = agent.join(layout::JOURNAL);
-        let Some(bytes) = files::read(&path)? else { return Ok(None) };
+        let Some(bytes) = path.read(files::MAX_JOURNAL)? else { return Ok(None) };
         let journal: Journal = decode_plain(&path, 0, &bytes)?;
         if journal.schema != SCHEMA {
             return Err(Error::Newer {
@@ -89,10 +89,17 @@ impl Journal {
         revision == self.base_revision || revision == self.base_revision + 1
     }
 
-    /// Makes the transaction durable: from here on it has happened.
+    /// Makes the transaction durable: from here on it has happened. Refuses one that no reader would take.
     pub fn commit(&self, agent: &AgentDir, disk: Disk) -> Result<()> {
         let mut bytes = serde_json::to_vec(self).unwrap_or_default();
         bytes.push(b'\n');
+        let largest = self.writes.iter().max_by_key(|write| write.content.len());
+        if let Some(write) = largest.filter(|write| write.content.len() as u64 > files::MAX_RECORD) {
+            return Err(too_large(&agent.join(&write.path), write.content.len(), files::MAX_RECORD));
+        }
+        if bytes.len() as u64 > files::MAX_JOURNAL {
+            return Err(too_large(&agent.join(layout::JOURNAL), bytes.len(), files::MAX_JOURNAL));
+        }
         disk.replace(&agent.join(layout::TMP).join(layout::JOURNAL), &agent.join(layout::JOURNAL), &bytes)
     }
 
@@ -134,6 +141,14 @@ impl Journal {
                 let _ = agent.join(delete).parent().remove_dir();
             }
         }
+    }
+}
+
+fn too_large(spot: &Spot, bytes: usize, most: u64) -> Error {
+    Error::Refused {
+        kind: "transaction_too_large",
+        message: format!("{} would have {bytes} bytes, and no reader takes more than {most}", spot.display()),
+        hint: Some("nothing was changed; put what is large into files of its own".to_owned()),
     }
 }
 

@@ -47,7 +47,8 @@ fn a_journal_of_thousands_is_carried_out_under_tight_limits() {
     fs::write(dir.join("state.json"), state).unwrap();
     let writes = (0..3000).map(|number| {
         let id = format!("{}{number:012x}", &item[..item.len() - 12]);
-        serde_json::json!({ "path": format!("work/{id}.json"), "content": text.replace(item, &id) })
+        let text = text.replace(item, &id).replace("\"one\"", &format!("\"{}\"", "x".repeat(10_000)));
+        serde_json::json!({ "path": format!("work/{id}.json"), "content": text })
     });
     let last = serde_json::json!({ "path": "state.json", "content": format!("{newer}\n") });
     let journal = serde_json::json!({
@@ -574,4 +575,19 @@ fn a_batch_with_keys_admits_each_key_once() {
     }
     assert_eq!(messages(&sandbox, "a").len(), 1 + 449 + 100);
     sandbox.run(["doctor"]);
+}
+
+#[test]
+fn dropped_files_that_say_much_are_taken_in_bit_by_bit() {
+    let sandbox = sandbox("true");
+    set(&sandbox, "max_drops_per_step = 5000");
+    let text = format!(r#"{{"text": "{}"}}"#, "x".repeat(1_000_000));
+    for number in 0..40 {
+        fs::write(sandbox.agent("a").join("inbox").join(format!("{number}.json")), &text).unwrap();
+    }
+    sandbox.run(["tick", "a"]);
+    let left = &sandbox.json(["get", "a"])["queue"]["dropped_files"];
+    assert!((20..30).contains(&left.as_u64().unwrap()), "{left}");
+    sandbox.run(["tick", "a", "--until-idle"]);
+    assert_eq!(sandbox.json_lines(["events", "a", "--kind", "run_settled"]).len(), 40);
 }
