@@ -5,7 +5,7 @@ use crate::model::dedupe::DedupeEntry;
 use crate::model::id::{MessageId, TaskId};
 use crate::model::message::{Message, MessageKind, Priority};
 use crate::model::policy::Policy;
-use crate::model::records::{BrokenWait, Inbox, Lease, Onlookers, Records};
+use crate::model::records::{BrokenWait, Inbox, Lease, Onlookers, Records, Staleness};
 use crate::model::state::State;
 use crate::model::task::Task;
 use crate::model::time::Time;
@@ -15,7 +15,7 @@ use crate::rules::transition::inbox::staleness;
 use crate::rules::waits::{Needed, needed};
 use crate::store::inbox::{self, Scan};
 use crate::store::view::View;
-use crate::store::{Agent, Locked, dedupe};
+use crate::store::{Agent, Locked, dedupe, settled};
 
 use super::session::Session;
 
@@ -29,6 +29,8 @@ pub enum Purpose {
     Look,
     /// To change, under the lock: caches may be made anew.
     Change,
+    /// The same for a step, which takes messages up: it also asks whether one has ended before.
+    Step,
 }
 
 /// Loads what is open at one revision, around a `state.json` that was read from the same view.
@@ -149,6 +151,10 @@ fn inbox(
                 }
                 None => continue,
             };
+            if purpose == Purpose::Step && settled::is_settled(view, message.id, now)? {
+                inbox.stale.push((message, Staleness::Settled));
+                continue;
+            }
             let first = first_of_its_key(agent, view, &message, state, policy, now, purpose)?;
             match staleness(&message, first, now) {
                 Some(why) => inbox.stale.push((message, why)),
@@ -180,7 +186,7 @@ pub fn first_of_its_key(
     let Some(key) = &message.dedupe_key else { return Ok(None) };
     let window = policy.limits.dedupe_window;
     let entry = match purpose {
-        Purpose::Change => agent.admitted_under(view, key, now, window, state.revision)?,
+        Purpose::Change | Purpose::Step => agent.admitted_under(view, key, now, window, state.revision)?,
         Purpose::Look => dedupe::peek(view, key, now, window, state.revision)?,
     };
     let apart = |one: Time, other: Time| one.since(other).max(other.since(one));

@@ -18,7 +18,7 @@ use crate::rules::transition::preemption as rules;
 use crate::store::inbox::{self, Scan};
 use crate::store::view::View;
 use crate::store::watch::Watch;
-use crate::store::{Agent, layout};
+use crate::store::{Agent, evidence, layout};
 
 use super::hooks;
 use super::inside::{current, own_run};
@@ -174,6 +174,11 @@ fn said(
         // What is none is for the next step to set aside.
         let Some(Ok(message)) = inbox::try_read(view, key, &path)? else { continue };
         if !is_interjection(&message) {
+            continue;
+        }
+        // Its file came back; a step drops it. Rare enough to ask the archive itself.
+        let ended = evidence::archived_message(view, message.id)?.and_then(|message| message.settlement);
+        if ended.is_some_and(|end| end.status != MessageStatus::Queued) {
             continue;
         }
         let first = load::first_of_its_key(agent, view, &message, state, &policy, now, Purpose::Look)?;

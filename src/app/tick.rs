@@ -208,7 +208,7 @@ fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<
             may_take_more = false;
         }
         locked.file_backlog(&mut scan)?;
-        let records = load::records(agent, &locked.view(), &scan, state, Lease::Free, now, Purpose::Change)?;
+        let records = load::records(agent, &locked.view(), &scan, state, Lease::Free, now, Purpose::Step)?;
         if !records.inbox.misfits.is_empty() {
             stuck.extend(drops::set_aside(session, agent, &locked, records)?);
             continue;

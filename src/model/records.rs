@@ -23,6 +23,8 @@ pub enum Staleness {
     Expired,
     /// Another message was admitted under the same `dedupe_key`.
     Duplicate,
+    /// It has ended before, and its file came back.
+    Settled,
 }
 
 /// What lies in the inbox under the name of a message or hint and is none that the agent can read, or

@@ -48,6 +48,14 @@ fn archive_files(view: &View<'_>, kind: &str) -> Result<Vec<String>> {
     Ok(paths)
 }
 
+/// The files that tell how messages have ended, of a month and those after it.
+pub fn files_of_ends(view: &View<'_>, first_month: &str) -> Result<Vec<String>> {
+    let mut paths = archive_files(view, Message::KIND)?;
+    paths.extend(ledger_files(view)?);
+    paths.retain(|path| path.split('/').nth(1).is_some_and(|month| month >= first_month));
+    Ok(paths)
+}
+
 /// Every event that `each` asks for, oldest first, and once, whatever a merge has left: the ledger, then what
 /// still rides in `state.json`. `since` skips the months before it without opening them.
 pub fn events(

@@ -147,6 +147,11 @@ pub fn archive(at: Time, kind: &str) -> String {
     format!("{ARCHIVE}/{}/{kind}.jsonl", at.month())
 }
 
+/// What is known of the ends that a file of the archive or the ledger tells of.
+pub fn settled(source: &str) -> String {
+    format!("cache/settled/{}", source.replace('/', "-"))
+}
+
 /// One file per key, under the day it was admitted, so that old days go as a whole. `hash`: of the key.
 pub fn dedupe(admitted_at: Time, hash: &str) -> String {
     format!("{DEDUPE}/{}/{hash}.json", admitted_at.day())

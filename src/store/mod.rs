@@ -20,6 +20,7 @@ mod notes;
 pub mod occupancy;
 pub mod record;
 pub mod search;
+pub mod settled;
 pub mod view;
 pub mod watch;
 

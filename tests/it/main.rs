@@ -49,6 +49,7 @@ mod power;
 mod preemption;
 #[cfg(target_os = "linux")]
 mod rejected;
+mod replays;
 #[cfg(target_os = "linux")]
 mod resources;
 #[cfg(target_os = "linux")]

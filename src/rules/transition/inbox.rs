@@ -67,6 +67,10 @@ pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
         let reason = match why {
             Staleness::Expired => "ttl_expired",
             Staleness::Duplicate => "duplicate",
+            Staleness::Settled => {
+                drop_settled(draft, &message);
+                continue;
+            }
         };
         admitted(draft, &message);
         // What is dropped asks for nothing, an end of the backoff least of all.
@@ -80,7 +84,7 @@ pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
         match why {
             Staleness::Expired => drop_unasked(draft, keyless, reason),
             // Its first copy is there.
-            Staleness::Duplicate => drop_message(draft, keyless, reason),
+            Staleness::Duplicate | Staleness::Settled => drop_message(draft, keyless, reason),
         }
     }
     set_right(draft);
@@ -93,6 +97,19 @@ pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
     let taken_in = draft.records.inbox.hints.len() < hints;
     try_if_asked(draft, taken_in);
     Ok(())
+}
+
+/// Removes the file of a message that has ended before. The archive's word about that end stands.
+fn drop_settled(draft: &mut Draft, message: &Message) {
+    let last_interject = &mut draft.records.inbox.last_interject;
+    *last_interject = last_interject.filter(|id| *id != message.id);
+    draft.delete(Delete::Message(message.key()));
+    let status = MessageStatus::Dropped;
+    draft.event(
+        EventKind::MessageSettled,
+        None,
+        json!({ "message_id": message.id, "kind": message.kind, "status": status, "reason": "already_settled" }),
+    );
 }
 
 /// Fails a recovery or a held run that has lasted too long, or whose message is gone. A message that was

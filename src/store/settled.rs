@@ -1,0 +1,210 @@
+//! Which messages have ended: caches beside the archive and the ledger, made again from them where they are
+//! missing or broken.
+//!
+//! Each file of lines has one: a header, then the ids of the messages that it says have ended, 16 bytes
+//! each. The header says how far the file was read, so that a look reads only what was added since.
+
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use crate::error::{Context, Error, Result};
+use crate::model::id::MessageId;
+use crate::model::message::MessageStatus;
+use crate::model::time::Time;
+
+use super::evidence;
+use super::layout;
+use super::view::View;
+
+/// How many bytes the header has, and an id.
+const HEADER: usize = 40;
+const ID: usize = 16;
+const MAGIC: u64 = u64::from_le_bytes(*b"settled1");
+
+/// How much of a file of lines is read at once.
+const CHUNK: usize = 64 << 10;
+
+/// How far into a line of the archive its id stands at most.
+const ID_WITHIN: usize = 200;
+
+/// Whether a message has ended, and was not brought back since by a requeue. Only for whoever holds the
+/// lock: what is known is brought up to date.
+pub fn is_settled(view: &View<'_>, id: MessageId, now: Time) -> Result<bool> {
+    // An id from the future, of a dropped file with such a time, may have ended in this month as well.
+    let first = id.minted_at().map_or(now, |born| born.min(now)).month();
+    for source in evidence::files_of_ends(view, &first)? {
+        if says_ended(view, &source, id)? {
+            let end = evidence::archived_message(view, id)?.and_then(|message| message.settlement);
+            return Ok(end.is_none_or(|end| end.status != MessageStatus::Queued));
+        }
+    }
+    Ok(false)
+}
+
+/// Whether a file of lines says that a message has ended.
+fn says_ended(view: &View<'_>, source: &str, id: MessageId) -> Result<bool> {
+    let spot = view.agent.join(source);
+    let Some((lines, length)) = spot.open_file()? else { return Ok(false) };
+    let inode = lines.metadata().context("look at", &spot)?.ino();
+    let cache = view.agent.join(layout::settled(source));
+    if !cache.parent().is_dir()? {
+        cache.parent().make_dirs()?;
+    }
+    let (file, size) = cache.open_in_place(true)?.ok_or_else(|| Error::gone("open", &cache))?;
+    let mut known = Known::load(&file, size).context("read", &cache)?;
+    if known.inode != inode || known.length > length {
+        known = Known { inode, ..Known::default() };
+    }
+    if known.length < length {
+        let before = known.ids.len();
+        known.read_on(&lines, length).context("read", &spot)?;
+        known.save(&file, before).context("write", &cache)?;
+    }
+    Ok(known.ids.contains(id.0.as_bytes()))
+}
+
+/// What is known of a file of lines.
+#[derive(Debug, Default)]
+struct Known {
+    /// Another file of the same name has another one.
+    inode: u64,
+    /// How many bytes of it were read, all of them whole lines.
+    length: u64,
+    ids: Vec<[u8; ID]>,
+}
+
+impl Known {
+    /// Nothing where it can't be what was written, as after a power cut.
+    fn load(file: &File, size: u64) -> std::io::Result<Known> {
+        let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];
+        file.read_exact_at(&mut bytes, 0)?;
+        let Some((header, ids)) = bytes.split_at_checked(HEADER) else { return Ok(Known::default()) };
+        let mut words = header.chunks_exact(8).map(word);
+        let mut next = || words.next().unwrap_or_default();
+        let (magic, inode, length, count, sum) = (next(), next(), next(), next(), next());
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        let ids: Vec<[u8; ID]> = ids.as_chunks::<ID>().0.iter().take(count).copied().collect();
+        let is_whole = magic == MAGIC && ids.len() == count && sum_of(&ids) == sum;
+        Ok(if is_whole { Known { inode, length, ids } } else { Known::default() })
+    }
+
+    /// Writes what is new since it was loaded. The header comes last: until then the rest counts for nothing.
+    fn save(&self, file: &File, before: usize) -> std::io::Result<()> {
+        let new: Vec<u8> = self.ids[before..].concat();
+        file.write_all_at(&new, (HEADER + before * ID) as u64)?;
+        let words = [MAGIC, self.inode, self.length, self.ids.len() as u64, sum_of(&self.ids)];
+        file.write_all_at(&words.map(u64::to_le_bytes).concat(), 0)
+    }
+
+    /// Reads the lines that were added since.
+    fn read_on(&mut self, lines: &File, length: u64) -> std::io::Result<()> {
+        let mut buffer: Vec<u8> = Vec::new();
+        let mut at = self.length;
+        while at < length {
+            let start = buffer.len();
+            buffer.resize(start + CHUNK, 0);
+            let read = lines.read_at(&mut buffer[start..], at)?;
+            buffer.truncate(start + read);
+            if read == 0 {
+                break;
+            }
+            at += read as u64;
+            let whole = buffer.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+            self.ids.extend(buffer[..whole].split(|byte| *byte == b'\n').filter_map(ended));
+            self.length += whole as u64;
+            buffer.drain(..whole);
+        }
+        Ok(())
+    }
+}
+
+fn word(bytes: &[u8]) -> u64 {
+    bytes.try_into().map_or(0, u64::from_le_bytes)
+}
+
+/// Changes with every id, and not with their order.
+fn sum_of(ids: &[[u8; ID]]) -> u64 {
+    ids.iter().fold(0, |sum, id| sum.wrapping_add(word(&id[8..]).wrapping_mul(word(&id[..8]) | 1)))
+}
+
+/// The message of which a line of the archive or the ledger says that it has ended.
+fn ended(line: &[u8]) -> Option<[u8; ID]> {
+    let is_event = line.starts_with(b"{\"schema\":\"dormouse/event/");
+    let name: &[u8] = if is_event { b"\"message_id\":\"" } else { b"\"id\":\"" };
+    if is_event && find(line, b"\"kind\":\"message_settled\"").is_none() {
+        return None;
+    }
+    let start = find(if is_event { line } else { &line[..line.len().min(ID_WITHIN)] }, name)? + name.len();
+    // Its prefix, and 32 digits.
+    let text = std::str::from_utf8(line.get(start..start + "msg_".len() + 2 * ID)?).ok()?;
+    Some(text.parse::<MessageId>().ok()?.0.into_bytes())
+}
+
+fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
+    text.windows(wanted.len()).position(|window| window == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(last: char) -> String {
+        format!("msg_0190000000007000800000000000000{last}")
+    }
+
+    fn bytes(last: char) -> Option<[u8; ID]> {
+        Some(id(last).parse::<MessageId>().expect("an id").0.into_bytes())
+    }
+
+    #[test]
+    fn a_line_says_which_message_has_ended() {
+        let archived =
+            format!("{{\"schema\":\"dormouse/message/1\",\"id\":\"{}\",\"agent\":\"a\"}}", id('1'));
+        assert_eq!(ended(archived.as_bytes()), bytes('1'));
+        let event = |kind: &str| {
+            format!(
+                "{{\"schema\":\"dormouse/event/1\",\"seq\":1,\"id\":\"evt_01900000000070008000000000000009\",\"kind\":\"{kind}\",\"data\":{{\"message_id\":\"{}\"}}}}",
+                id('2')
+            )
+        };
+        assert_eq!(ended(event("message_settled").as_bytes()), bytes('2'));
+        assert_eq!(ended(event("message_admitted").as_bytes()), None);
+        for nothing in ["", "{", "<<<<<<< ours", "{\"schema\":\"dormouse/message/1\",\"id\":\"msg_0\"}"] {
+            assert_eq!(ended(nothing.as_bytes()), None);
+        }
+    }
+
+    /// Only what was added is read, and what can't be right counts for nothing.
+    #[test]
+    fn what_is_known_grows_with_the_file_and_is_checked() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let open = |name: &str| {
+            let mut options = File::options();
+            options
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(dir.path().join(name))
+                .expect("a file")
+        };
+        let (lines, cache) = (open("lines"), open("cache"));
+        let line = |last: char| format!("{{\"schema\":\"dormouse/message/1\",\"id\":\"{}\"}}\n", id(last));
+        let text = line('1') + &line('2') + "{\"half";
+        lines.write_all_at(text.as_bytes(), 0).expect("written");
+        let mut known = Known { inode: 7, ..Known::default() };
+        known.read_on(&lines, text.len() as u64).expect("read");
+        known.save(&cache, 0).expect("written");
+        let size = || cache.metadata().expect("there").len();
+        let mut again = Known::load(&cache, size()).expect("read");
+        assert_eq!((again.inode, again.ids.len(), again.length), (7, 2, 2 * line('1').len() as u64));
+        lines.write_all_at(line('3').as_bytes(), again.length).expect("written");
+        again.read_on(&lines, again.length + line('3').len() as u64).expect("read");
+        again.save(&cache, 2).expect("written");
+        let whole = Known::load(&cache, size()).expect("read");
+        assert_eq!(whole.ids.len(), 3);
+        cache.write_all_at(&[0; ID], (HEADER + ID) as u64).expect("written");
+        assert!(Known::load(&cache, size()).expect("read").ids.is_empty(), "a torn one");
+        assert!(Known::load(&cache, 10).expect("read").ids.is_empty());
+    }
+}

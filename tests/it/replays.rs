@@ -1,0 +1,164 @@
+//! What has ended does not run again because its file came back.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::harness::Sandbox;
+
+/// An agent `a` that is started and whose turns run this.
+fn sandbox(script: &str) -> Sandbox {
+    let sandbox = Sandbox::new();
+    sandbox.run(["create", "a", "--", "sh", "-c", script]);
+    sandbox.run(["start", "a"]);
+    sandbox
+}
+
+/// Says something, and returns its id, its place in the inbox, and its record.
+fn say(sandbox: &Sandbox, priority: &str) -> (String, PathBuf, Vec<u8>) {
+    let id = sandbox.run(["enqueue", "a", "hello", "--priority", priority]).trim().to_owned();
+    let digit =
+        ["interject", "next", "normal", "background"].iter().position(|one| *one == priority).unwrap();
+    let path = sandbox.agent("a").join("inbox").join(format!("{digit}-{id}.json"));
+    let bytes = fs::read(&path).unwrap();
+    (id, path, bytes)
+}
+
+fn turns(sandbox: &Sandbox) -> Value {
+    sandbox.json(["get", "a", "counters.turns"])
+}
+
+/// How often the ledger says that it was dropped because it had ended before.
+fn dropped(sandbox: &Sandbox, id: &str) -> usize {
+    let events = sandbox.json_lines(["events", "a", "--kind", "message_settled", "--limit", "0"]);
+    let is_it = |event: &&Value| {
+        let data = &event["data"];
+        data["message_id"] == id && data["status"] == "dropped" && data["reason"] == "already_settled"
+    };
+    events.iter().filter(is_it).count()
+}
+
+#[test]
+fn a_processed_message_whose_file_comes_back_is_dropped() {
+    for priority in ["interject", "next", "normal", "background"] {
+        let sandbox = sandbox("true");
+        let (id, path, bytes) = say(&sandbox, priority);
+        sandbox.run(["tick", "a", "--until-idle"]);
+        for time in 1..3 {
+            fs::write(&path, &bytes).unwrap();
+            // What comes after it is not kept waiting.
+            let (next, ..) = say(&sandbox, "background");
+            assert_eq!(sandbox.json(["tick", "a"])["message_id"], next);
+            assert!(!path.exists());
+            assert_eq!((turns(&sandbox), dropped(&sandbox, &id)), (json!(1 + time), time), "{priority}");
+        }
+        // The archive's word stands.
+        assert_eq!(sandbox.json(["queue", "show", &id])["status"], "processed");
+        assert_eq!(sandbox.cmd(["await", "a", "--message", &id, "-q"]).output().code(), 0);
+        assert_eq!(sandbox.cmd(["queue", "requeue", &id]).output().code(), 4);
+        assert_eq!(sandbox.json(["get", "a"])["attention"], Value::Null);
+        sandbox.run(["doctor"]);
+    }
+}
+
+/// Whatever is left of what tells it: the cache, the archive or the ledger.
+#[test]
+fn the_archive_or_the_ledger_is_enough() {
+    for gone in [&["cache"][..], &["cache", "archive"], &["cache", "ledger"], &["archive"], &["ledger"]] {
+        let sandbox = sandbox("true");
+        let (id, path, bytes) = say(&sandbox, "normal");
+        sandbox.run(["tick", "a", "--until-idle"]);
+        if gone.len() == 1 && gone != ["cache"] {
+            // Known before.
+            say(&sandbox, "normal");
+            sandbox.run(["tick", "a", "--until-idle"]);
+        }
+        let before = turns(&sandbox);
+        for dir in gone {
+            fs::remove_dir_all(sandbox.agent("a").join(dir)).unwrap();
+        }
+        fs::write(&path, &bytes).unwrap();
+        sandbox.run(["tick", "a", "--until-idle"]);
+        assert_eq!(turns(&sandbox), before, "{gone:?}");
+        assert!(!path.exists() && dropped(&sandbox, &id) == 1, "{gone:?}");
+    }
+}
+
+/// A cache that is torn, of another time, or of another file, is made again.
+#[test]
+fn a_cache_that_is_wrong_is_made_again() {
+    for content in [&b""[..], b"torn", &[0; 200], &[0xff; 4096]] {
+        let sandbox = sandbox("true");
+        let (id, path, bytes) = say(&sandbox, "normal");
+        sandbox.run(["tick", "a", "--until-idle"]);
+        say(&sandbox, "normal");
+        sandbox.run(["tick", "a", "--until-idle"]);
+        let dir = sandbox.agent("a").join("cache/settled");
+        for entry in fs::read_dir(&dir).unwrap() {
+            fs::write(entry.unwrap().path(), content).unwrap();
+        }
+        fs::write(&path, &bytes).unwrap();
+        sandbox.run(["tick", "a", "--until-idle"]);
+        assert_eq!((turns(&sandbox), dropped(&sandbox, &id)), (json!(2), 1), "{content:?}");
+    }
+}
+
+#[test]
+fn a_dead_letter_that_comes_back_stays_dead_until_it_is_requeued() {
+    let sandbox = sandbox("exit 1");
+    crate::setup::extend_policy(&sandbox, "a", "[recovery]\nmax_attempts = 1\n");
+    let (id, path, bytes) = say(&sandbox, "normal");
+    sandbox.cmd(["tick", "a", "--until-idle"]).output();
+    assert_eq!(sandbox.json(["get", "a"])["queue"]["dead"], 1);
+    fs::write(&path, &bytes).unwrap();
+    sandbox.pass(3600);
+    sandbox.cmd(["tick", "a", "--until-idle"]).output();
+    assert_eq!((turns(&sandbox), dropped(&sandbox, &id)), (json!(1), 1));
+    assert_eq!(sandbox.json(["get", "a"])["queue"]["dead"], 1);
+    // A requeue is another matter, and so is its retry.
+    sandbox.run(["queue", "requeue", &id]);
+    sandbox.pass(3600);
+    sandbox.cmd(["tick", "a", "--until-idle"]).output();
+    assert_eq!((turns(&sandbox), dropped(&sandbox, &id)), (json!(2), 1));
+    assert_eq!(sandbox.json(["get", "a"])["queue"]["dead"], 1);
+    // Once more dead, it does not come back by itself either.
+    fs::write(&path, &bytes).unwrap();
+    sandbox.pass(3600);
+    sandbox.cmd(["tick", "a", "--until-idle"]).output();
+    assert_eq!((turns(&sandbox), dropped(&sandbox, &id)), (json!(2), 2));
+}
+
+#[test]
+fn a_dropped_message_that_comes_back_stays_dropped() {
+    let sandbox = sandbox("true");
+    let (id, path, bytes) = say(&sandbox, "normal");
+    sandbox.run(["queue", "drop", &id]);
+    fs::write(&path, &bytes).unwrap();
+    sandbox.run(["tick", "a", "--until-idle"]);
+    assert_eq!((turns(&sandbox), dropped(&sandbox, &id)), (json!(0), 1));
+}
+
+/// A retry has the id of the first attempt, and is none that has ended.
+#[test]
+fn retries_are_not_taken_for_replays() {
+    let sandbox = sandbox("test -e again || { touch again; exit 1; }");
+    let (id, ..) = say(&sandbox, "normal");
+    assert_eq!(sandbox.cmd(["tick", "a"]).output().code(), 7);
+    sandbox.pass(3600);
+    sandbox.run(["tick", "a", "--until-idle"]);
+    assert_eq!((turns(&sandbox), dropped(&sandbox, &id)), (json!(2), 0));
+    assert_eq!(sandbox.json(["queue", "show", &id])["status"], "processed");
+}
+
+/// The file comes back while a turn works on it, and after it was settled there are two.
+#[test]
+fn a_claimed_message_whose_file_comes_back_runs_once() {
+    let sandbox = sandbox("cp \"$DORMOUSE_DIR\"/agents/a/inbox/2-* . ");
+    let (id, path, _) = say(&sandbox, "normal");
+    sandbox.run(["tick", "a"]);
+    let copy = sandbox.project().join(path.file_name().unwrap());
+    fs::rename(copy, &path).unwrap();
+    sandbox.run(["tick", "a", "--until-idle"]);
+    assert_eq!((turns(&sandbox), dropped(&sandbox, &id)), (json!(1), 1));
+}
