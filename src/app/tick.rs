@@ -16,9 +16,7 @@ use crate::model::resource::Resource;
 use crate::model::state::State;
 use crate::model::time::Time;
 use crate::report::step::{self, StepReport};
-use crate::rules::clock::lease_ends;
 use crate::rules::posture::posture;
-use crate::rules::transition::clock::set_lease_right;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox as arrivals;
 use crate::rules::transition::resources::lack;
@@ -26,7 +24,7 @@ use crate::rules::transition::rest::{decided, rest};
 use crate::rules::transition::turn::claim;
 use crate::store::inbox::Scan;
 use crate::store::view::View;
-use crate::store::{Agent, Locked, Store, lock};
+use crate::store::{Agent, Locked, Store};
 
 use super::attention;
 use super::authority;
@@ -36,11 +34,13 @@ use super::delegate::tell_parent;
 use super::drops;
 use super::foresee::foresee;
 use super::hooks;
+use super::leased::{Leased, lease, repair_lease};
+use super::litter;
 use super::load::{self, Purpose};
 use super::many;
 use super::outbox;
 use super::preempt;
-use super::recover::{Owner, Recovery, carry_out, given_up_at, settle_abandoned};
+use super::recover::{Recovery, carry_out, given_up_at, settle_abandoned};
 use super::resources::{self, Hold, decide_and_take};
 use super::session::Session;
 use super::telling;
@@ -242,48 +242,6 @@ fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<
     }
 }
 
-/// Who has the lease of a run.
-enum Leased {
-    /// A tick on this machine holds it, or one on another may still.
-    Live,
-    Ours(lock::Held),
-}
-
-fn lease(agent: &Agent<'_>, state: &State, now: Time, force: bool) -> Result<Leased> {
-    let owner = state.current_run.as_ref().map(|run| Owner::of(run, now));
-    match (agent.lease(now)?, owner) {
-        (None, _) => Ok(Leased::Live),
-        (Some(_), Some(Owner::Elsewhere)) if !force => Ok(Leased::Live),
-        (Some(lease), _) => Ok(Leased::Ours(lease)),
-    }
-}
-
-/// Sets the lease of a run on another machine right, if it was claimed by a clock that ran ahead: nobody
-/// there may be left to end it.
-fn repair_lease(
-    session: &Session,
-    agent: &Agent<'_>,
-    locked: &Locked<'_>,
-    state: &State,
-    now: Time,
-) -> Result<bool> {
-    let Some(run) = state.current_run.as_ref().filter(|run| Owner::of(run, now) == Owner::Elsewhere) else {
-        return Ok(false);
-    };
-    if lease_ends(run, now).is_none() {
-        return Ok(false);
-    }
-    let scan = locked.scan()?;
-    let view = locked.view();
-    let records = load::records(agent, &view, &scan, state.clone(), Lease::Held, now, Purpose::Change)?;
-    let mut draft = Draft::new(records, session.clock.stamp()?);
-    let is_right = set_lease_right(&mut draft, run.run_id);
-    if is_right {
-        hooks::commit(session, locked, draft)?;
-    }
-    Ok(is_right)
-}
-
 /// The step of an agent that rests: one small read and one look into the inbox. What the last step
 /// found still holds while nothing was committed, nothing arrived and nothing is due.
 pub fn quiet_step(
@@ -393,7 +351,9 @@ fn act(
         | Decision::StayIdle
         | Decision::Sleep => {
             rest(&mut draft, &decision);
-            commit(session, &locked, draft, decision_report)
+            let report = commit(session, &locked, draft, decision_report)?;
+            litter::sweep(agent, locked);
+            Ok(report)
         }
     }
 }

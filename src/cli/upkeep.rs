@@ -27,7 +27,8 @@ pub const SCHEMAS: &[&str] = &[
 /// Check every record
 ///
 /// Says what is wrong, a line per finding, and exits with 6 if anything is. Changes nothing
-/// unless told to repair; a repair moves what it can't read to `quarantine/` and deletes nothing.
+/// unless told to repair; a repair moves what it can't read to `quarantine/`, and deletes
+/// nothing but what killed commands have left half-made.
 #[derive(Debug, Args)]
 pub struct Doctor {
     /// Only these agents

@@ -9,13 +9,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use super::remains::Remains;
 use super::table::Process;
 use super::turn::{self, Ended, Overseer, Stdin, TurnSpec};
 use super::{HOOK, Mark};
 use crate::beneath::Spot;
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Result};
 use crate::model::policy::FirstTold;
 
 /// Of each stream, in bytes.
@@ -67,26 +68,20 @@ impl Scratch {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let this = rustix::process::getpid();
         let start = Process::read(this).map_or(0, |process| process.start);
-        let name = format!("{this}-{start}-{}", MADE.fetch_add(1, Ordering::Relaxed));
-        // It has its name only when it is locked, or it would look abandoned.
-        let new = tmp.join(format!("new-{name}"));
-        new.make_dirs()?;
-        let spot = tmp.join(format!("{SCRATCH}{name}"));
-        match Scratch::name(&new, &spot) {
-            Ok(lock) => Ok(Scratch { spot, _lock: lock }),
-            Err(error) => {
-                // What can't be removed is in the way of nobody.
-                let _ = new.remove_dir();
-                Err(error)
+        loop {
+            let number = MADE.fetch_add(1, Ordering::Relaxed);
+            let spot = tmp.join(format!("{SCRATCH}{this}-{start}-{number}"));
+            spot.make_dirs()?;
+            // Until it is locked it looks abandoned, and may be taken for that.
+            let Some(lock) = spot.open_dir()? else { continue };
+            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::WOULDBLOCK) => continue,
+                locked => locked.context("lock", &spot)?,
+            }
+            if rustix::fs::fstat(&lock).context("look at", &spot)?.st_nlink > 0 {
+                return Ok(Scratch { spot, _lock: lock });
             }
         }
-    }
-
-    fn name(new: &Spot, spot: &Spot) -> Result<File> {
-        let lock = new.open_dir()?.ok_or_else(|| Error::gone("open", new))?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).context("lock", new)?;
-        new.rename(spot)?;
-        Ok(lock)
     }
 
     /// One whose owner is gone.
@@ -104,7 +99,8 @@ impl Drop for Scratch {
     }
 }
 
-fn end_abandoned(tmp: &Spot) -> Result<()> {
+/// Ends what is left of hooks whose command was killed, and removes it.
+pub fn end_abandoned(tmp: &Spot) -> Result<()> {
     for entry in tmp.entries()? {
         let is_one = entry.name.as_encoded_bytes().starts_with(SCRATCH.as_bytes());
         if let Some(scratch) = is_one.then(|| Scratch::abandoned(tmp.join(entry.name))).flatten() {

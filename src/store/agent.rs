@@ -193,7 +193,7 @@ impl<'s> Agent<'s> {
         RECORD.check(bytes.len() as u64)?;
         let name = path.rsplit('/').next().unwrap_or(path);
         let temporary = self.dir.join(layout::TMP).join(name);
-        self.store.disk.replace(&temporary, &self.dir.join(path), bytes)
+        self.store.disk.replace_unlocked(&temporary, &self.dir.join(path), bytes)
     }
 
     /// Begins to put many messages into the inbox. The name is one that nobody else has.

@@ -5,12 +5,13 @@ use std::fs::File;
 use uuid::Uuid;
 
 use crate::beneath::Spot;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::model::message::{InboxKey, Message};
 
 use super::agent::Agent;
 use super::files::{self, Disk, Unsynced};
 use super::layout::{self, AgentDir};
+use super::litter::make_dir_unlocked;
 use super::record::{decode, encode};
 
 /// Messages on their way into the inbox. Dropping it drops those that were not admitted.
@@ -29,21 +30,9 @@ impl<'a> Batch<'a> {
     pub(super) fn begin(agent: &'a Agent<'_>, disk: Disk, name: Uuid) -> Result<Batch<'a>> {
         let tmp = agent.dir().join(layout::TMP);
         sweep(&tmp)?;
-        // It has its name only when it is locked, or it would look like a leftover.
-        let new = tmp.join(format!("new-{}", name.simple()));
-        new.make_dirs()?;
-        let named = || {
-            let lock = open(&new)?;
-            super::lock::hold(&lock, &new)?;
-            let dir = tmp.join(format!("{PREFIX}{}", name.simple()));
-            files::rename(&new, &dir)?;
-            Ok(Batch { agent: agent.dir(), disk, dir, _lock: lock, unsynced: disk.unsynced() })
-        };
-        let batch = named();
-        if batch.is_err() {
-            let _ = new.remove_dir();
-        }
-        batch
+        let dir = tmp.join(format!("{PREFIX}{}", name.simple()));
+        let lock = make_dir_unlocked(&dir)?;
+        Ok(Batch { agent: agent.dir(), disk, dir, _lock: lock, unsynced: disk.unsynced() })
     }
 
     fn staged(&self, key: InboxKey) -> Spot {
@@ -88,10 +77,6 @@ impl Drop for Batch<'_> {
 }
 
 const PREFIX: &str = "batch-";
-
-fn open(dir: &Spot) -> Result<File> {
-    dir.open_dir()?.ok_or_else(|| Error::gone("open", dir))
-}
 
 /// Removes the batches whose makers are gone.
 fn sweep(tmp: &Spot) -> Result<()> {

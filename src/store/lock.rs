@@ -97,6 +97,11 @@ pub fn hold(file: &File, path: &Path) -> Result<()> {
     fs2::FileExt::try_lock_exclusive(file).context("lock", path)
 }
 
+/// The same for one that somebody may use: whether it was to be had.
+pub fn try_hold(file: &File, path: &Path) -> Result<bool> {
+    attempt(file, Sharing::Exclusive, path)
+}
+
 /// Takes the lock of a directory, for as long as the file lives. `None`: somebody else has it.
 pub fn try_dir(path: &Spot) -> Result<Option<File>> {
     let dir = path.open_dir()?.ok_or_else(|| Error::gone("open", path))?;

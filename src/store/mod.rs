@@ -14,6 +14,7 @@ pub mod journal;
 pub mod layout;
 mod lease;
 pub mod lines;
+mod litter;
 pub mod lock;
 pub mod merge;
 mod notes;
@@ -118,7 +119,8 @@ impl Store {
         let this = std::process::id();
         git::keep_inboxes(&opened, disk)?;
         for (name, content) in files {
-            disk.replace(&root.join(format!("{name}.new-{this}")), &root.join(name), content.as_bytes())?;
+            let temporary = root.join(format!("{name}.new-{this}"));
+            disk.replace_unlocked(&temporary, &root.join(name), content.as_bytes())?;
         }
         let above = path.parent().unwrap_or(&path);
         std::fs::File::open(above).and_then(|above| above.sync_all()).context("sync directory", above)?;
@@ -200,7 +202,12 @@ impl Store {
         if target.spot().exists()? {
             return Err(taken());
         }
+        for left in self.litter().unwrap_or_default() {
+            // What can't be removed is in the way of nobody.
+            let _ = self.sweep(&left);
+        }
         let staged = AgentDir::at(agents.join(format!(".new-{name}-{}", std::process::id())));
+        let _held = litter::make_dir_unlocked(staged.spot())?;
         let made = self.stage_agent(&staged, new).and_then(|()| {
             match staged.spot().try_rename(target.spot())? {
                 // Somebody else has just made it.

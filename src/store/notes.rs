@@ -87,9 +87,9 @@ impl Agent<'_> {
     pub fn stage_checkpoint(&self, run_id: RunId, bytes: &[u8]) -> Result<StagedCheckpoint> {
         // Several processes of a run may do this at once.
         let name = format!("{run_id}-{}.checkpoint", std::process::id());
-        let staged = StagedCheckpoint { spot: self.dir.join(layout::TMP).join(name) };
-        self.store.disk.stage(&staged.spot, bytes)?;
-        Ok(staged)
+        let spot = self.dir.join(layout::TMP).join(name);
+        let held = self.store.disk.stage_unlocked(&spot, bytes)?;
+        Ok(StagedCheckpoint { spot, _held: held })
     }
 
     /// Puts a checkpoint in its place. It counts from when a record names it.
@@ -128,7 +128,7 @@ impl Agent<'_> {
         }
         let place = files::free_place(&dir, &name)?;
         let temporary = self.dir.join(layout::TMP).join(format!("aside-{}", std::process::id()));
-        self.store.disk.replace(&temporary, &place, bytes)?;
+        self.store.disk.replace_unlocked(&temporary, &place, bytes)?;
         Ok(place)
     }
 
@@ -147,6 +147,8 @@ impl Agent<'_> {
 #[derive(Debug)]
 pub struct StagedCheckpoint {
     spot: Spot,
+    /// Nobody takes it for litter meanwhile.
+    _held: std::fs::File,
 }
 
 impl Drop for StagedCheckpoint {

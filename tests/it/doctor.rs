@@ -253,7 +253,6 @@ fn what_is_no_agent_is_told() {
     fs::create_dir(agents.join("No Agent")).unwrap();
     fs::write(agents.join("file"), "").unwrap();
     symlink("ada", agents.join("link")).unwrap();
-    fs::create_dir(agents.join(".new-eve-1")).unwrap();
     let found = findings(&sandbox, &[], 6);
     assert_eq!(kinds(&found), ["not_an_agent", "not_an_agent", "not_an_agent"]);
     sandbox.cmd(["list"]).stdout("ada  awake_idle  idle  0 pending  no turn yet  nothing to do\n").check();

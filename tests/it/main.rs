@@ -35,6 +35,8 @@ mod lifecycle;
 #[cfg(target_os = "linux")]
 mod limits;
 #[cfg(target_os = "linux")]
+mod litter;
+#[cfg(target_os = "linux")]
 mod looking;
 mod making;
 mod manners;

@@ -362,6 +362,7 @@ fn processes_are_started_in_one_place() {
 const OF_OUTSIDE: &[&str] = &[
     "src/app/create.rs",
     "src/app/hooks.rs",
+    "src/app/merging.rs",
     "src/app/secret.rs",
     "src/app/session.rs",
     "src/app/tasks.rs",

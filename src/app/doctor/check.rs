@@ -54,6 +54,15 @@ pub fn state_directory(store: &Store) -> Result<Vec<Finding>> {
     for path in [store.spot(), agents, store.spot().join(layout::CONFIG)] {
         findings.extend(writable_by_others(None, &path));
     }
+    for path in store.litter()? {
+        findings.push(Finding {
+            agent: None,
+            path,
+            kind: "litter",
+            message: "left by a command that was killed while it made this".to_owned(),
+            remedy: Remedy::Sweep,
+        });
+    }
     if store.is_in_git() {
         for (name, wanted) in git::FILES {
             let lines = store.missing_for_git(name, wanted)?;

@@ -35,6 +35,8 @@ enum Remedy {
     Protect,
     /// Count the dead letters anew.
     Recount(u64),
+    /// Remove what killed commands have left.
+    Sweep,
     /// Put the file into the inbox that keeps it in git.
     KeepInbox,
     /// Add these lines to a file of the state directory that git reads.
@@ -50,6 +52,7 @@ impl Remedy {
     fn is_warning(&self) -> bool {
         match self {
             Remedy::Untangle
+            | Remedy::Sweep
             | Remedy::KeepInbox
             | Remedy::AddLines(..)
             | Remedy::Sort
@@ -70,6 +73,7 @@ impl Remedy {
             Remedy::Untangle => "leave one of each, in order",
             Remedy::Protect => "take write permission from others",
             Remedy::Recount(_) => "set the counter right",
+            Remedy::Sweep => "remove it",
             Remedy::KeepInbox => "put it there",
             Remedy::AddLines(..) => "add what is missing",
             Remedy::Sort => "look at it with `dormouse queue rejected`, then --accept or --drop it",
@@ -179,7 +183,19 @@ fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut See
         // Where no lock can be had nothing can be mended. Looking is what is left.
         Err(error) => (None, vec![error.to_string()]),
     };
-    let found = check::agent(agent);
+    let mut found = check::agent(agent);
+    if let Some(left) = locked.as_ref().and_then(|locked| locked.litter().ok()).filter(|left| *left > 0) {
+        found.findings.push(Finding {
+            agent: Some(agent.name().clone()),
+            path: agent.tmp(),
+            kind: "litter",
+            message: format!(
+                "{} by killed commands",
+                count(left as u64, "thing was left", "things were left")
+            ),
+            remedy: Remedy::Sweep,
+        });
+    }
     let mut mended = Vec::with_capacity(found.findings.len());
     for finding in found.findings {
         let done = match locked.as_ref().filter(|_| mends) {

@@ -8,6 +8,7 @@ use crate::beneath::Spot;
 use crate::error::Result;
 use crate::model::event::{Event, EventKind};
 use crate::model::records::Lease;
+use crate::process::hook;
 use crate::rules::transition::draft::Draft;
 use crate::store::{Agent, Locked, Store, files, inbox, layout, lines};
 
@@ -22,6 +23,10 @@ pub fn repair(session: &Session, agent: &Agent<'_>, locked: &Locked<'_>, finding
     match &finding.remedy {
         Remedy::None | Remedy::Acknowledge | Remedy::Sort | Remedy::AddLines(..) => return Ok(false),
         Remedy::KeepInbox => agent.keep_inbox()?,
+        Remedy::Sweep => {
+            locked.sweep()?;
+            hook::end_abandoned(&agent.tmp())?;
+        }
         Remedy::Protect => protect(&finding.path)?,
         Remedy::Quarantine => move_aside(agent, &finding.path)?,
         Remedy::QuarantineLines(lines) => move_lines_aside(agent, &finding.path, lines)?,
@@ -36,6 +41,7 @@ pub fn outside(store: &Store, finding: &Finding) -> Result<bool> {
     match &finding.remedy {
         Remedy::Protect => protect(&finding.path)?,
         Remedy::AddLines(name, lines) => store.add_for_git(name, lines)?,
+        Remedy::Sweep => store.sweep(&finding.path)?,
         Remedy::None
         | Remedy::Quarantine
         | Remedy::QuarantineLines(_)

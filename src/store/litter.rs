@@ -1,0 +1,149 @@
+//! What killed commands have left behind, and what living ones are at.
+//!
+//! Whoever makes something in `tmp/` either holds the agent's lock or a lock on the very thing, from when it
+//! is made until it is in its place. So what nobody holds, seen under the agent's lock, has lost its maker,
+//! whatever its name says and wherever the maker ran. One that was made and is not locked yet may be taken
+//! for that: its maker sees that it is gone once it has the lock, and makes another.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+
+use crate::beneath::{Entry, Spot};
+use crate::error::{Context, Error, Result};
+
+use super::files::{self, Disk};
+use super::{Agent, Locked, Store, layout, lock};
+
+/// How much one step removes: what is left after that is the next one's.
+const AT_ONCE: usize = 256;
+
+/// How the names of directories begin in which hooks run: what is left of one may have processes, which end
+/// before it goes.
+const HOOK: &str = "hook-";
+
+/// How the name of an agent that is being made begins.
+const NEW_AGENT: &str = ".new-";
+
+impl Disk {
+    /// Puts a file in place as a whole, for whoever does not hold the agent's lock.
+    pub fn replace_unlocked(self, temporary: &Spot, target: &Spot, bytes: &[u8]) -> Result<()> {
+        let _held = self.stage_unlocked(temporary, bytes)?;
+        let renamed = files::rename(temporary, target);
+        if renamed.is_err() {
+            let _ = temporary.remove();
+        }
+        renamed?;
+        self.sync_dir(&target.parent())
+    }
+
+    /// A new file at `temporary` with this content, durable. It is the caller's for as long as he keeps what
+    /// he gets.
+    pub fn stage_unlocked(self, temporary: &Spot, bytes: &[u8]) -> Result<File> {
+        loop {
+            let mut file = self.stage_unsynced(temporary, b"")?;
+            if !is_ours(&file, temporary)? {
+                continue;
+            }
+            let written = file.write_all(bytes).context("write", temporary.path());
+            if let Err(error) = written.and_then(|()| self.sync_file(&file, temporary.path())) {
+                let _ = temporary.remove();
+                return Err(error);
+            }
+            return Ok(file);
+        }
+    }
+}
+
+/// Locks what was just made. `false`: it was taken for litter meanwhile.
+fn is_ours(file: &File, spot: &Spot) -> Result<bool> {
+    let is_held = lock::try_hold(file, spot.path())?;
+    Ok(is_held && file.metadata().context("look at", spot.path())?.nlink() > 0)
+}
+
+/// A new directory that is the caller's for as long as he keeps what he gets.
+pub fn make_dir_unlocked(spot: &Spot) -> Result<File> {
+    loop {
+        spot.make_dirs()?;
+        if let Some(dir) = spot.open_dir()?
+            && is_ours(&dir, spot)?
+        {
+            return Ok(dir);
+        }
+    }
+}
+
+/// Takes something whose maker is gone. It is nobody else's for as long as the file is kept.
+fn abandoned(dir: &Spot, entry: &Entry) -> Option<(Spot, File)> {
+    let spot = dir.join(&entry.name);
+    let file = if entry.is_dir { spot.open_dir().ok()?? } else { spot.open_file().ok()??.0 };
+    lock::try_hold(&file, spot.path()).ok()?.then_some((spot, file))
+}
+
+/// Whether a name in `tmp/` can be litter: locks are there for good.
+fn can_be_left(entry: &Entry) -> bool {
+    !entry.name.as_encoded_bytes().ends_with(b".lock")
+}
+
+fn is_of_hook(entry: &Entry) -> bool {
+    entry.is_dir && entry.name.as_encoded_bytes().starts_with(HOOK.as_bytes())
+}
+
+impl Locked<'_> {
+    /// Removes what killed commands have left in `tmp/`, a bounded part of it. Returns whether directories of
+    /// hooks are among it, which are not removed here.
+    pub fn sweep(&self) -> Result<bool> {
+        let tmp = self.agent.dir.join(layout::TMP);
+        let mut has_hooks = false;
+        for entry in tmp.entries()?.iter().filter(|entry| can_be_left(entry)).take(AT_ONCE) {
+            if is_of_hook(entry) {
+                has_hooks = true;
+            } else if let Some((spot, _held)) = abandoned(&tmp, entry) {
+                spot.remove_tree()?;
+            }
+        }
+        Ok(has_hooks)
+    }
+
+    /// What `sweep` would remove, and what is left of hooks.
+    pub fn litter(&self) -> Result<usize> {
+        let tmp = self.agent.dir.join(layout::TMP);
+        let entries = tmp.entries()?;
+        let left = entries.iter().filter(|entry| can_be_left(entry) && abandoned(&tmp, entry).is_some());
+        Ok(left.count())
+    }
+}
+
+impl Agent<'_> {
+    /// Where its commands put what is not in its place yet.
+    pub fn tmp(&self) -> Spot {
+        self.dir.join(layout::TMP)
+    }
+}
+
+impl Store {
+    /// Agents whose making was killed, and files of the state directory itself that never came to their place.
+    pub fn litter(&self) -> Result<Vec<Spot>> {
+        let is_new = |name: &str, entry: &Entry| entry.name.as_encoded_bytes().starts_with(name.as_bytes());
+        let agents = self.spot().join(layout::AGENTS);
+        let mut left = Vec::new();
+        for entry in agents.entries()?.iter().filter(|entry| entry.is_dir && is_new(NEW_AGENT, entry)) {
+            left.extend(abandoned(&agents, entry).map(|(spot, _)| spot));
+        }
+        for entry in self.spot().entries()?.iter().filter(|entry| !entry.is_dir) {
+            if entry.name.to_string_lossy().contains(".new-") {
+                left.extend(abandoned(&self.spot(), entry).map(|(spot, _)| spot));
+            }
+        }
+        Ok(left)
+    }
+
+    /// Removes one of these, if it still has no maker.
+    pub fn sweep(&self, spot: &Spot) -> Result<()> {
+        let entry = Entry { name: spot.name().to_owned(), is_dir: spot.is_dir()? };
+        match abandoned(&spot.parent(), &entry) {
+            Some((spot, _held)) => spot.remove_tree(),
+            None => Err(Error::busy(spot.path(), "its maker".to_owned(), std::time::Duration::ZERO)),
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What killed commands leave: who removes it, and that nothing of a living one is removed.
+
+use std::fs;
+use std::path::Path;
+
+use crate::checker;
+use crate::harness::{Sandbox, each_in_parallel};
+use crate::held::{Held, call};
+use crate::setup::{add, names, objects, say, started};
+use crate::strace::{self, Harm};
+
+/// What lies in `tmp/`, but for locks.
+fn left(agent: &Path) -> Vec<String> {
+    let mut left = names(&agent.join("tmp"));
+    left.retain(|name| !name.ends_with(".lock"));
+    left
+}
+
+/// A step of an agent that has something to look at and comes to rest.
+fn rest(sandbox: &Sandbox) {
+    sandbox.cmd(["wake", "ada", "--reason", "look"]).output();
+    let ran = sandbox.cmd(["tick", "ada", "--until-idle", "-q"]).output();
+    assert!([0, 7].contains(&ran.code()), "{ran}");
+}
+
+#[test]
+fn killed_anywhere_and_rested_once_nothing_is_left() {
+    let idle = started("true");
+    rest(&idle);
+    let queued = idle.copy();
+    say(&queued, "hello");
+    let cases: &[(&Sandbox, &[&str], &str)] = &[
+        (&idle, &["enqueue", "ada", "hello"], ""),
+        (&idle, &["enqueue", "ada", "--batch"], "{\"text\":\"a\"}\n{\"text\":\"b\"}\n"),
+        (&idle, &["wake", "ada"], ""),
+        (&idle, &["create", "bob", "--shell", "true"], ""),
+        (&queued, &["tick", "ada"], ""),
+    ];
+    let mut cuts = Vec::new();
+    for (template, words, stdin) in cases {
+        for point in strace::record(&template.copy(), words, stdin).points() {
+            cuts.push((*template, *words, *stdin, point));
+        }
+    }
+    assert!(cuts.len() > 50, "{}", cuts.len());
+    each_in_parallel(&cuts, |(template, words, stdin, point)| {
+        let sandbox = template.copy();
+        strace::harm(&sandbox, words, stdin, point, Harm::Kill);
+        rest(&sandbox);
+        let agent = sandbox.agent("ada");
+        assert_eq!(left(&agent), Vec::<String>::new(), "{words:?} killed at {point}");
+        // The next one that is made sweeps what was left of this one.
+        sandbox.run(["create", "cyd", "--shell", "true"]);
+        let agents = names(&sandbox.store().join("agents"));
+        assert!(agents.iter().all(|name| !name.starts_with('.')), "{words:?} killed at {point}: {agents:?}");
+        let ran = sandbox.cmd(["doctor"]).output();
+        assert_eq!(ran.stdout.lines().count(), 1, "{words:?} killed at {point}: {ran}");
+    });
+}
+
+#[test]
+fn what_a_living_command_makes_is_left_alone() {
+    let template = started("true");
+    let words = ["enqueue", "ada", "hello"];
+    let calls = strace::record(&template.copy(), &words, "").calls;
+    let is_of_tmp = |call: &&strace::Call| call.rest.contains("msg_");
+    for point in calls.iter().filter(is_of_tmp).filter(|call| !call.name.starts_with("exit")) {
+        let sandbox = template.copy();
+        let first = Held::at(&sandbox, &words, "", point);
+        rest(&sandbox);
+        sandbox.cmd(["doctor", "--repair", "-q"]).output();
+        let first = first.go_on();
+        assert_eq!(first.code(), 0, "held at {point}: {first}");
+        rest(&sandbox);
+        let found = checker::look(&sandbox.agent("ada"));
+        assert_eq!(found.ended_as(first.stdout.trim()), Some("processed"), "held at {point}");
+        assert_eq!(left(&sandbox.agent("ada")), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn an_agent_that_is_being_made_is_left_alone() {
+    let template = started("true");
+    let words = ["create", "bob", "--shell", "true"];
+    let calls = strace::record(&template.copy(), &words, "").calls;
+    for name in ["identity.json", "state.json"] {
+        let sandbox = template.copy();
+        let first = Held::at(&sandbox, &words, "", call(&calls, "open", name));
+        add(&sandbox, "cyd", "true");
+        sandbox.cmd(["doctor", "--repair", "-q"]).output();
+        assert_eq!(first.go_on().code(), 0);
+        sandbox.run(["get", "bob"]);
+    }
+}
+
+#[test]
+fn doctor_names_litter_and_removes_it() {
+    let sandbox = started("true");
+    let tmp = sandbox.agent("ada").join("tmp");
+    fs::write(tmp.join("2-msg_0.json"), "{").unwrap();
+    fs::create_dir(tmp.join("batch-0")).unwrap();
+    fs::write(tmp.join("batch-0/x"), "").unwrap();
+    fs::create_dir(tmp.join("hook-0")).unwrap();
+    fs::create_dir_all(sandbox.store().join("agents/.new-eve-1/inbox")).unwrap();
+    fs::write(sandbox.store().join(".gitignore.new-1"), "").unwrap();
+    let kinds = |words: &[&str]| {
+        let ran = sandbox.cmd(words.iter().copied()).output();
+        assert_eq!(ran.code(), 0, "{ran}");
+        let mut lines = objects(&ran.stdout);
+        lines.pop();
+        lines.iter().filter(|line| line["kind"] == "litter").count()
+    };
+    assert_eq!(kinds(&["doctor", "--json"]), 3);
+    assert_eq!(kinds(&["doctor", "--json", "--repair"]), 3);
+    assert_eq!(kinds(&["doctor", "--json"]), 0);
+    assert_eq!(left(&sandbox.agent("ada")), Vec::<String>::new());
+    assert!(!sandbox.store().join("agents/.new-eve-1").exists());
+}
