@@ -2,7 +2,7 @@
 
 use std::env;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Status};
 use crate::model::agent::Identity;
 use crate::model::authority::Reach;
 use crate::model::id::AgentName;
@@ -84,4 +84,16 @@ pub fn hears(agent: &Agent<'_>, speaker: &AgentName) -> Result<()> {
         return Ok(());
     }
     Ok(authority::hears(&agent.identity()?, speaker)?)
+}
+
+/// Inside a turn or task: says which of the agents it may not tick, and leaves them out.
+pub fn leave_out_others(session: &mut Session, store: &Store, names: &mut Vec<AgentName>) -> Status {
+    let mut reached = Vec::with_capacity(names.len());
+    let status = session.each_agent(names, |session, name| {
+        reach(session, store, &store.agent(name)?, "tick")?;
+        reached.push(name.clone());
+        Ok(Status::Done)
+    });
+    *names = reached;
+    status
 }

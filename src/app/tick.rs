@@ -50,7 +50,8 @@ pub fn tick(session: &mut Session, args: cli::Tick) -> Result<Status> {
     let store = session.store()?;
     let mut names = authority::governed(session, &store, &args.agents, args.all)?;
     let is_free = args.dry_run || authority::inside(session, &store)?.is_none();
-    let refused = if is_free { Status::Done } else { leave_out_others(session, &store, &mut names) };
+    let refused =
+        if is_free { Status::Done } else { authority::leave_out_others(session, &store, &mut names) };
     let mut moved = false;
     let status = if args.jobs > 1 && names.len() > 1 && !args.dry_run {
         many::in_parallel(session, &store, &names, &args, &mut moved)
@@ -66,18 +67,6 @@ pub fn tick(session: &mut Session, args: cli::Tick) -> Result<Status> {
         return Ok(Status::NothingDone);
     }
     Ok(status)
-}
-
-/// Inside a turn or task: says which of the agents it may not tick, and leaves them out.
-fn leave_out_others(session: &mut Session, store: &Store, names: &mut Vec<AgentName>) -> Status {
-    let mut reached = Vec::with_capacity(names.len());
-    let status = session.each_agent(names, |session, name| {
-        authority::reach(session, store, &store.agent(name)?, "tick")?;
-        reached.push(name.clone());
-        Ok(Status::Done)
-    });
-    *names = reached;
-    status
 }
 
 /// The steps of one agent: one, or as many as it takes.

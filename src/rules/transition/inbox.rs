@@ -32,6 +32,7 @@ use super::draft::Draft;
 use super::lifecycle::end_late_start;
 use super::messages::own_message;
 use super::recovery;
+use super::rejected;
 use super::resources::{fail_held, try_now};
 use super::timer::{self, NewTimer, take_in_due};
 use super::wait::{heal, note_system_wait};
@@ -68,7 +69,7 @@ pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
             Staleness::Expired => "ttl_expired",
             Staleness::Duplicate => "duplicate",
             Staleness::Settled => {
-                drop_settled(draft, &message);
+                rejected::drop_settled(draft, &message);
                 continue;
             }
         };
@@ -97,19 +98,6 @@ pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
     let taken_in = draft.records.inbox.hints.len() < hints;
     try_if_asked(draft, taken_in);
     Ok(())
-}
-
-/// Removes the file of a message that has ended before. The archive's word about that end stands.
-fn drop_settled(draft: &mut Draft, message: &Message) {
-    let last_interject = &mut draft.records.inbox.last_interject;
-    *last_interject = last_interject.filter(|id| *id != message.id);
-    draft.delete(Delete::Message(message.key()));
-    let status = MessageStatus::Dropped;
-    draft.event(
-        EventKind::MessageSettled,
-        None,
-        json!({ "message_id": message.id, "kind": message.kind, "status": status, "reason": "already_settled" }),
-    );
 }
 
 /// Fails a recovery or a held run that has lasted too long, or whose message is gone. A message that was

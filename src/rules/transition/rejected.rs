@@ -1,10 +1,12 @@
-//! What lies in an inbox and can't be admitted: that it was moved aside or stays, and what people decide about it.
+//! What lies in an inbox and is not taken up: what has ended before, what could not be admitted, and what people decide about it.
 
 use serde_json::json;
 
 use crate::model::attention::{About, Subject};
 use crate::model::event::EventKind;
+use crate::model::message::{Message, MessageStatus};
 use crate::model::state::PassedOver;
+use crate::model::transaction::Delete;
 
 use super::draft::Draft;
 
@@ -53,4 +55,17 @@ pub fn look_again(draft: &mut Draft, is_as_before: impl Fn(&str) -> bool) {
     if passed_over.len() < before {
         draft.touch();
     }
+}
+
+/// Removes the file of a message that has ended before. The archive's word about that end stands.
+pub fn drop_settled(draft: &mut Draft, message: &Message) {
+    let last_interject = &mut draft.records.inbox.last_interject;
+    *last_interject = last_interject.filter(|id| *id != message.id);
+    draft.delete(Delete::Message(message.key()));
+    let status = MessageStatus::Dropped;
+    draft.event(
+        EventKind::MessageSettled,
+        None,
+        json!({ "message_id": message.id, "kind": message.kind, "status": status, "reason": "already_settled" }),
+    );
 }
