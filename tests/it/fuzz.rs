@@ -306,6 +306,7 @@ fn a_worker_does_its_part() {
     let mut counts = records::Coverage::new();
     let mut pairs = records::Pairs::default();
     let began = Instant::now();
+    let parent = rustix::process::getppid();
     let only = asked("FUZZ_CASE").map(|case| case.parse::<u64>().expect("DORMOUSE_FUZZ_CASE is a number"));
     let mut case = only.unwrap_or(me);
     let mut cases = 0;
@@ -315,7 +316,9 @@ fn a_worker_does_its_part() {
             (None, Amount::Cases(all)) => case < all,
             (None, Amount::For(time)) => began.elapsed() < time,
         };
-        if !goes_on || worker.failures.len() >= FAILURES {
+        // Whoever interrupts the test means this one as well.
+        let is_alone = rustix::process::getppid() != parent;
+        if !goes_on || is_alone || worker.failures.len() >= FAILURES {
             break;
         }
         let failed = if is_records {

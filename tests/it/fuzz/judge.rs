@@ -20,22 +20,6 @@ pub struct Touched {
     pub is_surely_unreadable: bool,
 }
 
-/// What is known to be wrong, and is not told: words of what was changed, words of what came of it. It is
-/// there to be emptied.
-const KNOWN: &[(&str, &str)] = &[
-    ("a link to", "outside of the state directory"),
-    ("a sparse file", "KiB of memory"),
-    ("a sparse file", "it hangs"),
-    ("a pipe", "gone or overwritten"),
-    ("a pipe", "it hangs"),
-    ("a socket", "gone or overwritten"),
-];
-
-/// Whether what is wrong is known.
-pub fn is_known(what: &str, wrong: &str) -> bool {
-    KNOWN.iter().any(|(changed, came)| what.contains(changed) && wrong.contains(came))
-}
-
 impl Touched {
     /// How it lies there now.
     pub fn now(copy: &Copy, path: PathBuf) -> Touched {
@@ -176,7 +160,11 @@ pub fn of_the_files(copy: &Copy, changes: &Changes, touched: &[Touched]) -> Vec<
     for path in changes.store.iter().filter(|_| !is_about_dirs) {
         let is_in_tmp = path.parent().is_some_and(|dir| dir.ends_with("tmp"));
         let is_known = copy.store.nodes().contains_key(path) || path.ends_with("telling.lock");
-        if is_in_tmp && !is_known && !is_ours(path) {
+        // What is to be put in place by a transaction that is committed, and could not be carried out.
+        let is_staged = path.ancestors().nth(2).is_some_and(|agent| {
+            copy.store.root().join(agent).join("journal.json").symlink_metadata().is_ok()
+        });
+        if is_in_tmp && !is_known && !is_staged && !is_ours(path) {
             wrong.push(format!("{} was left behind", path.display()));
         }
     }

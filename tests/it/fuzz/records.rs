@@ -77,7 +77,6 @@ fn judged(
             wrong.push(format!("{} is damaged, says doctor; and it is gone or overwritten", path.display()));
         }
     }
-    wrong.retain(|wrong| !judge::is_known(what, wrong));
     if wrong.is_empty() {
         worker.copy.restore(changes, &touched);
         return None;
@@ -126,12 +125,13 @@ fn change(
     open: &mut Vec<File>,
 ) -> String {
     let tree = worker.copy.tree_of(path);
-    // Somebody else was here already: a file in a directory that is a link now.
-    let is_file = || fs::symlink_metadata(tree.root().join(path)).is_ok_and(|found| found.is_file());
+    if !is_as_it_was(tree, path) {
+        return "left alone".to_owned();
+    }
     let Node::File { mode, bytes } = &tree.nodes()[path] else {
         return moved(tree, path, chance, changed, open);
     };
-    if !is_file() || (path != Path::new(TURNS_OUTCOME) && chance.one_in(5)) {
+    if path != Path::new(TURNS_OUTCOME) && chance.one_in(5) {
         return moved(tree, path, chance, changed, open);
     }
     let files = worker.copy.store.nodes().iter().filter_map(|(path, node)| match node {
@@ -159,6 +159,19 @@ fn change(
     let (mutated, words) = mutate::mutate(path, bytes, &pool, chance);
     write(path, mutated);
     words
+}
+
+/// Whether something of its kind still lies there, and all above it are directories: a change before this one
+/// may have put a link there, and nothing beyond that is to be touched.
+fn is_as_it_was(tree: &Tree, path: &Path) -> bool {
+    let found = |path: &Path| fs::symlink_metadata(tree.root().join(path));
+    let mut above = path.ancestors().skip(1);
+    let is_kind = match &tree.nodes()[path] {
+        Node::Dir { .. } => found(path).is_ok_and(|found| found.is_dir()),
+        Node::File { .. } => found(path).is_ok_and(|found| found.is_file()),
+        Node::Link(_) | Node::Fifo | Node::Socket => found(path).is_ok(),
+    };
+    is_kind && above.all(|dir| found(dir).is_ok_and(|found| found.is_dir()))
 }
 
 /// Puts something else in its place, and says what.
