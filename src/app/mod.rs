@@ -43,6 +43,8 @@ mod static_text;
 mod supervise;
 mod tasks;
 mod telling;
+#[cfg(test)]
+mod tests;
 mod tick;
 mod turn;
 #[cfg(test)]

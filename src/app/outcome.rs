@@ -32,7 +32,7 @@ pub fn read(path: &Spot, limits: &Limits) -> std::result::Result<Outcome, String
 }
 
 /// An outcome document; `Err` names the path in it that is wrong.
-fn parse(bytes: &[u8]) -> std::result::Result<Outcome, String> {
+pub(super) fn parse(bytes: &[u8]) -> std::result::Result<Outcome, String> {
     let outcome: Outcome = serde_json::from_slice(bytes).map_err(|error| match bad_action(bytes) {
         Some((at, why)) => format!("$.actions[{at}]: {why}"),
         None => bad_deferral(bytes).map_or_else(|| format!("$: {error}"), |why| format!("$.deferred: {why}")),

@@ -86,7 +86,7 @@ impl Journal {
 
     /// Whether it still counts beside a `state.json` of this revision.
     pub fn counts_at(&self, revision: u64) -> bool {
-        revision == self.base_revision || revision == self.base_revision + 1
+        revision == self.base_revision || revision.checked_sub(1) == Some(self.base_revision)
     }
 
     /// Makes the transaction durable: from here on it has happened. Refuses one that no reader would take.

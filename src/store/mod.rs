@@ -3,7 +3,7 @@
 mod agent;
 mod archive;
 mod batch;
-mod config;
+pub mod config;
 pub mod dedupe;
 pub mod drops;
 pub mod evidence;
