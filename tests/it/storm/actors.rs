@@ -80,9 +80,10 @@ impl<'w> Actor<'w> {
                 continue;
             }
             let text = self.text();
-            let key = format!("{} {}", self.name, self.luck.below(50));
+            // Each is said a few times, soon after one another.
+            let key = format!("{} {}", self.name, self.number / 30);
             match self.luck.below(14) {
-                0 => drop(self.call(&["enqueue", agent, &text, "--dedupe-key", &key])),
+                0 | 9 => drop(self.call(&["enqueue", agent, &text, "--dedupe-key", &key])),
                 1 => {
                     let batch: String = (0..1 + self.luck.below(6))
                         .map(|_| {
