@@ -13,8 +13,8 @@ use crate::model::refusal::Refusal;
 use crate::model::submission::{CalledBy, Caller};
 use crate::model::task::Task;
 use crate::model::time::{Span, Time};
-use crate::process::{self, host};
-use crate::report::output::{Output, Style};
+use crate::process::{self, git, host};
+use crate::report::output::{Output, Style, talk};
 use crate::store::{Opener, Store, layout, search};
 
 use super::attention::ToTell;
@@ -102,7 +102,13 @@ impl Session {
     /// The state directory that is this one.
     pub fn store_at(&self, root: PathBuf) -> Result<Store> {
         let command = format!("dormouse {}", self.command);
-        let opener = Opener { command, host: host::hostname, patience: self.patience.as_std() };
+        let opener = Opener {
+            command,
+            host: host::hostname,
+            patience: self.patience.as_std(),
+            tell: talk,
+            is_tracked: git::is_tracked,
+        };
         Store::open(root, opener)
     }
 

@@ -329,6 +329,15 @@ pub struct InboxKey {
     pub id: MessageId,
 }
 
+impl InboxKey {
+    /// Reads what `Display` writes.
+    pub fn parse(text: &str) -> Option<InboxKey> {
+        let (digit, id) = text.split_once('-')?;
+        let digit = digit.parse::<u8>().ok().filter(|_| digit.len() == 1)?;
+        Some(InboxKey { priority: Priority::from_digit(digit)?, id: id.parse().ok()? })
+    }
+}
+
 impl std::fmt::Display for InboxKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}-{}", self.priority.digit(), self.id)

@@ -20,6 +20,8 @@ use crate::model::settings::GitSettings;
 
 /// How soon git is called again that others have kept from its work.
 const PAUSE: Duration = Duration::from_millis(20);
+/// How long a question may take that is about one file.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Between SIGTERM, on which git removes its own lock files, and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -62,6 +64,15 @@ pub struct Repository<'a> {
     settings: GitSettings,
     /// How long others may keep git from its work.
     patience: Duration,
+}
+
+/// Whether git has a file among those that it keeps. A git that can't be asked has none.
+pub fn is_tracked(path: &Path) -> bool {
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+        return false;
+    };
+    let repository = Repository::of(dir, GitSettings::default(), PATIENCE);
+    repository.run(&["ls-files", "--error-unmatch", "--", name]).is_ok_and(|said| said.is_success())
 }
 
 impl<'a> Repository<'a> {

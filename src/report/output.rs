@@ -11,7 +11,7 @@ use crate::error::{Error, Status};
 use super::text::{Characters, escape, escape_indented, escape_line, escape_painted, paint};
 
 /// A line on stderr, written at once: of several processes none cuts into the line of another.
-fn talk(text: &str) {
+pub fn talk(text: &str) {
     say_on_stderr(&format!("dormouse: {}\n", escape_indented(text)));
 }
 

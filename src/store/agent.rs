@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Instant;
 
@@ -26,11 +27,11 @@ use crate::model::work::WorkItem;
 
 use super::batch::Batch;
 use super::files;
-use super::journal::{self, Append, Journal, Write};
+use super::journal::{self, Append, Found, Journal, Write};
 use super::layout::{self, AgentDir};
 use super::record::{decode, encode, encode_plain_line};
 use super::view::View;
-use super::{Store, archive, config, dedupe, inbox, lock};
+use super::{Store, archive, config, dedupe, inbox, lock, machine};
 
 /// How many events may ride in `state.json` before they go to the ledger.
 const RIDING_MAX: usize = 64;
@@ -318,7 +319,14 @@ impl<'a> Locked<'a> {
     /// Finishes a transaction that was interrupted. Whoever takes the lock has done so.
     pub fn finish_journal(&self) -> Result<()> {
         let dir = &self.agent.dir;
-        let Some(journal) = Journal::read(dir)? else { return Ok(()) };
+        let journal = match Journal::find(dir)? {
+            Found::Nothing => return Ok(()),
+            Found::Foreign => return self.set_journal_aside("it was written on another machine"),
+            Found::Ours(_) if self.agent.is_tracked(layout::JOURNAL) => {
+                return self.set_journal_aside("git tracks it, so it came with a clone or goes into one");
+            }
+            Found::Ours(journal) => journal,
+        };
         if journal.counts_at(self.agent.peek()?.revision) {
             // Whoever was killed may not have made its name durable; nothing of it may be that before.
             self.agent.store.disk.sync_dir(dir.spot())?;
@@ -326,6 +334,21 @@ impl<'a> Locked<'a> {
         } else {
             dir.join(layout::JOURNAL).remove()
         }
+    }
+
+    /// What a journal from elsewhere was about has happened there, or not at all.
+    fn set_journal_aside(&self, why: &str) -> Result<()> {
+        let dir = &self.agent.dir;
+        let quarantine = dir.join(layout::QUARANTINE);
+        quarantine.make_dirs()?;
+        let place = files::free_place(&quarantine, OsStr::new(layout::JOURNAL))?;
+        files::rename(&dir.join(layout::JOURNAL), &place)?;
+        (self.agent.store.opener.tell)(&format!(
+            "{}: the journal of an interrupted command is not applied, because {why}; it is now {}",
+            self.agent.name,
+            place.display()
+        ));
+        Ok(())
     }
 
     /// Commits a transaction, whole or not at all, and returns the state as it now is. One that was
@@ -406,6 +429,7 @@ impl<'a> Locked<'a> {
         }
         Ok(Journal {
             schema: journal::SCHEMA.to_owned(),
+            machine: machine::id(),
             base_revision: transaction.base_revision,
             writes,
             appends,

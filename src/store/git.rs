@@ -95,6 +95,11 @@ fn missing(text: &str, wanted: &str) -> Vec<String> {
 }
 
 impl Agent<'_> {
+    /// Whether git tracks one of its files. Asks git only in a repository.
+    pub fn is_tracked(&self, name: &str) -> bool {
+        self.store.is_in_git() && (self.store.opener.is_tracked)(&self.dir.join(name))
+    }
+
     /// Whether its inbox has the file that keeps git from taking it for another's.
     pub fn has_kept_inbox(&self) -> Result<bool> {
         self.dir.join(layout::KEPT).exists()

@@ -48,19 +48,13 @@ pub fn parse_name(name: &[u8], is_dir: bool) -> Name {
         return Name::Rejected;
     }
     if is_dir {
-        return parse_key(text).map_or(Name::Drop, Name::Segment);
+        return InboxKey::parse(text).map_or(Name::Drop, Name::Segment);
     }
     let Some(stem) = text.strip_suffix(".json") else { return Name::Drop };
     if let Some(id) = stem.strip_prefix("w-").and_then(|id| id.parse().ok()) {
         return Name::Hint(id);
     }
-    parse_key(stem).map_or(Name::Drop, Name::Message)
-}
-
-fn parse_key(text: &str) -> Option<InboxKey> {
-    let (digit, id) = text.split_once('-')?;
-    let digit = digit.parse::<u8>().ok().filter(|_| digit.len() == 1)?;
-    Some(InboxKey { priority: Priority::from_digit(digit)?, id: id.parse().ok()? })
+    InboxKey::parse(stem).map_or(Name::Drop, Name::Message)
 }
 
 /// What lies in the inbox, by name alone.

@@ -10,11 +10,13 @@
 //!    its base revision or the one after, and is void from then on.
 //! 4. Reading goes the other way round: `journal.json` first, then the files, whose contents in
 //!    the journal count.
+//! 5. A journal belongs to the machine on which it was written, and never to git. One of another machine,
+//!    or one that git tracks, **must not** be applied: what it was about happened elsewhere.
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::{Component, Path};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +25,7 @@ use crate::error::{Context, Error, Result};
 
 use super::files::{self, Disk};
 use super::layout::{self, AgentDir};
+use super::machine;
 use super::record::decode_plain;
 
 /// A file of the transaction, in its new wording.
@@ -45,41 +48,73 @@ pub struct Append {
 #[serde(deny_unknown_fields)]
 pub struct Journal {
     pub schema: String,
+    /// Where it was written, if the machine has a name of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
     pub base_revision: u64,
     pub writes: Vec<Write>,
     pub appends: Vec<Append>,
     pub deletes: Vec<String>,
 }
 
-pub const SCHEMA: &str = "dormouse/journal/1";
+/// What lies in a journal's place.
+pub enum Found {
+    Nothing,
+    Ours(Journal),
+    /// One that came from another machine.
+    Foreign,
+}
+
+pub const SCHEMA: &str = "dormouse/journal/2";
+/// Did not say on which machine it was written.
+const SCHEMA_1: &str = "dormouse/journal/1";
+
 
 impl Journal {
-    /// The journal of an interrupted transaction, if there is one.
+    /// The journal of an interrupted transaction, if there is one of this machine.
     pub fn read(agent: &AgentDir) -> Result<Option<Journal>> {
+        match Journal::find(agent)? {
+            Found::Ours(journal) => {
+                journal.check_paths(&agent.join(layout::JOURNAL))?;
+                Ok(Some(journal))
+            }
+            Found::Foreign | Found::Nothing => Ok(None),
+        }
+    }
+
+    /// The journal that lies there, wherever it comes from and whatever it names.
+    pub fn find(agent: &AgentDir) -> Result<Found> {
         let path = agent.join(layout::JOURNAL);
-        let Some(bytes) = path.read(files::MAX_JOURNAL)? else { return Ok(None) };
+        let Some(bytes) = path.read(files::MAX_JOURNAL)? else { return Ok(Found::Nothing) };
         let journal: Journal = decode_plain(&path, 0, &bytes)?;
-        if journal.schema != SCHEMA {
+        if ![SCHEMA, SCHEMA_1].contains(&journal.schema.as_str()) {
             return Err(Error::Newer {
                 path: path.to_path_buf(),
                 found: journal.schema,
                 known: SCHEMA.to_owned(),
             });
         }
-        journal.check_paths(&path)?;
-        Ok(Some(journal))
+        // Where either has no name nothing speaks against it.
+        if let (Some(there), Some(here)) = (&journal.machine, machine::id())
+            && *there != here
+        {
+            return Ok(Found::Foreign);
+        }
+        Ok(Found::Ours(journal))
     }
 
-    /// Nothing that a journal says may lead out of the agent's directory.
+    /// A journal names what transactions write, by the layout, and nothing else: no settings, no hooks, and
+    /// nothing outside the agent's directory.
     fn check_paths(&self, journal: &Path) -> Result<()> {
         let writes = self.writes.iter().map(|write| &write.path);
-        let mut paths = writes.chain(self.appends.iter().map(|append| &append.path)).chain(&self.deletes);
-        let inside =
-            |path: &String| Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
-        match paths.find(|path| path.is_empty() || !inside(path)) {
+        let appends = self.appends.iter().map(|append| &append.path);
+        let bad = writes.filter(|path| !layout::may_write(path));
+        let bad = bad.chain(appends.filter(|path| !layout::may_append(path)));
+        let mut bad = bad.chain(self.deletes.iter().filter(|path| !layout::may_delete(path)));
+        match bad.next() {
             None => Ok(()),
             Some(path) => {
-                Err(Error::damaged(journal, format!("`{path}` is not a path inside the agent's directory")))
+                Err(Error::damaged(journal, format!("no transaction changes `{path}`: it is not applied")))
             }
         }
     }
@@ -91,6 +126,9 @@ impl Journal {
 
     /// Makes the transaction durable: from here on it has happened. Refuses one that no reader would take.
     pub fn commit(&self, agent: &AgentDir, disk: Disk) -> Result<()> {
+        let journal = agent.join(layout::JOURNAL);
+        // Nothing is committed that could not be carried out.
+        self.check_paths(&journal)?;
         let mut bytes = serde_json::to_vec(self).unwrap_or_default();
         bytes.push(b'\n');
         let largest = self.writes.iter().max_by_key(|write| write.content.len());
@@ -98,9 +136,9 @@ impl Journal {
             return Err(too_large(&agent.join(&write.path), write.content.len(), files::MAX_RECORD));
         }
         if bytes.len() as u64 > files::MAX_JOURNAL {
-            return Err(too_large(&agent.join(layout::JOURNAL), bytes.len(), files::MAX_JOURNAL));
+            return Err(too_large(&journal, bytes.len(), files::MAX_JOURNAL));
         }
-        disk.replace(&agent.join(layout::TMP).join(layout::JOURNAL), &agent.join(layout::JOURNAL), &bytes)
+        disk.replace(&agent.join(layout::TMP).join(layout::JOURNAL), &journal, &bytes)
     }
 
     /// Carries it out, as often as it takes, and removes it.
@@ -108,6 +146,7 @@ impl Journal {
     /// Everything is written and synced, many files at once, before the first name changes; the names are
     /// synced in the same way. The journal goes last. However much it names, few files are open at a time.
     pub fn apply(&self, agent: &AgentDir, disk: Disk) -> Result<()> {
+        self.check_paths(&agent.join(layout::JOURNAL))?;
         let mut touched = BTreeSet::new();
         let mut written = disk.unsynced();
         for (at, write) in self.writes.iter().enumerate() {

@@ -1,6 +1,7 @@
 //! Where everything is: every path of the state directory is made here (contract, store §1).
 
 use std::path::Path;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::beneath::{Root, Spot};
@@ -27,6 +28,8 @@ pub const LOCK: &str = "lock";
 pub const RUN_LOCK: &str = "run.lock";
 pub const INBOX: &str = "inbox";
 pub const REJECTED: &str = "rejected";
+/// Where an agent keeps what could not be read, or was not meant for it.
+pub const QUARANTINE: &str = "quarantine";
 /// A file that every inbox has, for git alone.
 pub const KEPT: &str = "inbox/.gitkeep";
 pub const WORK: &str = "work";
@@ -150,6 +153,58 @@ pub fn archive(at: Time, kind: &str) -> String {
 /// What is known of the ends that a file of the archive or the ledger tells of.
 pub fn settled(source: &str) -> String {
     format!("cache/settled/{}", source.replace('/', "-"))
+}
+
+/// Whether a transaction may write this file, whose path is from the agent's directory.
+pub fn may_write(path: &str) -> bool {
+    match path.split('/').collect::<Vec<_>>().as_slice() {
+        [STATE] => true,
+        [INBOX, name] => is_arrival(name),
+        [INBOX, segment, name] => InboxKey::parse(segment).is_some() && is_arrival(name),
+        [WORK, name] => is_named::<WorkId>(name, ".json") || is_named::<WorkId>(name, ".plan.md"),
+        [WAITS, name] => is_named::<WaitId>(name, ".json"),
+        [TIMERS, name] => is_named::<TimerId>(name, ".json"),
+        [TASKS, name] => is_named::<TaskId>(name, ".json"),
+        [RUNS, id, "run.json"] => id.parse::<RunId>().is_ok(),
+        ["cache", "dedupe", day, name] => is_plain(day) && name.strip_suffix(".json").is_some_and(is_plain),
+        _ => false,
+    }
+}
+
+/// Whether a transaction may add lines to this file.
+pub fn may_append(path: &str) -> bool {
+    match path.split('/').collect::<Vec<_>>().as_slice() {
+        [LEDGER, name] => name.strip_suffix(".jsonl").is_some_and(is_plain),
+        [ARCHIVE, month, name] => is_plain(month) && name.strip_suffix(".jsonl").is_some_and(is_plain),
+        _ => false,
+    }
+}
+
+/// Whether a transaction may delete this file.
+pub fn may_delete(path: &str) -> bool {
+    match path.split('/').collect::<Vec<_>>().as_slice() {
+        [STATE] => false,
+        [RUNS, id, name] => {
+            let number = name.strip_prefix(CHECKPOINT);
+            id.parse::<RunId>().is_ok() && number.is_some_and(|number| number.parse::<u32>().is_ok())
+        }
+        _ => may_write(path),
+    }
+}
+
+fn is_arrival(name: &str) -> bool {
+    let Some(stem) = name.strip_suffix(".json") else { return false };
+    InboxKey::parse(stem).is_some()
+        || stem.strip_prefix("w-").is_some_and(|id| id.parse::<MessageId>().is_ok())
+}
+
+fn is_named<Id: FromStr>(name: &str, ending: &str) -> bool {
+    name.strip_suffix(ending).is_some_and(|id| id.parse::<Id>().is_ok())
+}
+
+/// Letters, digits and lines: a month, a day, a hash, a kind.
+fn is_plain(word: &str) -> bool {
+    !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
 }
 
 /// One file per key, under the day it was admitted, so that old days go as a whole. `hash`: of the key.

@@ -16,6 +16,7 @@ mod lease;
 pub mod lines;
 mod litter;
 pub mod lock;
+mod machine;
 pub mod merge;
 mod notes;
 pub mod occupancy;
@@ -56,6 +57,10 @@ pub struct Opener {
     /// Asked when a lock is taken: whoever only looks need not know.
     pub host: fn() -> String,
     pub patience: Duration,
+    /// Told of what a person should know and did not ask for.
+    pub tell: fn(&str),
+    /// Whether git tracks a file.
+    pub is_tracked: fn(&Path) -> bool,
 }
 
 /// An open state directory.

@@ -405,6 +405,8 @@ pub fn copy_tree(from: &Path, to: &Path) {
         if entry.file_type().unwrap().is_dir() {
             fs::create_dir_all(&target).unwrap();
             copy_tree(&entry.path(), &target);
+        } else if entry.file_type().unwrap().is_symlink() {
+            std::os::unix::fs::symlink(fs::read_link(entry.path()).unwrap(), &target).unwrap();
         } else {
             fs::copy(entry.path(), &target).unwrap();
         }

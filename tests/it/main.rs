@@ -30,6 +30,8 @@ mod fuzz;
 mod harness;
 mod held;
 mod hooks;
+#[cfg(target_os = "linux")]
+mod hostile;
 mod inspect;
 mod lifecycle;
 #[cfg(target_os = "linux")]

@@ -372,6 +372,7 @@ const OF_OUTSIDE: &[&str] = &[
     "src/process/",
     "src/report/output.rs",
     "src/store/git.rs",
+    "src/store/machine.rs",
     "src/store/mod.rs",
     "src/store/occupancy.rs",
     "src/store/search.rs",

@@ -1,0 +1,439 @@
+//! Whatever lies in a state directory: nothing outside it is written, and nobody hangs.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::harness::{Sandbox, dormouse, each_in_parallel};
+
+/// Commands that look, and commands that change something: whatever a script would run on a clone.
+const COMMANDS: &[&[&str]] = &[
+    &["doctor"],
+    &["doctor", "--repair"],
+    &["list"],
+    &["get", "ada"],
+    &["explain", "ada"],
+    &["events", "ada"],
+    &["briefs", "ada"],
+    &["queue", "list", "-a", "ada"],
+    &["queue", "rejected", "-a", "ada"],
+    &["run", "list", "-a", "ada"],
+    &["task", "list", "-a", "ada", "--ended"],
+    &["next-wake", "--all"],
+    &["state", "ada"],
+    &["enqueue", "ada", "hello"],
+    &["enqueue", "ada", "hello", "--dedupe-key", "k"],
+    &["enqueue", "ada", "hello", "--in", "1h"],
+    &["wake", "ada", "--reason", "x"],
+    &["work", "add", "-a", "ada", "a thing"],
+    &["timer", "add", "-a", "ada", "--in", "1h", "later"],
+    &["wait", "-a", "ada", "--on", "operator", "--reason", "x"],
+    &["task", "start", "-a", "ada", "--", "true"],
+    &["create", "bob", "--", "true"],
+    &["start", "ada"],
+    &["tick", "ada"],
+    &["tick", "--all", "--jobs", "2"],
+    &["recover", "ada"],
+    &["preempt", "ada", "--reason", "x"],
+    &["stop", "ada"],
+];
+
+/// An agent with something of everything, that has run.
+fn lived() -> Sandbox {
+    live(Sandbox::empty())
+}
+
+fn live(sandbox: Sandbox) -> Sandbox {
+    sandbox.run(["init"]);
+    sandbox.run(["create", "ada", "--", "true"]);
+    sandbox.run(["start", "ada"]);
+    sandbox.run(["enqueue", "ada", "one", "--dedupe-key", "one"]);
+    sandbox.run(["work", "add", "-a", "ada", "a thing"]);
+    sandbox.run(["timer", "add", "-a", "ada", "--in", "1d", "later"]);
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    sandbox.run(["enqueue", "ada", "two"]);
+    sandbox
+}
+
+/// Everything below a directory but for times, as text.
+fn picture(dir: &Path) -> String {
+    let mut lines = Vec::new();
+    for entry in walkdir::WalkDir::new(dir).sort_by_file_name() {
+        let entry = entry.unwrap();
+        let found = entry.path().symlink_metadata().unwrap();
+        let content = if found.is_file() { fs::read(entry.path()).unwrap() } else { Vec::new() };
+        lines.push(format!("{} {:o} {content:?}", entry.path().display(), found.permissions().mode()));
+    }
+    lines.join("\n")
+}
+
+/// A directory beside the project that stands for a home.
+fn treasure(sandbox: &Sandbox) -> PathBuf {
+    let dir = sandbox.root().join("treasure");
+    fs::create_dir_all(dir.join("below")).unwrap();
+    for name in ["authorized_keys", "state.json", "agent.toml", "2-msg_0.json", "lock", "below/run.json"] {
+        fs::write(dir.join(name), "precious\n").unwrap();
+    }
+    dir
+}
+
+/// Runs every command in a copy of its own, and holds what lies outside against what lay there.
+fn nothing_leaves(sandbox: &Sandbox, what: &str, also: impl Fn(&str, i32)) {
+    for args in COMMANDS {
+        let copy = sandbox.copy();
+        let treasure = copy.root().join("treasure");
+        let before = picture(&treasure);
+        let ran = copy.cmd(args.iter().copied()).output();
+        assert_eq!(picture(&treasure), before, "{what}: {args:?}: {ran}");
+        assert!(!ran.stderr.contains("panicked"), "{what}: {args:?}: {ran}");
+        assert!([0, 1, 3, 4, 6, 7].contains(&ran.code()), "{what}: {args:?}: {ran}");
+        also(args[0], ran.code());
+    }
+}
+
+#[test]
+fn a_link_in_place_of_anything_leads_nowhere() {
+    let template = live(Sandbox::in_memory());
+    treasure(&template);
+    let places = [
+        "inbox",
+        "tmp",
+        "work",
+        "waits",
+        "timers",
+        "tasks",
+        "runs",
+        "ledger",
+        "archive",
+        "cache",
+        "triggers",
+        "lock",
+        "run.lock",
+        "state.json",
+        "identity.json",
+        "agent.toml",
+        "journal.json",
+        "quarantine",
+        "inbox/rejected",
+        "tmp/journal.json",
+        "tmp/state.json",
+        "tmp/apply-0",
+        "cache/dedupe",
+    ];
+    each_in_parallel(&places, |place| {
+        let sandbox = template.copy();
+        let path = sandbox.agent("ada").join(place);
+        match path.symlink_metadata() {
+            Ok(found) if found.is_dir() => fs::remove_dir_all(&path).unwrap(),
+            Ok(_) => fs::remove_file(&path).unwrap(),
+            Err(_) => fs::create_dir_all(path.parent().unwrap()).unwrap(),
+        }
+        let up = "../".repeat(place.split('/').count() + 3);
+        let is_file = place.contains(".json") || place.contains(".toml") || place.contains("lock");
+        let target = if is_file { "treasure/state.json" } else { "treasure" };
+        symlink(format!("{up}{target}"), &path).unwrap();
+        assert!(path.exists(), "{place} leads there");
+        nothing_leaves(&sandbox, place, |_, _| {});
+    });
+    for place in ["agents", "agents/ada"] {
+        let sandbox = template.copy();
+        let path = sandbox.store().join(place);
+        fs::rename(&path, sandbox.root().join("treasure/moved")).unwrap();
+        symlink(sandbox.root().join("treasure/moved"), &path).unwrap();
+        let before = picture(&sandbox.root().join("treasure"));
+        for args in COMMANDS {
+            let ran = sandbox.cmd(args.iter().copied()).output();
+            assert_eq!(picture(&sandbox.root().join("treasure")), before, "{place}: {args:?}: {ran}");
+            // A new agent has its place beside the link.
+            let is_beside =
+                args[0] == "create" && place != "agents" || ["list", "tick", "next-wake"].contains(&args[0]);
+            assert!(ran.code() == 6 || is_beside || args[0] == "doctor", "{place}: {args:?}: {ran}");
+        }
+    }
+}
+
+const TO_STATE: &str = r#"{"path":"notes/authorized_keys","content":"ssh-rsa evil\n"}"#;
+
+fn journal(schema: u32, writes: &str, appends: &str, deletes: &str, revision: u64) -> String {
+    format!(
+        r#"{{"schema":"dormouse/journal/{schema}","base_revision":{revision},"writes":[{writes}],"appends":[{appends}],"deletes":[{deletes}]}}"#
+    )
+}
+
+fn git(dir: &Path, words: &[&str]) {
+    let mut command = Command::new("git");
+    command.args(["-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main"]).args(words);
+    let ran = command.current_dir(dir).env("HOME", dir).output().unwrap();
+    assert!(ran.status.success(), "{words:?}: {ran:?}");
+}
+
+#[test]
+fn a_journal_that_came_with_a_clone_is_put_aside_and_the_clone_goes_on() {
+    let origin = lived();
+    treasure(&origin);
+    let ada = origin.agent("ada");
+    symlink("../../../../treasure", ada.join("notes")).unwrap();
+    let revision = origin.json(["state", "ada"]).get("revision").and_then(|r| r.as_u64());
+    let state: serde_json::Value =
+        serde_json::from_slice(&fs::read(ada.join("state.json")).unwrap()).unwrap();
+    let revision = revision.or(state["revision"].as_u64()).unwrap();
+    for schema in [1, 2] {
+        fs::write(ada.join("journal.json"), journal(schema, TO_STATE, "", "", revision)).unwrap();
+        git(&origin.project(), &["init", "-q"]);
+        git(&origin.project(), &["add", "--force", "."]);
+        git(&origin.project(), &["commit", "-q", "--allow-empty", "-m", "all of it"]);
+        nothing_leaves(&origin, "a tracked journal", |_, code| assert!([0, 1, 4, 6].contains(&code)));
+        let clone = origin.copy();
+        let ran = clone.cmd(["tick", "ada"]).output();
+        assert_eq!(ran.code(), 0, "{ran}");
+        assert!(ran.stderr.contains("is not applied, because git tracks it"), "{ran}");
+        assert!(!clone.agent("ada").join("journal.json").exists());
+        assert!(clone.agent("ada").join("quarantine/journal.json").exists());
+        clone.run(["doctor"]);
+        clone.run(["tick", "ada", "--until-idle"]);
+    }
+}
+
+#[test]
+fn a_journal_of_another_machine_is_put_aside() {
+    if fs::read("/etc/machine-id").is_ok_and(|id| !id.trim_ascii().is_empty()) {
+        let sandbox = lived();
+        let state = fs::read_to_string(sandbox.agent("ada").join("state.json")).unwrap();
+        let record: serde_json::Value = serde_json::from_str(&state).unwrap();
+        let revision = record["revision"].as_u64().unwrap();
+        let text = journal(2, r#"{"path":"state.json","content":"{}"}"#, "", "", revision);
+        let text = text.replacen("\"base_revision\"", "\"machine\":\"0123\",\"base_revision\"", 1);
+        fs::write(sandbox.agent("ada").join("journal.json"), text).unwrap();
+        sandbox.run(["get", "ada"]);
+        let ran = sandbox.cmd(["tick", "ada"]).output();
+        assert!(ran.code() == 0 && ran.stderr.contains("written on another machine"), "{ran}");
+        sandbox.run(["doctor"]);
+    } else {
+        eprintln!("skipped: this machine has no id");
+    }
+}
+
+#[test]
+fn a_journal_names_what_transactions_write_and_nothing_else() {
+    let template = lived();
+    treasure(&template);
+    let state = fs::read_to_string(template.agent("ada").join("state.json")).unwrap();
+    let record: serde_json::Value = serde_json::from_str(&state).unwrap();
+    let revision = record["revision"].as_u64().unwrap();
+    let id = "019b7ca99c2870008001a68215f28060";
+    let paths = [
+        "agent.toml",
+        "identity.json",
+        "lock",
+        "hooks/turn_started",
+        "../../dormouse.toml",
+        "../../.gitignore",
+        "/etc/passwd",
+        "",
+        ".",
+        "..",
+        "inbox/../agent.toml",
+        "inbox/x.json",
+        "inbox/.gitkeep",
+        "work/x.json",
+        "tmp/x",
+        "runs/x/run.json",
+        "ledger/../agent.toml",
+        "archive/x.jsonl",
+        "cache/x",
+        "inbox//x",
+        "notes/x",
+    ];
+    for path in paths {
+        let write = format!(r#"{{"path":"{path}","content":"x"}}"#);
+        let append = format!(r#"{{"path":"{path}","offset":0,"content":"x"}}"#);
+        let delete = format!("\"{path}\"");
+        for text in [
+            journal(2, &write, "", "", revision),
+            journal(2, "", &append, "", revision),
+            journal(2, "", "", &delete, revision),
+        ] {
+            let sandbox = template.copy();
+            fs::write(sandbox.agent("ada").join("journal.json"), text).unwrap();
+            let before = picture(&sandbox.store());
+            let ran = sandbox.cmd(["work", "add", "-a", "ada", "x"]).output();
+            assert!(ran.code() == 6 && ran.stderr.contains("no transaction changes"), "{path}: {ran}");
+            let mut after = picture(&sandbox.store());
+            // The lock says who held it.
+            let lock = |text: &str| text.lines().find(|line| line.contains("/ada/lock ")).unwrap().to_owned();
+            after = after.replace(&lock(&after), &lock(&before));
+            assert_eq!(after, before, "{path}");
+            sandbox.cmd(["doctor", "--repair"]).output();
+            sandbox.run(["doctor"]);
+        }
+    }
+    for (write, append, delete) in [
+        (
+            format!("work/work_{id}.plan.md"),
+            "ledger/2026-01.jsonl".to_owned(),
+            format!("inbox/2-msg_{id}.json"),
+        ),
+        (
+            format!("inbox/2-msg_{id}/2-msg_{id}.json"),
+            "archive/2026-01/message.jsonl".into(),
+            format!("runs/run_{id}/checkpoint-3"),
+        ),
+    ] {
+        let sandbox = template.copy();
+        let write = format!(r#"{{"path":"{write}","content":"x"}}"#);
+        let append = format!(r#"{{"path":"{append}","offset":0,"content":""}}"#);
+        let text = journal(2, &write, &append, &format!("\"{delete}\""), revision);
+        fs::write(sandbox.agent("ada").join("journal.json"), text).unwrap();
+        let ran = sandbox.cmd(["stop", "ada"]).output();
+        assert!(!ran.stderr.contains("no transaction changes"), "{ran}");
+    }
+}
+
+/// A pipe, a socket, a directory or a sparse gigabyte in place of any file: no command waits for it, or
+/// takes it into memory.
+#[test]
+fn what_is_no_file_of_its_kind_stops_no_command_for_long() {
+    let template = live(Sandbox::in_memory());
+    treasure(&template);
+    let ada = template.agent("ada");
+    let mut files: Vec<PathBuf> = walkdir::WalkDir::new(&ada)
+        .into_iter()
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.file_type().is_file())
+        .map(|entry| entry.path().strip_prefix(&ada).unwrap().to_owned())
+        .collect();
+    files.push("journal.json".into());
+    files.push("tmp/journal.json".into());
+    each_in_parallel(&files, |file| {
+        for instead in ["pipe", "socket", "directory", "sparse"] {
+            let sandbox = template.copy();
+            let path = sandbox.agent("ada").join(file);
+            let _ = fs::remove_file(&path);
+            let mut _held = None;
+            match instead {
+                "pipe" | "socket" => {
+                    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+                    let kind = if instead == "pipe" {
+                        rustix::fs::FileType::Fifo
+                    } else {
+                        rustix::fs::FileType::Socket
+                    };
+                    rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).unwrap();
+                    // With a writer that never says anything.
+                    _held = fs::OpenOptions::new().read(true).write(true).open(&path).ok();
+                }
+                "directory" => fs::create_dir(&path).unwrap(),
+                _ => fs::File::create(&path).unwrap().set_len(3 << 30).unwrap(),
+            }
+            for args in [
+                &["doctor"][..],
+                &["get", "ada"],
+                &["enqueue", "ada", "x", "--dedupe-key", "k"],
+                &["tick", "ada"],
+                &["events", "ada"],
+                &["stop", "ada"],
+            ] {
+                let mut line = vec!["--as=1073741824".to_owned(), dormouse().to_string_lossy().into_owned()];
+                line.extend(args.iter().map(|word| (*word).to_owned()));
+                let ran = sandbox.program("prlimit", line.into_iter().map(Into::into).collect()).output();
+                let what = format!("{instead} for {}: {args:?}: {ran}", file.display());
+                assert!([0, 1, 3, 4, 6, 7].contains(&ran.code()), "{what}");
+                assert!(!ran.stderr.contains("panicked"), "{what}");
+            }
+        }
+    });
+}
+
+/// Only root can become somebody else. `None`: this is not root.
+fn as_user(sandbox: &Sandbox, args: &[&str]) -> Option<crate::harness::Ran> {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: not root");
+        return None;
+    }
+    let program = sandbox.home().join("dormouse");
+    if !program.exists() {
+        fs::copy(dormouse(), &program).unwrap();
+        for dir in [sandbox.root(), &sandbox.home(), &sandbox.project()] {
+            fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        chown(sandbox.home(), Some(USER), Some(USER)).unwrap();
+    }
+    let mut line: Vec<String> =
+        [format!("--reuid={USER}"), format!("--regid={USER}"), "--clear-groups".into()].into();
+    line.push(program.to_string_lossy().into_owned());
+    line.extend(args.iter().map(|word| (*word).to_owned()));
+    Some(sandbox.program("setpriv", line.into_iter().map(Into::into).collect()).output())
+}
+
+const USER: u32 = 54321;
+
+/// As a checkout makes it.
+fn open_to_all(sandbox: &Sandbox) {
+    for entry in walkdir::WalkDir::new(sandbox.store()) {
+        let entry = entry.unwrap();
+        let mode = if entry.file_type().is_dir() { 0o755 } else { 0o644 };
+        fs::set_permissions(entry.path(), fs::Permissions::from_mode(mode)).unwrap();
+    }
+}
+
+fn give(dir: &Path, user: u32) {
+    for entry in walkdir::WalkDir::new(dir) {
+        let path = entry.unwrap().into_path();
+        std::os::unix::fs::lchown(path, Some(user), Some(user)).unwrap();
+    }
+}
+
+#[test]
+fn a_directory_that_was_only_found_has_to_be_ones_own() {
+    let sandbox = lived();
+    open_to_all(&sandbox);
+    let Some(ran) = as_user(&sandbox, &["list"]) else { return };
+    assert_eq!(ran.code(), 4, "{ran}");
+    assert!(ran.stderr.contains("belongs to user 0, not to you (54321)"), "{ran}");
+    assert!(ran.stderr.contains("name it with --dir"), "{ran}");
+    let json = as_user(&sandbox, &["list", "--json"]).unwrap();
+    assert!(json.stdout.contains("\"kind\":\"not_trusted\""), "{json}");
+    give(&sandbox.store(), USER);
+    let ran = as_user(&sandbox, &["list"]).unwrap();
+    assert_eq!(ran.code(), 0, "{ran}");
+    // The owner itself must not be led by it, even as root.
+    let ran = sandbox.cmd(["list"]).output();
+    assert_eq!(ran.code(), 4, "{ran}");
+    sandbox.run(["list", "--dir", "."]);
+    for (path, mode) in
+        [(sandbox.store(), 0o777), (sandbox.store().join("dormouse.toml"), 0o666), (sandbox.store(), 0o1777)]
+    {
+        let before = fs::metadata(&path).unwrap().permissions();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        let ran = as_user(&sandbox, &["list"]).unwrap();
+        assert!(ran.code() == 4 && ran.stderr.contains("others may write to"), "{ran}");
+        fs::set_permissions(&path, before).unwrap();
+    }
+    // A group of the user's own number is the user's own.
+    fs::set_permissions(sandbox.store(), fs::Permissions::from_mode(0o775)).unwrap();
+    assert_eq!(as_user(&sandbox, &["list"]).unwrap().code(), 0);
+    chown(sandbox.store(), None, Some(12345)).unwrap();
+    assert_eq!(as_user(&sandbox, &["list"]).unwrap().code(), 4);
+}
+
+#[test]
+fn the_users_own_settings_say_what_else_is_trusted() {
+    let sandbox = lived();
+    open_to_all(&sandbox);
+    let Some(ran) = as_user(&sandbox, &["list"]) else { return };
+    assert_eq!(ran.code(), 4, "{ran}");
+    let settings = sandbox.home().join(".config/dormouse/config.toml");
+    fs::create_dir_all(settings.parent().unwrap()).unwrap();
+    let here = [sandbox.store(), sandbox.project()].map(|path| path.to_string_lossy().into_owned());
+    for (listed, code) in
+        [(here[0].as_str(), 0), (&here[1], 0), ("*", 0), ("/somewhere/else", 4), ("relative", 4)]
+    {
+        fs::write(&settings, format!("[trust]\ndirectories = [\"{listed}\"]\n")).unwrap();
+        let ran = as_user(&sandbox, &["list"]).unwrap();
+        assert_eq!(ran.code(), code, "{listed}: {ran}");
+    }
+    fs::write(&settings, "[trust]\ndirectorys = []\n").unwrap();
+    let ran = as_user(&sandbox, &["list"]).unwrap();
+    assert!(ran.code() == 6 && ran.stderr.contains("config.toml:2"), "{ran}");
+}
