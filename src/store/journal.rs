@@ -69,7 +69,6 @@ pub const SCHEMA: &str = "dormouse/journal/2";
 /// Did not say on which machine it was written.
 const SCHEMA_1: &str = "dormouse/journal/1";
 
-
 impl Journal {
     /// The journal of an interrupted transaction, if there is one of this machine.
     pub fn read(agent: &AgentDir) -> Result<Option<Journal>> {

@@ -28,8 +28,6 @@ pub const LOCK: &str = "lock";
 pub const RUN_LOCK: &str = "run.lock";
 pub const INBOX: &str = "inbox";
 pub const REJECTED: &str = "rejected";
-/// Where an agent keeps what could not be read, or was not meant for it.
-pub const QUARANTINE: &str = "quarantine";
 /// A file that every inbox has, for git alone.
 pub const KEPT: &str = "inbox/.gitkeep";
 pub const WORK: &str = "work";
@@ -41,7 +39,7 @@ pub const RUNS: &str = "runs";
 pub const LEDGER: &str = "ledger";
 pub const ARCHIVE: &str = "archive";
 pub const TMP: &str = "tmp";
-/// Where an agent keeps what could not be read, or lost to another version of itself.
+/// Where an agent keeps what could not be read, lost to another version of itself, or was not meant for it.
 pub const QUARANTINE: &str = "quarantine";
 /// Held by every process that has a transition to tell of.
 pub const TELLING: &str = "tmp/telling.lock";
