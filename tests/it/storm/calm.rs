@@ -31,6 +31,8 @@ pub fn calm(world: &World) {
             call(world, &["timer", "cancel", timer["id"].as_str().unwrap()]);
         }
     }
+    // Whoever makes an agent takes away what is left of those whose making was killed.
+    call(world, &["create", "last", "--from", world.root().join("agent.toml").to_str().unwrap()]);
     settle(world);
     for agent in world.agents() {
         let (_, said) = call(world, &["enqueue", &agent, "quick sign of life"]);
@@ -83,9 +85,14 @@ pub fn gather(world: &World) -> Evidence {
     let turns = fs::read_to_string(world.out("turns")).unwrap_or_default();
     evidence.turns = turns.lines().map(str::to_owned).collect();
     let agents = world.store().join("agents");
-    for name in world.agents() {
+    for name in checker::names(&agents) {
+        if name.starts_with('.') {
+            evidence.litter.push(name);
+            continue;
+        }
         let dir = agents.join(&name);
         let found = checker::look(&dir);
+        evidence.litter.extend(found.leftovers.iter().map(|left| format!("{name}/tmp/{left}")));
         let is_taken = |left: &String| left.starts_with("taken~");
         let taken = checker::names(&dir.join("inbox")).into_iter().filter(is_taken);
         evidence.litter.extend(taken.map(|left| format!("{name}/inbox/{left}")));
