@@ -29,3 +29,6 @@ pub trait Record: Serialize + DeserializeOwned {
         format!("dormouse/{}/{}", Self::KIND, Self::VERSION)
     }
 }
+
+/// More changes than any record can have seen: a number beyond it was not counted.
+pub const MOST_REVISIONS: u64 = 1 << 53;

@@ -12,7 +12,7 @@ use super::execution::{Execution, ExecutionState};
 use super::id::{AgentName, MessageId, RunId, WaitId, WorkId};
 use super::message::{Message, Origin, WakeHint};
 use super::preemption::{Checkpoint, Preemption, Section};
-use super::record::{Extra, Record};
+use super::record::{Extra, MOST_REVISIONS, Record};
 use super::resource::{Deferred, Resource};
 use super::run::Terminal;
 use super::time::Time;
@@ -433,5 +433,12 @@ impl Record for State {
     const KIND: &'static str = "state";
     fn extra_mut(&mut self) -> &mut Extra {
         &mut self.extra
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.revision > MOST_REVISIONS {
+            return Err("`revision` is more than there can have been".to_owned());
+        }
+        Ok(())
     }
 }

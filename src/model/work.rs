@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::id::{AgentName, WorkId};
-use super::record::{Extra, Record};
+use super::record::{Extra, MOST_REVISIONS, Record};
 use super::time::Time;
 
 names! {
@@ -109,6 +109,9 @@ impl Record for WorkItem {
         }
         if self.revision == 0 {
             return Err("`revision` counts from 1".to_owned());
+        }
+        if self.revision > MOST_REVISIONS {
+            return Err("`revision` is more than there can have been".to_owned());
         }
         Ok(())
     }

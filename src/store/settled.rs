@@ -21,6 +21,9 @@ const HEADER: usize = 40;
 const ID: usize = 16;
 const MAGIC: u64 = u64::from_le_bytes(*b"settled1");
 
+/// How large a cache may be, in bytes: a file of lines has not more ends in it.
+const MOST: u64 = 16 << 20;
+
 /// How much of a file of lines is read at once.
 const CHUNK: usize = 64 << 10;
 
@@ -76,6 +79,9 @@ struct Known {
 impl Known {
     /// Nothing where it can't be what was written, as after a power cut.
     fn load(file: &File, size: u64) -> std::io::Result<Known> {
+        if size > MOST {
+            return Ok(Known::default());
+        }
         let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];
         file.read_exact_at(&mut bytes, 0)?;
         let Some((header, ids)) = bytes.split_at_checked(HEADER) else { return Ok(Known::default()) };

@@ -54,6 +54,9 @@ fn after(lived: &Sandbox, count: usize) -> Sandbox {
             }
         }
     }
+    // What was put there by hand is looked through once.
+    sandbox.run(words("enqueue ada warm"));
+    sandbox.run(words("tick ada --until-idle"));
     sandbox
 }
 

@@ -766,12 +766,12 @@ fn killed_before_it_began(sandbox: Sandbox) -> Sandbox {
 
 /// After a tick that was killed before it noted the end of its turn.
 fn killed_before_the_note(sandbox: Sandbox) -> Sandbox {
-    killed_at(sandbox, |call| call.rest.contains("/end.json.new\", O_WRONLY"))
+    killed_at(sandbox, |call| call.act() == "open" && call.rest.contains("/end.json.new\""))
 }
 
 /// After a tick that was killed when it was about to settle.
 pub fn killed_after_the_note(sandbox: Sandbox) -> Sandbox {
-    killed_at(sandbox, |call| call.rest.contains("/tmp/journal.json\", O_WRONLY"))
+    killed_at(sandbox, |call| call.act() == "open" && call.rest.contains("/tmp/journal.json\""))
 }
 
 /// After a tick that was killed at the first call that satisfies `at`.

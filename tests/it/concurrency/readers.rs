@@ -52,8 +52,10 @@ fn a_turn_is_told_of_the_past_whoever_writes_meanwhile() {
     let other = sandbox.run(["enqueue", AGENT, "never mind"]).trim().to_owned();
     let drop = &["queue", "drop", &other];
     let steps = record(&sandbox.copy(), TICK, "").calls;
-    // The messages that were reduced are told of.
-    let tick = Held::at(&sandbox, TICK, "", call(&steps, "open", "/message.jsonl\", {flags=O_RDONLY"));
+    // The messages that were reduced are told of, when the claim is committed and the turn not begun.
+    let begins = steps.iter().position(|call| call.rest.contains("/context.json\"")).unwrap();
+    let told = steps[..begins].iter().rfind(|call| call.rest.contains("/message.jsonl\", {flags=O_RDONLY"));
+    let tick = Held::at(&sandbox, TICK, "", told.unwrap());
     let running = sandbox.copy();
     let writes = record(&running, drop, "").calls;
     harm(&sandbox, drop, "", call(&writes, "rename", "/state.json\""), Harm::Kill);
