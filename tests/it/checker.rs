@@ -75,6 +75,11 @@ impl Found {
 
     /// One JSON file: whole, with a newline at its end, of this schema.
     fn record(&mut self, path: &Path, schema: &str) -> Option<Value> {
+        // What is none is not opened: a pipe would be waited for, and a device has no end.
+        if fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
+            self.complain(format!("{}: no file", path.display()));
+            return None;
+        }
         let bytes = match fs::read(path) {
             Ok(bytes) => bytes,
             Err(error) => {
