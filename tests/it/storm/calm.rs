@@ -133,6 +133,12 @@ fn records(dir: &Path, found: Found) -> Records {
     // `doctor --repair` may have come before a step.
     let quarantine = checker::names(&dir.join("quarantine"));
     rejected.extend(quarantine.iter().map(|name| name.strip_prefix("inbox__").unwrap_or(name).to_owned()));
+    // Of two of one name the second has a number behind it.
+    let given = |name: String| match name.rsplit_once('.') {
+        Some((given, number)) if number.parse::<u32>().is_ok() => given.to_owned(),
+        _ => name,
+    };
+    let rejected = rejected.into_iter().map(given).collect();
     let is_quarantine = |complaint: &String| complaint.ends_with("directory: quarantine");
     let complaints = found.complaints.into_iter().filter(|complaint| !is_quarantine(complaint)).collect();
     Records { runs: runs.collect(), messages, rejected, complaints }
