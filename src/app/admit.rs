@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::cli;
 use crate::error::{Context, Error, Result, Status};
 use crate::model::agent::Status as AgentStatus;
+use crate::model::author::is_users;
 use crate::model::bound::Bound;
 use crate::model::dedupe::DedupeEntry;
 use crate::model::id::{AgentName, MessageId, WaitId, WorkId};
@@ -422,6 +423,13 @@ pub fn wake(session: &mut Session, args: cli::Wake) -> Result<Status> {
 
 /// Who gives a hint: the one that is named, else the operator. A turn or task gives its own.
 fn hint_source(agent: &Agent<'_>, caller: Option<&Caller>, named: Option<String>) -> Result<String> {
+    if let Some(user) = named.as_deref().filter(|named| is_users(named)) {
+        return Err(Error::Refused {
+            kind: "origin_not_allowed",
+            message: format!("`{user}`: which user a hint is of is told by whose file it is"),
+            hint: Some("name the source otherwise".to_owned()),
+        });
+    }
     let Some(caller) = caller else {
         return Ok(named.unwrap_or_else(|| OriginKind::Operator.name().to_owned()));
     };

@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use crate::beneath::Content;
 use crate::error::{Error, Result};
 use crate::model::message::{DeliverySurface, Message};
 use crate::model::policy::Policy;
@@ -16,7 +17,7 @@ use crate::rules::transition::rejected as rules;
 use crate::store::drops::{Aside, LONGEST_NAME, Taken, fault_of_file, given_name, identity, taken_name};
 use crate::store::inbox::{self, Scan};
 use crate::store::view::View;
-use crate::store::{Agent, Locked, files, layout};
+use crate::store::{Agent, Locked, authors, files, layout};
 
 use super::admit::refuse_missing;
 use super::hooks;
@@ -218,8 +219,8 @@ pub fn read_drop(
     path: &Path,
 ) -> Result<Option<std::result::Result<Message, String>>> {
     let path = agent.dir().join(path);
-    let bytes = match files::read(&path) {
-        Ok(Some(bytes)) => bytes,
+    let Content { bytes, owner } = match files::read_owned(&path) {
+        Ok(Some(content)) => content,
         Ok(None) => return Ok(None),
         Err(error) => return fault_of_file(error).map(|why| Some(Err(why))),
     };
@@ -227,11 +228,13 @@ pub fn read_drop(
         Ok(submission) => submission,
         Err(error) => return Ok(Some(Err(format!("not a message: {error}")))),
     };
+    let user = authors::other(&path, owner)?;
+    let speaker = user.as_deref().map_or(Speaker::File(&policy.inbox.drops_as.0), Speaker::User);
     let admitted = admission::admit(
         agent.name(),
         submission,
         DeliverySurface::FileDrop,
-        Speaker::File(&policy.inbox.drops_as.0),
+        speaker,
         &policy.limits,
         &mut session.clock.stamp()?,
     );

@@ -10,6 +10,7 @@ use crate::model::state::State;
 use crate::model::task::Task;
 use crate::model::time::Time;
 use crate::model::wait::Wait;
+use crate::rules::admission::check_size;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox::staleness;
 use crate::rules::waits::{Needed, needed};
@@ -151,6 +152,14 @@ fn inbox(
                 }
                 None => continue,
             };
+            // Nobody has looked at the size of what another user has put there as it stands.
+            if message.origin.is_of_user()
+                && message.attempt == 1
+                && let Err(refusal) = check_size(&message.body, &policy.limits)
+            {
+                inbox.misfits.push(inbox::unfit(path, refusal.message));
+                continue;
+            }
             if purpose == Purpose::Step && settled::is_settled(view, message.id, now)? {
                 inbox.stale.push((message, Staleness::Settled));
                 continue;

@@ -64,6 +64,14 @@ pub struct Entry {
     pub is_dir: bool,
 }
 
+/// What stands in a file, and whose file it is.
+#[derive(Debug)]
+pub struct Content {
+    pub bytes: Vec<u8>,
+    /// The number of the user who owns the very file that was read.
+    pub owner: u32,
+}
+
 /// What one look into a directory takes in: enough for most at once.
 const DIR_BUFFER: usize = 32 << 10;
 
@@ -137,7 +145,13 @@ impl Spot {
     /// The content of a file of at most `most` bytes; `None` if there is none. What is no plain file, or a
     /// larger one, is refused unread.
     pub fn read(&self, most: u64) -> Result<Option<Vec<u8>>> {
-        let Some((mut file, length)) = self.open_file()? else { return Ok(None) };
+        Ok(self.read_owned(most)?.map(|content| content.bytes))
+    }
+
+    /// The same, and whose file it is.
+    pub fn read_owned(&self, most: u64) -> Result<Option<Content>> {
+        let Some((mut file, stat)) = self.open_plain()? else { return Ok(None) };
+        let length = length(&stat);
         if length > most {
             return Err(self.too_large(length, most));
         }
@@ -146,7 +160,15 @@ impl Spot {
         (&mut file).take(most + 1).read_to_end(&mut bytes).context("read", &self.path)?;
         // It may have grown since it was looked at.
         let length = bytes.len() as u64;
-        if length > most { Err(self.too_large(length, most)) } else { Ok(Some(bytes)) }
+        if length > most {
+            return Err(self.too_large(length, most));
+        }
+        Ok(Some(Content { bytes, owner: stat.st_uid }))
+    }
+
+    /// The number of the user who owns the state directory.
+    pub fn owner_of_root(&self) -> Result<u32> {
+        Ok(rustix::fs::fstat(&self.root.dir).context("look at", &self.root.path)?.st_uid)
     }
 
     fn too_large(&self, length: u64, most: u64) -> Error {
@@ -156,6 +178,10 @@ impl Spot {
 
     /// A plain file, open for reading, and its length; `None` if there is none.
     pub fn open_file(&self) -> Result<Option<(File, u64)>> {
+        Ok(self.open_plain()?.map(|(file, stat)| (file, length(&stat))))
+    }
+
+    fn open_plain(&self) -> Result<Option<(File, Stat)>> {
         match self.open(OFlags::RDONLY | PLAIN, Mode::empty()) {
             Ok(found) => self.plain(found, "open").map(Some),
             Err(Errno::NOENT) => Ok(None),
@@ -170,7 +196,7 @@ impl Spot {
         let (create, mode) =
             if makes { (OFlags::CREATE, OWNERS_FILE) } else { (OFlags::empty(), Mode::empty()) };
         match self.open(OFlags::RDWR | create | PLAIN, mode) {
-            Ok(found) => self.plain(found, "open").map(Some),
+            Ok(found) => self.plain(found, "open").map(|(file, stat)| Some((file, length(&stat)))),
             Err(Errno::NOENT) if !makes => Ok(None),
             Err(errno) => Err(self.refused(errno, "open")),
         }
@@ -190,10 +216,10 @@ impl Spot {
         made.map(File::from).map_err(|errno| self.refused(errno, "create"))
     }
 
-    fn plain(&self, found: OwnedFd, action: &'static str) -> Result<(File, u64)> {
+    fn plain(&self, found: OwnedFd, action: &'static str) -> Result<(File, Stat)> {
         let stat = rustix::fs::fstat(&found).context(action, &self.path)?;
         match kind(&stat) {
-            FileType::RegularFile => Ok((File::from(found), u64::try_from(stat.st_size).unwrap_or(0))),
+            FileType::RegularFile => Ok((File::from(found), stat)),
             other => Err(Error::damaged(&self.path, format!("{}: expected a plain file", describe(other)))),
         }
     }
@@ -393,6 +419,10 @@ impl Ord for Spot {
 /// What kind of thing was found.
 pub fn kind(found: &Stat) -> FileType {
     FileType::from_raw_mode(found.st_mode)
+}
+
+fn length(found: &Stat) -> u64 {
+    u64::try_from(found.st_size).unwrap_or(0)
 }
 
 fn describe(found: FileType) -> &'static str {

@@ -40,6 +40,11 @@ impl<'de> Deserialize<'de> for DropsAs {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let word = String::deserialize(deserializer)?;
         let origin: Origin = word.parse().map_err(de::Error::custom)?;
+        if origin.is_of_user() {
+            return Err(de::Error::custom(format!(
+                "inbox.drops_as = \"{word}\": which user a file is of is told by whose it is"
+            )));
+        }
         match origin.kind {
             OriginKind::Operator | OriginKind::Channel | OriginKind::Webhook | OriginKind::Callback => {
                 Ok(DropsAs(origin))

@@ -8,6 +8,7 @@ pub use names::UnknownName;
 pub mod action;
 pub mod agent;
 pub mod attention;
+pub mod author;
 pub mod authority;
 pub mod bound;
 pub mod closure;

@@ -53,6 +53,8 @@ pub enum Speaker<'a> {
     Work(&'a Caller),
     /// A dropped file: this origin, or another one of no more authority.
     File(&'a Origin),
+    /// A dropped file of another user than the owner: that user, whatever it claims.
+    User(&'a str),
 }
 
 /// The agent from inside whose work a command is called.

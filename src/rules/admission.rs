@@ -64,7 +64,8 @@ pub const fn trigger_kind(kind: MessageKind) -> Option<TriggerKind> {
 ///
 /// A request from inside a turn or a task is the agent's own: an `internal_followup` from `system`, one hop
 /// further than the message that the turn works on. One in a dropped file is of the origin that such files
-/// have, unless it claims another one of no more authority.
+/// have, unless it claims another one of no more authority; in a file of another user than the owner it is
+/// that user's, whatever it claims.
 pub fn admit(
     agent: &AgentName,
     mut submission: Submission,
@@ -75,7 +76,7 @@ pub fn admit(
 ) -> Result<Message, Refusal> {
     let caller = match speaker {
         Speaker::Work(caller) => Some(caller),
-        Speaker::Outside | Speaker::File(_) => None,
+        Speaker::Outside | Speaker::File(_) | Speaker::User(_) => None,
     };
     let body = submission.take_body().map_err(|reason| Refusal::new("invalid_body", reason))?;
     check_size(&body, limits)?;
@@ -161,6 +162,7 @@ fn origin_and_kind(submission: &Submission, speaker: Speaker<'_>) -> Result<(Ori
         Speaker::Work(caller) => return of_agent(&caller.agent, named, submission.kind),
         Speaker::Outside => &OPERATOR,
         Speaker::File(origin) => origin,
+        Speaker::User(user) => return Ok((Origin::of_user(user), MessageKind::ChannelEvent)),
     };
     let origin = match (named, submission.kind) {
         (Some(origin), _) => origin,
@@ -176,6 +178,13 @@ fn origin_and_kind(submission: &Submission, speaker: Speaker<'_>) -> Result<(Ori
             format!("`{}` is the runtime's own origin", origin.kind),
         )
         .hint("speak as operator, channel, webhook or callback"));
+    }
+    if origin.is_of_user() {
+        return Err(Refusal::new(
+            "origin_not_allowed",
+            format!("`{origin}`: which user a message is of is told by whose file it is"),
+        )
+        .hint("name the channel otherwise"));
     }
     if let Speaker::File(most) = speaker
         && standing(origin.kind) > standing(most.kind)

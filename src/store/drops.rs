@@ -19,7 +19,7 @@ use crate::model::state::State;
 use crate::model::time::Time;
 
 use super::files;
-use super::inbox::{Name, parse_name};
+use super::inbox::{Name, is_own, parse_name};
 use super::layout;
 use super::view::View;
 use super::{Agent, Locked};
@@ -181,7 +181,7 @@ impl Locked<'_> {
         }
         let (dir, taken) = (self.agent.dir.join(layout::INBOX), taken_name(name));
         // What lay in its place was moved out of the way since the inbox was listed.
-        if name == Path::new(layout::REJECTED) && dir.join(name).is_dir()? {
+        if name == Path::new(layout::REJECTED) && is_ours(&dir.join(name))? {
             return Ok(Taken::Gone);
         }
         if dir.join(&taken).exists()? {
@@ -232,9 +232,10 @@ impl Locked<'_> {
         Ok(Aside::Moved(name))
     }
 
-    /// A file or a link that lies where `rejected/` is to be is taken like any other dropped file.
+    /// A file or a link that lies where `rejected/` is to be, or another user's directory, is taken like any
+    /// other dropped file.
     fn clear_the_way(&self, inbox: &Spot, rejected: &Spot) -> Result<()> {
-        if rejected.is_dir()? {
+        if is_ours(rejected)? {
             return Ok(());
         }
         let taken = free_name(inbox, taken_name(Path::new(layout::REJECTED)).as_os_str())?;
@@ -276,6 +277,11 @@ impl Locked<'_> {
     pub fn remove_passed_over(&self, file: &str) -> Result<()> {
         self.agent.dir.join(layout::INBOX).join(file).remove_tree()
     }
+}
+
+/// Whether it is a directory, and no other user's.
+fn is_ours(rejected: &Spot) -> Result<bool> {
+    Ok(rejected.is_dir()? && is_own(rejected)?)
 }
 
 fn rejected_dir(agent: &Agent<'_>) -> Spot {
@@ -382,7 +388,7 @@ pub fn rejected_names(view: &View<'_>, has_rejected: bool) -> Result<Vec<OsStrin
 /// Whether nothing lies in `rejected/`.
 pub fn nothing_rejected(view: &View<'_>) -> Result<bool> {
     let dir = view.agent.join(layout::INBOX).join(layout::REJECTED);
-    Ok(rejected_names(view, dir.is_dir()?)?.is_empty())
+    Ok(rejected_names(view, is_ours(&dir)?)?.is_empty())
 }
 
 /// What could not be admitted, with the reasons: what lies in `rejected/`, and what stays in the inbox.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Advice, Stat};
 use rustix::io::Errno;
 
-use crate::beneath::Spot;
+use crate::beneath::{Content, Spot};
 use crate::error::{Context, Result};
 use crate::model::settings::Durability;
 use crate::model::time::Time;
@@ -26,6 +26,11 @@ pub const MAX_JOURNAL: u64 = 256 << 20;
 /// record, is refused unread.
 pub fn read(spot: &Spot) -> Result<Option<Vec<u8>>> {
     spot.read(MAX_RECORD)
+}
+
+/// The same, and whose file it is.
+pub fn read_owned(spot: &Spot) -> Result<Option<Content>> {
+    spot.read_owned(MAX_RECORD)
 }
 
 /// Makes a directory that a clone lacks, as nothing was in it, and if need be the one that it is in. What

@@ -10,11 +10,13 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use crate::beneath::Spot;
 use crate::error::{Error, Result};
 use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{InboxKey, Message, Priority, WakeHint};
 use crate::model::records::Misfit;
 
+use super::authors;
 use super::drops::fault_of_file;
 use super::files::{self, Disk};
 use super::layout;
@@ -145,6 +147,7 @@ fn list(view: &View<'_>) -> Result<Scan> {
         scan.direct.retain(|key| !view.is_deleted(&layout::message(*key)));
         scan.hints.retain(|id| !view.is_deleted(&layout::hint(*id)));
     }
+    leave_to_others(view, &mut scan)?;
     scan.direct.sort_unstable();
     scan.direct.dedup();
     scan.segments.sort_unstable();
@@ -152,6 +155,34 @@ fn list(view: &View<'_>) -> Result<Scan> {
     scan.hints.dedup();
     scan.drops.sort_unstable();
     Ok(scan)
+}
+
+/// A directory that another user has made is none of ours, whatever its name: it is set aside like any other
+/// thing that was dropped. There is none where nobody else may write.
+fn leave_to_others(view: &View<'_>, scan: &mut Scan) -> Result<()> {
+    if scan.segments.is_empty() && !scan.has_rejected {
+        return Ok(());
+    }
+    let inbox = view.agent.join(layout::INBOX);
+    if inbox.look()?.is_none_or(|found| found.st_mode & 0o022 == 0) {
+        return Ok(());
+    }
+    let mut others = Vec::new();
+    for segment in std::mem::take(&mut scan.segments) {
+        let name = PathBuf::from(segment.to_string());
+        if is_own(&inbox.join(&name))? { scan.segments.push(segment) } else { others.push(name) }
+    }
+    if scan.has_rejected && !is_own(&inbox.join(layout::REJECTED))? {
+        scan.has_rejected = false;
+        others.push(PathBuf::from(layout::REJECTED));
+    }
+    scan.drops.extend(others);
+    Ok(())
+}
+
+/// Whether what lies there was not made by another user. What has gone away counts as the owner's.
+pub fn is_own(spot: &Spot) -> Result<bool> {
+    spot.look()?.map_or(Ok(true), |found| authors::is_owners(spot, found.st_uid))
 }
 
 fn segment_path(segment: InboxKey) -> String {
@@ -250,22 +281,29 @@ pub fn find_id(view: &View<'_>, scan: &Scan, id: MessageId) -> Result<Option<(In
 }
 
 /// Reads a message at its place, or where it was filed since. It has to be the one that the name says, and
-/// this agent's.
+/// this agent's. A file of another user is that user's word, whatever stands in it.
 pub fn read(view: &View<'_>, key: InboxKey, path: &str) -> Result<Option<Message>> {
-    let message = match view.record::<Message>(path)? {
+    let found = match view.arrival::<Message>(path)? {
         None if !view.is_locked() => match find_filed(view, &scan(view)?.segments, key)? {
-            Some(path) => view.record(&path)?,
+            Some(path) => view.arrival(&path)?,
             None => None,
         },
         found => found,
     };
-    let Some(message) = message else { return Ok(None) };
+    let Some((message, user)) = found else { return Ok(None) };
     let wrong = if message.key() != key {
         format!("the file is named {key}, its content is {}", message.key())
     } else if !is_owner(view, &message.agent) {
         format!("it is a message to `{}`: it belongs into that agent's inbox", message.agent)
     } else {
-        return Ok(Some(message));
+        let said = match user {
+            Some(user) => message.said_by(&user),
+            None => return Ok(Some(message)),
+        };
+        match said {
+            Ok(message) => return Ok(Some(message)),
+            Err(wrong) => wrong,
+        }
     };
     Err(Error::damaged(view.agent.join(path).path(), wrong))
 }
@@ -284,8 +322,13 @@ pub fn try_read(view: &View<'_>, key: InboxKey, path: &str) -> Result<Option<Res
 
 /// `path` is from the agent's directory.
 fn misfit(path: &str, error: Error) -> Result<Misfit> {
+    Ok(unfit(path, fault_of_file(error)?))
+}
+
+/// What lies at `path`, from the agent's directory, and why it is no message of the agent.
+pub fn unfit(path: &str, reason: String) -> Misfit {
     let path = path.strip_prefix(layout::INBOX).unwrap_or(path).trim_start_matches('/').to_owned();
-    Ok(Misfit { path, reason: fault_of_file(error)? })
+    Misfit { path, reason }
 }
 
 /// Reads the waiting hints, in order of arrival, and what lies there instead of some.
@@ -304,13 +347,16 @@ pub fn read_hints(view: &View<'_>, scan: &Scan) -> Result<(Vec<WakeHint>, Vec<Mi
 
 /// Reads a hint: the one that the name says, and this agent's.
 pub fn read_hint(view: &View<'_>, id: MessageId, path: &str) -> Result<Option<WakeHint>> {
-    let Some(hint) = view.record::<WakeHint>(path)? else { return Ok(None) };
+    let Some((hint, user)) = view.arrival::<WakeHint>(path)? else { return Ok(None) };
     let wrong = if hint.id != id {
         format!("the file is named {id}, its content is {}", hint.id)
     } else if !is_owner(view, &hint.agent) {
         format!("it is a hint to `{}`: it belongs into that agent's inbox", hint.agent)
     } else {
-        return Ok(Some(hint));
+        return Ok(Some(match user {
+            Some(user) => hint.said_by(&user),
+            None => hint,
+        }));
     };
     Err(Error::damaged(view.agent.join(path).path(), wrong))
 }

@@ -2,6 +2,7 @@
 
 mod agent;
 mod archive;
+pub mod authors;
 mod batch;
 pub mod config;
 pub mod dedupe;

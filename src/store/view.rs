@@ -5,9 +5,11 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::str::FromStr;
 
+use crate::beneath::Content;
 use crate::error::{Error, Result};
 use crate::model::record::Record;
 
+use super::authors;
 use super::files;
 use super::journal::Journal;
 use super::layout::AgentDir;
@@ -98,14 +100,30 @@ impl<'a> View<'a> {
     /// change would go elsewhere, and leave it here.
     pub fn record<T: Record>(&self, path: &str) -> Result<Option<T>> {
         let Some(bytes) = self.bytes(path)? else { return Ok(None) };
+        self.decoded(path, &bytes).map(Some)
+    }
+
+    /// The same for what others may put into the inbox: with the name of the user whose file it is, where
+    /// that is not the owner.
+    pub fn arrival<T: Record>(&self, path: &str) -> Result<Option<(T, Option<String>)>> {
+        if self.overlay.as_ref().is_some_and(|overlay| overlay.content(path).is_some()) {
+            return Ok(self.record(path)?.map(|record| (record, None)));
+        }
+        let spot = self.agent.join(path);
+        let Some(Content { bytes, owner }) = files::read_owned(&spot)? else { return Ok(None) };
+        let record = self.decoded(path, &bytes)?;
+        Ok(Some((record, authors::other(&spot, owner)?)))
+    }
+
+    fn decoded<T: Record>(&self, path: &str, bytes: &[u8]) -> Result<T> {
         let path = self.agent.join(path);
-        let record: T = decode(&path, &bytes)?;
+        let record: T = decode(&path, bytes)?;
         match record.file_id() {
             Some(id) if path.file_stem() != Some(OsStr::new(&id)) => Err(Error::damaged(
                 path.path(),
                 format!("its content is {id}: a record lies under its own id"),
             )),
-            _ => Ok(Some(record)),
+            _ => Ok(record),
         }
     }
 

@@ -60,6 +60,8 @@ mod resources;
 mod scenarios;
 mod secrets;
 mod setup;
+#[cfg(target_os = "linux")]
+mod sharing;
 mod shown;
 #[cfg(target_os = "linux")]
 mod signals;

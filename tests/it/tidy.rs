@@ -371,6 +371,7 @@ const OF_OUTSIDE: &[&str] = &[
     "src/clock.rs",
     "src/process/",
     "src/report/output.rs",
+    "src/store/authors.rs",
     "src/store/git.rs",
     "src/store/machine.rs",
     "src/store/mod.rs",

@@ -395,3 +395,23 @@ fn a_dropped_file_speaks_as_files_do_unless_it_claims_less() {
         assert_eq!(prompt.is_ok(), most.kind == OriginKind::Operator, "{most}");
     }
 }
+
+/// Whether a user drops a request or puts a whole record there, it is the same message in the end.
+#[test]
+fn a_file_of_another_user_says_no_more_as_a_record_than_as_a_request() {
+    let said_as = |speaker, surface| {
+        admit(&agent(), said("x"), surface, speaker, &Limits::default(), &mut stamp_at(now()))
+            .expect("may be said")
+    };
+    let record = said_as(Speaker::Outside, DeliverySurface::Cli);
+    assert_eq!(record.origin.kind, OriginKind::Operator);
+    let request = said_as(Speaker::User("ci"), DeliverySurface::FileDrop);
+    assert_eq!(request.origin, Origin { kind: OriginKind::Channel, id: Some("uid:ci".to_owned()) });
+    assert_eq!(record.said_by("ci"), Ok(request));
+    for speaker in [Speaker::Outside, Speaker::File(&"operator".parse().expect("an origin"))] {
+        let claim = Submission { origin: Some("channel:uid:ci".to_owned()), ..said("x") };
+        let surface = DeliverySurface::FileDrop;
+        let found = admit(&agent(), claim, surface, speaker, &Limits::default(), &mut stamp_at(now()));
+        assert_eq!(refused(found), "origin_not_allowed");
+    }
+}
