@@ -171,7 +171,8 @@ impl Spot {
         Ok(rustix::fs::fstat(&self.root.dir).context("look at", &self.root.path)?.st_uid)
     }
 
-    fn too_large(&self, length: u64, most: u64) -> Error {
+    /// What is said of a file that has more bytes than its kind may have.
+    pub fn too_large(&self, length: u64, most: u64) -> Error {
         let message = format!("{length} bytes: a file of its kind has at most {most}");
         Error::damaged(&self.path, message)
     }

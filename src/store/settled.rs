@@ -13,6 +13,7 @@ use crate::model::message::MessageStatus;
 use crate::model::time::Time;
 
 use super::evidence;
+use super::files;
 use super::layout;
 use super::view::View;
 
@@ -48,6 +49,9 @@ pub fn is_settled(view: &View<'_>, id: MessageId, now: Time) -> Result<bool> {
 fn says_ended(view: &View<'_>, source: &str, id: MessageId) -> Result<bool> {
     let spot = view.agent.join(source);
     let Some((lines, length)) = spot.open_file()? else { return Ok(false) };
+    if length > files::MAX_LINES {
+        return Err(spot.too_large(length, files::MAX_LINES));
+    }
     let inode = lines.metadata().context("look at", &spot)?.ino();
     let cache = view.agent.join(layout::settled(source));
     if !cache.parent().is_dir()? {
@@ -115,7 +119,9 @@ impl Known {
                 break;
             }
             at += read as u64;
-            let whole = buffer.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+            // What was there before has no end of a line in it.
+            let end = buffer[start..].iter().rposition(|byte| *byte == b'\n');
+            let whole = end.map_or(0, |end| start + end + 1);
             self.ids.extend(buffer[..whole].split(|byte| *byte == b'\n').filter_map(ended));
             self.length += whole as u64;
             buffer.drain(..whole);
