@@ -55,10 +55,15 @@ impl Disk {
     }
 }
 
-/// Locks what was just made. `false`: it was taken for litter meanwhile.
+/// Locks what was just made. `false`: it was taken for litter meanwhile. What can't be locked goes again.
 fn is_ours(file: &File, spot: &Spot) -> Result<bool> {
-    let is_held = lock::try_hold(file, spot.path())?;
-    Ok(is_held && file.metadata().context("look at", spot.path())?.nlink() > 0)
+    let links = || file.metadata().context("look at", spot.path()).map(|found| found.nlink());
+    let is_ours = lock::try_hold(file, spot.path()).and_then(|is_held| Ok(is_held && links()? > 0));
+    if is_ours.is_err() {
+        // The error that got us here is the one worth telling.
+        let _ = spot.remove_tree();
+    }
+    is_ours
 }
 
 /// A new directory that is the caller's for as long as he keeps what he gets.
