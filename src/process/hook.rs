@@ -74,12 +74,15 @@ impl Scratch {
             spot.make_dirs()?;
             // Until it is locked it looks abandoned, and may be taken for that.
             let Some(lock) = spot.open_dir()? else { continue };
-            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            let locked = match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
                 Err(Errno::WOULDBLOCK) => continue,
-                locked => locked.context("lock", &spot)?,
-            }
-            if rustix::fs::fstat(&lock).context("look at", &spot)?.st_nlink > 0 {
-                return Ok(Scratch { spot, _lock: lock });
+                locked => locked.context("lock", &spot),
+            };
+            // From here on it goes with its owner, also where it can't be locked.
+            let scratch = Scratch { spot, _lock: lock };
+            locked?;
+            if rustix::fs::fstat(&scratch._lock).context("look at", &scratch.spot)?.st_nlink > 0 {
+                return Ok(scratch);
             }
         }
     }

@@ -99,15 +99,15 @@ pub fn fault_of_file(error: Error) -> Result<String> {
         Error::Newer { found, known, .. } => {
             Ok(format!("written in {found}, newer than the {known} that this dormouse reads"))
         }
-        Error::Io { action, source, .. } if is_of_file(&source) => {
+        Error::Io { action, source, .. } if is_of_file(action, &source) => {
             Ok(format!("can't {action} it: {}", describe(&source)))
         }
         other => Err(other),
     }
 }
 
-fn is_of_file(error: &std::io::Error) -> bool {
-    const OF_FILE: [Errno; 15] = [
+fn is_of_file(action: &str, error: &std::io::Error) -> bool {
+    const OF_FILE: [Errno; 14] = [
         Errno::ACCESS,
         Errno::PERM,
         Errno::LOOP,
@@ -123,10 +123,10 @@ fn is_of_file(error: &std::io::Error) -> bool {
         Errno::INVAL,
         // A pipe that has a writer.
         Errno::AGAIN,
-        // A sector that is gone takes one file with it.
-        Errno::IO,
     ];
-    error.raw_os_error().is_some_and(|code| OF_FILE.iter().any(|errno| errno.raw_os_error() == code))
+    let is = |errno: &Errno| error.raw_os_error() == Some(errno.raw_os_error());
+    // A sector that is gone takes the one file with it that is read; who can't write has a disk that fails.
+    OF_FILE.iter().any(is) || action == "read" && is(&Errno::IO)
 }
 
 /// What became of a file that a step would take.

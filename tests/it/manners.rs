@@ -177,7 +177,7 @@ fn an_error_of_a_limit_names_it_its_value_and_what_came() {
     );
     say(&sandbox, "go");
     let failed = step(&sandbox)["terminal_reason"].to_string();
-    assert!(failed.contains("it has 4194305 bytes, more than max_outcome = 4 MiB"), "{failed}");
+    assert!(failed.contains("it has 4194305 bytes, more than limits.max_outcome = 4 MiB"), "{failed}");
 }
 
 #[test]

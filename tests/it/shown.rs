@@ -240,6 +240,7 @@ fn no_command_shows_a_character_that_hides_or_steers() {
         vec!["schema", &evil],
         vec!["man", &evil],
         vec!["completions", &evil],
+        vec!["merge-driver", &evil, &evil, &evil, &evil],
         vec!["-C", &evil, "list"],
         vec!["init", "-q", "nowhere", &evil],
         vec!["--lock-timeout", &evil, "list"],

@@ -326,7 +326,7 @@ fn a_run_that_can_not_be_ended_ends_the_tasks_all_the_same() {
     fs::remove_file(&leader).unwrap();
     fs::create_dir(&leader).unwrap();
     let ran = sandbox.cmd(["stop", "ada", "--grace", "200ms", "--json"]).output();
-    assert_eq!((ran.code(), failure(&ran)["path"].as_str()), (1, leader.to_str()), "{ran}");
+    assert_eq!((ran.code(), failure(&ran)["path"].as_str()), (6, leader.to_str()), "{ran}");
     let stopped = &objects(&ran.stdout)[0];
     assert_eq!((&stopped["status"], &stopped["tasks"]), (&json!("stopped"), &json!([task])), "{ran}");
     assert_eq!(sandbox.json(["task", "status", &task])["status"], "cancelled");
