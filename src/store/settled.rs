@@ -1,10 +1,13 @@
 //! Which messages have ended: caches beside the archive and the ledger, made again from them where they are
 //! missing or broken.
 //!
-//! Each file of lines has one: a header, then the ids of the messages that it says have ended, 16 bytes
-//! each. The header says how far the file was read, so that a look reads only what was added since.
+//! Each file of lines has one: a head, then the ids of the messages that it says have ended, 16 bytes each.
+//! The head says how far the file was read, so that a look reads only what was added since, and which of the
+//! ids is the newest. Ids in order are times in order: a message that is newer than all that have ended has
+//! not, and for most that is all that is looked at.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use crate::error::{Context, Error, Result};
@@ -17,10 +20,10 @@ use super::files;
 use super::layout;
 use super::view::View;
 
-/// How many bytes the header has, and an id.
-const HEADER: usize = 40;
+/// How many bytes the head has, and an id.
+const HEAD: usize = 64;
 const ID: usize = 16;
-const MAGIC: u64 = u64::from_le_bytes(*b"settled1");
+const MAGIC: u64 = u64::from_le_bytes(*b"settled2");
 
 /// How large a cache may be, in bytes: a file of lines has not more ends in it.
 const MOST: u64 = 16 << 20;
@@ -57,57 +60,99 @@ fn says_ended(view: &View<'_>, source: &str, id: MessageId) -> Result<bool> {
     if !cache.parent().is_dir()? {
         cache.parent().make_dirs()?;
     }
-    let (file, size) = cache.open_in_place(true)?.ok_or_else(|| Error::gone("open", &cache))?;
-    let mut known = Known::load(&file, size).context("read", &cache)?;
-    if known.inode != inode || known.length > length {
-        known = Known { inode, ..Known::default() };
+    let (file, _) = cache.open_in_place(true)?.ok_or_else(|| Error::gone("open", &cache))?;
+    let mut head = Head::load(&file).context("read", &cache)?;
+    if head.inode != inode || head.length > length {
+        head = Head { inode, ..Head::default() };
     }
-    if known.length < length {
-        let before = known.ids.len();
-        known.read_on(&lines, length).context("read", &spot)?;
-        known.save(&file, before).context("write", &cache)?;
+    head.read_on(&lines, length, &file).context("bring up to date", &cache)?;
+    if id.0.into_bytes() > head.newest {
+        return Ok(false);
     }
-    Ok(known.ids.contains(id.0.as_bytes()))
+    if let Some(ids) = head.ids(&file).context("read", &cache)? {
+        return Ok(ids.contains(id.0.as_bytes()));
+    }
+    // It can't be what was written, as after a power cut.
+    head = Head { inode, ..Head::default() };
+    head.read_on(&lines, length, &file).context("make anew", &cache)?;
+    let ids = head.ids(&file).context("read", &cache)?.unwrap_or_default();
+    Ok(ids.contains(id.0.as_bytes()))
 }
 
 /// What is known of a file of lines.
 #[derive(Debug, Default)]
-struct Known {
+struct Head {
     /// Another file of the same name has another one.
     inode: u64,
     /// How many bytes of it were read, all of them whole lines.
     length: u64,
-    ids: Vec<[u8; ID]>,
+    /// How many ids it has.
+    count: u64,
+    /// Tells whether the ids are those that were counted.
+    sum: u64,
+    newest: [u8; ID],
 }
 
-impl Known {
-    /// Nothing where it can't be what was written, as after a power cut.
-    fn load(file: &File, size: u64) -> std::io::Result<Known> {
+impl Head {
+    /// Nothing where it is none.
+    fn load(file: &File) -> std::io::Result<Head> {
+        let mut bytes = [0; HEAD];
+        let read = file.read_at(&mut bytes, 0)?;
+        let words: Vec<u64> = bytes.chunks_exact(8).map(word).collect();
+        let &[magic, inode, length, count, sum, one, other, check] = words.as_slice() else {
+            return Ok(Head::default());
+        };
+        let mut newest = [0; ID];
+        newest[..8].copy_from_slice(&one.to_le_bytes());
+        newest[8..].copy_from_slice(&other.to_le_bytes());
+        let head = Head { inode, length, count, sum, newest };
+        let is_whole = read == HEAD && magic == MAGIC && check == head.check();
+        Ok(if is_whole { head } else { Head::default() })
+    }
+
+    fn words(&self) -> [u64; 7] {
+        let [one, other] = [&self.newest[..8], &self.newest[8..]].map(word);
+        [MAGIC, self.inode, self.length, self.count, self.sum, one, other]
+    }
+
+    fn check(&self) -> u64 {
+        self.words().iter().fold(1, |sum, word| sum.wrapping_mul(31).wrapping_add(*word))
+    }
+
+    /// All ids; nothing where they are not those that were counted.
+    fn ids(&self, file: &File) -> std::io::Result<Option<Vec<[u8; ID]>>> {
+        let size = self.count.saturating_mul(ID as u64);
         if size > MOST {
-            return Ok(Known::default());
+            return Ok(None);
         }
         let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];
-        file.read_exact_at(&mut bytes, 0)?;
-        let Some((header, ids)) = bytes.split_at_checked(HEADER) else { return Ok(Known::default()) };
-        let mut words = header.chunks_exact(8).map(word);
-        let mut next = || words.next().unwrap_or_default();
-        let (magic, inode, length, count, sum) = (next(), next(), next(), next(), next());
-        let count = usize::try_from(count).unwrap_or(usize::MAX);
-        let ids: Vec<[u8; ID]> = ids.as_chunks::<ID>().0.iter().take(count).copied().collect();
-        let is_whole = magic == MAGIC && ids.len() == count && sum_of(&ids) == sum;
-        Ok(if is_whole { Known { inode, length, ids } } else { Known::default() })
+        match file.read_exact_at(&mut bytes, HEAD as u64) {
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(None),
+            read => read?,
+        }
+        let ids = bytes.as_chunks::<ID>().0;
+        Ok((sum_of(ids) == self.sum).then(|| ids.to_vec()))
     }
 
-    /// Writes what is new since it was loaded. The header comes last: until then the rest counts for nothing.
-    fn save(&self, file: &File, before: usize) -> std::io::Result<()> {
-        let new: Vec<u8> = self.ids[before..].concat();
-        file.write_all_at(&new, (HEADER + before * ID) as u64)?;
-        let words = [MAGIC, self.inode, self.length, self.ids.len() as u64, sum_of(&self.ids)];
-        file.write_all_at(&words.map(u64::to_le_bytes).concat(), 0)
+    /// Reads the lines that were added since, and writes down what they say. The head comes last: until then
+    /// the rest counts for nothing.
+    fn read_on(&mut self, lines: &File, length: u64, file: &File) -> std::io::Result<()> {
+        if self.length >= length {
+            return Ok(());
+        }
+        let new = self.added(lines, length)?;
+        file.write_all_at(&new.concat(), HEAD as u64 + self.count * ID as u64)?;
+        self.count += new.len() as u64;
+        self.sum = self.sum.wrapping_add(sum_of(&new));
+        self.newest = new.iter().copied().fold(self.newest, <[u8; ID]>::max);
+        let mut head = self.words().map(u64::to_le_bytes).concat();
+        head.extend_from_slice(&self.check().to_le_bytes());
+        file.write_all_at(&head, 0)
     }
 
-    /// Reads the lines that were added since.
-    fn read_on(&mut self, lines: &File, length: u64) -> std::io::Result<()> {
+    /// The ids in the lines that were added.
+    fn added(&mut self, lines: &File, length: u64) -> std::io::Result<Vec<[u8; ID]>> {
+        let mut new = Vec::new();
         let mut buffer: Vec<u8> = Vec::new();
         let mut at = self.length;
         while at < length {
@@ -122,11 +167,11 @@ impl Known {
             // What was there before has no end of a line in it.
             let end = buffer[start..].iter().rposition(|byte| *byte == b'\n');
             let whole = end.map_or(0, |end| start + end + 1);
-            self.ids.extend(buffer[..whole].split(|byte| *byte == b'\n').filter_map(ended));
+            new.extend(buffer[..whole].split(|byte| *byte == b'\n').filter_map(ended));
             self.length += whole as u64;
             buffer.drain(..whole);
         }
-        Ok(())
+        Ok(new)
     }
 }
 
@@ -204,19 +249,23 @@ mod tests {
         let line = |last: char| format!("{{\"schema\":\"dormouse/message/1\",\"id\":\"{}\"}}\n", id(last));
         let text = line('1') + &line('2') + "{\"half";
         lines.write_all_at(text.as_bytes(), 0).expect("written");
-        let mut known = Known { inode: 7, ..Known::default() };
-        known.read_on(&lines, text.len() as u64).expect("read");
-        known.save(&cache, 0).expect("written");
-        let size = || cache.metadata().expect("there").len();
-        let mut again = Known::load(&cache, size()).expect("read");
-        assert_eq!((again.inode, again.ids.len(), again.length), (7, 2, 2 * line('1').len() as u64));
+        let mut head = Head { inode: 7, ..Head::default() };
+        head.read_on(&lines, text.len() as u64, &cache).expect("read");
+        let mut again = Head::load(&cache).expect("read");
+        assert_eq!((again.inode, again.count, again.length), (7, 2, 2 * line('1').len() as u64));
+        assert_eq!(Some(again.newest), bytes('2'));
         lines.write_all_at(line('3').as_bytes(), again.length).expect("written");
-        again.read_on(&lines, again.length + line('3').len() as u64).expect("read");
-        again.save(&cache, 2).expect("written");
-        let whole = Known::load(&cache, size()).expect("read");
-        assert_eq!(whole.ids.len(), 3);
-        cache.write_all_at(&[0; ID], (HEADER + ID) as u64).expect("written");
-        assert!(Known::load(&cache, size()).expect("read").ids.is_empty(), "a torn one");
-        assert!(Known::load(&cache, 10).expect("read").ids.is_empty());
+        let length = again.length + line('3').len() as u64;
+        again.read_on(&lines, length, &cache).expect("read");
+        let whole = Head::load(&cache).expect("read");
+        assert_eq!(Some(whole.newest), bytes('3'));
+        let ids = whole.ids(&cache).expect("read").expect("whole");
+        assert_eq!(ids, ['1', '2', '3'].map(|last| bytes(last).expect("an id")));
+        cache.write_all_at(&[0; ID], (HEAD + ID) as u64).expect("written");
+        assert!(whole.ids(&cache).expect("read").is_none(), "torn ids");
+        cache.set_len((HEAD + ID) as u64).expect("cut");
+        assert!(whole.ids(&cache).expect("read").is_none(), "ids that are not all there");
+        cache.write_all_at(&[0xff; 8], 16).expect("written");
+        assert_eq!(Head::load(&cache).expect("read").count, 0, "a torn head");
     }
 }
