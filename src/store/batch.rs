@@ -4,14 +4,14 @@ use std::fs::File;
 
 use uuid::Uuid;
 
-use crate::beneath::Spot;
+use crate::beneath::{Entry, Spot};
 use crate::error::Result;
 use crate::model::message::{InboxKey, Message};
 
 use super::agent::Agent;
 use super::files::{self, Disk, Unsynced};
 use super::layout::{self, AgentDir};
-use super::litter::make_dir_unlocked;
+use super::litter::{abandoned, make_dir_unlocked};
 use super::record::{decode, encode};
 
 /// Messages on their way into the inbox. Dropping it drops those that were not admitted.
@@ -80,14 +80,10 @@ const PREFIX: &str = "batch-";
 
 /// Removes the batches whose makers are gone.
 fn sweep(tmp: &Spot) -> Result<()> {
-    for entry in tmp.entries()? {
-        if !entry.is_dir || !entry.name.to_string_lossy().starts_with(PREFIX) {
-            continue;
-        }
-        let dir = tmp.join(&entry.name);
-        // Whoever sweeps holds it, so that each is swept by one. It may be gone at any moment.
-        let Some(lock) = dir.open_dir()? else { continue };
-        if super::lock::hold(&lock, &dir).is_ok() {
+    let is_batch =
+        |entry: &&Entry| entry.is_dir && entry.name.as_encoded_bytes().starts_with(PREFIX.as_bytes());
+    for entry in tmp.entries()?.iter().filter(is_batch) {
+        if let Some((dir, _held)) = abandoned(tmp, entry) {
             dir.remove_tree()?;
         }
     }

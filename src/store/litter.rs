@@ -79,7 +79,7 @@ pub fn make_dir_unlocked(spot: &Spot) -> Result<File> {
 }
 
 /// Takes something whose maker is gone. It is nobody else's for as long as the file is kept.
-fn abandoned(dir: &Spot, entry: &Entry) -> Option<(Spot, File)> {
+pub fn abandoned(dir: &Spot, entry: &Entry) -> Option<(Spot, File)> {
     let spot = dir.join(&entry.name);
     let file = if entry.is_dir { spot.open_dir().ok()?? } else { spot.open_file().ok()??.0 };
     lock::try_hold(&file, spot.path()).ok()?.then_some((spot, file))

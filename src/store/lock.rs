@@ -92,12 +92,7 @@ pub fn inherited(path: &Spot, file: File, holder: &Holder) -> Result<Held> {
     Ok(Held { file })
 }
 
-/// Locks an open file or directory that nobody else uses yet.
-pub fn hold(file: &File, path: &Path) -> Result<()> {
-    fs2::FileExt::try_lock_exclusive(file).context("lock", path)
-}
-
-/// The same for one that somebody may use: whether it was to be had.
+/// Locks an open file or directory, if nobody has: whether it was to be had.
 pub fn try_hold(file: &File, path: &Path) -> Result<bool> {
     attempt(file, Sharing::Exclusive, path)
 }

@@ -138,39 +138,36 @@ fn what_a_merge_left_in_the_state_directory_is_not_committed_with_its_markers() 
     assert_eq!(tick(&sandbox).code(), 0);
 }
 
-#[test]
-fn a_step_waits_for_the_index_as_long_as_for_its_own_locks() {
-    let sandbox = committed("true");
-    let lock = sandbox.project().join(".git/index.lock");
-    fs::write(&lock, "").unwrap();
-    refused(&sandbox, &tick(&sandbox), 5, "index.lock is locked by another git");
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            thread::sleep(Duration::from_millis(400));
-            fs::remove_file(&lock).unwrap();
-        });
-        let ran = sandbox.cmd(["tick", "ada", "--commit"]).output();
-        assert_eq!((ran.code(), ran.stderr.as_str()), (0, ""));
-    });
-    assert_eq!(git(&sandbox, &["status", "--porcelain"]), "");
-}
-
-#[test]
-fn after_the_turn_the_index_is_waited_for_as_well() {
-    let sandbox = committed("touch .git/index.lock");
-    let lock = sandbox.project().join(".git/index.lock");
+/// A step beside another git, which lets go of the index a while after it has taken it.
+fn steps_when_freed(sandbox: &Sandbox, lock: &Path) {
     thread::scope(|scope| {
         scope.spawn(|| {
             while !lock.exists() {
                 thread::sleep(Duration::from_millis(10));
             }
             thread::sleep(Duration::from_millis(400));
-            fs::remove_file(&lock).unwrap();
+            fs::remove_file(lock).unwrap();
         });
         let ran = sandbox.cmd(["tick", "ada", "--commit"]).output();
         assert_eq!((ran.code(), ran.stderr.as_str()), (0, ""));
     });
-    assert_eq!(git(&sandbox, &["status", "--porcelain"]), "");
+    assert_eq!(git(sandbox, &["status", "--porcelain"]), "");
+}
+
+#[test]
+fn a_step_waits_for_the_index_as_long_as_for_its_own_locks() {
+    let sandbox = committed("true");
+    let lock = sandbox.project().join(".git/index.lock");
+    fs::write(&lock, "").unwrap();
+    refused(&sandbox, &tick(&sandbox), 5, "index.lock is locked by another git");
+    steps_when_freed(&sandbox, &lock);
+}
+
+#[test]
+fn after_the_turn_the_index_is_waited_for_as_well() {
+    let sandbox = committed("touch .git/index.lock");
+    let lock = sandbox.project().join(".git/index.lock");
+    steps_when_freed(&sandbox, &lock);
 }
 
 #[test]

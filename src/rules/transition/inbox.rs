@@ -48,6 +48,13 @@ pub fn staleness(message: &Message, first: Option<MessageId>, now: Time) -> Opti
     }
 }
 
+/// What is dropped at once asks for nothing, an end of the backoff least of all.
+fn admitted_in_vain(draft: &mut Draft, message: &Message) {
+    admitted(draft, message);
+    let last_interject = &mut draft.records.inbox.last_interject;
+    *last_interject = last_interject.filter(|id| *id != message.id);
+}
+
 /// Takes in what is due before anything is decided: stale messages are dropped, states whose time
 /// is over fail, hints of one scope become one.
 ///
@@ -65,27 +72,17 @@ pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
         Status::AwakeIdle | Status::AwakeRunning | Status::AwaitingTask | Status::Asleep => {}
     }
     for (message, why) in std::mem::take(&mut draft.records.inbox.stale) {
-        let reason = match why {
-            Staleness::Expired => "ttl_expired",
-            Staleness::Duplicate => "duplicate",
-            Staleness::Settled => {
-                rejected::drop_settled(draft, &message);
-                continue;
-            }
-        };
-        admitted(draft, &message);
-        // What is dropped asks for nothing, an end of the backoff least of all.
-        let last_interject = &mut draft.records.inbox.last_interject;
-        *last_interject = last_interject.filter(|id| *id != message.id);
-        // The key stands for the other message: this one must not take its place.
-        let keyless = Message {
-            dedupe_key: message.dedupe_key.clone().filter(|_| why == Staleness::Expired),
-            ..message
-        };
         match why {
-            Staleness::Expired => drop_unasked(draft, keyless, reason),
-            // Its first copy is there.
-            Staleness::Duplicate | Staleness::Settled => drop_message(draft, keyless, reason),
+            Staleness::Settled => rejected::drop_settled(draft, &message),
+            Staleness::Expired => {
+                admitted_in_vain(draft, &message);
+                drop_unasked(draft, message, "ttl_expired");
+            }
+            Staleness::Duplicate => {
+                admitted_in_vain(draft, &message);
+                // Its first copy is there, and the key stands for that one: this must not take its place.
+                drop_message(draft, Message { dedupe_key: None, ..message }, "duplicate");
+            }
         }
     }
     set_right(draft);
