@@ -157,7 +157,8 @@ impl<'w> Actor<'w> {
             3 => fs::create_dir(&aside).unwrap(),
             4 => mknodat(CWD, &aside, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap(),
             5 => std::os::unix::fs::symlink("/dev/zero", &aside).unwrap(),
-            6 => fs::File::create(&aside).unwrap().set_len(20 << 20).unwrap(),
+            // Few of these: every clone that git makes of one takes all of its room on the disk.
+            6 if self.luck.one_in(10) => fs::File::create(&aside).unwrap().set_len(20 << 20).unwrap(),
             // A message that belongs to somebody else.
             7 => {
                 let Some((found, bytes)) = self.look_at_message(agent) else { return };
