@@ -1,6 +1,7 @@
 //! What changes names beneath the state directory: making, renaming, removing.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
@@ -62,6 +63,14 @@ impl Spot {
                 Err(blamed.refused(Errno::LOOP, "rename to"))
             }
             renamed => Ok(renamed),
+        }
+    }
+
+    /// The same for whoever has the directory of the new name open. What lies here must be there.
+    pub fn rename_into(&self, dir: &File, to: &Spot) -> Result<()> {
+        match self.in_parent(|from_dir, from| rustix::fs::renameat(from_dir, from, dir, to.name())) {
+            Err(Errno::LOOP | Errno::XDEV) => Err(self.refused(Errno::LOOP, "rename")),
+            renamed => renamed.context("rename to", &to.path),
         }
     }
 

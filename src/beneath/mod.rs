@@ -19,8 +19,9 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::buffer::spare_capacity;
 use rustix::fs::{FileType, Mode, OFlags, RawDir, Stat};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 use crate::error::{Context, Error, Result};
 
@@ -155,13 +156,23 @@ impl Spot {
         if length > most {
             return Err(self.too_large(length, most));
         }
-        // One byte more: so the read that ends short of it has seen the end.
-        let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default() + 1);
-        (&mut file).take(most + 1).read_to_end(&mut bytes).context("read", &self.path)?;
-        // It may have grown since it was looked at.
-        let length = bytes.len() as u64;
-        if length > most {
-            return Err(self.too_large(length, most));
+        let expected = usize::try_from(length).unwrap_or_default();
+        // One byte more: a read that ends short of it has seen the end, and saves the read that finds nothing.
+        let mut bytes = Vec::with_capacity(expected + 1);
+        loop {
+            let read = || rustix::io::read(&file, spare_capacity(&mut bytes));
+            let count = retry_on_intr(read).context("read", &self.path)?;
+            if count == 0 || bytes.len() == expected {
+                break;
+            }
+            if bytes.len() > expected {
+                // It has grown since it was looked at.
+                (&mut file).take(most - length).read_to_end(&mut bytes).context("read", &self.path)?;
+                break;
+            }
+        }
+        if bytes.len() as u64 > most {
+            return Err(self.too_large(bytes.len() as u64, most));
         }
         Ok(Some(Content { bytes, owner: stat.st_uid }))
     }

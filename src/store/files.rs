@@ -9,7 +9,7 @@ use rustix::fs::{Advice, Stat};
 use rustix::io::Errno;
 
 use crate::beneath::{Content, Spot};
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 use crate::model::settings::Durability;
 use crate::model::time::Time;
 
@@ -130,10 +130,16 @@ impl Disk {
     /// content or the new, and so does whoever comes after a power cut.
     pub fn replace(self, temporary: &Spot, target: &Spot, bytes: &[u8]) -> Result<()> {
         self.stage(temporary, bytes)?;
+        self.place(temporary, target)
+    }
+
+    /// Gives what was staged its name, durably. What can't have it is removed.
+    pub fn place(self, temporary: &Spot, target: &Spot) -> Result<()> {
         let mut unfinished = Unfinished(Some(temporary));
-        rename(temporary, target)?;
+        let dir = dir_for(target)?;
+        temporary.rename_into(&dir, target)?;
         unfinished.0 = None;
-        self.sync_dir(&target.parent())
+        if self.syncs() { dir.sync_all().context("sync directory", target.parent().path()) } else { Ok(()) }
     }
 }
 
@@ -177,17 +183,27 @@ impl Unsynced {
 /// Renames, making the directory of the target if a clone lacks it.
 pub fn rename(from: &Spot, to: &Spot) -> Result<()> {
     match from.try_rename(to)? {
-        Err(Errno::NOENT) if !to.parent().exists()? => {
-            to.parent().make_dirs()?;
-            // So rarely that it need not depend on the durability that was asked for.
-            let above = to.parent().parent();
-            if let Some(dir) = above.open_dir()? {
-                dir.sync_all().context("sync directory", above.path())?;
-            }
-            from.rename(to)
+        Err(Errno::NOENT) => {
+            let dir = dir_for(to)?;
+            from.rename_into(&dir, to)
         }
         renamed => renamed.context("rename to", to.path()),
     }
+}
+
+/// The directory in which a file is to have its name, open. One that a clone lacks is made.
+fn dir_for(target: &Spot) -> Result<File> {
+    let spot = target.parent();
+    if let Some(dir) = spot.open_dir()? {
+        return Ok(dir);
+    }
+    spot.make_dirs()?;
+    // So rarely that it need not depend on the durability that was asked for.
+    let above = spot.parent();
+    if let Some(dir) = above.open_dir()? {
+        dir.sync_all().context("sync directory", above.path())?;
+    }
+    spot.open_dir()?.ok_or_else(|| Error::gone("open directory", spot.path()))
 }
 
 /// Renames what may have gone away meanwhile. Returns whether it was there.

@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use crate::beneath::{Entry, Spot};
 use crate::error::{Context, Error, Result};
 
-use super::files::{self, Disk};
+use super::files::Disk;
 use super::{Agent, Locked, Store, layout, lock};
 
 /// How much one step removes: what is left after that is the next one's.
@@ -29,12 +29,7 @@ impl Disk {
     /// Puts a file in place as a whole, for whoever does not hold the agent's lock.
     pub fn replace_unlocked(self, temporary: &Spot, target: &Spot, bytes: &[u8]) -> Result<()> {
         let _held = self.stage_unlocked(temporary, bytes)?;
-        let renamed = files::rename(temporary, target);
-        if renamed.is_err() {
-            let _ = temporary.remove();
-        }
-        renamed?;
-        self.sync_dir(&target.parent())
+        self.place(temporary, target)
     }
 
     /// A new file at `temporary` with this content, durable. It is the caller's for as long as he keeps what

@@ -138,8 +138,10 @@ impl Agent<'_> {
     }
 
     /// The right to hand interjections over to the agent's turn. `None`: another safe point is doing it.
+    /// The directory that stands for it is one that nobody else can open: who may drop files could hold the
+    /// inbox for ever.
     pub fn hand_over_alone(&self) -> Result<Option<std::fs::File>> {
-        lock::try_dir(&self.dir.join(layout::INBOX))
+        lock::try_dir(&self.dir.join(layout::RUNS))
     }
 }
 
