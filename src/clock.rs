@@ -29,6 +29,7 @@ impl Clock {
 
     pub fn now(&self) -> Time {
         self.pinned.unwrap_or_else(|| {
+            #[expect(clippy::disallowed_methods, reason = "this is the clock")]
             let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             Time::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
         })
@@ -65,6 +66,7 @@ fn random<const N: usize>() -> Result<[u64; N]> {
     Ok(words)
 }
 
+#[expect(clippy::disallowed_methods, reason = "this is where chance comes from")]
 fn fill(bytes: &mut [u8; 8]) -> Result<()> {
     #[cfg(target_os = "linux")]
     if rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty()) == Ok(bytes.len()) {

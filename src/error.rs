@@ -211,32 +211,7 @@ impl Error {
             Error::Newer { .. } => {
                 Some("read it with the newer dormouse that wrote it; nothing was touched".into())
             }
-            Error::Io { source, .. } if Errno::from_io_error(source) == Some(Errno::MFILE) => {
-                Some("raise the limit of open files (`ulimit -n`) and try again".into())
-            }
-            Error::Io { source, .. } if Errno::from_io_error(source) == Some(Errno::NFILE) => {
-                Some("the machine has no room for more open files: try again".into())
-            }
-            Error::Io { source, .. } => match source.kind() {
-                io::ErrorKind::FileTooLarge => Some(
-                    "raise the limit of file sizes (`ulimit -f`) and try again; no record is half-written"
-                        .into(),
-                ),
-                io::ErrorKind::OutOfMemory => {
-                    Some("there is not enough memory: raise the limit (`ulimit -v`), or try again".into())
-                }
-                // Nothing else is tried without waiting.
-                io::ErrorKind::WouldBlock => Some(
-                    "no more processes may be started: raise the limit (`ulimit -u`), or try again".into(),
-                ),
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                    Some("make room and try again; no record is half-written".into())
-                }
-                io::ErrorKind::PermissionDenied => Some(
-                    "it is there, and you may not: see whose it is with `ls -ld`, or ask its owner".into(),
-                ),
-                _ => None,
-            },
+            Error::Io { source, .. } => hint_at(source),
             Error::NoRecord { .. } => None,
             Error::TimedOut { .. } => Some("`dormouse explain` says what would wake it".into()),
         }
@@ -263,10 +238,8 @@ impl Error {
 
     /// Line and column, from 1, where a file is damaged at a known place.
     pub fn place(&self) -> Option<(usize, usize)> {
-        match self {
-            Error::Damaged { line, column, .. } if *line > 0 => Some((*line, *column)),
-            _ => None,
-        }
+        let Error::Damaged { line, column, .. } = self else { return None };
+        (*line > 0).then_some((*line, *column))
     }
 
     /// Whether it is only that something is not there.
@@ -276,19 +249,48 @@ impl Error {
 
     /// The states that nothing leads from one to the other.
     pub fn edge(&self) -> Option<(&'static str, &'static str)> {
-        match self {
-            Error::NoEdge { from, to, .. } => Some((from, to)),
-            _ => None,
-        }
+        let Error::NoEdge { from, to, .. } = self else { return None };
+        Some((from, to))
     }
 
     /// The agent that it is about.
     pub fn agent(&self) -> Option<&str> {
-        match self {
-            Error::NoAgent { agent, .. } => Some(agent),
-            _ => None,
-        }
+        let Error::NoAgent { agent, .. } = self else { return None };
+        Some(agent)
     }
+}
+
+/// What to do about an error of the system.
+fn hint_at(source: &io::Error) -> Option<String> {
+    const BY_NUMBER: &[(Errno, &str)] = &[
+        (Errno::MFILE, "raise the limit of open files (`ulimit -n`) and try again"),
+        (Errno::NFILE, "the machine has no room for more open files: try again"),
+    ];
+    const BY_KIND: &[(io::ErrorKind, &str)] = &[
+        (
+            io::ErrorKind::FileTooLarge,
+            "raise the limit of file sizes (`ulimit -f`) and try again; no record is half-written",
+        ),
+        (
+            io::ErrorKind::OutOfMemory,
+            "there is not enough memory: raise the limit (`ulimit -v`), or try again",
+        ),
+        // Nothing but the start of a process is tried without waiting.
+        (
+            io::ErrorKind::WouldBlock,
+            "no more processes may be started: raise the limit (`ulimit -u`), or try again",
+        ),
+        (io::ErrorKind::StorageFull, "make room and try again; no record is half-written"),
+        (io::ErrorKind::QuotaExceeded, "make room and try again; no record is half-written"),
+        (
+            io::ErrorKind::PermissionDenied,
+            "it is there, and you may not: see whose it is with `ls -ld`, or ask its owner",
+        ),
+    ];
+    let errno = Errno::from_io_error(source);
+    let by_number = BY_NUMBER.iter().find(|(known, _)| Some(*known) == errno).map(|(_, hint)| hint);
+    let by_kind = || BY_KIND.iter().find(|(known, _)| *known == source.kind()).map(|(_, hint)| hint);
+    by_number.or_else(by_kind).map(|hint| (*hint).to_owned())
 }
 
 /// No bare I/O error reaches the user: each says what was tried, and on which path.

@@ -192,17 +192,14 @@ pub fn events(session: &mut Session, args: Events) -> Result<Status> {
 }
 
 fn event_line(event: &Event, out: &Output) -> String {
-    let data = match &event.data {
-        Value::Object(fields) => fields
-            .iter()
-            .filter(|(_, value)| !value.is_null() && !value.is_object() && !value.is_array())
-            .map(|(name, value)| {
-                format!("{name}={}", value.as_str().map_or_else(|| value.to_string(), str::to_owned))
-            })
-            .collect::<Vec<_>>()
-            .join(" "),
-        _ => String::new(),
-    };
+    let fields = event.data.as_object().into_iter().flatten();
+    let data = fields
+        .filter(|(_, value)| !value.is_null() && !value.is_object() && !value.is_array())
+        .map(|(name, value)| {
+            format!("{name}={}", value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+        })
+        .collect::<Vec<_>>()
+        .join(" ");
     let at = out.paint(Tone::Quiet, &event.at.to_string());
     format!("{at}  {:>6}  {}  {}", event.seq, event.kind, one_line(&out.safe(&data), 400))
 }

@@ -106,13 +106,15 @@ pub fn refuse_usage(error: clap::Error) -> Status {
 /// The same error, in which the words of the command line are fit to be shown.
 fn without_what_hides(mut error: clap::Error) -> clap::Error {
     let shown = |word: &String| escape_line(word).into_owned();
-    let quoted = error.context().filter_map(|(kind, value)| match value {
-        ContextValue::String(word) => Some((kind, ContextValue::String(shown(word)))),
-        ContextValue::Strings(words) => {
+    let quoted = error.context().filter_map(|(kind, value)| {
+        if let ContextValue::String(word) = value {
+            Some((kind, ContextValue::String(shown(word))))
+        } else if let ContextValue::Strings(words) = value {
             Some((kind, ContextValue::Strings(words.iter().map(shown).collect())))
+        } else {
+            // What clap has made of our own declarations.
+            None
         }
-        // What clap has made of our own declarations.
-        _ => None,
     });
     for (kind, value) in quoted.collect::<Vec<_>>() {
         error.insert(kind, value);

@@ -289,7 +289,13 @@ fn objection(error: Error) -> Result<Refusal> {
         Error::NoRecord { .. } | Error::Damaged { .. } | Error::Newer { .. } => {
             Refusal::new(error.kind(), error.to_string())
         }
-        error => return Err(error),
+        Error::Io { .. }
+        | Error::Usage { .. }
+        | Error::NoStore { .. }
+        | Error::NotAStore { .. }
+        | Error::Busy { .. }
+        | Error::TimedOut { .. }
+        | Error::Failed { .. } => return Err(error),
     };
     Ok(refusal)
 }

@@ -230,10 +230,11 @@ impl Spot {
 
     fn plain(&self, found: OwnedFd, action: &'static str) -> Result<(File, Stat)> {
         let stat = rustix::fs::fstat(&found).context(action, &self.path)?;
-        match kind(&stat) {
-            FileType::RegularFile => Ok((File::from(found), stat)),
-            other => Err(Error::damaged(&self.path, format!("{}: expected a plain file", describe(other)))),
+        let found_kind = kind(&stat);
+        if found_kind == FileType::RegularFile {
+            return Ok((File::from(found), stat));
         }
+        Err(Error::damaged(&self.path, format!("{}: expected a plain file", describe(found_kind))))
     }
 
     /// A directory, for reading, locking or syncing; `None` if there is none.
@@ -261,7 +262,12 @@ impl Spot {
             let is_dir = match entry.file_type() {
                 FileType::Directory => true,
                 FileType::Unknown => self.child(name).is_dir()?,
-                _ => false,
+                FileType::RegularFile
+                | FileType::Symlink
+                | FileType::Fifo
+                | FileType::Socket
+                | FileType::CharacterDevice
+                | FileType::BlockDevice => false,
             };
             if !each(name, is_dir) {
                 break;
@@ -288,10 +294,11 @@ impl Spot {
             Err(errno) => return Ok(Err(errno)),
         };
         let stat = rustix::fs::fstat(&found).context("open", &self.path)?;
-        match kind(&stat) {
-            FileType::Fifo => Ok(Ok(found)),
-            other => Err(Error::damaged(&self.path, format!("{}: expected a pipe", describe(other)))),
+        let found_kind = kind(&stat);
+        if found_kind == FileType::Fifo {
+            return Ok(Ok(found));
         }
+        Err(Error::damaged(&self.path, format!("{}: expected a pipe", describe(found_kind))))
     }
 
     /// Does something to a name in its directory.

@@ -153,9 +153,11 @@ impl FromStr for Span {
             return Ok(Span::ZERO);
         }
         let too_long = || Malformed(format!("`{text}` is longer than can be counted"));
-        let span = humantime::parse_duration(text).map_err(|error| match error {
-            humantime::DurationError::NumberOverflow => too_long(),
-            _ => Malformed(format!("`{text}` is not a duration: write 500ms, 90s, 10m, 1h30m or 2d")),
+        let span = humantime::parse_duration(text).map_err(|error| {
+            if error == humantime::DurationError::NumberOverflow {
+                return too_long();
+            }
+            Malformed(format!("`{text}` is not a duration: write 500ms, 90s, 10m, 1h30m or 2d"))
         })?;
         let millis = i64::try_from(span.as_millis()).map_err(|_| too_long())?;
         Ok(Span(millis.unsigned_abs()))

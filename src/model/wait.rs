@@ -145,15 +145,15 @@ impl Record for Wait {
     }
 
     fn check(&self) -> Result<(), String> {
-        match self.kind {
-            WaitKind::Task if self.task_id().is_none() => {
-                Err("a wait of kind `task` needs a task id as its `resource`".to_owned())
-            }
-            WaitKind::Timer if self.wake_at.is_none() => {
-                Err("a wait of kind `timer` needs `wake_at`".to_owned())
-            }
-            _ if self.reason.trim().is_empty() => Err("`reason` is empty".to_owned()),
-            _ => Ok(()),
+        if self.kind == WaitKind::Task && self.task_id().is_none() {
+            return Err("a wait of kind `task` needs a task id as its `resource`".to_owned());
         }
+        if self.kind == WaitKind::Timer && self.wake_at.is_none() {
+            return Err("a wait of kind `timer` needs `wake_at`".to_owned());
+        }
+        if self.reason.trim().is_empty() {
+            return Err("`reason` is empty".to_owned());
+        }
+        Ok(())
     }
 }

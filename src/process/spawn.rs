@@ -48,7 +48,10 @@ pub fn spawn(spec: &TurnSpec) -> Result<Spawned> {
     let parent = rustix::process::getpid();
     // SAFETY: the closure runs between fork and exec. It makes system calls that are
     // async-signal-safe, on its own stack, and allocates nothing.
-    unsafe { command.pre_exec(move || Ok(introduce(parent, &leader)?)) };
+    #[expect(unsafe_code, reason = "the standard library can't know what the closure does")]
+    unsafe {
+        command.pre_exec(move || Ok(introduce(parent, &leader)?))
+    };
     give_back(&mut command);
     match command.spawn() {
         Ok(child) => Ok(Spawned::Yes(child)),
@@ -74,7 +77,10 @@ pub fn leader(spot: &Spot) -> Result<Option<Process>> {
 pub fn give_back(command: &mut Command) {
     let Some(found) = limits::open_files() else { return };
     // SAFETY: the closure runs between fork and exec. It makes one system call and allocates nothing.
-    unsafe { command.pre_exec(move || Ok(setrlimit(Resource::Nofile, found)?)) };
+    #[expect(unsafe_code, reason = "the standard library can't know what the closure does")]
+    unsafe {
+        command.pre_exec(move || Ok(setrlimit(Resource::Nofile, found)?))
+    };
 }
 
 /// Lets a command get a signal when this process ends, however it does.
@@ -82,7 +88,10 @@ pub fn tie(command: &mut Command, signal: Signal) {
     let parent = rustix::process::getpid();
     // SAFETY: the closure runs between fork and exec. It makes system calls that are
     // async-signal-safe, and allocates nothing.
-    unsafe { command.pre_exec(move || Ok(follow(parent, signal)?)) };
+    #[expect(unsafe_code, reason = "the standard library can't know what the closure does")]
+    unsafe {
+        command.pre_exec(move || Ok(follow(parent, signal)?))
+    };
 }
 
 /// The child, before it becomes the command.

@@ -317,10 +317,12 @@ pub fn field<'v>(summary: &'v Value, path: &str) -> Field<'v> {
     let mut value = summary;
     let top = path.split('.').next().unwrap_or(path);
     for (depth, step) in path.split('.').enumerate() {
-        let next = match value {
-            Value::Null => return Field::Absent,
-            Value::Array(items) => step.parse::<usize>().ok().and_then(|at| items.get(at)),
-            other => other.get(step),
+        if value.is_null() {
+            return Field::Absent;
+        }
+        let next = match value.as_array() {
+            Some(items) => step.parse::<usize>().ok().and_then(|at| items.get(at)),
+            None => value.get(step),
         };
         let must_be_there = depth == 0 || (depth == 1 && COMPLETE.contains(&top));
         match next {
@@ -334,11 +336,10 @@ pub fn field<'v>(summary: &'v Value, path: &str) -> Field<'v> {
 
 /// A value raw for scripts: strings without quotes, nothing as an empty line.
 pub fn raw(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Null => String::new(),
-        other => text::json(other),
+    if value.is_null() {
+        return String::new();
     }
+    value.as_str().map_or_else(|| text::json(value), str::to_owned)
 }
 
 /// How many of the newest attentions `get` shows to people.

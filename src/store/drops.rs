@@ -102,7 +102,17 @@ pub fn fault_of_file(error: Error) -> Result<String> {
         Error::Io { action, source, .. } if is_of_file(action, &source) => {
             Ok(format!("can't {action} it: {}", describe(&source)))
         }
-        other => Err(other),
+        Error::Io { .. }
+        | Error::Usage { .. }
+        | Error::NoStore { .. }
+        | Error::NotAStore { .. }
+        | Error::NoAgent { .. }
+        | Error::NoRecord { .. }
+        | Error::Refused { .. }
+        | Error::NoEdge { .. }
+        | Error::Busy { .. }
+        | Error::TimedOut { .. }
+        | Error::Failed { .. } => Err(error),
     }
 }
 

@@ -285,6 +285,84 @@ fn the_readme_names_only_commands_that_exist() {
     }
 }
 
+/// The commands that do something, as they are called: those of a page that lists others are those others.
+fn commands() -> Vec<String> {
+    let pages = tracked();
+    let pages = pages.iter().filter(|path| path.starts_with("man/dormouse-") && path.ends_with(".1"));
+    let names: Vec<&str> = pages.map(|path| &path["man/dormouse-".len()..path.len() - ".1".len()]).collect();
+    let above = |name: &str| {
+        let is_above = |other: &&&str| name.strip_prefix(**other).is_some_and(|rest| rest.starts_with('-'));
+        names.iter().find(is_above).copied()
+    };
+    let leads_on = |name: &&&str| names.iter().any(|other| above(other) == Some(**name));
+    let leaves = names.iter().filter(|name| !leads_on(name) || **name == "wait");
+    let spelled = |name: &str| match above(name) {
+        Some(group) => format!("{group} {}", &name[group.len() + 1..]),
+        None => name.to_owned(),
+    };
+    leaves.map(|name| spelled(name)).collect()
+}
+
+/// What the contract has a row for: the first cells of its tables, `list` after `queue list` being one more of
+/// `queue`; and the headings of those with a table of their own.
+fn commands_of_the_contract() -> BTreeSet<String> {
+    let contract = read("docs/CONTRACT.md");
+    let (_, part) = contract.split_once("# Command line").unwrap();
+    let (part, _) = part.split_once("# Where the contract was open").unwrap();
+    let mut found = BTreeSet::new();
+    for line in part.lines().filter(|line| line.starts_with("| `") || line.starts_with("## ")) {
+        let cell = line.trim_start_matches("| ").split(" | ").next().unwrap();
+        let mut group = String::new();
+        for (at, word) in cell.split('`').enumerate().filter(|(at, _)| at % 2 == 1) {
+            let named = word.trim_end_matches(" --json").to_owned();
+            match named.split_once(' ') {
+                Some((first, _)) => group = first.to_owned(),
+                None if at > 1 && !group.is_empty() => {
+                    found.insert(format!("{group} {named}"));
+                }
+                None => {}
+            }
+            found.insert(named);
+        }
+    }
+    found
+}
+
+/// Who adds a command adds it to the contract, to what is run beside everything else, and to what is run on
+/// damaged directories.
+#[test]
+fn every_command_has_its_places() {
+    // These read no agent, wait for others, or need a run that ended, which not every situation there has.
+    const NO_PAIRS: [&str; 6] = ["await", "completions", "man", "merge-driver", "run show", "schema"];
+    // Git calls it, with files of its own.
+    const NO_FUZZ: [&str; 1] = ["merge-driver"];
+    let (contract, pairs, fuzz) = (
+        commands_of_the_contract(),
+        read("tests/it/concurrency/pairs.rs"),
+        read("tests/it/fuzz/commands.rs"),
+    );
+    let is_called = |list: &str, command: &str| {
+        let mut lines = list.lines().map(|line| line.trim_start().trim_start_matches(['(', '"', '@']));
+        lines.any(|line| {
+            line.strip_prefix(command).is_some_and(|rest| rest.starts_with([' ', '"']))
+                || line.strip_prefix(&command.replacen(' ', " -a kim ", 1)).is_some()
+        })
+    };
+    let mut missing = Vec::new();
+    for command in commands() {
+        if !contract.contains(&command) {
+            missing.push(format!("`{command}` has no row in docs/CONTRACT.md"));
+        }
+        if !NO_PAIRS.contains(&command.as_str()) && !is_called(&pairs, &command) {
+            missing.push(format!("`{command}` is not in tests/it/concurrency/pairs.rs"));
+        }
+        if !NO_FUZZ.contains(&command.as_str()) && !is_called(&fuzz, &command) {
+            missing.push(format!("`{command}` is not in tests/it/fuzz/commands.rs"));
+        }
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
+
 /// Files speak of the program, not of how or where it was written.
 #[test]
 fn files_speak_of_the_program_alone() {

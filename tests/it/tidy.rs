@@ -266,26 +266,6 @@ fn every_file_begins_by_saying_what_it_is() {
 }
 
 #[test]
-fn nothing_panics_on_purpose() {
-    let forbidden = [".unwrap()", ".expect(", "panic!", "todo!", "unimplemented!", "unreachable!", "dbg!"];
-    let found = offences(&shipped(), |_, line| {
-        forbidden
-            .iter()
-            .any(|word| if word.starts_with('.') { line.contains(word) } else { has_word(line, word) })
-    });
-    assert_none(found, "a refusal or an error is a value");
-}
-
-#[test]
-fn results_go_through_the_output() {
-    let found = offences(&sources("src"), |source, line| {
-        source.path != "src/report/output.rs"
-            && ["print!", "println!", "eprint!", "eprintln!"].iter().any(|word| has_word(line, word))
-    });
-    assert_none(found, "a print that fails panics");
-}
-
-#[test]
 fn only_transitions_move_an_agent() {
     let fields = ["status", "execution", "current_run", "sleeping_until", "pending_wake_hint"];
     let found = offences(&shipped(), |source, line| {
@@ -336,14 +316,6 @@ fn files_fit_in_a_head() {
         }
     }
     assert_none(wrong, "look for the second thing in a file of more than 500 lines");
-}
-
-#[test]
-fn unsafe_code_is_in_one_place() {
-    let found = offences(&sources("src"), |source, line| {
-        source.path != "src/process/spawn.rs" && has_word(line, "unsafe")
-    });
-    assert_none(found, "unsafe code is in process/spawn.rs alone");
 }
 
 #[test]
@@ -401,17 +373,6 @@ fn what_lies_beneath_the_state_directory_is_opened_in_one_place() {
         source.layer() != "beneath" && !is_outside && is_by_path && !line.contains("fs::File")
     });
     assert_none(found, "files beneath the state directory are opened by src/beneath");
-}
-
-#[test]
-fn time_and_chance_come_in_through_the_clock() {
-    let found = offences(&sources("src"), |source, line| {
-        source.path != "src/clock.rs"
-            && ["SystemTime::now", "Utc::now", "Local::now", "getrandom", "Uuid::new", "Uuid::now"]
-                .iter()
-                .any(|word| line.contains(word))
-    });
-    assert_none(found, "the clock is the only source of time, ids and randomness");
 }
 
 #[test]

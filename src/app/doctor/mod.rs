@@ -241,16 +241,15 @@ fn say(session: &mut Session, finding: &Finding, repaired: bool) {
 impl Finding {
     /// A record that can't be read, in the words of the error that says so.
     fn unreadable(agent: &AgentName, path: Spot, error: &Error, remedy: Remedy) -> Finding {
-        let remedy = match error {
-            // What a newer version wrote is whole: it is for that version to read.
-            Error::Newer { .. } | Error::Io { .. } => Remedy::None,
-            _ => remedy,
-        };
+        // What a newer version wrote is whole: it is for that version to read.
+        let is_whole = matches!(error, Error::Newer { .. } | Error::Io { .. });
+        let remedy = if is_whole { Remedy::None } else { remedy };
         let place =
             error.place().map(|(line, column)| format!("line {line}, column {column}: ")).unwrap_or_default();
-        let message = match error {
-            Error::Damaged { message, .. } => format!("{place}{message}"),
-            other => other.to_string(),
+        let message = if let Error::Damaged { message, .. } = error {
+            format!("{place}{message}")
+        } else {
+            error.to_string()
         };
         Finding { agent: Some(agent.clone()), path, kind: error.kind(), message, remedy }
     }

@@ -30,11 +30,9 @@ pub fn rest(draft: &mut Draft, decision: &Decision) {
     found.truncate(ADVISED);
     advise(draft, &found);
     let status = resting_status(draft, decision);
-    let report = match decision {
-        // What the next step would find.
-        Decision::Sleep => Decision::StayIdle.report(),
-        other => other.report(),
-    };
+    // What the next step would find.
+    let found_next = if matches!(decision, Decision::Sleep) { &Decision::StayIdle } else { decision };
+    let report = found_next.report();
     let unchanged =
         status == draft.records.state.status && draft.records.state.resting.as_ref() == Some(&report);
     if unchanged && draft.is_empty() {

@@ -24,6 +24,8 @@ use crate::strace::{Call, record_inside};
 /// of records that were there before. After a `@` come those that are called from inside the turn: they
 /// end with it.
 const WRITERS: &[(&str, &[i32])] = &[
+    ("init", &[]),
+    ("create eve -- true", &[4]),
     ("enqueue ada hello", &[]),
     ("enqueue ada now --priority interject", &[]),
     ("enqueue ada hello --dedupe-key {unique}", &[]),
@@ -48,14 +50,19 @@ const WRITERS: &[(&str, &[i32])] = &[
     ("queue rejected -a ada --accept --all", &[]),
     ("queue rejected -a ada --drop --all", &[]),
     ("work add objective -a ada --plan prose --pick", &[]),
+    ("work update {item} --objective other", &[4]),
+    ("work pick {item}", &[4]),
+    ("work plan {item} prose", &[4]),
     ("work complete {item}", &[4]),
     ("work block {item} --reason why", &[4]),
+    ("work unblock {item} --reason why", &[4]),
     ("wait -a ada --on external --reason why --work-item {item}", &[3, 4]),
     ("wait cancel {wait}", &[3, 4]),
     ("timer add -a ada --in 1ms due", &[]),
     ("timer cancel {timer}", &[3, 4]),
     ("task start -a ada -- true", &[4]),
     ("task start -a ada --delegate kid hello", &[4]),
+    ("task input {task} line", &[4]),
     ("task stop {task} --grace 5s", &[]),
     ("tick kid", &[3, 7]),
     ("stop kid --grace 5s", &[3]),
