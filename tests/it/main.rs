@@ -1,4 +1,18 @@
 //! The integration tests: one binary, one file per command family or danger.
+//!
+//! A reading order:
+//!
+//! 1. `harness` (a directory for each test, and how a command is run), `setup` (agents as tests need them),
+//!    `checker` (a second opinion on records).
+//! 2. What one command does: `lifecycle`, `making`, `messages`, `tick`, `turns`, `planes`, `tasks`, `hooks`,
+//!    `inspect`, `doctor`; then the file of whatever you change.
+//! 3. What two parts do to each other: `edges`, `stop`, `preemption`, `slots`, `delegation`, `silence`, and `model`,
+//!    which runs a reference beside the program.
+//! 4. What machines do: `strace` and `held` (a command at one of its system calls), `scenarios`, `crash`, `faults`,
+//!    `power`, `limits`, `concurrency`.
+//! 5. What others put there: `drops`, `rejected`, `sharing`, `clones`, `replays`, `hostile`, `shown`, `fuzz`.
+//! 6. Everything at once: `storm`.
+//! 7. What holds of the project itself: `tidy`, `docs`, `examples`, `format`, `cost`.
 
 mod asking;
 mod attention;

@@ -395,6 +395,22 @@ fn rules_do_nothing_but_compute() {
     assert_none(found, "rules and records do no I/O, read no clock and start no process");
 }
 
+/// What is promised of the compiler is what CI tries, and what the document for contributors says.
+#[test]
+fn the_oldest_rust_is_the_same_everywhere() {
+    let read = |path: &str| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
+    let manifest = read("Cargo.toml");
+    let line = manifest.lines().find_map(|line| line.strip_prefix("rust-version = ")).unwrap();
+    let version = line.trim_matches('"');
+    for (path, says) in [
+        (".github/workflows/ci.yml", format!("rustup toolchain install {version} ")),
+        (".github/workflows/ci.yml", format!("cargo +{version} check ")),
+        ("CONTRIBUTING.md", format!("Rust {version} or newer")),
+    ] {
+        assert!(read(path).contains(&says), "{path} does not say `{says}`");
+    }
+}
+
 #[test]
 fn every_test_file_is_run() {
     let main = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/main.rs")).unwrap();
