@@ -59,8 +59,18 @@ pub fn due(
     if state.open_tasks == 0 {
         return Ok(Vec::new());
     }
+    due_with(store, agent, view.records(layout::TASKS)?, state, now)
+}
+
+fn due_with(
+    store: &Store,
+    agent: &Agent<'_>,
+    tasks: Vec<Task>,
+    state: &State,
+    now: Time,
+) -> Result<Vec<(Task, Due)>> {
     let mut found = Vec::new();
-    for task in view.records::<Task>(layout::TASKS)? {
+    for task in tasks {
         let due = match &task.job {
             TaskJob::Command { .. } => due_with_command(agent, state, &task)?,
             TaskJob::ChildAgent { .. } => delegate::due(store, &task, now)?,
@@ -193,18 +203,23 @@ pub fn finish(session: &Session, agent: &Agent<'_>, id: TaskId, end: End) -> Res
     Ok(ended)
 }
 
-/// What the next step will make of the tasks that have come to an end.
-pub fn foresee(store: &Store, agent: &Agent<'_>, draft: &mut Draft) -> Result<()> {
-    let now = draft.now();
-    for (task, due) in due(store, agent, &View::open(agent.dir())?, &draft.records.state, now)? {
+/// What the next step will make of the open tasks. `false`: nothing is due with them.
+pub fn foresee(store: &Store, agent: &Agent<'_>, draft: &mut Draft) -> Result<bool> {
+    let due = due_with(store, agent, draft.records.tasks.clone(), &draft.records.state, draft.now())?;
+    let is_any = !due.is_empty();
+    for (task, due) in due {
         let end = match due {
-            Due::Begin | Due::HandOver => continue,
+            Due::Begin => continue,
+            Due::HandOver => match delegate::hindrance(store, agent.name(), &task)? {
+                None => continue,
+                Some(error) => End::Child(delegate::never_begun(&error)),
+            },
             Due::Settle => unseen(agent, task.id, SUPERVISOR_GONE)?,
             Due::End(end) | Due::StopChild(end) => End::Child(end),
         };
         rules::finish(draft, task.id, end)?;
     }
-    Ok(())
+    Ok(is_any)
 }
 
 /// Marks those of the tasks that are still open, in one transaction.

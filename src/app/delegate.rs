@@ -111,10 +111,8 @@ pub fn hand_over(session: &Session, store: &Store, parent: &Agent<'_>, id: TaskI
     let Some((child, assignment)) = still_to_give(parent, id)? else { return Ok(()) };
     match make_ready(session, store, parent.name(), &child, &assignment.policy) {
         Ok(()) => {}
-        // It won't go better another time.
-        Err(error @ (Error::Refused { .. } | Error::NoEdge { .. } | Error::Damaged { .. })) => {
-            let end = ChildEnd::without_brief(TaskStatus::Failed, Some(error.to_string()));
-            background::finish(session, parent, id, End::Child(end))?;
+        Err(error) if is_lasting(&error) => {
+            background::finish(session, parent, id, End::Child(never_begun(&error)))?;
             return Err(error);
         }
         Err(error) => return Err(error),
@@ -130,6 +128,26 @@ pub fn hand_over(session: &Session, store: &Store, parent: &Agent<'_>, id: TaskI
         hooks::commit(session, &locked, draft)?;
     }
     Ok(())
+}
+
+/// Why a delegation that is to be handed over will never be, as far as that shows before anybody tries.
+pub fn hindrance(store: &Store, parent: &AgentName, task: &Task) -> Result<Option<Error>> {
+    let TaskJob::ChildAgent { child, assignment: Some(assignment), .. } = &task.job else { return Ok(None) };
+    match check(store, parent, child, &assignment.policy) {
+        Ok(()) => Ok(None),
+        Err(error) if is_lasting(&error) => Ok(Some(error)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether another try would go no better.
+fn is_lasting(error: &Error) -> bool {
+    matches!(error, Error::Refused { .. } | Error::NoEdge { .. } | Error::Damaged { .. })
+}
+
+/// The end of a delegation that could not be handed over.
+pub fn never_begun(error: &Error) -> ChildEnd {
+    ChildEnd::without_brief(TaskStatus::Failed, Some(error.to_string()))
 }
 
 /// What a delegation has to give to its child, and to which.

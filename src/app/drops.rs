@@ -1,5 +1,6 @@
 //! Files that somebody dropped into the inbox by hand: each becomes a message, or is moved aside with the reason.
 
+use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -7,15 +8,15 @@ use crate::beneath::Content;
 use crate::error::{Error, Result};
 use crate::model::message::{DeliverySurface, Message};
 use crate::model::policy::Policy;
-use crate::model::records::{Lease, Records};
-use crate::model::state::{PassedOver, State};
+use crate::model::records::Records;
+use crate::model::state::PassedOver;
 use crate::model::submission::{Speaker, Submission};
 use crate::rules::admission;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox as arrivals;
 use crate::rules::transition::rejected as rules;
 use crate::store::drops::{Aside, LONGEST_NAME, Taken, fault_of_file, given_name, identity, taken_name};
-use crate::store::inbox::{self, Scan};
+use crate::store::inbox::Scan;
 use crate::store::view::View;
 use crate::store::{Agent, Locked, authors, files, layout};
 
@@ -24,28 +25,31 @@ use super::hooks;
 use super::load::{self, Purpose};
 use super::session::Session;
 
-/// The hand-written files in the inbox, in the order in which steps take them in.
-pub fn waiting(agent: &Agent<'_>, state: &State) -> Result<Vec<PathBuf>> {
-    let mut scan = inbox::scan(&View::open(agent.dir())?)?;
-    scan.pass_over(load::names_of(state));
-    Ok(scan.drops)
-}
-
-/// Counts hand-written files as the messages that they would become.
-pub fn foresee(session: &Session, agent: &Agent<'_>, draft: &mut Draft, names: &[PathBuf]) -> Result<()> {
+/// Counts hand-written files as the messages that they would become: as many as a step takes in at once.
+pub fn foresee(
+    session: &Session,
+    agent: &Agent<'_>,
+    draft: &mut Draft,
+    waiting: &mut VecDeque<PathBuf>,
+) -> Result<()> {
     let view = View::open(agent.dir())?;
-    for name in names {
-        draft.records.inbox.drops = draft.records.inbox.drops.saturating_sub(1);
+    let most = at_once(&draft.records.policy);
+    let (mut count, mut bytes) = (0, 0);
+    while count < most && bytes < AT_ONCE {
+        let Some(name) = &waiting.pop_front() else { break };
+        count += 1;
         let Records { state, policy, .. } = &draft.records;
         let path = Path::new(layout::INBOX).join(name);
         let found = if is_too_long(name) { None } else { read_drop(session, agent, &view, policy, &path)? };
         let Some(Ok(message)) = found else { continue };
         let first =
             load::first_of_its_key(agent, &view, &message, state, policy, draft.now(), Purpose::Look)?;
+        bytes += message.body.bytes();
         if first.is_none_or(|first| first == message.id) {
             draft.records.inbox.offer(&message);
         }
     }
+    draft.records.inbox.drops = waiting.len();
     Ok(())
 }
 
@@ -53,7 +57,7 @@ pub fn foresee(session: &Session, agent: &Agent<'_>, draft: &mut Draft, names: &
 const AT_ONCE: usize = 16 << 20;
 
 /// How many files a step takes in before it decides.
-pub fn at_once(policy: &Policy) -> usize {
+fn at_once(policy: &Policy) -> usize {
     usize::try_from(policy.limits.max_drops_per_step).unwrap_or(usize::MAX)
 }
 
@@ -71,19 +75,9 @@ pub fn take_in(
     session: &Session,
     agent: &Agent<'_>,
     locked: &Locked<'_>,
-    state: &State,
+    mut draft: Draft,
     scan: &Scan,
 ) -> Result<TakenIn> {
-    let records = load::records(
-        agent,
-        &locked.view(),
-        &Scan::default(),
-        state.clone(),
-        Lease::Free,
-        session.clock.now(),
-        Purpose::Change,
-    )?;
-    let mut draft = Draft::new(records, session.clock.stamp()?);
     forget_changed(agent, &mut draft);
     let most = at_once(&draft.records.policy);
     let mut admitted = Vec::new();
@@ -126,7 +120,7 @@ pub fn take_in(
                     agent,
                     &locked.view(),
                     &message,
-                    state,
+                    &draft.records.state,
                     &draft.records.policy,
                     draft.now(),
                     Purpose::Change,
@@ -153,9 +147,8 @@ pub fn set_aside(
     session: &Session,
     agent: &Agent<'_>,
     locked: &Locked<'_>,
-    records: Records,
+    mut draft: Draft,
 ) -> Result<Vec<String>> {
-    let mut draft = Draft::new(records, session.clock.stamp()?);
     forget_changed(agent, &mut draft);
     let mut stuck = Vec::new();
     let most = at_once(&draft.records.policy);

@@ -1,46 +1,117 @@
-//! What the next step would decide, for `tick --dry-run`, `explain` and `next-wake`.
+//! What the next step would do, for `tick --dry-run`, `explain` and `next-wake`.
+
+use std::collections::VecDeque;
 
 use crate::error::Result;
-use crate::model::decision::Decision;
+use crate::model::decision::{Decision, DecisionReport};
+use crate::model::id::RunId;
 use crate::model::records::Lease;
+use crate::model::state::State;
 use crate::model::time::Time;
+use crate::rules::step::{self, Before, Beside, Drops, Next, Tried};
+use crate::rules::transition::clock::set_lease_right;
 use crate::rules::transition::draft::Draft;
-use crate::rules::transition::inbox as arrivals;
-use crate::rules::transition::turn::interrupt;
+use crate::store::view::View;
 use crate::store::{Agent, Store};
 
 use super::background;
 use super::drops;
 use super::load;
-use super::recover::{Owner, TICK_GONE};
-use super::resources::{self, decide_and_take};
+use super::recover::{account_for, is_elsewhere};
+use super::resources;
 use super::session::Session;
 
-/// Decides without a lock and without changing a file.
-pub fn foresee(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result<(Decision, Draft)> {
-    let records = load::look(agent, now)?;
+/// The decision that the last step came to, if it still holds: nothing was committed, nothing arrived and
+/// nothing is due. One small read and one look into the inbox tell.
+pub fn at_rest(store: &Store, agent: &Agent<'_>, now: Time) -> Result<Option<(State, DecisionReport)>> {
+    let state = agent.peek()?;
+    let Some(resting) = state.resting(now).cloned() else { return Ok(None) };
+    // What is due with tasks is looked for below.
+    let comes_first = step::first(&state, Tried { tasks: true, ..Tried::default() }).is_some();
+    let is_due = state.next_due_at.is_some_and(|due| due <= now);
+    if comes_first || is_due || !agent.is_quiet(&state)? {
+        return Ok(None);
+    }
+    let nothing_is_due = background::due(store, agent, &View::settled(agent.dir()), &state, now)?.is_empty();
+    Ok(nothing_is_due.then_some((state, resting)))
+}
+
+/// A step that was not made.
+pub struct Foreseen {
+    pub decision: Decision,
+    /// The records as the decision would find them.
+    pub draft: Draft,
+    /// The run that would be settled before.
+    pub recovered: Option<RunId>,
+    /// Why something that has lasted too long would fail.
+    pub overdue: Option<String>,
+    /// There is something to do before the decision, or along with it.
+    pub has_errands: bool,
+}
+
+/// Makes a step on a copy of the records: without a lock, and without changing a file.
+pub fn foresee(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result<Foreseen> {
+    let (records, waiting) = load::foresee(agent, now)?;
+    let mut waiting = VecDeque::from(waiting);
     let mut draft = Draft::new(records, session.clock.stamp()?);
-    let state = &draft.records.state;
-    let abandoned = state.current_run.as_ref().is_some_and(|run| Owner::of(run, now) == Owner::Here);
-    if abandoned && draft.records.lease == Lease::Free {
-        interrupt(&mut draft, TICK_GONE)?;
-    }
-    if draft.records.state.current_run.is_some() {
-        let (decision, _) = decide_and_take(store, agent, &mut draft, resources::Purpose::Look)?;
-        return Ok((decision, draft));
-    }
-    background::foresee(store, agent, &mut draft)?;
-    let drops = drops::waiting(agent, &draft.records.state)?;
-    draft.records.inbox.drops = drops.len();
-    let mut drops = drops.chunks(drops::at_once(&draft.records.policy));
-    // As the step does: it takes in some, and the next ones where it would not move the agent on.
+    let mut tried = Tried::default();
+    let (mut recovered, mut overdue, mut has_errands) = (None, None, false);
     loop {
-        drops::foresee(session, agent, &mut draft, drops.next().unwrap_or_default())?;
-        let mut foreseen = draft.clone();
-        arrivals::take_in(&mut foreseen)?;
-        let (decision, _) = decide_and_take(store, agent, &mut foreseen, resources::Purpose::Look)?;
-        if decision.moves() || drops.len() == 0 {
-            return Ok((decision, foreseen));
+        draft.look_ahead();
+        let state = &draft.records.state;
+        let is_elsewhere = is_elsewhere(state, now);
+        if draft.records.lease == Lease::Held || is_elsewhere {
+            match step::beside(state, is_elsewhere, now) {
+                Beside::SetLeaseRight(run_id) => has_errands |= set_lease_right(&mut draft, run_id),
+                Beside::Leave(decision) => {
+                    return Ok(Foreseen { decision, draft, recovered, overdue, has_errands });
+                }
+            }
+            continue;
         }
+        match step::first(state, tried) {
+            Some(Before::Tell) => {
+                tried.telling = true;
+                has_errands = true;
+                continue;
+            }
+            Some(Before::Settle(run_id)) => {
+                account_for(session, store, agent, &View::open(agent.dir())?, &mut draft, run_id)?;
+                recovered = Some(run_id);
+                continue;
+            }
+            Some(Before::Deliver) => {
+                tried.outbox = true;
+                // What could not be delivered before the agent came to rest asks for no step of its own.
+                has_errands |= state.resting.is_none();
+                continue;
+            }
+            Some(Before::LookAfterTasks) => {
+                tried.tasks = true;
+                has_errands |= background::foresee(store, agent, &mut draft)?;
+                continue;
+            }
+            None => {}
+        }
+        // What is taken in later comes to records in which no decision was looked for.
+        let untouched = (draft.records.inbox.drops > 0).then(|| draft.clone());
+        let (step, _) = resources::step(store, agent, draft, tried, resources::Purpose::Look)?;
+        draft = step.draft;
+        overdue = step.overdue.or(overdue);
+        match step.next {
+            Next::TakeInDrops => {
+                tried.drops = Drops::Some;
+                draft = untouched.unwrap_or(draft);
+                drops::foresee(session, agent, &mut draft, &mut waiting)?;
+            }
+            Next::SetAside => draft.records.inbox.misfits.clear(),
+            Next::DropStale => {}
+            Next::Decided(decision) => {
+                draft.look_ahead();
+                has_errands |= !draft.is_empty();
+                return Ok(Foreseen { decision, draft, recovered, overdue, has_errands });
+            }
+        }
+        has_errands = true;
     }
 }

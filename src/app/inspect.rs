@@ -21,7 +21,7 @@ use crate::rules::execution::{can, next};
 use crate::store::view::View;
 use crate::store::{Agent, Store, drops as dropped, evidence, inbox};
 
-use super::foresee::foresee;
+use super::foresee::{Foreseen, foresee};
 use super::hooks::{self, Installed};
 use super::load::{self, Purpose};
 use super::resources;
@@ -174,7 +174,7 @@ pub fn explain(session: &mut Session, args: cli::Explain) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     let now = session.clock.now();
-    let (decision, draft) = foresee(session, &store, &agent, now)?;
+    let Foreseen { decision, draft, .. } = foresee(session, &store, &agent, now)?;
     let document = explain::document(&draft.records, &decision, now);
     session.out.result(&document, |out| explain::text(&draft.records, &decision, now, out));
     Ok(Status::Done)

@@ -1,5 +1,7 @@
 //! The records of one agent as the rules take them.
 
+use std::path::PathBuf;
+
 use crate::error::Result;
 use crate::model::dedupe::DedupeEntry;
 use crate::model::id::{MessageId, TaskId};
@@ -28,6 +30,8 @@ const STALE_MAX: usize = 64;
 pub enum Purpose {
     /// To look: no file changes.
     Look,
+    /// The same to say what a step would do: it looks behind what the step would drop or set aside first.
+    Foresee,
     /// To change, under the lock: caches may be made anew.
     Change,
     /// The same for a step, which takes messages up: it also asks whether one has ended before.
@@ -173,11 +177,11 @@ fn inbox(
                 }
             }
         }
-        if found.len() < count || count >= STALE_MAX {
+        if found.len() < count || (count >= STALE_MAX && purpose != Purpose::Foresee) {
             return Ok(inbox);
         }
         looked_at = found.len();
-        count = STALE_MAX;
+        count = count.saturating_mul(STALE_MAX);
     }
 }
 
@@ -196,7 +200,7 @@ pub fn first_of_its_key(
     let window = policy.limits.dedupe_window;
     let entry = match purpose {
         Purpose::Change | Purpose::Step => agent.admitted_under(view, key, now, window, state.revision)?,
-        Purpose::Look => dedupe::peek(view, key, now, window, state.revision)?,
+        Purpose::Look | Purpose::Foresee => dedupe::peek(view, key, now, window, state.revision)?,
     };
     let apart = |one: Time, other: Time| one.since(other).max(other.since(one));
     let is_copy = |entry: &DedupeEntry| apart(entry.admitted_at, message.created_at) < window;
@@ -226,6 +230,17 @@ pub fn look(agent: &Agent<'_>, now: Time) -> Result<Records> {
         let mut scan = inbox::scan(view)?;
         scan.pass_over(names_of(&state));
         records(agent, view, &scan, state, lease, now, Purpose::Look)
+    })
+}
+
+/// The same as the next step would find it, with the hand-written files that it would find in the inbox.
+pub fn foresee(agent: &Agent<'_>, now: Time) -> Result<(Records, Vec<PathBuf>)> {
+    agent.consistently(|view, state| {
+        let lease = if agent.is_leased()? { Lease::Held } else { Lease::Free };
+        let mut scan = inbox::scan(view)?;
+        scan.pass_over(agent.passed_over(&state));
+        let records = records(agent, view, &scan, state, lease, now, Purpose::Foresee)?;
+        Ok((records, scan.drops))
     })
 }
 

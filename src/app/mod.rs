@@ -17,7 +17,6 @@ mod generated;
 mod hooks;
 mod inside;
 mod inspect;
-mod leased;
 mod lifecycle;
 mod litter;
 mod load;

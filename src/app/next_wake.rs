@@ -7,11 +7,10 @@ use crate::error::{Result, Status};
 use crate::model::decision::Decision;
 use crate::model::id::AgentName;
 use crate::model::time::Time;
-use crate::store::view::View;
+use crate::rules::due::next_due;
 use crate::store::{Agent, Store};
 
-use super::background;
-use super::foresee::foresee;
+use super::foresee::{Foreseen, at_rest, foresee};
 use super::recover::given_up_at;
 use super::session::{Session, agents};
 
@@ -44,26 +43,15 @@ pub fn next_wake(session: &mut Session, args: NextWake) -> Result<Status> {
 
 /// When the next step of an agent has something to do: at once if it would do something now.
 fn due(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result<Option<Time>> {
-    let state = agent.peek()?;
-    if state.is_to_be_told() {
-        return Ok(Some(now));
-    }
-    let rests = state.resting(now).is_some()
-        && agent.is_quiet(&state)?
-        && state.next_due_at.is_none_or(|due| due > now)
-        && background::due(store, agent, &View::settled(agent.dir()), &state, now)?.is_empty();
-    if rests {
+    if let Some((state, _)) = at_rest(store, agent, now)? {
         return Ok(state.next_due_at);
     }
-    let (decision, draft) = foresee(session, store, agent, now)?;
-    // A claim that lacks something is a step to be made once: then it is known when to look again.
-    let lacks = matches!(decision, Decision::Lack { .. }) && draft.records.state.held.is_none();
+    let Foreseen { decision, draft, has_errands, .. } = foresee(session, store, agent, now)?;
     let records = &draft.records;
-    // So is whatever the step finds before it decides: a run whose tick is gone, a state that has lasted
-    // too long, a message whose time is over.
-    let takes_in = !draft.is_empty();
-    let due = crate::rules::due::next_due(records).or(given_up_at(&records.state, now));
-    Ok(if decision.moves() || lacks || takes_in { Some(now) } else { due })
+    // A claim that lacks something is a step to be made once: then it is known when to look again.
+    let lacks = matches!(decision, Decision::Lack { .. }) && records.state.held.is_none();
+    let due = next_due(records).or(given_up_at(&records.state, now));
+    Ok(if decision.moves() || lacks || has_errands { Some(now) } else { due })
 }
 
 fn written(at: Time, format: WakeFormat) -> String {

@@ -15,10 +15,12 @@ use crate::process::remains::Remains;
 use crate::process::turn::Fate;
 use crate::process::{Mark, host};
 use crate::rules::execution::{deadline, is_over};
+use crate::rules::transition::clock::set_lease_right;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::lifecycle::retry_held;
 use crate::rules::transition::recovery;
 use crate::rules::transition::turn::{interrupt, settle};
+use crate::store::view::View;
 use crate::store::{Agent, Locked, Store, layout, lock};
 
 use super::authority;
@@ -54,10 +56,31 @@ impl Owner {
     }
 }
 
+/// Whether the run of an agent goes on elsewhere, for all that is known here.
+pub fn is_elsewhere(state: &State, now: Time) -> bool {
+    state.current_run.as_ref().is_some_and(|run| Owner::of(run, now) == Owner::Elsewhere)
+}
+
 /// When a run on another machine stops counting as live; nobody there may be left to end it.
 pub fn given_up_at(state: &State, now: Time) -> Option<Time> {
-    let run = state.current_run.as_ref().filter(|run| Owner::of(run, now) == Owner::Elsewhere)?;
+    let run = state.current_run.as_ref().filter(|_| is_elsewhere(state, now))?;
     Some(run.lease_expires_at.after(Span::from_millis(1)))
+}
+
+/// Sets the lease of a run on another machine right that was claimed by a clock that ran ahead: nobody there
+/// may be left to end it.
+pub fn repair_lease(
+    session: &Session,
+    agent: &Agent<'_>,
+    locked: &Locked<'_>,
+    state: State,
+    run_id: RunId,
+) -> Result<()> {
+    let (scan, now) = (locked.scan()?, session.clock.now());
+    let records = load::records(agent, &locked.view(), &scan, state, Lease::Held, now, Purpose::Change)?;
+    let mut draft = Draft::new(records, session.clock.stamp()?);
+    set_lease_right(&mut draft, run_id);
+    hooks::commit(session, locked, draft).map(drop)
 }
 
 /// Settles a run that nobody holds the lease of but us: first what is left of its processes ends,
@@ -82,18 +105,31 @@ pub fn settle_abandoned(
     let scan = locked.scan()?;
     let records = load::records(agent, &locked.view(), &scan, state, Lease::Free, now, Purpose::Change)?;
     let mut draft = Draft::new(records, session.clock.stamp()?);
-    match agent.noted_end(run_id)? {
-        Some(end) => {
-            let around = surroundings(session, store, agent, &locked.view(), &end)?;
-            settle(&mut draft, run_id, end, None, &around)?;
-        }
-        None => interrupt(&mut draft, TICK_GONE)?,
-    }
+    account_for(session, store, agent, &locked.view(), &mut draft, run_id)?;
     let state = hooks::commit(session, &locked, draft)?;
     drop(locked);
     hooks::tell(session, store, agent);
     background::end_if_stopped(session, store, agent, &state);
     Ok(true)
+}
+
+/// Ends a run in a draft, whose tick is gone and whose processes are: as its end was noted, else as interrupted.
+pub fn account_for(
+    session: &Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    view: &View<'_>,
+    draft: &mut Draft,
+    run_id: RunId,
+) -> Result<()> {
+    match agent.noted_end(run_id)? {
+        Some(end) => {
+            let around = surroundings(session, store, agent, view, &end)?;
+            settle(draft, run_id, end, None, &around)?;
+        }
+        None => interrupt(draft, TICK_GONE)?,
+    }
+    Ok(())
 }
 
 /// What came of a recovery.

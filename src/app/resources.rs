@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use crate::error::{Error, Result, describe};
 use crate::model::agent::Status;
-use crate::model::decision::Decision;
 use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, RunId};
 use crate::model::policy::{Policy, WorkspaceMode};
@@ -15,10 +14,9 @@ use crate::model::resource::{Resource, Shortage};
 use crate::model::time::{Span, Time};
 use crate::process::Mark;
 use crate::process::remains::Remains;
-use crate::rules::decide;
 use crate::rules::preemption::leaves_its_slot;
 use crate::rules::priority::Slotted;
-use crate::rules::projection::project;
+use crate::rules::step::{self, Next, Step, Tried};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::resources::released;
 use crate::store::lock::{self, Sharing};
@@ -54,26 +52,24 @@ pub enum Purpose {
     Take,
 }
 
-/// Decides. Where that is a claim, what its turn needs is looked for, and one that lacks something
-/// is decided again with that among the facts.
-pub fn decide_and_take(
+/// Takes a step as far as its decision. Where that is a claim, what its turn needs is looked for, and one
+/// that lacks something is decided again with that among the facts.
+pub fn step(
     store: &Store,
     agent: &Agent<'_>,
-    draft: &mut Draft,
+    draft: Draft,
+    tried: Tried,
     purpose: Purpose,
-) -> Result<(Decision, Grant)> {
-    let now = draft.now();
-    let decision = decide::decide(&project(&draft.records, now));
-    if !decision.is_claim() {
-        return Ok((decision, Grant::default()));
+) -> Result<(Step, Grant)> {
+    let step = step::step(draft, tried)?;
+    let is_claim = matches!(&step.next, Next::Decided(decision) if decision.is_claim());
+    if !is_claim {
+        return Ok((step, Grant::default()));
     }
-    match take(store, agent, &draft.records, now, purpose)? {
-        Ok(grant) => Ok((decision, grant)),
-        Err(shortage) => {
-            draft.records.shortage = Some(shortage);
-            Ok((decide::decide(&project(&draft.records, now)), Grant::default()))
-        }
-    }
+    Ok(match take(store, agent, &step.draft.records, step.draft.now(), purpose)? {
+        Ok(grant) => (step, grant),
+        Err(shortage) => (step.lacking(shortage, tried), Grant::default()),
+    })
 }
 
 fn take(

@@ -7,7 +7,6 @@ use crate::error::{Result, Status};
 use crate::model::agent::Status as AgentStatus;
 use crate::model::continuation::ContinuationClass;
 use crate::model::decision::{Decision, DecisionReport, DuplicateTick};
-use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, MessageId};
 use crate::model::message::Message;
 use crate::model::records::{Lease, Records};
@@ -15,33 +14,32 @@ use crate::model::refusal::Refusal;
 use crate::model::resource::Resource;
 use crate::model::state::State;
 use crate::model::time::Time;
-use crate::report::step::{self, StepReport};
+use crate::report::step::{self as shown, StepReport};
 use crate::rules::posture::posture;
+use crate::rules::step::{self, Before, Beside, Drops, Next, Tried};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox as arrivals;
 use crate::rules::transition::resources::lack;
 use crate::rules::transition::rest::{decided, rest};
 use crate::rules::transition::turn::claim;
 use crate::store::inbox::Scan;
-use crate::store::view::View;
 use crate::store::{Agent, Locked, Store};
 
 use super::attention;
 use super::authority;
 use super::background;
-use super::committing::{self, Before};
+use super::committing;
 use super::delegate::tell_parent;
 use super::drops;
-use super::foresee::foresee;
+use super::foresee::{Foreseen, at_rest, foresee};
 use super::hooks;
-use super::leased::{Leased, lease, repair_lease};
 use super::litter;
 use super::load::{self, Purpose};
 use super::many;
 use super::outbox;
 use super::preempt;
-use super::recover::{Recovery, carry_out, given_up_at, settle_abandoned};
-use super::resources::{self, Hold, decide_and_take};
+use super::recover::{Recovery, carry_out, given_up_at, is_elsewhere, repair_lease, settle_abandoned};
+use super::resources::{self, Hold};
 use super::session::Session;
 use super::telling;
 use super::turn::{self, Turn};
@@ -88,7 +86,10 @@ pub fn steps(
         } else if let Some(report) = quiet_step(session, store, &agent, Instant::now())? {
             report
         } else {
-            before = repository.as_ref().map(|repository| Before::step(repository, &agent)).transpose()?;
+            before = repository
+                .as_ref()
+                .map(|repository| committing::Before::step(repository, &agent))
+                .transpose()?;
             busy_step(session, store, &agent)?
         };
         report.attention = session.raised.take();
@@ -100,7 +101,7 @@ pub fn steps(
         if did && !args.dry_run {
             tell_parent(session, store, &agent);
         }
-        session.out.result(&report, |out| step::text(&report, out));
+        session.out.result(&report, |out| shown::text(&report, out));
         if let Some(error) = session.lacked.take() {
             session.out.failure(&error, Some(name.as_str()), Some(name.as_str()));
             status = status.graver(error.exit_status());
@@ -132,134 +133,107 @@ pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<S
     }
 }
 
-/// A step that has more to do than to look.
+/// A step that has more to do than to look. The lock is let go for what may take seconds, and after everything
+/// that has changed something the step looks again.
 fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<StepReport> {
     let started = Instant::now();
-    let mut recovered = None;
-    let mut tried_outbox = false;
-    let mut looked_after_tasks = false;
-    let mut told_abandoned = false;
-    let mut takes_in_drops = true;
+    let mut tried = Tried::default();
+    let (mut recovered, mut overdue) = (None, None);
     // What this step can't get out of the way: it does not try twice.
     let mut stuck = Vec::<String>::new();
     loop {
         let now = session.clock.now();
         let locked = agent.lock(now)?;
         let state = locked.state()?;
-        let lease = match lease(agent, &state, now, false)? {
-            Leased::Live if repair_lease(session, agent, &locked, &state, now)? => continue,
-            Leased::Live => return live_report(&state, now, started),
-            Leased::Ours(lease) => lease,
-        };
-        if state.is_to_be_told() && !told_abandoned {
-            told_abandoned = true;
-            // The process that made these changes was killed before it had told of them.
-            drop(locked);
-            attention::tell_abandoned(session, store, agent);
-            telling::tell_abandoned(session, store, agent);
-            continue;
-        }
-        if let Some(run) = &state.current_run {
-            // The lock is let go meanwhile: ending what is left of a run may take seconds.
-            drop(locked);
-            if settle_abandoned(session, store, agent, &lease, run.run_id)? {
-                recovered = Some(run.run_id);
+        let is_elsewhere = is_elsewhere(&state, now);
+        let Some(lease) = agent.lease(now)?.filter(|_| !is_elsewhere) else {
+            match step::beside(&state, is_elsewhere, now) {
+                Beside::SetLeaseRight(run_id) => repair_lease(session, agent, &locked, state, run_id)?,
+                Beside::Leave(decision) => return Ok(report_beside(&state, decision, now, started)),
             }
             continue;
-        }
-        if !state.outbox.is_empty() && !tried_outbox {
-            tried_outbox = true;
-            // A step that was killed before it had delivered everything left this behind.
-            drop(locked);
-            outbox::deliver(session, store, agent, &state.outbox)?;
-            continue;
-        }
-        if !looked_after_tasks {
-            looked_after_tasks = true;
-            let due = background::due(store, agent, &locked.view(), &state, now)?;
-            if !due.is_empty() {
-                // Without the lock, for the same reason.
+        };
+        match step::first(&state, tried) {
+            Some(Before::Tell) => {
+                tried.telling = true;
                 drop(locked);
-                background::look_after(session, store, agent, &due);
+                attention::tell_abandoned(session, store, agent);
+                telling::tell_abandoned(session, store, agent);
                 continue;
             }
+            Some(Before::Settle(run_id)) => {
+                drop(locked);
+                if settle_abandoned(session, store, agent, &lease, run_id)? {
+                    recovered = Some(run_id);
+                }
+                continue;
+            }
+            Some(Before::Deliver) => {
+                tried.outbox = true;
+                drop(locked);
+                outbox::deliver(session, store, agent, &state.outbox)?;
+                continue;
+            }
+            Some(Before::LookAfterTasks) => {
+                tried.tasks = true;
+                let due = background::due(store, agent, &locked.view(), &state, now)?;
+                if !due.is_empty() {
+                    drop(locked);
+                    background::look_after(session, store, agent, &due);
+                    continue;
+                }
+            }
+            None => {}
         }
         let mut scan = locked.scan()?;
         scan.pass_over(agent.passed_over(&state).into_iter().chain(stuck.iter().cloned()));
-        let mut may_take_more = !scan.drops.is_empty();
-        if may_take_more && takes_in_drops {
-            takes_in_drops = false;
-            let taken = drops::take_in(session, agent, &locked, &state, &scan)?;
-            stuck.extend(taken.stuck);
-            if taken.any {
-                continue;
-            }
-            may_take_more = false;
-        }
         locked.file_backlog(&mut scan)?;
         let records = load::records(agent, &locked.view(), &scan, state, Lease::Free, now, Purpose::Step)?;
-        if !records.inbox.misfits.is_empty() {
-            stuck.extend(drops::set_aside(session, agent, &locked, records)?);
-            continue;
+        let draft = Draft::new(records, session.clock.stamp()?);
+        let (step, grant) = resources::step(store, agent, draft, tried, resources::Purpose::Take)?;
+        overdue = step.overdue.or(overdue);
+        match step.next {
+            // The records of this draft are those that a decision was looked for in: they are loaded anew.
+            Next::TakeInDrops if tried.drops == Drops::Some => tried.drops = Drops::NotYet,
+            Next::TakeInDrops => {
+                let taken = drops::take_in(session, agent, &locked, step.draft, &scan)?;
+                tried.drops = if taken.any { Drops::Some } else { Drops::NoMore };
+                stuck.extend(taken.stuck);
+            }
+            Next::SetAside => stuck.extend(drops::set_aside(session, agent, &locked, step.draft)?),
+            Next::DropStale => drop(hooks::commit(session, &locked, step.draft)?),
+            Next::Decided(decision) => {
+                let hold = Hold { lease, grant };
+                let mut report = act(session, store, agent, (locked, scan), step.draft, decision, hold)?;
+                hooks::tell(session, store, agent);
+                report.recovered_run_id = recovered;
+                report.failure = report.failure.or(overdue);
+                report.duration_ms = millis_since(started);
+                return Ok(report);
+            }
         }
-        let more_stale = records.inbox.head.is_none() && !records.inbox.stale.is_empty();
-        let mut draft = Draft::new(records, session.clock.stamp()?);
-        let before = draft.records.state.execution.state;
-        arrivals::take_in(&mut draft)?;
-        let execution = &draft.records.state.execution;
-        // What lasted too long: nothing else fails while it is taken in.
-        let overdue = (execution.state != before && execution.state == ExecutionState::Failed)
-            .then(|| execution.reason.clone().unwrap_or_default());
-        // Behind a closed gate nothing is taken in: there is nothing more to look for then.
-        if more_stale && draft.records.inbox.stale.is_empty() {
-            hooks::commit(session, &locked, draft)?;
-            continue;
-        }
-        let (decision, grant) = decide_and_take(store, agent, &mut draft, resources::Purpose::Take)?;
-        if may_take_more && !decision.moves() {
-            // The files that were left for later are what there is to do.
-            takes_in_drops = true;
-            continue;
-        }
-        let hold = Hold { lease, grant };
-        let mut report = act(session, store, agent, (locked, scan), draft, decision, hold)?;
-        hooks::tell(session, store, agent);
-        report.recovered_run_id = recovered;
-        report.failure = report.failure.or(overdue);
-        report.duration_ms = millis_since(started);
-        return Ok(report);
     }
 }
 
-/// The step of an agent that rests: one small read and one look into the inbox. What the last step
-/// found still holds while nothing was committed, nothing arrived and nothing is due.
+/// The step of an agent that rests.
 pub fn quiet_step(
     session: &Session,
     store: &Store,
     agent: &Agent<'_>,
     started: Instant,
 ) -> Result<Option<StepReport>> {
-    let state = agent.peek()?;
-    let now = session.clock.now();
-    let Some(resting) = state.resting(now).cloned() else { return Ok(None) };
-    let due = state.next_due_at.is_some_and(|due| due <= now);
-    if due || state.current_run.is_some() || state.is_to_be_told() || !agent.is_quiet(&state)? {
-        return Ok(None);
-    }
-    if !background::due(store, agent, &View::settled(agent.dir()), &state, now)?.is_empty() {
-        return Ok(None);
-    }
-    let mut report = report(&state, resting);
-    report.duration_ms = millis_since(started);
-    Ok(Some(report))
+    Ok(at_rest(store, agent, session.clock.now())?.map(|(state, resting)| {
+        let mut report = report(&state, resting);
+        report.duration_ms = millis_since(started);
+        report
+    }))
 }
 
-fn live_report(state: &State, now: Time, started: Instant) -> Result<StepReport> {
-    let run_id = state.current_run.as_ref().map(|run| run.run_id);
-    let mut report = report(state, Decision::TurnInProgress { run_id }.report());
+fn report_beside(state: &State, decision: Decision, now: Time, started: Instant) -> StepReport {
+    let mut report = report(state, decision.report());
     report.next_due_at = report.next_due_at.or(given_up_at(state, now));
     report.duration_ms = millis_since(started);
-    Ok(report)
+    report
 }
 
 /// Carries out a decision. It decides nothing itself.
@@ -445,10 +419,10 @@ fn millis_since(started: Instant) -> u64 {
 fn would_do(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<StepReport> {
     let started = Instant::now();
     let now = session.clock.now();
-    let (decision, draft) = foresee(session, store, agent, now)?;
-    let mut report = report(&draft.records.state, decision.report());
-    report.next_due_at = report.next_due_at.or(given_up_at(&draft.records.state, now));
+    let Foreseen { decision, draft, recovered, overdue, .. } = foresee(session, store, agent, now)?;
+    let mut report = report_beside(&draft.records.state, decision, now, started);
     report.scheduling_posture = Some(posture(&draft.records).posture);
-    report.duration_ms = millis_since(started);
+    report.recovered_run_id = recovered;
+    report.failure = overdue;
     Ok(report)
 }

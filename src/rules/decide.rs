@@ -54,7 +54,12 @@ pub fn decide(facts: &Projection) -> Decision {
 }
 
 fn gate(facts: &Projection) -> Option<Decision> {
-    match facts.gate {
+    closed(facts.gate)
+}
+
+/// What is decided at a gate that is not open.
+pub(super) fn closed(gate: Gate) -> Option<Decision> {
+    match gate {
         Gate::Stopped => Some(Decision::Stop),
         Gate::NotStarted => Some(Decision::NotStarted),
         Gate::Open => None,

@@ -18,6 +18,7 @@ pub mod priority;
 pub mod projection;
 pub mod retry;
 pub mod schedule;
+pub mod step;
 pub mod telling;
 pub mod transition;
 pub mod waits;

@@ -110,7 +110,7 @@ pub fn project(records: &Records, now: Time) -> Projection {
     let current = current_work(records, &waits);
     let prior_closure = derive(&closure_facts(records));
     Projection {
-        gate: gate(records),
+        gate: gate(state.status),
         live_run: live_run(records),
         backoff: backoff(records, now),
         held: held(records, now),
@@ -155,8 +155,9 @@ pub fn closure_facts(records: &Records) -> ClosureFacts {
     }
 }
 
-fn gate(records: &Records) -> Gate {
-    match records.state.status {
+/// Whether an agent of that status may run.
+pub(super) fn gate(status: Status) -> Gate {
+    match status {
         Status::Stopped => Gate::Stopped,
         Status::Booting => Gate::NotStarted,
         Status::AwakeIdle | Status::AwakeRunning | Status::AwaitingTask | Status::Asleep => Gate::Open,

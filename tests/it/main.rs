@@ -38,6 +38,8 @@ mod edges;
 mod examples;
 #[cfg(target_os = "linux")]
 mod faults;
+#[cfg(target_os = "linux")]
+mod foresight;
 mod format;
 #[cfg(target_os = "linux")]
 mod fuzz;

@@ -53,7 +53,7 @@ fn the_gate_is_closed_before_the_turn_has_ended() {
     assert_eq!(field(&sandbox, "execution.state"), "shutting_down");
     let next = sandbox.run(["-q", "enqueue", "ada", "more"]).trim_end().to_owned();
     let meanwhile = sandbox.json(["tick", "ada"]);
-    assert_eq!((&meanwhile["decision"], &meanwhile["reason"]), (&json!("noop"), &json!("turn_in_progress")));
+    assert_eq!((&meanwhile["decision"], &meanwhile["reason"]), (&json!("stop"), &json!("stopped")));
     let ran = sandbox.cmd(["start", "ada"]).output();
     assert!(ran.code() == 4 && ran.stderr.contains("still being stopped"), "{ran}");
     // It ends by itself, in time.

@@ -20,6 +20,7 @@ mod projection;
 mod resources;
 mod retry;
 mod schedule;
+mod step;
 mod transition_draft;
 mod transition_inbox;
 mod transition_lifecycle;

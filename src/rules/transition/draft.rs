@@ -326,6 +326,13 @@ impl Draft {
         self.records.state.rested_at = Some(self.stamp.now);
     }
 
+    /// The records as a commit of what has changed so far would leave them; the draft goes on.
+    pub fn look_ahead(&mut self) {
+        if self.touched {
+            derive(&mut self.records);
+        }
+    }
+
     /// The transaction. Refuses a status that does not go with the execution state: that would be
     /// a fault of the rules, and a wrong record is worse than a refused step.
     pub fn finish(mut self) -> Result<Transaction, Refusal> {
@@ -344,12 +351,7 @@ impl Draft {
         state.revision = base_revision + 1;
         state.rested_at = state.rested_at.filter(|_| self.resting.is_some());
         state.resting = self.resting;
-        let due = next_due(&self.records);
-        let rests = matches!(self.records.state.status, Status::Asleep | Status::AwaitingTask);
-        self.records.state.next_due_at = due;
-        self.records.state.sleeping_until = due.filter(|_| rests);
-        let open = self.records.tasks.iter().filter(|task| !task.status.is_terminal());
-        self.records.state.open_tasks = open.count() as u64;
+        derive(&mut self.records);
         Ok(Transaction {
             agent: self.records.state.agent.clone(),
             base_revision,
@@ -360,4 +362,14 @@ impl Draft {
             events: self.events,
         })
     }
+}
+
+/// Sets what `state.json` says of the other records.
+fn derive(records: &mut Records) {
+    let due = next_due(records);
+    let rests = matches!(records.state.status, Status::Asleep | Status::AwaitingTask);
+    records.state.next_due_at = due;
+    records.state.sleeping_until = due.filter(|_| rests);
+    let open = records.tasks.iter().filter(|task| !task.status.is_terminal());
+    records.state.open_tasks = open.count() as u64;
 }

@@ -1,0 +1,129 @@
+//! What comes before a decision, and in which order; and what is decided then.
+
+use crate::model::agent::Status;
+use crate::model::decision::{Decision, DecisionKind};
+use crate::model::execution::ExecutionState;
+use crate::model::message::Message;
+use crate::model::records::{Misfit, Records, Staleness};
+use crate::model::state::{State, Untold};
+use crate::rules::step::{Before, Beside, Drops, Next, Step, Tried, beside, first, step};
+
+use super::{at, current_run, draft, now, prompt, records, records_in, run_id, shortage, state};
+
+/// A state in which everything is to be done that can come first.
+fn all_at_once() -> State {
+    let mut state = state(Status::AwakeRunning, ExecutionState::Running);
+    let untold = Untold {
+        seq: 1,
+        from: ExecutionState::Runnable,
+        to: ExecutionState::Running,
+        cause: "claimed".to_owned(),
+        run_id: None,
+        task_id: None,
+        failure: None,
+        again: false,
+    };
+    state.untold.push(untold);
+    state.current_run = Some(current_run(&prompt(1)));
+    state.outbox.push(prompt(2));
+    state.open_tasks = 1;
+    state
+}
+
+#[test]
+fn what_comes_first_comes_in_one_order_and_nothing_that_may_fail_twice() {
+    let mut state = all_at_once();
+    let mut tried = Tried::default();
+    assert_eq!(first(&state, tried), Some(Before::Tell));
+    tried.telling = true;
+    assert_eq!(first(&state, tried), Some(Before::Settle(run_id(1))));
+    state.current_run = None;
+    assert_eq!(first(&state, tried), Some(Before::Deliver));
+    tried.outbox = true;
+    assert_eq!(first(&state, tried), Some(Before::LookAfterTasks));
+    tried.tasks = true;
+    assert_eq!(first(&state, tried), None);
+}
+
+#[test]
+fn beside_another_process_the_first_two_rungs_decide() {
+    let running = all_at_once();
+    let stopped = State { status: Status::Stopped, ..all_at_once() };
+    let between = State { current_run: None, ..all_at_once() };
+    let in_progress = |run_id| Beside::Leave(Decision::TurnInProgress { run_id });
+    for is_elsewhere in [false, true] {
+        assert_eq!(beside(&running, is_elsewhere, now()), in_progress(Some(run_id(1))));
+        assert_eq!(beside(&stopped, is_elsewhere, now()), Beside::Leave(Decision::Stop));
+    }
+    assert_eq!(beside(&between, false, now()), in_progress(None));
+    // A clock that is behind the one by which the run was claimed.
+    let before = at(-3_600_000);
+    assert_eq!(beside(&running, true, before), Beside::SetLeaseRight(run_id(1)));
+    assert_eq!(beside(&running, false, before), in_progress(Some(run_id(1))));
+}
+
+fn stepped(records: Records, tried: Tried) -> Step {
+    step(draft(records), tried).expect("no refusal")
+}
+
+fn with(change: impl FnOnce(&mut Records)) -> Records {
+    let mut records = records();
+    change(&mut records);
+    records
+}
+
+fn kind(next: &Next) -> DecisionKind {
+    match next {
+        Next::Decided(decision) => decision.kind(),
+        other @ (Next::TakeInDrops | Next::SetAside | Next::DropStale) => panic!("{other:?}"),
+    }
+}
+
+fn stale() -> (Message, Staleness) {
+    (prompt(9), Staleness::Expired)
+}
+
+#[test]
+fn what_lies_in_the_inbox_comes_before_the_decision() {
+    let misfit = Misfit { path: "x".to_owned(), reason: "why".to_owned() };
+    let mut found = with(|records| {
+        records.inbox.drops = 1;
+        records.inbox.misfits.push(misfit);
+        records.inbox.stale.push(stale());
+    });
+    let tried = |drops| Tried { drops, ..Tried::default() };
+    assert_eq!(stepped(found.clone(), Tried::default()).next, Next::TakeInDrops);
+    assert_eq!(stepped(found.clone(), tried(Drops::NoMore)).next, Next::SetAside);
+    found.inbox.misfits.clear();
+    let only_stale = stepped(found.clone(), tried(Drops::NoMore));
+    assert_eq!(only_stale.next, Next::DropStale);
+    assert!(!only_stale.draft.is_empty(), "it is the draft that drops them");
+    // With a message behind them nothing more is to be looked at.
+    found.inbox.head = Some(prompt(1));
+    assert_eq!(kind(&stepped(found, tried(Drops::NoMore)).next), DecisionKind::StartModelTurn);
+}
+
+#[test]
+fn behind_a_closed_gate_stale_messages_stay() {
+    let mut stopped = records_in(Status::Stopped, ExecutionState::Completed);
+    stopped.inbox.stale.push(stale());
+    assert_eq!(kind(&stepped(stopped, Tried::default()).next), DecisionKind::Stop);
+}
+
+#[test]
+fn files_that_were_left_for_later_come_before_a_rest_and_after_what_moves() {
+    let tried = |drops| Tried { drops, ..Tried::default() };
+    let idle = with(|records| records.inbox.drops = 1);
+    assert_eq!(stepped(idle.clone(), tried(Drops::Some)).next, Next::TakeInDrops);
+    assert_eq!(kind(&stepped(idle, tried(Drops::NoMore)).next), DecisionKind::Sleep);
+    let busy = with(|records| {
+        records.inbox.drops = 1;
+        records.inbox.head = Some(prompt(1));
+    });
+    let claim = stepped(busy, tried(Drops::Some));
+    assert_eq!(kind(&claim.next), DecisionKind::StartModelTurn);
+    // One that lacks something does not move either.
+    assert_eq!(claim.clone().lacking(shortage(), tried(Drops::Some)).next, Next::TakeInDrops);
+    let lacking = claim.lacking(shortage(), tried(Drops::NoMore));
+    assert_eq!(kind(&lacking.next), DecisionKind::WaitForResources);
+}

@@ -1,0 +1,420 @@
+//! What `tick --dry-run`, `explain` and `next-wake` foresee is what the next step does, wherever a command
+//! was killed before.
+//!
+//! Every command of the crash tests, and some of its own, is cut at its system calls. CI takes a sample with
+//! a seed; `DORMOUSE_FORESIGHT=all cargo test --test it foresight` takes every call, and
+//! `DORMOUSE_FORESIGHT_SEED` draws another sample.
+
+use std::fs;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::harness::{Sandbox, each_in_parallel};
+use crate::scenarios::{AGENT, SCENARIOS, created, queued, started, words};
+use crate::setup::{
+    Beside, decision, edit_state, eventually, extend_policy, field, hook, objects, processes, record, say,
+    wait_for,
+};
+use crate::strace::{self, Call, Harm};
+
+/// How many cuts a sample has.
+const SAMPLE: usize = 120;
+
+/// How many steps are compared after a cut.
+const STEPS: usize = 3;
+
+struct Situation {
+    name: &'static str,
+    prepare: fn() -> Sandbox,
+    args: fn(&Sandbox) -> Vec<String>,
+    stdin: &'static str,
+}
+
+const TICK: fn(&Sandbox) -> Vec<String> = |_| words("tick ada");
+
+/// Beyond those of the crash tests: what has more than one process, or lies in the inbox in numbers.
+const SITUATIONS: &[Situation] = &[
+    Situation {
+        name: "the backoff of a failure is over",
+        prepare: || {
+            let sandbox = created("false", "[recovery]\nmax_attempts = 3\n");
+            sandbox.run(words("start ada"));
+            sandbox.run(words("enqueue ada hello"));
+            sandbox.cmd(words("tick ada")).output();
+            sandbox.pass(3600);
+            sandbox
+        },
+        args: TICK,
+        stdin: "",
+    },
+    Situation {
+        name: "an outcome that begins a task and delegates",
+        prepare: || {
+            const ANSWER: &str = r#"case $(cat "$DORMOUSE_CONTEXT") in *task_result*) ;; *)
+                printf '{"actions": [
+                    {"do": "task.start", "command": ["true"]},
+                    {"do": "task.start", "delegate": "kid", "text": "help"},
+                    {"do": "wait", "kind": "task", "reason": "the help of the kid"}]}' > "$DORMOUSE_OUTCOME"
+                esac"#;
+            let sandbox = created(ANSWER, "");
+            sandbox.run(words("start ada"));
+            sandbox.run(words("enqueue ada hello"));
+            sandbox
+        },
+        args: TICK,
+        stdin: "",
+    },
+    Situation {
+        name: "an outcome that the last attempt leaves, and then the agent stops",
+        prepare: || {
+            let sandbox = created("false", "[recovery]\nmax_attempts = 1\non_exhausted = \"stop\"\n");
+            sandbox.run(words("start ada"));
+            sandbox.run(words("enqueue ada hello"));
+            sandbox
+        },
+        args: TICK,
+        stdin: "",
+    },
+    Situation {
+        name: "the start of a task",
+        prepare: started,
+        args: |_| words("task start -a ada -- true"),
+        stdin: "",
+    },
+    Situation { name: "a task without its supervisor", prepare: without_supervisor, args: TICK, stdin: "" },
+    Situation {
+        name: "the stop of an agent with a task",
+        prepare: without_supervisor,
+        args: |_| words("stop ada"),
+        stdin: "",
+    },
+    Situation { name: "the start of a delegation", prepare: started, args: delegation, stdin: "" },
+    Situation {
+        name: "the end of a delegation",
+        prepare: || {
+            let sandbox = started();
+            sandbox.run(delegation(&sandbox));
+            sandbox.run(words("enqueue kid more"));
+            sandbox.run(words("tick kid"));
+            sandbox
+        },
+        args: |_| words("tick kid"),
+        stdin: "",
+    },
+    Situation {
+        name: "more dropped files than a step takes in",
+        prepare: || {
+            let sandbox = started();
+            extend_policy(&sandbox, AGENT, "[limits]\nmax_drops_per_step = 2\n");
+            for at in 0..5 {
+                let body = format!("{{\"text\":\"{at}\",\"dedupe_key\":\"{}\"}}\n", at / 2);
+                fs::write(sandbox.agent(AGENT).join(format!("inbox/{at}.json")), body).unwrap();
+            }
+            fs::write(sandbox.agent(AGENT).join("inbox/0-bad.json"), "{").unwrap();
+            fs::write(sandbox.agent(AGENT).join("inbox/1-bad.json"), "{").unwrap();
+            sandbox
+        },
+        args: TICK,
+        stdin: "",
+    },
+    Situation {
+        name: "a file that interjects is dropped into a backoff",
+        prepare: || {
+            let sandbox = created("false", "[recovery]\nmax_attempts = 3\nbase = \"1h\"\n");
+            sandbox.run(words("start ada"));
+            sandbox.run(words("enqueue ada hello"));
+            sandbox.cmd(words("tick ada")).output();
+            let body = "{\"text\":\"now\",\"priority\":\"interject\"}\n";
+            fs::write(sandbox.agent(AGENT).join("inbox/now.json"), body).unwrap();
+            sandbox
+        },
+        args: TICK,
+        stdin: "",
+    },
+    Situation {
+        name: "a message behind many that are stale",
+        prepare: || {
+            let sandbox = started();
+            let batch: String = (0..70).map(|at| format!("{{\"text\":\"{at}\",\"ttl\":\"1s\"}}\n")).collect();
+            assert_eq!(sandbox.cmd(words("enqueue ada --batch")).stdin(batch).output().code(), 0);
+            sandbox.pass(3600);
+            sandbox.run(words("enqueue ada fresh"));
+            sandbox
+        },
+        args: TICK,
+        stdin: "",
+    },
+    Situation {
+        name: "a message behind many that are none",
+        prepare: || {
+            let sandbox = started();
+            let inbox = sandbox.agent(AGENT).join("inbox");
+            for at in 0..70 {
+                fs::write(inbox.join(format!("0-msg_{at:08x}00007000800000000000000{}.json", at % 7)), "{}")
+                    .unwrap();
+            }
+            sandbox.run(words("enqueue ada fresh"));
+            sandbox
+        },
+        args: TICK,
+        stdin: "",
+    },
+    Situation {
+        name: "transitions that a hook is told of",
+        prepare: || {
+            let sandbox = queued();
+            hook(&sandbox.store(), "on-state-change", "true");
+            sandbox
+        },
+        args: TICK,
+        stdin: "",
+    },
+];
+
+fn delegation(_: &Sandbox) -> Vec<String> {
+    words("task start -a ada --delegate kid help")
+}
+
+/// An agent with a task whose supervisor and command were killed.
+fn without_supervisor() -> Sandbox {
+    let sandbox = started();
+    sandbox.run(words("task start -a ada -- sleep 86400"));
+    let kill = |line: &String| {
+        let pid = line.split(' ').next().and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw);
+        let _ = pid.map(|pid| kill_process(pid, Signal::KILL));
+    };
+    eventually("the end of all processes", || {
+        let left = processes(&sandbox);
+        left.iter().for_each(kill);
+        left.is_empty().then_some(())
+    });
+    sandbox
+}
+
+/// One call of one situation.
+struct Cut {
+    name: &'static str,
+    place: usize,
+    args: Vec<String>,
+    stdin: &'static str,
+    call: Call,
+    number: usize,
+}
+
+#[test]
+fn what_is_foreseen_is_done_wherever_a_command_was_killed() {
+    let of_crashes =
+        SCENARIOS.iter().filter(|scenario| scenario.name != "tick: a backlog is filed").map(|scenario| {
+            Situation {
+                name: scenario.name,
+                prepare: scenario.prepare,
+                args: scenario.args,
+                stdin: scenario.stdin,
+            }
+        });
+    let situations: Vec<Situation> = of_crashes
+        .chain(SITUATIONS.iter().map(|own| Situation {
+            name: own.name,
+            prepare: own.prepare,
+            args: own.args,
+            stdin: own.stdin,
+        }))
+        .collect();
+    let only = std::env::var("DORMOUSE_FORESIGHT").unwrap_or_default();
+    let templates: Vec<Sandbox> = situations.iter().map(|situation| (situation.prepare)()).collect();
+    let mut cuts = Vec::new();
+    for (place, (situation, template)) in situations.iter().zip(&templates).enumerate() {
+        let args = (situation.args)(template);
+        let shown: Vec<&str> = args.iter().map(String::as_str).collect();
+        let points = strace::record(&template.copy(), &shown, situation.stdin).points();
+        for (number, call) in points.into_iter().enumerate() {
+            let (args, stdin) = (args.clone(), situation.stdin);
+            cuts.push(Cut { name: situation.name, place, args, stdin, call, number });
+        }
+    }
+    let all = cuts.len();
+    match only.as_str() {
+        "" => cuts = sample(cuts),
+        "all" => {}
+        part => cuts.retain(|cut| cut.name.contains(part)),
+    }
+    println!("{} of {all} cuts in {} situations", cuts.len(), situations.len());
+    each_in_parallel(&cuts, |cut| {
+        let sandbox = templates[cut.place].copy();
+        let shown: Vec<&str> = cut.args.iter().map(String::as_str).collect();
+        let harmed = strace::harm(&sandbox, &shown, cut.stdin, &cut.call, Harm::Kill);
+        sandbox.leave();
+        let what = format!("{}, killed at {} (really: {:?})", cut.name, cut.call, harmed.hit);
+        if cut.number % 2 == 1 {
+            sandbox.pass(7200);
+        }
+        for step in 1..=STEPS {
+            foreseen_is_done(&sandbox, &format!("{what}, step {step}"));
+        }
+    });
+}
+
+/// The same calls for the same seed, and at least one of every situation.
+fn sample(cuts: Vec<Cut>) -> Vec<Cut> {
+    let seed = std::env::var("DORMOUSE_FORESIGHT_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let mut state: u64 = seed;
+    let mut draw = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below.max(1)
+    };
+    let one_in = (cuts.len() / SAMPLE).max(1);
+    let mut seen = std::collections::BTreeSet::new();
+    cuts.into_iter().filter(|cut| draw(one_in) == 0 || seen.insert(cut.place)).collect()
+}
+
+/// What a decision is, apart from the ids that only the step itself makes.
+fn told(step: &Value, is_known: impl Fn(&str) -> bool) -> Value {
+    let fields = [
+        "decision",
+        "reason",
+        "work_item_id",
+        "task_id",
+        "evidence",
+        "continuation",
+        "model_reentry",
+        "liveness_only",
+        "recovered_run_id",
+    ];
+    let mut told: Vec<Value> = fields.iter().map(|field| step[*field].clone()).collect();
+    told.push(step["message_id"].as_str().filter(|id| is_known(id)).into());
+    if step["reason"] == "turn_in_progress" {
+        told.push(step["run_id"].clone());
+    }
+    json!(told)
+}
+
+/// Asks what the next step will do, and has it done.
+#[track_caller]
+fn foreseen_is_done(sandbox: &Sandbox, what: &str) -> Value {
+    // What goes on without the commands comes to its end first.
+    eventually("the end of all processes", || processes(sandbox).is_empty().then_some(()));
+    // All at one moment.
+    let now = record_now(sandbox);
+    let ask = |words: &[&str]| {
+        let ran = sandbox.cmd([&["--json"], words].concat()).env("DORMOUSE_NOW", &now).output();
+        assert!(
+            [0, 7].contains(&ran.code()),
+            "{what}: {words:?}: {ran}\nreproduce:\n{}",
+            sandbox.reproduction()
+        );
+        (objects(&ran.stdout).into_iter().next().unwrap_or_default(), ran)
+    };
+    let waiting = walk(&sandbox.agent(AGENT).join("inbox"));
+    let is_known = |id: &str| waiting.iter().any(|name| name.contains(id));
+    let (foreseen, _) = ask(&["tick", AGENT, "--dry-run"]);
+    let (explained, _) = ask(&["explain", AGENT]);
+    let (wake, _) = ask(&["next-wake", AGENT]);
+    let before = record(sandbox, "state.json");
+    let (done, ran) = ask(&["tick", AGENT]);
+    let reproduce = || format!("{ran}\nreproduce:\n{}", sandbox.reproduction());
+    assert_eq!(told(&foreseen, is_known), told(&done, is_known), "{what}: a dry run\n{}", reproduce());
+    let mut reason = explained["decision"].clone();
+    for field in ["model_reentry", "liveness_only", "recovered_run_id"] {
+        reason[field] = foreseen[field].clone();
+    }
+    assert_eq!(told(&reason, is_known), told(&done, is_known), "{what}: explain\n{}", reproduce());
+    let is_due = wake["next_wake_at"].as_str().is_some_and(|at| *at <= *now);
+    let moved = ["start_recovery", "start_model_turn", "reduce_message_only", "emit_system_tick"]
+        .contains(&done["decision"].as_str().unwrap_or_default());
+    let did = moved || done["recovered_run_id"].is_string() || done["attention"].is_array();
+    assert!(is_due || !did, "{what}: next-wake says {wake}\n{}", reproduce());
+    let after = record(sandbox, "state.json");
+    assert!(
+        !is_due || before != after,
+        "{what}: next-wake says {wake}, and nothing was to be done\n{}",
+        reproduce()
+    );
+    done
+}
+
+/// The moment of the next command, for all that are to see one.
+fn record_now(sandbox: &Sandbox) -> String {
+    let ran = sandbox.program("sh", ["-c", "printf %s \"$DORMOUSE_NOW\""].map(Into::into).into()).output();
+    format!("{}.000Z", ran.stdout.trim_end_matches('Z'))
+}
+
+fn walk(dir: &std::path::Path) -> Vec<String> {
+    walkdir::WalkDir::new(dir)
+        .into_iter()
+        .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
+        .collect()
+}
+
+#[test]
+fn a_stop_in_progress_is_foreseen() {
+    let sandbox = crate::setup::started("trap : TERM; touch up; until test -e go; do sleep 0.05; done");
+    say(&sandbox, "work");
+    let tick = Beside::start(sandbox.cmd(["tick", AGENT]));
+    wait_for(&sandbox.project().join("up"));
+    assert_eq!(decision(&foreseen_is_done_live(&sandbox, "a live turn")), "noop (turn_in_progress)");
+    let stop = Beside::start(sandbox.cmd(["stop", AGENT, "--grace", "1h"]));
+    eventually("the gate", || (field(&sandbox, "status") == "stopped").then_some(()));
+    assert_eq!(decision(&foreseen_is_done_live(&sandbox, "a stop in progress")), "stop (stopped)");
+    fs::write(sandbox.project().join("go"), "").unwrap();
+    assert_eq!((stop.end().code(), tick.end().code()), (0, 0));
+    assert_eq!(decision(&foreseen_is_done(&sandbox, "a stopped agent")), "stop (stopped)");
+}
+
+#[test]
+fn a_recovery_in_progress_is_foreseen() {
+    let sandbox = crate::setup::started("exit 1");
+    hook(&sandbox.agent(AGENT), "on-recovery-start", "touch up; until test -e go; do sleep 0.05; done");
+    say(&sandbox, "work");
+    assert_eq!(sandbox.cmd(["tick", AGENT]).output().code(), 7);
+    sandbox.pass(3600);
+    let tick = Beside::start(sandbox.cmd(["tick", AGENT]));
+    wait_for(&sandbox.project().join("up"));
+    assert_eq!(decision(&foreseen_is_done_live(&sandbox, "a live recovery")), "noop (turn_in_progress)");
+    fs::write(sandbox.project().join("go"), "").unwrap();
+    assert_eq!(tick.end().code(), 0);
+    foreseen_is_done(&sandbox, "after it");
+}
+
+/// Of a run elsewhere, by a clock that went right and by one that ran ahead.
+#[test]
+fn a_run_elsewhere_is_foreseen() {
+    for claimed_at in [None, Some("2099-01-01T00:00:00.000Z")] {
+        let sandbox = queued();
+        let points = strace::record(&sandbox.copy(), &["tick", AGENT], "").points();
+        let noted = points.iter().find(|call| call.is_about_end_note()).unwrap();
+        strace::harm(&sandbox, &["tick", AGENT], "", noted, Harm::Kill);
+        edit_state(&sandbox, |state| {
+            let run = &mut state["current_run"];
+            (run["host"], run["boot_id"]) = (json!("elsewhere"), json!("another boot"));
+            if let Some(at) = claimed_at {
+                (run["claimed_at"], run["lease_expires_at"]) = (json!(at), json!("2099-01-01T01:00:00.000Z"));
+            }
+        });
+        let dry = sandbox.json(["tick", AGENT, "--dry-run"]);
+        let what = format!("claimed at {claimed_at:?}");
+        let live = foreseen_is_done_live(&sandbox, &what);
+        assert_eq!(decision(&live), "noop (turn_in_progress)");
+        assert_eq!(dry["next_due_at"].as_str().map(|at| &at[..4]), Some("2026"), "{what}: {dry}");
+        sandbox.pass(10 * 24 * 3600);
+        for step in 1..=STEPS {
+            foreseen_is_done(&sandbox, &format!("{what}, step {step}"));
+        }
+    }
+}
+
+/// Beside a process that is at work no step does anything; a dry run says so, too.
+#[track_caller]
+fn foreseen_is_done_live(sandbox: &Sandbox, what: &str) -> Value {
+    let foreseen = sandbox.json(["tick", AGENT, "--dry-run"]);
+    let explained = sandbox.json(["explain", AGENT]);
+    let done = sandbox.json(["tick", AGENT]);
+    assert_eq!(told(&foreseen, |_| true), told(&done, |_| true), "{what}: a dry run");
+    assert_eq!(explained["decision"]["decision"], done["decision"], "{what}: explain");
+    assert_eq!(explained["decision"]["reason"], done["reason"], "{what}: explain");
+    let holds = explained["ladder"].as_array().into_iter().flatten().find(|rung| rung["holds"] == true);
+    let rung = holds.and_then(|rung| rung["decision"].as_str()).unwrap_or_default();
+    let is_it = rung.split(", ").any(|one| done["decision"] == one);
+    assert!(is_it, "{what}: the first rung that holds is {rung}");
+    done
+}
