@@ -1,4 +1,4 @@
-//! What changes names beneath the state directory: making, renaming, removing.
+//! Operations that change names beneath the state directory: making, renaming, removing.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -14,8 +14,8 @@ use super::{OWNERS_FILE, Spot, kind};
 const OWNERS_DIR: Mode = Mode::RWXU;
 
 impl Spot {
-    /// Makes a directory for the owner alone, in one that is there. One that is there already will do.
-    /// Returns whether it is new.
+    /// Makes a directory that only its owner may use; the directory above it must exist. A directory that is
+    /// there already is no error. Returns whether it is new.
     pub fn make_dir(&self) -> Result<bool> {
         let made = self.in_parent(|above, name| rustix::fs::mkdirat(above, name, OWNERS_DIR));
         match made {
@@ -25,7 +25,7 @@ impl Spot {
         }
     }
 
-    /// The same, and those above it that are missing.
+    /// Makes a directory that only its owner may use, and every missing directory above it.
     pub fn make_dirs(&self) -> Result<()> {
         let made = self.in_parent(|above, name| rustix::fs::mkdirat(above, name, OWNERS_DIR));
         match made {
@@ -39,7 +39,7 @@ impl Spot {
         }
     }
 
-    /// Makes a named pipe for the owner alone. One that is there already will do.
+    /// Makes a named pipe that only its owner may use. If something has that name already, nothing changes.
     pub fn make_pipe(&self) -> Result<()> {
         let make =
             |above: &OwnedFd, name: &OsStr| rustix::fs::mknodat(above, name, FileType::Fifo, OWNERS_FILE, 0);
@@ -49,7 +49,8 @@ impl Spot {
         }
     }
 
-    /// Gives what lies here another name; what had that name before is gone. The inner error is the system's.
+    /// Renames what lies here to `to`, and replaces what has that name. The inner error is the system's: the
+    /// caller decides what it means.
     pub fn try_rename(&self, to: &Spot) -> Result<rustix::io::Result<()>> {
         let renamed = self.in_parent(|from_dir, from| {
             if self.path.parent() == to.path.parent() {
@@ -66,7 +67,8 @@ impl Spot {
         }
     }
 
-    /// The same for whoever has the directory of the new name open. What lies here must be there.
+    /// Renames what lies here to `to`, whose directory the caller has open as `dir`. Fails if nothing lies
+    /// here.
     pub fn rename_into(&self, dir: &File, to: &Spot) -> Result<()> {
         match self.in_parent(|from_dir, from| rustix::fs::renameat(from_dir, from, dir, to.name())) {
             Err(Errno::LOOP | Errno::XDEV) => Err(self.refused(Errno::LOOP, "rename")),
@@ -74,17 +76,17 @@ impl Spot {
         }
     }
 
-    /// The same. What lies here must be there.
+    /// Renames what lies here to `to`, and replaces what has that name. Fails if nothing lies here.
     pub fn rename(&self, to: &Spot) -> Result<()> {
         self.try_rename(to)?.context("rename to", &to.path)
     }
 
-    /// Removes a file, a link, a pipe, whatever is no directory. What is not there is removed already.
+    /// Removes anything but a directory: a file, a link, a pipe. If nothing lies here, that is no error.
     pub fn remove(&self) -> Result<()> {
         self.unlink(AtFlags::empty())
     }
 
-    /// Removes a directory that is empty. One that is not there is removed already.
+    /// Removes an empty directory. If nothing lies here, that is no error.
     pub fn remove_dir(&self) -> Result<()> {
         self.unlink(AtFlags::REMOVEDIR)
     }
@@ -96,7 +98,7 @@ impl Spot {
         }
     }
 
-    /// Removes a directory and all that is in it, following nothing; or whatever else lies here.
+    /// Removes whatever lies here, a directory with everything in it. No symbolic link is followed.
     pub fn remove_tree(&self) -> Result<()> {
         if !self.is_dir()? {
             return self.remove();
@@ -108,7 +110,7 @@ impl Spot {
         self.remove_dir()
     }
 
-    /// Gives what lies here other permissions. A symbolic link has none.
+    /// Sets the permissions of what lies here, if anything does. A symbolic link has none and stays as it is.
     pub fn set_mode(&self, mode: u32) -> Result<()> {
         let found = match self.open(OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
             Ok(found) => found,
@@ -119,7 +121,7 @@ impl Spot {
         if kind(&stat) == FileType::Symlink {
             return Ok(());
         }
-        // A descriptor of this sort has no mode to change; its name among the process's own leads to what it is of.
+        // The kernel changes no mode through an O_PATH descriptor, only through its name in /proc/self/fd.
         let own = format!("/proc/self/fd/{}", found.as_raw_fd());
         rustix::fs::chmod(own, Mode::from_raw_mode(mode)).context("change the mode of", &self.path)
     }

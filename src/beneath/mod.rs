@@ -1,9 +1,9 @@
-//! Files beneath the state directory: everything in it is opened here, and nothing outside it ever is
+//! Files beneath the state directory: every file of it is opened here, and no file outside it ever is
 //! (contract, trust §1).
 //!
-//! A path is resolved from a descriptor of the state directory, downwards, and through no symbolic link.
-//! So whatever somebody has put into the directory, no command reads, writes, makes, renames or removes
-//! anything elsewhere.
+//! A path is resolved from a descriptor of the state directory, downwards, and through no symbolic link. So
+//! no command reads, writes, makes, renames or removes anything outside the directory, whatever another user
+//! has put into it.
 
 mod changes;
 #[cfg(test)]
@@ -33,7 +33,8 @@ pub struct Root {
 }
 
 impl Root {
-    /// Opens a directory that the user has named or that was found: this one path is followed wherever it leads.
+    /// Opens the state directory that the user has named or that the search has found. Symbolic links in this
+    /// one path are followed.
     pub fn open(path: &Path) -> io::Result<Arc<Root>> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = rustix::fs::open(path, flags, Mode::empty())?;
@@ -54,7 +55,7 @@ impl Root {
 #[derive(Debug, Clone)]
 pub struct Spot {
     root: Arc<Root>,
-    /// The root's path, and the way down from it.
+    /// The root's path, followed by the path from there down to this place.
     path: PathBuf,
 }
 
@@ -65,30 +66,30 @@ pub struct Entry {
     pub is_dir: bool,
 }
 
-/// What stands in a file, and whose file it is.
+/// The content of a file, and its owner.
 #[derive(Debug)]
 pub struct Content {
     pub bytes: Vec<u8>,
-    /// The number of the user who owns the very file that was read.
+    /// The user id of the owner of the file that was read.
     pub owner: u32,
 }
 
-/// What one look into a directory takes in: enough for most at once.
+/// How many bytes of entries one system call returns: enough for most directories.
 const DIR_BUFFER: usize = 32 << 10;
 
-/// Opening a pipe that lies in a file's place must not wait for its other end.
+/// How a plain file is opened. Without NONBLOCK, a pipe in the file's place would keep the caller waiting.
 const PLAIN: OFlags = OFlags::NONBLOCK.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
 
 const OWNERS_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 impl Spot {
-    /// The whole path: for messages, and for programs that are told of it.
+    /// The whole path, for messages and for programs that dormouse starts.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A place further down. `below` comes from names of our own and from directory entries; one that
-    /// leads upwards can be named, and is refused by whatever opens it.
+    /// A place further down. `below` may be a path that leads upwards: every function that opens such a place
+    /// refuses it.
     pub fn join(&self, below: impl AsRef<Path>) -> Spot {
         Spot { root: Arc::clone(&self.root), path: self.path.join(below) }
     }
@@ -98,19 +99,19 @@ impl Spot {
         self.join(OsString::from_vec(name.to_vec()))
     }
 
-    /// The directory that it is in. The state directory itself counts as being in itself: what is above
-    /// is none of our business.
+    /// The directory that holds this place. For the state directory it is the state directory itself, because
+    /// nothing above it is ever opened.
     pub fn parent(&self) -> Spot {
         let above = self.path.parent().filter(|above| above.starts_with(&self.root.path));
         Spot { root: Arc::clone(&self.root), path: above.unwrap_or(&self.root.path).to_owned() }
     }
 
-    /// The last part of its path.
+    /// The last part of the path.
     pub fn name(&self) -> &OsStr {
         self.path.file_name().unwrap_or_default()
     }
 
-    /// The way down to it from `above`, which it lies beneath.
+    /// The path from `above` down to this place, which must lie beneath it.
     pub fn below(&self, above: &Spot) -> &Path {
         self.path.strip_prefix(&above.path).unwrap_or(&self.path)
     }
@@ -143,13 +144,13 @@ impl Spot {
         Ok(self.look()?.is_some_and(|found| kind(&found) == FileType::RegularFile))
     }
 
-    /// The content of a file of at most `most` bytes; `None` if there is none. What is no plain file, or a
-    /// larger one, is refused unread.
+    /// The content of a file; `None` if there is none. Anything but a plain file, and a file of more than
+    /// `most` bytes, is refused unread.
     pub fn read(&self, most: u64) -> Result<Option<Vec<u8>>> {
         Ok(self.read_owned(most)?.map(|content| content.bytes))
     }
 
-    /// The same, and whose file it is.
+    /// Reads as `read` does, and returns the owner as well.
     pub fn read_owned(&self, most: u64) -> Result<Option<Content>> {
         let Some((mut file, stat)) = self.open_plain()? else { return Ok(None) };
         let length = length(&stat);
@@ -157,7 +158,8 @@ impl Spot {
             return Err(self.too_large(length, most));
         }
         let expected = usize::try_from(length).unwrap_or_default();
-        // One byte more: a read that ends short of it has seen the end, and saves the read that finds nothing.
+        // One byte more than the length: a read that leaves it free has seen the end of the file, and no
+        // further read is needed.
         let mut bytes = Vec::with_capacity(expected + 1);
         loop {
             let read = || rustix::io::read(&file, spare_capacity(&mut bytes));
@@ -166,7 +168,7 @@ impl Spot {
                 break;
             }
             if bytes.len() > expected {
-                // It has grown since it was looked at.
+                // The file has grown since its length was taken.
                 (&mut file).take(most - length).read_to_end(&mut bytes).context("read", &self.path)?;
                 break;
             }
@@ -177,12 +179,12 @@ impl Spot {
         Ok(Some(Content { bytes, owner: stat.st_uid }))
     }
 
-    /// The number of the user who owns the state directory.
+    /// The user id of the owner of the state directory.
     pub fn owner_of_root(&self) -> Result<u32> {
         Ok(rustix::fs::fstat(&self.root.dir).context("look at", &self.root.path)?.st_uid)
     }
 
-    /// What is said of a file that has more bytes than its kind may have.
+    /// The error for a file of `length` bytes where its kind may have `most`.
     pub fn too_large(&self, length: u64, most: u64) -> Error {
         let message = format!("{length} bytes: a file of its kind has at most {most}");
         Error::damaged(&self.path, message)
@@ -201,10 +203,10 @@ impl Spot {
         }
     }
 
-    /// A plain file, open for reading and writing in place, and its length. It is made if there is none
-    /// and `makes` says so; `None` if there is none.
+    /// Opens a plain file for reading and writing in place, and returns its length in bytes. A missing file
+    /// is made if `makes` is set; otherwise the result is `None`.
     pub fn open_in_place(&self, makes: bool) -> Result<Option<(File, u64)>> {
-        // A mode is asked for only of what is made.
+        // The system refuses a mode in a call that makes no file.
         let (create, mode) =
             if makes { (OFlags::CREATE, OWNERS_FILE) } else { (OFlags::empty(), Mode::empty()) };
         match self.open(OFlags::RDWR | create | PLAIN, mode) {
@@ -214,8 +216,8 @@ impl Spot {
         }
     }
 
-    /// A new, empty file, for the owner alone, open for reading and writing. What had its name loses it: a
-    /// leftover is never written into.
+    /// Makes a new, empty file that only its owner may use, open for reading and writing. A file that has the
+    /// name already is removed first, so that nothing is ever written into a leftover.
     pub fn create(&self) -> Result<File> {
         let open = || self.open(OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | PLAIN, OWNERS_FILE);
         let made = match open() {
@@ -247,8 +249,9 @@ impl Spot {
         }
     }
 
-    /// Calls `each` with every entry but `.` and `..`, in no order, until it says stop (`false`). A
-    /// directory that is not there has none: git does not keep empty ones.
+    /// Calls `each` with the name of every entry but `.` and `..`, and whether it is a directory, in no
+    /// order, until `each` returns `false`. A missing directory has no entries, since git does not keep empty
+    /// ones.
     pub fn each_entry(&self, mut each: impl FnMut(&[u8], bool) -> bool) -> Result<()> {
         let Some(dir) = self.open_dir()? else { return Ok(()) };
         let mut buffer = Box::new_uninit_slice(DIR_BUFFER);
@@ -287,7 +290,8 @@ impl Spot {
         Ok(entries)
     }
 
-    /// One end of a named pipe, without waiting for the other; the inner error is the system's.
+    /// Opens one end of a named pipe without waiting for the other end. The inner error is the system's: the
+    /// caller decides what it means.
     pub fn open_pipe(&self, end: OFlags) -> Result<rustix::io::Result<OwnedFd>> {
         let found = match self.open(end | PLAIN, Mode::empty()) {
             Ok(found) => found,
@@ -301,7 +305,7 @@ impl Spot {
         Err(Error::damaged(&self.path, format!("{}: expected a pipe", describe(found_kind))))
     }
 
-    /// Does something to a name in its directory.
+    /// Calls `act` with the open directory that holds this place, and the name in it.
     fn in_parent<T>(
         &self,
         act: impl FnOnce(&OwnedFd, &OsStr) -> rustix::io::Result<T>,
@@ -310,12 +314,12 @@ impl Spot {
         act(&above, self.name())
     }
 
-    /// The way down from the root.
+    /// The path from the root down to this place.
     fn way(&self) -> &Path {
         match self.path.strip_prefix(&self.root.path) {
             Ok(way) if way.as_os_str().is_empty() => Path::new("."),
             Ok(way) => way,
-            // No path of ours; nothing beneath the root has this one.
+            // A path outside the root: nothing beneath the root has it, and opening it fails.
             Err(_) => &self.path,
         }
     }
@@ -326,7 +330,8 @@ impl Spot {
 
         let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         match rustix::fs::openat2(&self.root.dir, self.way(), flags, mode, beneath) {
-            // A kernel or a sandbox that does not have this call, or one that lost a race.
+            // The kernel lacks this call, a sandbox forbids it, or another process renamed something
+            // meanwhile.
             Err(Errno::NOSYS | Errno::PERM | Errno::AGAIN) => self.walk(flags, mode),
             opened => opened,
         }
@@ -337,7 +342,7 @@ impl Spot {
         self.walk(flags, mode)
     }
 
-    /// The same, one directory after the other, for systems that can't do it in one call.
+    /// Opens as `open` does, one directory after the other, on systems that can't do it in one call.
     fn walk(&self, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
         let way = self.way();
         let is_downwards =
@@ -359,7 +364,7 @@ impl Spot {
         Err(Errno::NOENT)
     }
 
-    /// The error of a call, in words that say what lies in the way where something does.
+    /// The error for a call that failed. If something lies in the way, the error names that instead.
     fn refused(&self, errno: Errno, action: &'static str) -> Error {
         if matches!(errno, Errno::LOOP | Errno::XDEV | Errno::NOTDIR | Errno::NXIO | Errno::ISDIR)
             && let Some(error) = self.in_the_way()
@@ -369,7 +374,7 @@ impl Spot {
         Error::Io { action, path: self.path.clone(), source: errno.into() }
     }
 
-    /// The first thing on the way down that is no directory, or at its end no file.
+    /// An error about the first thing on the path that is no directory or, at its end, no plain file.
     fn in_the_way(&self) -> Option<Error> {
         let mut here = self.root.spot();
         let parts: Vec<Component<'_>> = self.way().components().collect();
@@ -405,7 +410,7 @@ impl Spot {
     }
 }
 
-/// For messages: they name the whole path.
+/// Messages name the whole path.
 impl Deref for Spot {
     type Target = Path;
 
@@ -414,7 +419,7 @@ impl Deref for Spot {
     }
 }
 
-/// Two places are one if their paths are: a command knows one state directory.
+/// Two spots are equal if their paths are: a command opens one state directory only.
 impl PartialEq for Spot {
     fn eq(&self, other: &Spot) -> bool {
         self.path == other.path
@@ -456,7 +461,7 @@ fn describe(found: FileType) -> &'static str {
     }
 }
 
-/// The place of a directory of a test.
+/// The spot of a test's directory.
 #[cfg(test)]
 pub fn at(dir: &Path) -> Spot {
     Root::open(dir).unwrap().spot()

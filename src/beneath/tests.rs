@@ -74,7 +74,7 @@ fn nothing_outside_is_read_or_changed_whatever_lies_inside() {
             assert_eq!(outside(&dir), before, "{act} {way}");
         }
     }
-    // A link is a thing of its own: it can be renamed and removed, and nothing behind it.
+    // A link can be renamed and removed; what it points to stays as it is.
     for link in ["link", "file-link", "dangling"] {
         acts(&root.join(link), &root.join("good"));
         assert_eq!(outside(&dir), before, "{link}");
@@ -121,7 +121,7 @@ fn walking_down_opens_and_refuses_the_same_as_one_call() {
         let id =
             |opened: rustix::io::Result<OwnedFd>| opened.ok().map(|fd| rustix::fs::fstat(fd).unwrap().st_ino);
         let (once, walked) = (id(spot.open(flags, Mode::empty())), id(spot.walk(flags, Mode::empty())));
-        // One call goes down and up again inside; no path of ours does.
+        // Only `open` resolves a `..` that stays inside the root. No path of dormouse's own has one.
         if way != "real/../real" {
             assert_eq!(once, walked, "{way}");
         }
