@@ -1,4 +1,5 @@
-//! A command in our own place: with our streams, and with its exit status as ours.
+//! Runs a command in the foreground: it has the streams of this process, and its exit status becomes that of
+//! this process.
 
 use std::ffi::OsString;
 use std::io;
@@ -16,18 +17,18 @@ use super::turn::{Fate, Overseer, is_past, timespec};
 use super::{Patience, Signal, kernel, spawn};
 use crate::error::{Context, Result, describe};
 
-/// What a shell says of a command that is not there, and of one that can't be run.
+/// The exit statuses of a shell for a command that is not found, and for one that can't be run.
 const NOT_FOUND: u8 = 127;
 const NOT_RUN: u8 = 126;
 
 /// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ran {
-    /// As a shell reports it: 128 and the signal for one that a signal ended.
+    /// As a shell reports it: 128 plus the signal's number if a signal ended the command.
     pub status: u8,
     /// Why it did not start.
     pub trouble: Option<String>,
-    /// Whether a signal has ended it, from whomever.
+    /// Whether a signal ended it, no matter which process sent that.
     pub was_signalled: bool,
     /// Whether its overseer had it ended.
     pub was_ended: bool,
@@ -37,7 +38,7 @@ pub struct Ran {
 #[derive(Debug, Clone, Copy)]
 pub struct Ending {
     pub signal: Signal,
-    /// Until SIGKILL.
+    /// How long after the signal SIGKILL follows.
     pub grace: Duration,
 }
 
@@ -47,8 +48,8 @@ impl Default for Ending {
     }
 }
 
-/// Runs a command to its end, or until its overseer ends it. A signal that asks us to end is passed on:
-/// when the command has ended there is still something to do.
+/// Runs a command to its end, or until its overseer ends it. A signal that asks this process to end is passed
+/// on to the command, because this process still has something to do when the command has ended.
 pub fn run(argv: &[OsString], overseer: &mut dyn Overseer, ending: &Ending) -> Result<Ran> {
     let failed =
         |status, trouble| Ran { status, trouble: Some(trouble), was_signalled: false, was_ended: false };
@@ -73,7 +74,7 @@ pub fn run(argv: &[OsString], overseer: &mut dyn Overseer, ending: &Ending) -> R
     Ok(ran)
 }
 
-/// Its status, and whether its overseer had it ended.
+/// Waits for the command. Returns its status, and whether its overseer had it ended.
 fn watch(
     mut child: Child,
     signals: &Signals,
@@ -83,7 +84,7 @@ fn watch(
     let pid = Pid::from_child(&child);
     let this = Path::new("the command");
     let ended = kernel::open(pid).context("watch", this)?;
-    // It is not reaped as long as it is watched, so its pid means nobody else.
+    // The command is not reaped while it is watched, so no other process can have its pid.
     let send = |signal| {
         let _ = rustix::process::kill_process(pid, signal);
     };

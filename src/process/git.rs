@@ -1,4 +1,5 @@
-//! `tick --commit`: git, called as a person would, but for what a repository may have it run.
+//! `tick --commit`: calls git as a person would, but runs programs that a repository configures (hooks,
+//! signing) only where the settings allow it.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -18,19 +19,20 @@ use super::{kernel, spawn};
 use crate::error::{Context, Error, Result, describe};
 use crate::model::settings::GitSettings;
 
-/// How soon git is called again that others have kept from its work.
+/// The pause before git is called again when another process was in its way.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long a question may take that is about one file.
+/// How long other processes may keep git from an answer about one file.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Between SIGTERM, on which git removes its own lock files, and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What git says where others came in between: another git is at the repository, or a file that it
-/// has found has gone before it was read.
+/// What git says when another process came in between: another git holds a lock, or a file was removed after
+/// git had found it.
 const BESIDE_OTHERS: &[&str] =
     &["index.lock", "cannot lock ref", "No such file or directory", "unable to index"];
 
-/// What a git that calls us tells of its own repository. Ours is the one that the state directory lies in.
+/// Variables by which a git that runs dormouse (in a hook, say) names its own repository. They are removed:
+/// `--commit` is about the repository around the state directory.
 const OF_ANOTHER: &[&str] = &[
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
     "GIT_COMMON_DIR",
@@ -48,7 +50,7 @@ const OF_ANOTHER: &[&str] = &[
     "GIT_WORK_TREE",
 ];
 
-/// What lies in git's directory while a person is in the middle of something, and what that is.
+/// Files in git's directory that show that a person is in the middle of something, and of what.
 const IN_THE_MIDDLE: &[(&str, &str)] = &[
     ("MERGE_HEAD", "a merge"),
     ("rebase-merge", "a rebase"),
@@ -62,11 +64,11 @@ const IN_THE_MIDDLE: &[(&str, &str)] = &[
 pub struct Repository<'a> {
     state_dir: &'a Path,
     settings: GitSettings,
-    /// How long others may keep git from its work.
+    /// How long other processes may keep git from its work.
     patience: Duration,
 }
 
-/// Whether git has a file among those that it keeps. A git that can't be asked has none.
+/// Whether git tracks a file. Where git can't be run, it tracks none.
 pub fn is_tracked(path: &Path) -> bool {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
         return false;
@@ -76,13 +78,13 @@ pub fn is_tracked(path: &Path) -> bool {
 }
 
 impl<'a> Repository<'a> {
-    /// Asks nothing yet.
+    /// Names a repository. Git is not called yet.
     pub fn of(state_dir: &'a Path, settings: GitSettings, patience: Duration) -> Repository<'a> {
         Repository { state_dir, settings, patience }
     }
 
-    /// Whether a commit could be made now. To be asked before a step: what it would find out afterwards
-    /// is a step without its commit. Waits for another git that is at the index.
+    /// Fails if a commit can't be made now, and says why. A step asks before it begins: found out afterwards,
+    /// it would be a step without its commit. Waits while another git has the index locked.
     pub fn check(&self) -> Result<()> {
         let Places { git_dir, objects, index } = self.places()?;
         for (name, what) in IN_THE_MIDDLE {
@@ -95,9 +97,9 @@ impl<'a> Repository<'a> {
             rustix::fs::access(dir, Access::WRITE_OK).context("write into", dir)?;
         }
         self.wait_for(&index)?;
-        for who in ["GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"] {
+        for identity in ["GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"] {
             let hint = "say it with `git config user.name` and `git config user.email`";
-            self.ask(&["var", who], hint)?;
+            self.ask(&["var", identity], hint)?;
         }
         let unmerged = self.ask(&["ls-files", "--unmerged", "--", "."], "see `git status`")?;
         if let Some(path) = unmerged.split('\n').find_map(|line| line.split_once('\t')) {
@@ -123,8 +125,8 @@ impl<'a> Repository<'a> {
         Ok(())
     }
 
-    /// Commits everything below the state directory, if there is anything to commit. Whatever else is
-    /// staged in the repository stays as it is. Where others are at work on either it is tried again.
+    /// Commits everything below the state directory, if anything has changed. Whatever else is staged in the
+    /// repository stays as it is. While other processes are in the way, the commit is tried again.
     pub fn commit(&self, subject: &str, body: &str) -> Result<()> {
         let start = Instant::now();
         loop {
@@ -132,7 +134,7 @@ impl<'a> Repository<'a> {
             if said.is_success() {
                 return Ok(());
             }
-            // It says nothing where another git has just committed what was staged.
+            // Git says nothing if another git has just committed what was staged.
             let words = &said.stderr;
             let is_lasting = !words.is_empty() && !BESIDE_OTHERS.iter().any(|other| words.contains(other));
             if is_lasting || start.elapsed() >= self.patience {
@@ -145,7 +147,7 @@ impl<'a> Repository<'a> {
         }
     }
 
-    /// What git said last: that it was done, or why not.
+    /// Returns what the last call of git said: that there is nothing left to commit, or why it failed.
     fn try_to_commit(&self, subject: &str, body: &str) -> Result<Said> {
         let added = self.run(&["add", "--all", "--", "."])?;
         if !added.is_success() {
@@ -163,8 +165,8 @@ impl<'a> Repository<'a> {
         self.run(&words)
     }
 
-    /// Has git in this clone merge the files of these patterns, which begin below the state directory, by
-    /// `PROGRAM merge-driver`. Returns whether it did not already.
+    /// Configures git in this clone to merge files that match one of the patterns, relative to the state
+    /// directory, by `PROGRAM merge-driver`. Returns whether anything had to be changed.
     pub fn merge_by(&self, program: &Path, patterns: &[&str]) -> Result<bool> {
         let words = ["rev-parse", "--show-prefix", "--git-path", "info/attributes"];
         let said = self.ask(&words, "a merge driver is a git repository's: make one with `git init`")?;
@@ -216,7 +218,7 @@ impl<'a> Repository<'a> {
         let said = self.ask(&words, hint)?;
         let mut lines = said.lines();
         let is_inside = lines.next() == Some("true");
-        // What is relative is so to where git was called.
+        // Relative paths in git's answer begin at the directory in which it was called.
         let mut place = || self.state_dir.join(lines.next().unwrap_or_default());
         let places = Places { git_dir: place(), objects: place(), index: place() };
         if is_inside {
@@ -225,7 +227,7 @@ impl<'a> Repository<'a> {
         Err(refuse(format!("{} is not in the work tree of a repository", self.state_dir.display()), hint))
     }
 
-    /// Waits until no other git is at the index.
+    /// Waits until no other git has the index locked.
     fn wait_for(&self, index: &Path) -> Result<()> {
         let mut lock = index.as_os_str().to_owned();
         lock.push(".lock");
@@ -241,23 +243,24 @@ impl<'a> Repository<'a> {
         Ok(())
     }
 
-    /// What git answers; if it refuses, that is said with the hint.
+    /// Returns git's answer. If git fails, the error has the first line that git says, and the hint.
     fn ask(&self, words: &[&str], hint: &str) -> Result<String> {
         let said = self.run(words)?;
         if said.is_success() {
             return Ok(said.stdout);
         }
-        // The rest of what it says is advice for other cases.
+        // The other lines are advice for other cases.
         let first = said.stderr.lines().find(|line| !line.trim().is_empty()).unwrap_or("no word of why");
         let first = first.trim_start_matches("fatal: ").trim_start_matches("error: ");
         Err(refuse(format!("git in {}: {first}", self.state_dir.display()), hint))
     }
 
-    /// Calls git in the state directory, where `.` is that directory and nothing else, however it is named.
+    /// Calls git in the state directory. The path `.` means that directory, whatever characters its name has.
     fn run(&self, words: &[&str]) -> Result<Said> {
         let mut command = Command::new("git");
         command.current_dir(self.state_dir).stdin(Stdio::null());
-        // It is heard what it says: in one language. Nobody is there to answer it.
+        // What git says is compared, so it must be in English. It must not ask questions, since nobody
+        // answers.
         command.env("LC_ALL", "C").env("GIT_TERMINAL_PROMPT", "0");
         for name in OF_ANOTHER {
             command.env_remove(name);
@@ -277,7 +280,7 @@ impl<'a> Repository<'a> {
         Ok(Said { status, stdout: read(stdout)?, stderr: read(stderr)? })
     }
 
-    /// Waits for git as long as the settings say; then ends it.
+    /// Waits for git until `git.timeout`, and then ends it.
     fn wait(&self, mut child: Child, words: &[&str]) -> Result<ExitStatus> {
         let pid = Pid::from_child(&child);
         let ended = kernel::open(pid).context("watch", Path::new("git"))?;
@@ -285,7 +288,7 @@ impl<'a> Repository<'a> {
             return child.wait().context("wait for", Path::new("git"));
         }
         for signal in [Signal::TERM, Signal::KILL] {
-            // It leads its group, and is not reaped before that is gone: its pid is no other's.
+            // Git leads its group and is not reaped yet, so no other process can have its pid.
             let _ = rustix::process::kill_process_group(pid, signal);
             is_over(&ended, GRACE)?;
         }
@@ -305,12 +308,12 @@ impl<'a> Repository<'a> {
     }
 }
 
-/// A path as it stands between quotes in a file of attributes, where it means itself alone.
+/// A path, escaped for the quotes of a gitattributes file and so that it matches nothing but itself.
 fn escaped(path: &str) -> String {
     let mut pattern = String::with_capacity(path.len());
     for c in path.chars() {
         match c {
-            // Once for the pattern, once for the quotes.
+            // Escaped once for the pattern and once for the quotes.
             '*' | '?' | '[' => pattern.push_str("\\\\"),
             '\\' => pattern.push_str("\\\\\\"),
             '"' => pattern.push('\\'),
@@ -328,7 +331,7 @@ struct Places {
     index: PathBuf,
 }
 
-/// What a git has said in all.
+/// How one call of git ended, and what it said.
 struct Said {
     status: ExitStatus,
     stdout: String,
@@ -341,7 +344,7 @@ impl Said {
     }
 }
 
-/// Whether a process ends within a time.
+/// Waits for the end of a process, for `time` at most. Returns whether it has ended.
 fn is_over(ended: &OwnedFd, time: Duration) -> Result<bool> {
     let start = Instant::now();
     loop {
@@ -354,7 +357,8 @@ fn is_over(ended: &OwnedFd, time: Duration) -> Result<bool> {
     }
 }
 
-/// What git writes to. What it leaves running may hold on to that: nobody waits for the end of it.
+/// A file in memory that git writes to. A pipe would have to be read to its end, and a process that git
+/// leaves running could hold it open.
 fn paper() -> Result<File> {
     let file = rustix::fs::memfd_create("git", MemfdFlags::CLOEXEC);
     file.map(File::from).context("make", Path::new("a file in memory"))

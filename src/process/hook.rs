@@ -1,4 +1,5 @@
-//! One hook: a program of the people's own, run like a turn, and told what happens on its stdin.
+//! Runs one hook: a program that a user provides, run like a turn, which reads on its stdin what has
+//! happened.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -19,7 +20,7 @@ use crate::beneath::Spot;
 use crate::error::{Context, Result};
 use crate::model::policy::FirstTold;
 
-/// Of each stream, in bytes.
+/// How much is kept of each stream, in bytes.
 const MAX_OUTPUT: u64 = 64 << 10;
 /// Between SIGTERM and SIGKILL.
 const KILL_GRACE: Duration = Duration::from_secs(5);
@@ -32,32 +33,34 @@ pub struct HookSpec {
     pub name: &'static str,
     pub program: PathBuf,
     pub workdir: PathBuf,
-    /// The whole environment, but for the name of the hook.
+    /// The whole environment, except the name of the hook.
     pub env: Vec<(OsString, OsString)>,
+    /// What the hook reads on its stdin.
     pub document: Vec<u8>,
-    /// Where a directory is made for its files, and removed again.
+    /// The directory in which a scratch directory is made for the hook and removed afterwards.
     pub tmp: Spot,
-    /// Where what it says is appended.
+    /// The file to which the hook's output is appended.
     pub log: Option<Spot>,
     pub timeout: Option<Duration>,
 }
 
-/// Whether there is a hook: a file that somebody may execute, or a link to one.
+/// Whether there is a hook: an executable file, or a link to one.
 pub fn is_there(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// Runs a hook until no process of it is left. Returns how it ended and all that it said. Where
-/// somebody was killed while he ran one, what is left of that one goes first.
+/// Runs a hook until no process of it is left. Returns how it ended and its output. First it ends what is
+/// left of earlier hooks whose command was killed.
 pub fn run(hook: &HookSpec, overseer: &mut dyn Overseer) -> Result<(Ended, String)> {
     end_abandoned(&hook.tmp)?;
     let scratch = Scratch::make(&hook.tmp)?;
     run_in(hook, &scratch.spot, overseer)
 }
 
-/// A directory for the files of one hook, locked for as long as it runs: so others can tell what
-/// somebody has left who was killed, whatever container they look from. It goes with its owner, and
-/// its name never comes again: who has found it as it went takes no later one for it.
+/// A directory for the files of one hook. The command that runs the hook holds a lock on it, so that other
+/// commands, in other containers too, can tell when that command was killed. The directory is removed when
+/// the hook has ended. Its name is never used again, so that a command that finds it at that moment can't
+/// remove a later one by mistake.
 struct Scratch {
     spot: Spot,
     _lock: File,
@@ -72,13 +75,13 @@ impl Scratch {
             let number = MADE.fetch_add(1, Ordering::Relaxed);
             let spot = tmp.join(format!("{SCRATCH}{this}-{start}-{number}"));
             spot.make_dirs()?;
-            // Until it is locked it looks abandoned, and may be taken for that.
+            // Until the directory is locked, it looks abandoned, and another command may remove it.
             let Some(lock) = spot.open_dir()? else { continue };
             let locked = match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
                 Err(Errno::WOULDBLOCK) => continue,
                 locked => locked.context("lock", &spot),
             };
-            // From here on it goes with its owner, also where it can't be locked.
+            // From here on, dropping `scratch` removes the directory, even if it could not be locked.
             let scratch = Scratch { spot, _lock: lock };
             locked?;
             if rustix::fs::fstat(&scratch._lock).context("look at", &scratch.spot)?.st_nlink > 0 {
@@ -87,7 +90,7 @@ impl Scratch {
         }
     }
 
-    /// One whose owner is gone.
+    /// The directory of a hook whose command is gone, locked.
     fn abandoned(spot: Spot) -> Option<Scratch> {
         let lock = spot.open_dir().ok()??;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).ok()?;
@@ -97,12 +100,12 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What can't be removed is in the way of nobody.
+        // A directory that can't be removed does no harm.
         let _ = self.spot.remove_tree();
     }
 }
 
-/// Ends what is left of hooks whose command was killed, and removes it.
+/// Ends what is left of hooks whose command was killed, and removes their directories.
 pub fn end_abandoned(tmp: &Spot) -> Result<()> {
     for entry in tmp.entries()? {
         let is_one = entry.name.as_encoded_bytes().starts_with(SCRATCH.as_bytes());
@@ -137,7 +140,7 @@ fn run_in(hook: &HookSpec, scratch: &Spot, overseer: &mut dyn Overseer) -> Resul
     let ended = turn::run(&spec, overseer)?;
     let mut said = Vec::new();
     for path in [&spec.stdout, &spec.stderr] {
-        // A log has a line of ours between its head and its tail.
+        // A log that is too long has an additional line between its head and its tail.
         said.extend(path.read(MAX_OUTPUT * 2)?.unwrap_or_default());
     }
     if let Some(log) = hook.log.as_ref().filter(|_| !said.is_empty()) {
@@ -157,11 +160,11 @@ mod tests {
     use crate::beneath::at;
 
     #[test]
-    fn what_somebody_holds_is_not_abandoned_whatever_its_name_says() {
+    fn a_locked_directory_is_not_abandoned_whatever_its_name_says() {
         let dir = tempfile::tempdir().unwrap();
         let tmp = at(dir.path());
         let held = Scratch::make(&tmp).unwrap();
-        // Elsewhere its process may not be seen at all.
+        // In another container its process may not be visible at all.
         let renamed = tmp.join("hook-1-1");
         held.spot.rename(&renamed).unwrap();
         end_abandoned(&tmp).unwrap();
@@ -172,13 +175,13 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_as_a_hook_ends_finds_no_later_one() {
+    fn a_directory_found_as_its_hook_ends_is_not_that_of_a_later_one() {
         let dir = tempfile::tempdir().unwrap();
         let tmp = at(dir.path());
         let first = Scratch::make(&tmp).unwrap();
         let (spot, opened) = (first.spot.clone(), first.spot.open_dir().unwrap().unwrap());
         drop(first);
-        // The lock is to be had now, and what is done in its name must not befall the next hook.
+        // The lock is free now. What its next holder does must not touch the directory of a later hook.
         flock(&opened, FlockOperation::NonBlockingLockExclusive).unwrap();
         let second = Scratch::make(&tmp).unwrap();
         assert_ne!(second.spot.path(), spot.path());

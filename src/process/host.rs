@@ -4,7 +4,7 @@ pub fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Names one boot of the machine; empty where the system has no such thing.
+/// An id of this boot of the machine; empty if the system has none.
 pub fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .map(|text| text.trim().to_owned())

@@ -14,7 +14,7 @@ use super::signals::Signals;
 use super::spawn;
 use crate::error::{Context, Result};
 
-/// How much of a job's output is taken in at once.
+/// How many bytes of a job's output are read at once.
 const BUFFER: usize = 16 << 10;
 
 /// How a job ended.
@@ -22,16 +22,16 @@ const BUFFER: usize = 16 << 10;
 pub enum End {
     Exit(i32),
     Signal(i32),
-    /// The system does not tell.
+    /// The system does not say.
     Unknown,
 }
 
-/// Runs this program with each of these command lines, at most `at_once` at a time, fewer where the machine
-/// has no room for more. `done` gets the place of each among them, what it wrote to stdout, whole, and how
-/// it ended, in the order in which they end. What they say on stderr goes where ours goes.
+/// Runs this program with each of these command lines, at most `at_once` at a time, or fewer if the machine
+/// has no room for more. When a job ends, `done` gets its place among the command lines, all that it wrote to
+/// stdout, and how it ended. Jobs share the stderr of this process.
 ///
-/// A signal that asks us to end is passed on to each that runs, no other begins, and all are waited
-/// for. Returns that signal.
+/// A signal that asks this process to end is passed on to every running job, no other job begins, and all are
+/// waited for. Returns that signal.
 pub fn run(
     commands: Vec<Vec<OsString>>,
     at_once: usize,
@@ -48,7 +48,7 @@ pub fn run(
             let Some((at, arguments)) = waiting.peek() else { break };
             match Job::start(*at, &program, arguments) {
                 Ok(job) => running.push(job),
-                // The end of one makes room.
+                // The end of a running job makes room.
                 Err(error) if error.is_shortage() && !running.is_empty() => break,
                 Err(error) => trouble = Err(error),
             }
@@ -62,7 +62,7 @@ pub fn run(
             cancelled_by = Some(signal);
             running.iter().for_each(|job| job.pass_on(signal));
         }
-        // From the end, so that those before it keep their places.
+        // From the last to the first, so that a removal moves no job that is still to be looked at.
         for at in spoke.into_iter().rev() {
             if running[at].has_ended() {
                 let job = running.swap_remove(at);
@@ -74,7 +74,7 @@ pub fn run(
     }
 }
 
-/// Waits for a signal or for anything from a job. Returns the places of those that have something to say.
+/// Waits for a signal or for output of a job. Returns the places of the jobs that have something to read.
 fn wait(signals: &Signals, running: &[Job]) -> Result<Vec<usize>> {
     let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
     fds.extend(running.iter().map(|job| PollFd::new(&job.stdout, PollFlags::IN)));
@@ -94,8 +94,8 @@ struct Job {
 }
 
 impl Job {
-    /// In a process group of its own: what a terminal sends to ours comes to it once, from us. It is
-    /// asked to end if we are killed.
+    /// The job has a process group of its own, so that a signal from the terminal reaches it only once,
+    /// through this process. If this process is killed, the job gets SIGTERM.
     fn start(at: usize, program: &Path, arguments: &[OsString]) -> Result<Job> {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
@@ -108,12 +108,12 @@ impl Job {
 
     fn pass_on(&self, signal: i32) {
         if let Some(signal) = Signal::from_named_raw(signal) {
-            // It is not reaped yet, so its pid means nobody else.
+            // The job is not reaped yet, so no other process can have its pid.
             let _ = rustix::process::kill_process(Pid::from_child(&self.child), signal);
         }
     }
 
-    /// Takes in what there is to read. One that can't be read any more has said all that it will.
+    /// Reads what the job has written. Returns whether its output has ended, or can't be read any more.
     fn has_ended(&mut self) -> bool {
         let mut buffer = [0; BUFFER];
         match self.stdout.read(&mut buffer) {

@@ -1,4 +1,4 @@
-//! The few calls that only Linux has; elsewhere they say that they are missing.
+//! The few system calls that only Linux has. Elsewhere they fail or do nothing.
 
 #[cfg(target_os = "linux")]
 mod linux {
@@ -16,7 +16,7 @@ mod linux {
         rustix::process::pidfd_send_signal(process, signal)
     }
 
-    /// Descendants whose parent ends become children of this process.
+    /// Makes descendants whose parent ends become children of this process, or no longer.
     pub fn adopt_orphans(on: bool) -> Result<()> {
         rustix::process::set_child_subreaper(on.then(rustix::process::getpid))
     }

@@ -1,4 +1,5 @@
-//! The limits that the system sets: this process makes room for itself, and what it starts has none of that.
+//! Limits that the system sets: this process raises its own, and the commands that it starts get the original
+//! ones.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,26 +8,26 @@ use signal_hook::consts::SIGXFSZ;
 
 use super::signals::{ignored, is_in};
 
-/// How many files this process could open when it was started.
+/// The limit of open files that this process was started with.
 static OPEN_FILES: OnceLock<Rlimit> = OnceLock::new();
 
-/// Lets this process open as many files as it may, and see an error where a file would grow beyond what is
-/// allowed, instead of being killed by SIGXFSZ. Called once, at the start.
+/// Raises the limit of open files of this process as far as allowed, and has a write beyond the limit of file
+/// sizes fail with an error instead of killing the process by SIGXFSZ. Called once, at the start.
 pub fn make_room() {
     let found = getrlimit(Resource::Nofile);
     let widened = Rlimit { current: found.maximum, maximum: found.maximum };
-    // With what can't be raised it goes on as it is: that costs nothing but room.
+    // If the limit can't be raised, the process goes on with less room.
     if found.current != found.maximum && setrlimit(Resource::Nofile, widened).is_ok() {
         let _ = OPEN_FILES.set(found);
     }
-    // Mostly there is no such limit, and no signal to come.
+    // Without such a limit the signal never comes.
     if getrlimit(Resource::Fsize).current.is_some() && !is_in(ignored(), SIGXFSZ) {
-        // With a handler a write fails; and a handler, unlike an ignored signal, is not handed on to children.
+        // With a handler the write fails. Unlike an ignored signal, a handler is not passed on to children.
         let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
     }
 }
 
-/// How many files this process could open when it was started, where that is not how many it can open now.
+/// The limit of open files that this process was started with, if that is no longer the present one.
 pub fn open_files() -> Option<Rlimit> {
     OPEN_FILES.get().cloned()
 }

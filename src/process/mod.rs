@@ -1,4 +1,4 @@
-//! Child processes: the only place that starts, watches and ends them.
+//! Child processes. Only the files here start, watch and end them.
 
 pub mod foreground;
 pub mod git;
@@ -22,16 +22,17 @@ use std::time::Duration;
 pub use patience::Patience;
 pub use rustix::process::Signal;
 
-/// In the environment of a background task's supervisor, which outlives the turn that started it.
+/// The variable that marks the supervisor of a background task, which outlives the turn that started it.
 pub const SUPERVISOR: &str = "DORMOUSE_SUPERVISOR";
-/// In the environment of everything that a turn starts, with the id of its run.
+/// The variable with the id of a run. Everything that the run's turn starts has it.
 pub const RUN: &str = "DORMOUSE_RUN";
 
-/// In the environment of everything that a background task starts, with its id.
+/// The variable with the id of a background task. Everything that the task starts has it.
 pub const TASK: &str = "DORMOUSE_TASK";
-/// In the environment of everything that a hook starts, with its name.
+/// The variable with the name of a hook. Everything that the hook starts has it.
 pub const HOOK: &str = "DORMOUSE_HOOK";
-/// In the same, with what no other hook has: the path of its scratch directory.
+/// The variable with the path of a hook's scratch directory. Unlike the name, it belongs to one run of the
+/// hook.
 const HOOK_SCRATCH: &str = "DORMOUSE_HOOK_SCRATCH";
 
 /// A signal that can end a command, by its name with or without `SIG`.
@@ -52,7 +53,7 @@ pub fn signal_named(name: &str) -> Option<Signal> {
     Some(signal)
 }
 
-/// What the processes of one run, task or hook carry in their environment, wherever they go.
+/// The variable by which the processes of one run, task or hook are found, whatever group they have moved to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {
     name: &'static str,
@@ -73,18 +74,18 @@ impl Mark {
     }
 }
 
-/// How long SIGKILL may take. A process that is still there then sits in the kernel, mostly on a
-/// dead network mount, or isn't ours to kill.
+/// How long SIGKILL may take. A process that is still there then hangs in the kernel, mostly on a dead
+/// network mount, or this user may not kill it.
 const KILL_TAKES: Duration = Duration::from_secs(10);
 
-/// A turn ends every child of its process, so tests that start children must not overlap.
+/// Tests that start children take turns, because a turn ends every child of the process that runs it.
 #[cfg(test)]
 fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
     ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Of this test process alone: a run of that id is looked for on the whole machine.
+/// A run id that no other test process has, because marked processes are searched for on the whole machine.
 #[cfg(test)]
 fn run_id() -> String {
     format!("run_{}", std::process::id())

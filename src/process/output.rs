@@ -1,4 +1,4 @@
-//! A log of what a process says that never grows past its bound: the head and the tail are kept.
+//! The log of what a process writes. It never grows beyond its bound: the head and the tail are kept.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -11,21 +11,21 @@ use crate::error::{Context, Result};
 /// The longest last line that is remembered, in bytes.
 const LINE: usize = 4096;
 
-/// What was seen of one stream.
+/// What came through one stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Captured {
-    /// All that came, kept or not.
+    /// How many bytes came, kept or not.
     pub bytes: u64,
-    /// How much of it is not in the log.
+    /// How many of them are not in the log.
     pub left_out: u64,
     /// The last line that isn't blank, of 4 KiB at most.
     pub last_line: Option<String>,
 }
 
-/// The log file of one stream. The first half of the bound holds the head. The second half is a
-/// ring: once it is full the oldest byte gives way, so that memory stays small however long the
-/// output is. `finish` puts the ring in order; until then, or for ever if that never comes, the
-/// tail starts somewhere in the middle of it. Logs are evidence and are not synced.
+/// The log file of one stream. The first half of the bound holds the head. The second half is a ring: once it
+/// is full, the oldest byte gives way, so that memory stays small however long the output is. `finish` puts
+/// the ring in order. Until then, or for ever if the process is killed before, the tail begins somewhere in
+/// the middle of it. Logs are evidence and are not synced.
 #[derive(Debug)]
 pub struct Log {
     spot: Spot,
@@ -106,7 +106,7 @@ impl Log {
             part.rename(&self.spot)
         });
         if copied.is_err() {
-            // It is incomplete and of no use to anyone; the error that made it so is the one to tell.
+            // The copy is incomplete. The caller gets the error that made it so, not that of removing it.
             let _ = part.remove();
         }
         copied
@@ -157,7 +157,7 @@ impl LastLine {
     }
 
     fn extend(&mut self, bytes: &[u8]) {
-        // Three more than is told, so that a character across the limit isn't seen as a broken one.
+        // Three bytes more than are returned, so that a character across the limit does not look broken.
         let room = (LINE + 3).saturating_sub(self.open.len());
         self.open.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
     use crate::beneath::at;
 
-    /// What the log holds after these pieces, with what was told of them.
+    /// The log after these pieces, and what `finish` returns.
     fn logged(bound: u64, pieces: &[&[u8]]) -> (String, Captured) {
         let dir = tempfile::tempdir().unwrap();
         let path = at(dir.path()).join("stdout.log");

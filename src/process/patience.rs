@@ -1,38 +1,38 @@
-//! How long processes have to do something before they are made to.
+//! How long processes may take to end before they are killed.
 
 use std::time::{Duration, Instant};
 
 use super::turn::is_past;
 
-/// In so many parts the time is waited for; so many of them, at least, must have been.
+/// Into how many parts a time is divided, and how many of them must at least have been waited for.
 const PARTS: u32 = 20;
 const LEAST: u32 = 15;
 
-/// A time by the clock, of which those who are waited for have most: where everything stood still
-/// for a while, they have had nothing of that, and get it afterwards.
+/// A time that processes are given. It counts parts as well as the clock: if the whole machine stood still
+/// for a while (a suspended laptop), the processes could do nothing in that time, and get it afterwards.
 pub struct Patience {
     until: Option<Instant>,
     part: Duration,
     left: u32,
-    /// The half of it.
+    /// When half of the time is over.
     half: Option<Instant>,
 }
 
 impl Patience {
     pub fn of(duration: Duration) -> Patience {
-        // However long it is: nobody needs to know the end of a part that is hours away.
+        // No part is longer than an hour, so that adding it to the present can't overflow.
         let part = (duration / PARTS).min(Duration::from_secs(3600));
         let left = if duration.is_zero() { 0 } else { LEAST };
         let now = Instant::now();
         Patience { until: now.checked_add(duration), part, left, half: now.checked_add(duration / 2) }
     }
 
-    /// Whether they have had half of it.
+    /// Whether half of the time is over.
     pub fn is_half_over(&self) -> bool {
         is_past(self.half)
     }
 
-    /// Until when to wait before one looks again; nothing when they have had their time.
+    /// When the caller should look at the processes again; `None` when their time is over.
     pub fn next(&mut self) -> Option<Instant> {
         let next = Instant::now() + self.part;
         if !is_past(self.until) {
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_was_waited_for_while_everything_stood_still_gets_the_rest_of_the_time() {
+    fn after_a_standstill_processes_get_the_rest_of_their_time() {
         let mut patience = Patience::of(Duration::from_millis(1));
         assert!(patience.next().is_some());
         while !is_past(patience.until) {}

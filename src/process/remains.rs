@@ -1,5 +1,4 @@
-//! What is left of a turn or a task whose tick or supervisor is gone, or doesn't listen: finding it
-//! and ending it.
+//! Finds and ends what is left of a turn or task whose tick or supervisor is gone, or does not respond.
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -16,21 +15,22 @@ use crate::beneath::Spot;
 use crate::error::{Context, Result};
 use crate::model::policy::FirstTold;
 
-/// How many processes are held at once; descriptors are limited, a fork bomb is not. The others are
+/// How many processes are held at once: a fork bomb starts more than there are descriptors. The others are
 /// found when these have ended.
 const HELD: usize = 256;
 
-/// The processes of a run (or a task), as they were when it was looked for them. A process belongs to the run if
+/// The processes of a run (or of a task or hook), as the last search found them. A process belongs to the run
+/// if
 ///
 /// 1. it leads the recorded group: pid, start time and boot are those of the record; or
-/// 2. it is in that group while its leader is there, be it as a zombie (a group of that number
-///    can't be another one then); or
-/// 3. it was started with the mark of this run (`DORMOUSE_RUN`), wherever it has gone since; or
+/// 2. it is in that group while the leader is there, even as a zombie (until the leader is reaped, no
+///    other group can have that number); or
+/// 3. it was started with the mark of this run (`DORMOUSE_RUN`), whatever group it is in now; or
 /// 4. its parent belongs to the run.
 ///
-/// Supervisors of background tasks that the run started are spared, with all that is below them, as
-/// is this process itself. Zombies are gone. Out of reach is a process that has left the group,
-/// dropped the environment and lost its parents, with the tick dead that would have adopted it.
+/// Supervisors of background tasks that the run started are spared with everything below them, and so is this
+/// process. Zombies count as gone. A process is out of reach if it has left the group, dropped the
+/// environment and lost its parents while no tick was there to adopt it.
 #[derive(Debug)]
 pub struct Remains {
     mark: Mark,
@@ -40,18 +40,18 @@ pub struct Remains {
     leads: bool,
 }
 
-/// What ended it.
+/// What ended the processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndedBy {
-    /// There was nothing.
+    /// There were none.
     Nothing,
     Term,
     Kill,
 }
 
 impl Remains {
-    /// `leader_file` is the one that the turn was started with. Without it, or if there is nothing
-    /// sensible in it, the environment alone tells.
+    /// Searches for the processes. `leader_file` is the file that the turn was started with. If it is missing
+    /// or makes no sense, only the environment tells which processes belong to the run.
     pub fn find(mark: &Mark, leader_file: &Spot) -> Result<Remains> {
         let leader = spawn::leader(leader_file)?;
         let mut remains = Remains { mark: mark.clone(), leader, held: Vec::new(), leads: false };
@@ -63,19 +63,20 @@ impl Remains {
         self.held.is_empty()
     }
 
-    /// To every process that was found and is still there. Fails after all were tried.
+    /// Sends a signal to every process that was found and is still there. Tries all of them before it fails.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         self.held.iter().map(|held| held.send(signal)).fold(Ok(()), Result::and)
     }
 
-    /// SIGTERM, the grace, SIGKILL, until nothing is left. What is started meanwhile, to clean up, is
-    /// let be until the grace is over. Fails if something won't go.
+    /// Sends SIGTERM, waits for the grace, and sends SIGKILL until nothing is left. What is started meanwhile
+    /// in order to clean up is left alone until the grace is over. Fails if a process does not end.
     pub fn end(mut self, term_grace: Duration) -> Result<EndedBy> {
         self.ask(FirstTold::Group)?;
         self.end_by(&mut Patience::of(term_grace))
     }
 
-    /// SIGTERM, also to what is stopped: to all of it, or to its leader first where that is there.
+    /// Sends SIGTERM, followed by SIGCONT for processes that are stopped. `first` says whether all get it or
+    /// only the leader, if that is there.
     pub fn ask(&mut self, first: FirstTold) -> Result<()> {
         self.leads = first == FirstTold::Leader && self.has_leader();
         for signal in [Signal::TERM, Signal::CONT] {
@@ -95,7 +96,7 @@ impl Remains {
         self.leader.is_some_and(|leader| leader.pid == held.pid)
     }
 
-    /// Asks those who follow the leader: it knows, and a second SIGTERM means something else to many.
+    /// Sends SIGTERM to all but the leader, which has had it: many programs act differently on a second one.
     fn ask_followers(&mut self) -> Result<()> {
         self.leads = false;
         self.look_again()?;
@@ -105,8 +106,8 @@ impl Remains {
         Ok(())
     }
 
-    /// Waits for the end of what was asked to end, and asks the others when the leader has ended or half of
-    /// the time is over; SIGKILL to what is left.
+    /// Waits for the end of the processes that got SIGTERM. The others get it when the leader has ended or
+    /// half of the time is over. What is left after the time gets SIGKILL.
     pub fn end_by(mut self, patience: &mut Patience) -> Result<EndedBy> {
         if self.is_gone() {
             return Ok(EndedBy::Nothing);
@@ -134,13 +135,14 @@ impl Remains {
         Err(immortal(self.held.first().map_or(Pid::INIT, |held| held.pid), &self.mark.id))
     }
 
-    /// Whether they have, and what they have started since.
+    /// Searches again. Returns whether everything has ended, also what was started since the last search.
     fn have_all_gone(&mut self) -> Result<bool> {
         self.look_again()?;
         Ok(self.is_gone())
     }
 
-    /// Until all that are held have ended, at most until then.
+    /// Waits until all held processes have ended, or until `until`, or until the leader has ended if only
+    /// that got SIGTERM.
     fn wait(&mut self, until: Instant) -> Result<()> {
         while let Some(first) = self.held.first().map(|held| held.pid) {
             let timeout = timespec(until.saturating_duration_since(Instant::now()));
@@ -173,10 +175,11 @@ impl Remains {
     fn members(&self) -> Result<Vec<Process>> {
         let all = table::all()?;
         let leader = self.leader.filter(|leader| all.iter().any(|process| leader.is_same(process)));
-        // What is older than the leader of the run can't have come from it.
+        // A process that is older than the leader of the run can't have come from it.
         let oldest = self.leader.map_or(0, |leader| leader.start);
         let (mut ours, mut spared) = (HashSet::new(), HashSet::new());
-        // A supervisor takes none of its marks from who started it, but is his child at first.
+        // A supervisor does not have the mark of the turn that started it, but at first it is a child of that
+        // turn.
         let mut supervisors = HashSet::new();
         for process in all.iter().filter(|process| process.start >= oldest) {
             let environment = Environment::of(process.pid);
@@ -201,7 +204,7 @@ impl Remains {
     }
 }
 
-/// A process that can't be mistaken for another any more.
+/// A process and a handle that can't come to mean another one.
 #[derive(Debug)]
 struct Held {
     pid: Pid,
@@ -209,7 +212,7 @@ struct Held {
 }
 
 impl Held {
-    /// Nothing if it has ended. It is compared after the handle was opened: from then on the handle
+    /// `None` if the process has ended. It is compared after the handle was opened: from then on the handle
     /// means this process or none.
     fn of(process: &Process) -> Result<Option<Held>> {
         let pid = process.pid;
@@ -233,15 +236,15 @@ impl Held {
     }
 }
 
-/// Asks one process to end that may have ended; another one of its number hears nothing.
+/// Sends SIGTERM to one process. If it has ended, another process that has its pid by now gets nothing.
 pub fn ask(process: &Process) {
     if let Ok(Some(held)) = Held::of(process) {
-        // Whether it worked shows in what is left.
+        // If this fails, the next search still finds the process.
         let _ = held.send(Signal::TERM).and_then(|()| held.send(Signal::CONT));
     }
 }
 
-/// Adds what is below these processes, down to those that stand for themselves.
+/// Adds everything below these processes, except the processes in `own` and what is below those.
 fn with_descendants(all: &[Process], pids: &mut HashSet<i32>, own: &HashSet<i32>) {
     let mut before = usize::MAX;
     while before != pids.len() {
@@ -268,7 +271,7 @@ mod tests {
     use super::super::{RUN, alone, host, mark, run_id};
     use super::*;
 
-    /// Far more than anything here takes, on however busy a machine.
+    /// Longer than anything here takes, even on a busy machine.
     const LONG: Duration = Duration::from_secs(600);
     const SHORT: Duration = Duration::from_millis(200);
 
@@ -357,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn who_left_the_group_or_the_environment_is_found() {
+    fn a_process_that_left_the_group_or_the_environment_is_found() {
         let turn = Turn::start(
             Some(run_id()),
             "setsid sh -c 'echo; exec sleep 600' & env -i /usr/bin/setsid -w /bin/sleep 600 & exec sleep 600",
@@ -408,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_listen_is_killed() {
+    fn a_process_that_ignores_sigterm_is_killed() {
         let mut turn = Turn::start(Some(run_id()), "trap '' TERM; sleep 600 & echo; while :; do wait; done");
         assert_eq!(turn.end(SHORT), EndedBy::Kill);
         assert_eq!(turn.found(), []);

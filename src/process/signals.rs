@@ -13,9 +13,9 @@ use signal_hook::{flag, low_level};
 
 use crate::error::{Context, Result};
 
-/// While this lives, SIGINT, SIGTERM and SIGHUP are reported instead of ending the process.
-/// Afterwards they end it, as before. One that was ignored from the start (`nohup`, a background
-/// job of a script) stays ignored.
+/// While this lives, SIGINT, SIGTERM and SIGHUP are reported instead of ending the process. Afterwards they
+/// end it, as before. A signal that was ignored from the start (`nohup`, a background job of a script) stays
+/// ignored.
 pub struct Signals {
     watch: &'static Watch,
 }
@@ -30,22 +30,22 @@ impl Signals {
         Ok(signals)
     }
 
-    /// The one that came last, if any did since the last look.
+    /// The last signal that came since the last call, if any.
     pub fn caught(&self) -> Option<i32> {
         let mut wakes = [0; 64];
-        // Nothing to read is the usual case here, and says nothing about what was caught.
+        // This only empties the pipe. Mostly it is empty already, which says nothing about what was caught.
         let _ = (&self.watch.wakes).read(&mut wakes);
         i32::try_from(self.watch.caught.swap(0, Ordering::SeqCst)).ok().filter(|signal| *signal != 0)
     }
 
-    /// Ends the holding back. A signal that came too late for any look before is told here.
+    /// Stops holding signals back. Returns a signal that came since the last call of `caught`.
     pub fn release(self) -> Option<i32> {
         self.watch.idle.store(true, Ordering::SeqCst);
         self.caught()
     }
 }
 
-/// Readable when there is something caught.
+/// Readable when a signal was caught.
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.watch.wakes.as_fd()
@@ -58,8 +58,8 @@ impl Drop for Signals {
     }
 }
 
-/// Handlers are installed once and stay: taking one away again would leave its signal ignored. With
-/// no turn running, they do what would have happened without them.
+/// Handlers are installed once and stay, since removing one would leave its signal ignored. While no turn
+/// runs, they end the process, as the signal would have done without them.
 struct Watch {
     idle: Arc<AtomicBool>,
     caught: Arc<AtomicUsize>,
@@ -73,25 +73,25 @@ impl Watch {
         let watch = Watch { idle: Arc::new(AtomicBool::new(true)), caught: Arc::default(), wakes };
         let ignored = ignored();
         for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_in(ignored, *signal)) {
-            // In this order: what they do happens in the order in which they are registered.
+            // The order matters: handlers of a signal run in the order in which they are registered.
             flag::register_conditional_default(signal, watch.idle.clone())?;
             flag::register_usize(signal, watch.caught.clone(), signal.unsigned_abs() as usize)?;
             low_level::pipe::register(signal, wake.try_clone()?)?;
         }
         if is_in(ignored, SIGCHLD) {
-            // Who ignores it never sees how a child ended; any handler at all undoes that.
+            // A process that ignores SIGCHLD never learns how a child ended. Any handler changes that.
             flag::register(SIGCHLD, Arc::default())?;
         }
         Ok(watch)
     }
 }
 
-/// Whether a signal is in such a mask.
+/// Whether a signal is in a mask such as `ignored` returns.
 pub fn is_in(mask: u64, signal: i32) -> bool {
     u32::try_from(signal - 1).is_ok_and(|bit| mask >> bit & 1 == 1)
 }
 
-/// The signals that are ignored, as a mask. Where the system doesn't tell, none.
+/// The mask of the signals that this process ignores; empty if the system does not say.
 pub fn ignored() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,4 +1,4 @@
-//! The start of a turn: its process group, its death with its parent, the record of who leads it.
+//! The start of a turn: its process group, its end with its parent, and the record of its group's leader.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -31,7 +31,7 @@ pub fn spawn(spec: &TurnSpec) -> Result<Spawned> {
         Stdin::File(spot) => spot.open_file()?.ok_or_else(|| Error::gone("open", spot))?.0.into(),
         Stdin::Pipe(spot) => {
             let end = spot.open_pipe(OFlags::RDONLY)?.context("open", spot)?;
-            // Whoever reads it waits for what comes: only the opening must not.
+            // Only the opening must not wait. The command that reads waits for its input.
             rustix::fs::fcntl_setfl(&end, OFlags::empty()).context("open", spot)?;
             end.into()
         }
@@ -42,7 +42,7 @@ pub fn spawn(spec: &TurnSpec) -> Result<Spawned> {
     command.args(arguments).current_dir(&spec.workdir);
     command.env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
     command.env(spec.mark.name, &spec.mark.id);
-    // A tick can run below a supervisor itself. Its turns are no supervisors.
+    // A tick may itself run below a supervisor. The turns that it starts are not supervisors.
     command.env_remove(SUPERVISOR);
     command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let parent = rustix::process::getpid();
@@ -59,21 +59,21 @@ pub fn spawn(spec: &TurnSpec) -> Result<Spawned> {
     }
 }
 
-/// The most that is read of the file that says who leads, in bytes.
+/// The most that is read of a leader file, in bytes.
 const MAX_LEADER: u64 = 64 << 10;
 
-/// Who leads the process group of a turn, from the file that the turn was started with. Nothing if
-/// it never came to that, or in another boot.
+/// The leader of a turn's process group, from the file that the turn was started with. `None` if the turn did
+/// not get that far, or if the machine was rebooted since.
 pub fn leader(spot: &Spot) -> Result<Option<Process>> {
     let Some(text) = spot.read(MAX_LEADER)? else { return Ok(None) };
-    // A line that has no end was cut, and so may be a number in it.
+    // A line without its end was cut off, and so may be a number in it.
     let mut lines = text.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
     let (boot, line) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
     Ok(Process::parse(line).filter(|_| boot == host::boot_id().as_bytes()))
 }
 
-/// Lets a command have as many open files as this process was given: programs that use `select` break where
-/// they have more than 1,024.
+/// Gives a command the limit of open files that this process was started with: programs that use `select`
+/// break with more than 1,024.
 pub fn give_back(command: &mut Command) {
     let Some(found) = limits::open_files() else { return };
     // SAFETY: the closure runs between fork and exec. It makes one system call and allocates nothing.
@@ -83,7 +83,7 @@ pub fn give_back(command: &mut Command) {
     };
 }
 
-/// Lets a command get a signal when this process ends, however it does.
+/// Has the kernel send a signal to a command when this process ends, for whatever reason.
 pub fn tie(command: &mut Command, signal: Signal) {
     let parent = rustix::process::getpid();
     // SAFETY: the closure runs between fork and exec. It makes system calls that are
@@ -94,15 +94,15 @@ pub fn tie(command: &mut Command, signal: Signal) {
     };
 }
 
-/// The child, before it becomes the command.
+/// Runs in the child, before it becomes the command.
 fn follow(parent: Pid, signal: Signal) -> rustix::io::Result<()> {
     kernel::signal_with_parent(signal)?;
-    // It may have ended before it could take us along.
+    // The parent may have ended before the child asked for the signal.
     if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH) }
 }
 
-/// The child, before it becomes the command. From here on a kill of the tick at any moment either
-/// takes the child along or leaves a record to find it by.
+/// Runs in the child, before it becomes the command. From here on, a kill of the tick at any moment either
+/// ends the child too or leaves a record by which the child is found.
 fn introduce(parent: Pid, leader: &File) -> rustix::io::Result<()> {
     follow(parent, Signal::KILL)?;
     if cfg!(not(target_os = "linux")) {
@@ -115,8 +115,9 @@ fn introduce(parent: Pid, leader: &File) -> rustix::io::Result<()> {
     if written == length { Ok(()) } else { Err(Errno::NOSPC) }
 }
 
-/// Tells a command that can't be started from trouble of our own. The record of the leader is
-/// written after the change of directory and before the exec, so it shows how far the child came.
+/// Tells a command that can't be started, whose reason is returned, from a failure of this process. The
+/// record of the leader is written after the change of directory and before the exec, so it shows how far the
+/// child came.
 fn refusal(spec: &TurnSpec, error: io::Error) -> Result<String> {
     let program = spec.argv.first().map(Path::new).unwrap_or(Path::new(""));
     if error.raw_os_error().is_none() || leader(&spec.leader)?.is_some() {

@@ -1,5 +1,5 @@
-//! The process that looks after one background task: how it starts apart from everybody, and the
-//! pipe through which an interactive task gets its input.
+//! The process that looks after one background task: how it is started in a session of its own, and the pipe
+//! through which an interactive task gets its input.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -18,16 +18,17 @@ use super::{RUN, SUPERVISOR, TASK, spawn};
 use crate::beneath::Spot;
 use crate::error::{Context, Error, Result};
 
-/// What a supervisor says once it has begun; anything else is why it has not.
+/// What a supervisor writes to its starter once it has begun. Anything else is the reason why it has not.
 const BEGUN: &str = "begun";
 
-/// How often, and how long apart, `feed` looks for the pipe of a task that runs and has not made it yet.
+/// How often `feed` looks for the pipe of a running task that has not made it yet, and the pause between two
+/// looks.
 const LOOKS: u32 = 100;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
-/// Runs this program as the supervisor of a task, in a session of its own, and returns once it says
-/// that it has begun. It gets the task's lock as its stdin, so that the lock is held without a gap.
-/// The inner error is its own, or that it has ended without a word.
+/// Starts this program as the supervisor of a task, in a session of its own, and returns once the supervisor
+/// says that it has begun, or when `patience` is over. The supervisor gets the task's lock as its stdin, so
+/// that the lock is held without a gap. The inner error is what the supervisor says went wrong.
 pub fn start(
     arguments: &[OsString],
     dir: &Path,
@@ -53,11 +54,12 @@ pub fn start(
     if let Some(pipe) = child.stdout.take() {
         let whole = hear(pipe, &mut said, Instant::now().checked_add(patience));
         if !whole.context("hear from", &program)? {
-            // It lives and holds the lock; somebody keeps it waiting. It will begin when it can.
+            // The supervisor lives and holds the lock, but something keeps it waiting. It will begin when it
+            // can.
             return Ok(Ok(()));
         }
     }
-    // It isn't waited for: it is meant to live longer than we do.
+    // The supervisor is not waited for: it is meant to outlive this process.
     Ok(match String::from_utf8_lossy(&said).trim_end() {
         BEGUN => Ok(()),
         "" => Err("it ended without a word".to_owned()),
@@ -65,7 +67,7 @@ pub fn start(
     })
 }
 
-/// Everything up to the end of the pipe. `false` if that didn't come in time.
+/// Reads up to the end of the pipe. Returns `false` if the end does not come by `until`.
 fn hear(mut pipe: impl Read + AsFd, said: &mut Vec<u8>, until: Option<Instant>) -> io::Result<bool> {
     let mut buffer = [0; 4096];
     while wait(&pipe, PollFlags::IN, until)? {
@@ -77,7 +79,7 @@ fn hear(mut pipe: impl Read + AsFd, said: &mut Vec<u8>, until: Option<Instant>) 
     Ok(false)
 }
 
-/// Whether it is ready before the time is over.
+/// Waits until the descriptor is ready. Returns `false` if it is not by `until`.
 fn wait(fd: &impl AsFd, flags: PollFlags, until: Option<Instant>) -> io::Result<bool> {
     loop {
         let left = until.map(|until| timespec(until.saturating_duration_since(Instant::now())));
@@ -97,11 +99,12 @@ pub struct Seat {
 }
 
 impl Seat {
-    /// Leaves the session of whoever started us, and returns the file that came as stdin. Nothing
-    /// of the starter is held any more then, but for the pipe that it listens at.
+    /// Moves this process into a session of its own, and returns the lock that it got as stdin. After that it
+    /// holds nothing of its starter's but the pipe on which the starter listens.
     pub fn take() -> Result<(Seat, File)> {
         let this = Path::new("this process");
-        // It fails only for a process that leads a group already: then it is apart enough.
+        // This fails only for a process that leads a group already. Signals to the starter's group don't
+        // reach that either.
         let _ = rustix::process::setsid();
         let lock = io::stdin().as_fd().try_clone_to_owned().context("keep the stdin of", this)?;
         let starter = io::stdout().as_fd().try_clone_to_owned().context("keep the stdout of", this)?;
@@ -112,18 +115,19 @@ impl Seat {
         Ok((Seat { starter: Some(File::from(starter)) }, File::from(lock)))
     }
 
-    /// Tells the starter that it need not wait any longer.
+    /// Tells the starter that the supervisor has begun.
     pub fn begun(&mut self) {
         self.say(BEGUN);
     }
 
+    /// Tells the starter why the supervisor has not begun.
     pub fn not_begun(&mut self, why: &str) {
         self.say(why);
     }
 
     fn say(&mut self, word: &str) {
         if let Some(mut starter) = self.starter.take() {
-            // One who has gone meanwhile wants to hear nothing.
+            // A starter that has ended meanwhile need not be told.
             let _ = writeln!(starter, "{word}");
         }
     }
@@ -131,23 +135,24 @@ impl Seat {
 
 /// The pipe that a task reads its input from, as its supervisor holds it.
 pub struct Input {
-    /// For as long as the command has not opened the pipe itself: what is written before waits for it.
+    /// Held until the command has opened the pipe itself, so that what is written before that is kept.
     reader: Option<OwnedFd>,
-    /// While this is held, the command finds no end of its input, however many have written to it.
+    /// While this is open, the command sees no end of its input when another writer closes the pipe.
     _writer: OwnedFd,
 }
 
 impl Input {
     pub fn make(spot: &Spot) -> Result<Input> {
         spot.make_pipe()?;
-        // There must be a reader for a writer not to fail.
+        // Opening a pipe for writing, without waiting, fails if the pipe has no reader.
         let reader = spot.open_pipe(OFlags::RDONLY)?.context("open", spot)?;
         let writer = spot.open_pipe(OFlags::WRONLY)?.context("open", spot)?;
         Ok(Input { reader: Some(reader), _writer: writer })
     }
 }
 
-/// It ends no task: as soon as the command is started, it alone listens.
+/// Never ends the task. It is asked once the command has started: from then on only the command reads the
+/// pipe.
 impl Overseer for Input {
     fn ask(&mut self) -> Fate {
         self.reader = None;
@@ -155,7 +160,8 @@ impl Overseer for Input {
     }
 }
 
-/// Writes to the input of a task; never waits longer than `patience`.
+/// Writes to the input of a task. Refused as `nobody_listens` if no command reads the pipe, or if the command
+/// has not read all of it when `patience` is over.
 pub fn feed(path: &Spot, bytes: &[u8], patience: Duration) -> Result<()> {
     let nobody = |why: &str| Error::Refused {
         kind: "nobody_listens",
@@ -203,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn input_reaches_who_listens_and_never_blocks() {
+    fn input_reaches_the_reader_and_never_blocks() {
         let dir = tempfile::tempdir().unwrap();
         let path = crate::beneath::at(dir.path()).join("stdin");
         let error = feed(&path, b"too early", Duration::ZERO).unwrap_err();

@@ -1,4 +1,4 @@
-//! What /proc tells about processes: kinship, group, start time, environment.
+//! What /proc tells about processes: parent, group, start time, environment.
 
 use std::fs;
 use std::io;
@@ -8,7 +8,7 @@ use rustix::process::Pid;
 
 use crate::error::{Context, Result};
 
-/// One line of /proc/PID/stat, as far as we need it.
+/// The fields of /proc/PID/stat that are needed here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process {
     pub pid: Pid,
@@ -16,12 +16,12 @@ pub struct Process {
     pub group: i32,
     /// Ended, and only kept for its parent to see the exit status.
     pub zombie: bool,
-    /// In clock ticks since the boot. With the pid, it names one process for good.
+    /// In clock ticks since the boot. Together with the pid it names one process for good.
     pub start: u64,
 }
 
 impl Process {
-    /// Nothing if there is no such process, or the kernel doesn't tell.
+    /// `None` if there is no such process, or the kernel does not tell.
     pub fn read(pid: Pid) -> Option<Process> {
         Process::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
     }
@@ -30,8 +30,8 @@ impl Process {
         self.pid == other.pid && self.start == other.start
     }
 
-    /// The name of the program stands in parentheses and may hold spaces and parentheses itself, so
-    /// the fields are counted from the last one that closes.
+    /// Reads a line of /proc/PID/stat. The program's name stands in parentheses and may itself hold spaces
+    /// and parentheses, so the fields are counted from the last closing one.
     pub fn parse(line: &[u8]) -> Option<Process> {
         let name_starts = line.iter().position(|byte| *byte == b'(')?;
         let name_ends = line.iter().rposition(|byte| *byte == b')')?;
@@ -43,7 +43,7 @@ impl Process {
             parent: fields.next()?.parse().ok()?,
             group: fields.next()?.parse().ok()?,
             zombie: matches!(state, "Z" | "X"),
-            // Field 22 of the line; the three above and the state are 3 to 5.
+            // Field 22 of the line. The state, the parent and the group are fields 3 to 5.
             start: fields.nth(16)?.parse().ok()?,
         })
     }
@@ -60,7 +60,7 @@ pub fn all() -> Result<Vec<Process>> {
     Ok(processes)
 }
 
-/// Children of this process. Exact: only this process takes a child off the kernel's list.
+/// The children of this process. The list is exact: a child leaves it only when this process reaps it.
 pub fn children() -> Result<Vec<Pid>> {
     let tasks = Path::new("/proc/self/task");
     let mut children = Vec::new();
@@ -76,7 +76,7 @@ pub fn children() -> Result<Vec<Pid>> {
     Ok(children)
 }
 
-/// What a process was started with; empty if it is gone or belongs to another user.
+/// The environment that a process was started with; empty if it is gone or belongs to another user.
 pub struct Environment(Vec<u8>);
 
 impl Environment {

@@ -24,13 +24,14 @@ use crate::error::{Context, Error, Result};
 use crate::model::policy::FirstTold;
 use crate::model::run::Exit;
 
-/// What is left when a leader ended by itself is litter: its outcome is known, and the next step
-/// waits behind it. That is enough for a handler to remove a temporary file.
+/// The grace for processes that are left when the leader has ended by itself. The outcome is known and the
+/// next step waits, so it is short: enough for a handler to remove a temporary file.
 const LITTER_GRACE: Duration = Duration::from_millis(500);
-/// No pipe holds more than this many buffers, so what is read beyond was written meanwhile.
+/// How many buffers are read from the pipes of a turn that has ended. No pipe holds more, so whatever comes
+/// after that was written meanwhile.
 const DRAIN_READS: usize = 64;
 const BUFFER: usize = 64 * 1024;
-/// How many processes are waited for at once; descriptors are limited, a fork bomb is not.
+/// How many processes are waited for at once: a fork bomb starts more than there are descriptors.
 const WATCHED: usize = 64;
 
 /// A turn to be run.
@@ -39,41 +40,41 @@ pub struct TurnSpec {
     /// arguments.
     pub argv: Vec<OsString>,
     pub workdir: PathBuf,
-    /// The whole environment, but for the mark.
+    /// The whole environment, except the mark.
     pub env: Vec<(OsString, OsString)>,
     pub mark: Mark,
     pub stdin: Stdin,
-    /// The logs. They are created anew, and empty if nothing is said.
+    /// The logs. They are made anew, and stay empty if the turn writes nothing.
     pub stdout: Spot,
     pub stderr: Spot,
-    /// Records who leads the process group, for `Remains`.
+    /// The file that records the leader of the process group, for `Remains`.
     pub leader: Spot,
-    /// Makes, for each stream, what hears it as it comes.
+    /// Makes a listener for each stream, which gets the output as it comes.
     pub listener: Option<fn() -> Listener>,
-    /// In bytes, for each log.
+    /// The bound of each log, in bytes.
     pub max_output: u64,
     pub timeout: Option<Duration>,
     /// Between SIGTERM and SIGKILL.
     pub kill_grace: Duration,
-    /// Who gets SIGTERM first.
+    /// Which processes get SIGTERM first.
     pub first: FirstTold,
 }
 
-/// Whoever may end a turn before its time.
+/// Decides whether a turn is ended before its time.
 pub trait Overseer {
-    /// Whether the turn may go on. Asked at once, and when it said.
+    /// Whether the turn may go on. It is asked at the start, and then whenever its last answer said.
     fn ask(&mut self) -> Fate;
 
-    /// Asked when the turn has had its time.
+    /// Whether the turn may go on although its timeout is over.
     fn late(&mut self) -> Fate {
         Fate::Ends
     }
 
-    /// Told before the turn is ended for a signal that this process got.
+    /// Called before the turn is ended because this process got a signal.
     fn signalled(&mut self, _signal: i32) {}
 }
 
-/// What an overseer says of a turn.
+/// The answer of an overseer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     GoesOn {
@@ -83,7 +84,7 @@ pub enum Fate {
     Ends,
 }
 
-/// That of a turn that nobody ends.
+/// The overseer of a turn that nothing ends early.
 pub struct Nobody;
 
 impl Overseer for Nobody {
@@ -105,18 +106,18 @@ pub enum Stdin {
 pub struct Ended {
     pub exit: Exit,
     pub timed_out: bool,
-    /// The signal that this process itself got, and ended the turn for.
+    /// The signal that this process got, if that was why the turn was ended.
     pub cancelled_by: Option<i32>,
-    /// Until nothing of the turn was left.
+    /// From the start until no process of the turn was left.
     pub duration: Duration,
     pub stdout: Captured,
     pub stderr: Captured,
 }
 
-/// Runs one turn and returns when no process of it is left, but for supervisors of background
-/// tasks. Every other child of this process counts as one of the turn, so there can be no second
-/// turn beside it. An error is trouble of our own; the turn has been ended then, too, unless the
-/// error says that a process of it won't end.
+/// Runs one turn and returns when no process of it is left, except supervisors of background tasks. Every
+/// other child of this process counts as part of the turn, so there can be no second turn beside it. An error
+/// is a failure of this process. The turn has been ended then, too, unless the error says that a process of
+/// it does not end.
 pub fn run(spec: &TurnSpec, overseer: &mut dyn Overseer) -> Result<Ended> {
     let started = Instant::now();
     let signals = Signals::hold()?;
@@ -148,10 +149,10 @@ pub fn run(spec: &TurnSpec, overseer: &mut dyn Overseer) -> Result<Ended> {
     Ok(ended)
 }
 
-/// Why a turn is ended that runs.
+/// Why a running turn is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cut {
-    /// It has had its time.
+    /// Its timeout is over.
     Late,
     /// Its overseer says so.
     Told,
@@ -168,8 +169,8 @@ fn not_started(error: String, started: Instant, signals: Signals) -> Result<Ende
     })
 }
 
-/// While this lives, descendants that lose their parent become children of this process. Once the
-/// leader has ended, everything of the turn therefore is a child of ours or below one.
+/// While this lives, descendants that lose their parent become children of this process. Once the leader has
+/// ended, every process of the turn is therefore a child of this process or below one.
 struct Adoption;
 
 impl Adoption {
@@ -181,16 +182,16 @@ impl Adoption {
 
 impl Drop for Adoption {
     fn drop(&mut self) {
-        // It can't fail where it could be switched on.
+        // What could be switched on can be switched off.
         let _ = kernel::adopt_orphans(false);
     }
 }
 
-/// What hears a stream, piece by piece.
+/// Gets the output of a stream, piece by piece.
 pub type Listener = Box<dyn FnMut(&[u8])>;
 
-/// A running turn. Its leader is reaped last: as long as it is a zombie neither its pid nor that of
-/// its group can mean anything else, so signals to the group hit nobody else.
+/// A running turn. Its leader is reaped last: while it is a zombie, no other process can have its pid and no
+/// other group its number, so signals to the group reach nothing but the turn.
 struct Live<'a> {
     child: Child,
     group: Pid,
@@ -234,7 +235,8 @@ impl<'a> Live<'a> {
         })
     }
 
-    /// Until the leader has ended, or there is a reason to end it.
+    /// Waits until the leader has ended or there is a reason to end it. Returns the reason if the timeout or
+    /// the overseer gave it.
     fn watch(&mut self, mut until: Option<Instant>, overseer: &mut dyn Overseer) -> Result<Option<Cut>> {
         let mut ask_again = Some(Instant::now());
         loop {
@@ -257,9 +259,10 @@ impl<'a> Live<'a> {
         }
     }
 
-    /// Ends everything: asks, waits, kills. The leader is asked first, or all of the group; then the others,
-    /// when the leader has ended or half of the grace is over; who left the group, when it becomes our
-    /// child. What they start to clean up behind them is let be until the grace is over.
+    /// Ends the whole turn: SIGTERM, the grace, SIGKILL. SIGTERM goes to the leader first, or to the whole
+    /// group at once, as `spec.first` says. The rest of the group gets it when the leader has ended or half
+    /// of the grace is over; a process that left the group gets it once it is a child of this process. What
+    /// these start in order to clean up is left alone until the grace is over.
     fn end(&mut self, spec: &TurnSpec, grace: Duration) -> Result<()> {
         let mut patience = Patience::of(grace);
         let mut leads = spec.first == FirstTold::Leader && !self.leader_ended;
@@ -296,7 +299,8 @@ impl<'a> Live<'a> {
         self.kill(spec)
     }
 
-    /// Asks the group but for its leader, which knows: a second SIGTERM means something else to many.
+    /// Sends SIGTERM to the group without its leader, which has had it: many programs act differently on a
+    /// second one.
     fn ask_followers(&self) -> Result<()> {
         for process in table::all()? {
             if process.group == self.group.as_raw_pid() && process.pid != self.group {
@@ -306,7 +310,8 @@ impl<'a> Live<'a> {
         Ok(())
     }
 
-    /// Kills generation after generation: the children of who was killed are ours next.
+    /// Kills generation after generation: the children of a killed process become children of this one, and
+    /// are killed next.
     fn kill(&mut self, spec: &TurnSpec) -> Result<()> {
         let mut patience = Patience::of(KILL_TAKES);
         loop {
@@ -323,8 +328,8 @@ impl<'a> Live<'a> {
         }
     }
 
-    /// Children other than the leader that have not ended and must not outlive the turn. The ended
-    /// ones are reaped on the way.
+    /// The children, other than the leader, that have not ended and must not outlive the turn. Children that
+    /// have ended are reaped on the way.
     fn left(&self) -> Result<Vec<Pid>> {
         loop {
             let mut children = table::children()?;
@@ -333,7 +338,8 @@ impl<'a> Live<'a> {
             children.retain(|child| {
                 matches!(rustix::process::waitpid(Some(*child), WaitOptions::NOHANG), Ok(None))
             });
-            // One that has ended since the list was made left its own children to us.
+            // A child that has ended since the list was made has left its own children to this process, so
+            // the list is made again.
             if children.len() == before {
                 children.retain(|child| !Environment::of(*child).has(SUPERVISOR));
                 return Ok(children);
@@ -342,7 +348,7 @@ impl<'a> Live<'a> {
     }
 
     fn signal_group(&self, signal: Signal) {
-        // Whether it worked shows in what is left.
+        // If this fails, `left` still shows the processes.
         let _ = rustix::process::kill_process_group(self.group, signal);
     }
 
@@ -350,8 +356,8 @@ impl<'a> Live<'a> {
         rustix::process::getpgid(Some(child)) == Ok(self.group)
     }
 
-    /// Waits for anything to happen, at most until then, and takes in what has. True if there was
-    /// output, or the end of it.
+    /// Waits for output, for a signal or for the end of a process, until `until` at most, and takes it in.
+    /// Returns whether there was output or the end of it.
     fn pump(&mut self, others: &[OwnedFd], until: Option<Instant>) -> Result<bool> {
         let leader = Some(&self.leader).filter(|_| !self.leader_ended);
         let sources = [leader, self.stdout.pipe.as_ref(), self.stderr.pipe.as_ref()];
@@ -377,8 +383,8 @@ impl<'a> Live<'a> {
         Ok(stdout || stderr)
     }
 
-    /// Takes in what is still in the pipes. A supervisor may hold one open and go on writing, so it
-    /// neither waits for the end of them nor reads for ever.
+    /// Reads what is still in the pipes. A supervisor may hold a pipe open and go on writing, so this neither
+    /// waits for the end of the pipes nor reads for ever.
     fn drain(&mut self) -> Result<()> {
         let now = Some(Instant::now());
         for _ in 0..DRAIN_READS {
@@ -412,7 +418,7 @@ impl<'a> Live<'a> {
     }
 }
 
-/// Waiting itself failed: what can be killed without waiting is.
+/// A turn is dropped unclosed if waiting for it failed. It is then killed as far as that needs no waiting.
 impl Drop for Live<'_> {
     fn drop(&mut self) {
         if !self.closed {
@@ -431,7 +437,7 @@ struct Stream {
 }
 
 impl Stream {
-    /// To be called only when there is something to read: the pipe blocks.
+    /// Must be called only when there is something to read, because the pipe blocks.
     fn read(&mut self, buffer: &mut [u8]) -> Result<()> {
         let Some(pipe) = &self.pipe else { return Ok(()) };
         match rustix::io::read(pipe, &mut *buffer) {
@@ -470,7 +476,7 @@ pub fn process_path(pid: Pid) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}"))
 }
 
-/// A child's pid stays its own until we reap it, so a plain kill is safe.
+/// No other process can have a child's pid until the child is reaped, so a plain kill is safe.
 fn signal_child(child: Pid, signal: Signal) {
     let _ = rustix::process::kill_process(child, signal);
 }
@@ -493,7 +499,7 @@ mod tests {
     use super::super::{RUN, alone, mark, remains::Remains, run_id, signals, spawn};
     use super::*;
 
-    /// Far more than anything here takes, on however busy a machine.
+    /// Longer than anything here takes, even on a busy machine.
     const LONG: Duration = Duration::from_secs(600);
 
     fn spec(dir: &Path, argv: &[&str]) -> TurnSpec {
@@ -522,7 +528,7 @@ mod tests {
         tempfile::tempdir().unwrap()
     }
 
-    /// Runs it and sees to it that nothing is left of it.
+    /// Runs a turn and checks that no process of it is left.
     fn ended(spec: &TurnSpec) -> Ended {
         let _alone = alone();
         let ended = run(spec, &mut Nobody).unwrap();
@@ -647,7 +653,7 @@ mod tests {
         let Some(dir) = std::env::var_os("TURN_IN") else { return };
         let limit = rustix::process::Rlimit { current: Some(4096), maximum: Some(4096) };
         rustix::process::setrlimit(rustix::process::Resource::Fsize, limit).unwrap();
-        // SAFETY: it sets how a signal is taken that nothing else here waits for.
+        // SAFETY: this process does nothing else that depends on how SIGXFSZ is handled.
         unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
         let spec = spec(Path::new(&dir), &["sh", "-c", "seq 5000; sleep 600"]);
         assert_eq!(run(&spec, &mut Nobody).unwrap_err().path(), Some(spec.stdout.path()));
@@ -701,7 +707,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_listen_is_killed() {
+    fn a_turn_that_ignores_sigterm_is_killed() {
         let dir = tempdir();
         for script in ["trap '' TERM; sleep 600; sleep 600", "kill -STOP $$; exec sleep 600"] {
             let mut spec = sh(&dir, script);
@@ -726,7 +732,7 @@ mod tests {
         let ignored = signals::ignored();
         for (name, told) in [("TERM", Signal::TERM), ("INT", Signal::INT), ("HUP", Signal::HUP)] {
             let told = told.as_raw();
-            // Whoever runs this in the background of a script has it ignore some of them.
+            // Where a script runs the tests in the background, some of these signals are ignored.
             let (then, cancelled_by, exit) = if signals::is_in(ignored, told) {
                 ("exit 3", None, code(3))
             } else {
@@ -815,7 +821,7 @@ mod tests {
         us.wait().unwrap();
         let mut fds = [PollFd::new(&handle, PollFlags::IN)];
         assert_eq!(rustix::event::poll(&mut fds, Some(&timespec(LONG))), Ok(1));
-        // What the leader had started goes on, until someone looks for it.
+        // What the leader had started goes on until `Remains` finds it.
         let find = || Remains::find(run, &at(dir.path()).join("leader")).unwrap();
         assert!(!find().is_gone());
         find().end(Duration::from_millis(100)).unwrap();
