@@ -1,4 +1,4 @@
-//! What a turn asks for in its outcome file (contract, turns): carried out with its settlement, all or nothing.
+//! The actions in a turn's outcome file (contract, turns): carried out when the turn is settled, all or none.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use super::timer::CatchUp;
 use super::wait::WaitKind;
 use super::work::{PlanStatus, Todo};
 
-/// One action. Spans count from the end of the turn; a moment before its beginning is past.
+/// One action. Spans count from the end of the turn. A moment before the turn began counts as past.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", deny_unknown_fields)]
 pub enum Action {
@@ -44,7 +44,7 @@ pub enum Action {
     #[serde(rename = "work.pick")]
     WorkPick {
         id: WorkId,
-        /// Why its blocker can be cleared, if it is to be.
+        /// Why its blocker is cleared; absent: the blocker stays.
         #[serde(default)]
         clear_blocker: Option<String>,
     },
@@ -67,7 +67,7 @@ pub enum Action {
     Wait {
         kind: WaitKind,
         reason: String,
-        /// Absent in a wait for a task: the one that the `task.start` before it starts.
+        /// Absent in a wait for a task: the task of the `task.start` before it.
         #[serde(default)]
         resource: Option<String>,
         #[serde(default)]
@@ -89,13 +89,13 @@ pub enum Action {
         #[serde(default)]
         no_fallback: Option<String>,
     },
-    /// Begins once the turn is settled.
+    /// The task begins once the turn is settled.
     #[serde(rename = "task.start")]
     TaskStart {
         /// The program and its arguments; excludes `delegate`.
         #[serde(default)]
         command: Vec<String>,
-        /// The child that is handed `text`.
+        /// The child that gets `text`.
         #[serde(default)]
         delegate: Option<AgentName>,
         #[serde(default)]

@@ -1,4 +1,4 @@
-//! Who an agent is: written once, when it is made.
+//! The identity of an agent: written once, when the agent is made.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ names! {
 }
 
 names! {
-    /// Whom an agent is shown to.
+    /// To whom an agent is shown.
     "visibility" Visibility {
         Public = "public",
         Private = "private",

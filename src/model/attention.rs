@@ -1,4 +1,4 @@
-//! What has gone wrong and a person should look at, and the mark that stays until one has.
+//! What has gone wrong and a person should look at, and the mark that stays until a person has.
 
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +31,7 @@ impl Subject {
     }
 }
 
-/// What an attention is about: as many of these as apply.
+/// The records that an attention is about: as many as apply.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct About {
@@ -55,7 +55,7 @@ impl About {
         About { message_id: Some(id), ..About::default() }
     }
 
-    /// The ids and names in it, each as it is written; a message stands before its run.
+    /// All ids and names as text; a message comes before its run.
     pub fn ids(&self) -> Vec<String> {
         let About { message_id, run_id, wait_id, work_item_id, task_id, file } = self;
         let ids = [
@@ -82,14 +82,14 @@ pub struct Attention {
     pub seq: u64,
     pub at: Time,
     pub subject: Subject,
-    /// With a `count`, the ids are those of the first.
+    /// With a `count`, the ids are those of the first attention.
     #[serde(flatten)]
     pub about: About,
     pub reason: String,
-    /// How many alike one transaction raised, where that is more than one.
+    /// How many equal attentions one transaction raised, if more than one.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub count: u64,
-    /// The hook is still to be told of it.
+    /// The hook `on-attention` has not been told of it yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub untold: bool,
 }
@@ -106,7 +106,7 @@ impl std::fmt::Display for Attention {
     /// For people: one line.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.subject.words())?;
-        // The first says enough: a message leads to its run.
+        // One id is enough, since a message leads to its run.
         if let Some(id) = self.about.ids().first() {
             write!(f, " {id}")?;
         }
@@ -117,23 +117,23 @@ impl std::fmt::Display for Attention {
     }
 }
 
-/// How many of the unacknowledged are kept; of the others only their number is known.
+/// How many unacknowledged attentions are kept. Older ones are only counted.
 const NEWEST: usize = 10;
 
 /// The mark of an agent that a person should look at. It stays until it is acknowledged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Mark {
-    /// How many are not acknowledged.
+    /// How many attentions are not acknowledged.
     pub count: u64,
     /// When the first of them was raised.
     pub since: Time,
-    /// The last of them, oldest first.
+    /// The newest of them, oldest first.
     pub newest: Vec<Attention>,
 }
 
 impl Mark {
-    /// The mark with one more on it.
+    /// The mark with one more attention on it.
     pub fn with(mark: Option<Mark>, attention: Attention) -> Mark {
         let mut mark = mark.unwrap_or(Mark { count: 0, since: attention.at, newest: Vec::new() });
         mark.count += attention.count;
@@ -144,7 +144,7 @@ impl Mark {
         mark
     }
 
-    /// The mark without those that were dealt with; none if nothing is left.
+    /// The mark without the attentions that were dealt with; `None` if none is left.
     pub fn without(mut self, is_dealt_with: impl Fn(&Attention) -> bool) -> Option<Mark> {
         let (gone, newest): (Vec<_>, Vec<_>) = self.newest.into_iter().partition(is_dealt_with);
         self.newest = newest;
@@ -157,13 +157,14 @@ impl Mark {
         (self.count > 0).then_some(self)
     }
 
-    /// Whether a message that died then is still to be looked at. Of more than are kept the oldest are.
+    /// Whether the death of message `id`, at `at`, is still to be looked at. If the mark counts more than it
+    /// keeps, that is assumed of everything older than what it keeps.
     pub fn covers(&self, id: MessageId, at: Time) -> bool {
         let is_older = self.newest.first().is_none_or(|oldest| at < oldest.at);
         self.newest.iter().any(|one| one.about.message_id == Some(id)) || (!self.knows_all() && is_older)
     }
 
-    /// Whether every one that it counts is among the newest.
+    /// Whether the mark keeps every attention that it counts.
     pub fn knows_all(&self) -> bool {
         self.newest.iter().map(|attention| attention.count).sum::<u64>() == self.count
     }

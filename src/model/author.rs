@@ -1,4 +1,4 @@
-//! What a file in an inbox says that another user than the owner has written: no more than an outsider may.
+//! Inbox files that another user than the owner has written. Such a file says no more than an outsider may.
 
 use super::continuation::TriggerKind;
 use super::message::{
@@ -7,7 +7,7 @@ use super::message::{
 };
 use super::record::Extra;
 
-/// How the name of a user begins among the ids of channels and the sources of hints.
+/// The prefix of a user's name as the id of a channel or the source of a hint.
 const USER: &str = "uid:";
 
 /// A user as the source of a hint.
@@ -15,26 +15,28 @@ fn source(user: &str) -> String {
     format!("{USER}{user}")
 }
 
-/// Whether an id or a source is kept for what the owner of a file shows: nobody claims it.
+/// Whether an id or a source is reserved for users that are known as the owners of files. Nothing else may
+/// claim it.
 pub fn is_users(id: &str) -> bool {
     id.starts_with(USER)
 }
 
 impl Origin {
-    /// A user whose file it is.
+    /// The origin of a file that this user owns.
     pub fn of_user(user: &str) -> Origin {
         Origin { kind: OriginKind::Channel, id: Some(source(user)) }
     }
 
-    /// Whether it is one of these.
+    /// Whether the origin is such a user.
     pub fn is_of_user(&self) -> bool {
         self.kind == OriginKind::Channel && self.id.as_deref().is_some_and(is_users)
     }
 }
 
 impl Message {
-    /// The message as the word of the user who has written its file, whatever it claims to be: what an
-    /// outsider may say is kept, and all that the executor alone notes is not. Or why it is none.
+    /// The message as an outsider's, in the name of the user who wrote its file, whatever it claims to be.
+    /// Fields that an outsider may set are kept; those that only the executor sets are cleared. `Err` says
+    /// why the message is refused.
     pub fn said_by(self, user: &str) -> Result<Message, String> {
         if self.priority == Priority::Interject {
             return Err(format!("only the operator can interject, and the file is of user `{user}`"));
@@ -66,7 +68,7 @@ impl Message {
 }
 
 impl WakeHint {
-    /// The same for a hint.
+    /// The hint as an outsider's, in the name of the user who wrote its file.
     pub fn said_by(self, user: &str) -> WakeHint {
         WakeHint {
             source: source(user),

@@ -1,9 +1,9 @@
-//! What people let turns of an agent do to others: `[authority]` in `agent.toml`.
+//! `[authority]` of `agent.toml`: what turns and tasks of an agent may do to other agents.
 
 use serde::Deserialize;
 
 names! {
-    /// Whom turns and tasks of an agent may create, start, stop, recover and tick.
+    /// Which agents the turns and tasks of an agent may create, start, stop, recover and tick.
     #[derive(Default)]
     "reach of an agent" Reach {
         #[default]
@@ -12,11 +12,11 @@ names! {
     }
 }
 
-/// What turns and tasks of the agent may do to others.
+/// What turns and tasks of the agent may do to other agents.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Authority {
-    /// Its own children alone, unless it is `all`.
+    /// The reach of its lifecycle commands: its own children, or all agents.
     pub lifecycle: Reach,
 }

@@ -1,22 +1,22 @@
-//! How large something may be that comes from outside.
+//! Limits of size for what comes from outside.
 
 use super::policy::Size;
 use super::refusal::Refusal;
 
-/// A limit of size, with everything that is told of it where it is passed.
+/// A limit of size, with everything that its error says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bound {
-    /// The word for scripts.
+    /// The error's `kind`, a word for scripts.
     pub kind: &'static str,
     /// What is measured, as in "the body".
     pub what: &'static str,
-    /// What the limit is called.
+    /// The name of the limit.
     pub name: &'static str,
     pub most: Size,
     pub hint: &'static str,
 }
 
-/// A plan is prose, not an archive.
+/// The prose plan of a work item.
 pub const PLAN: Bound = Bound {
     kind: "plan_too_large",
     what: "the plan",
@@ -33,7 +33,7 @@ pub const CHECKPOINT: Bound = Bound {
     hint: "keep what is large in a file of its own, and save where that is",
 };
 
-/// The last one is part of `state.json`.
+/// A brief. The last one is part of `state.json`.
 pub const BRIEF: Bound = Bound {
     kind: "brief_too_large",
     what: "it",
@@ -42,7 +42,7 @@ pub const BRIEF: Bound = Bound {
     hint: "put what is large into a file, and say in the brief where that is",
 };
 
-/// What waits for delivery is part of `state.json`.
+/// The messages that wait for delivery. They are part of `state.json`.
 pub const OUTBOX: Bound = Bound {
     kind: "outbox_too_large",
     what: "the outbox",
@@ -51,7 +51,7 @@ pub const OUTBOX: Bound = Bound {
     hint: "see why what is in it does not arrive, or say less at once",
 };
 
-/// No record is larger when it is made. Readers take twice as much: what happens to one adds to it.
+/// One record when it is made. Readers accept twice as much, because a record grows with what happens to it.
 pub const RECORD: Bound = Bound {
     kind: "record_too_large",
     what: "the record",
@@ -70,7 +70,7 @@ pub const TRANSACTION: Bound = Bound {
 };
 
 impl Bound {
-    /// What somebody says; `most` is `limits.max_message`.
+    /// The body of a message; `most` is `limits.max_message`.
     pub const fn message(what: &'static str, most: Size) -> Bound {
         Bound {
             kind: "message_too_large",
@@ -81,7 +81,7 @@ impl Bound {
         }
     }
 
-    /// What a turn has written as its outcome; `most` is `limits.max_outcome`.
+    /// The outcome file of a turn; `most` is `limits.max_outcome`.
     pub const fn outcome(most: Size) -> Bound {
         Bound {
             kind: "outcome_too_large",
@@ -97,7 +97,7 @@ impl Bound {
         if bytes > self.most.0 { Err(self.refuse(&bytes.to_string())) } else { Ok(()) }
     }
 
-    /// The refusal of what has so many bytes, in words: not all may have been read.
+    /// The refusal of something of this size. `bytes` is text, because it may say "at least".
     pub fn refuse(&self, bytes: &str) -> Refusal {
         let Bound { kind, what, name, most, hint } = self;
         Refusal::new(kind, format!("{what} has {bytes} bytes, more than {name} = {most}")).hint(*hint)

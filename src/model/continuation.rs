@@ -1,4 +1,4 @@
-//! Why an activation happens and how it relates to what the agent waited for (contract, semantics §7).
+//! Why a message is taken up, and how that relates to what the agent waited for (contract, semantics §7).
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -36,14 +36,14 @@ pub struct Continuation {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prior_waiting_reason: Option<WaitingReason>,
     pub matched_waiting_reason: bool,
-    /// The waits that the trigger satisfies: bound when it is taken up, resolved when its turn has completed.
+    /// The waits that the message satisfies: bound when it is taken up, resolved when its turn has completed.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "one_or_many")]
     pub resolves: Vec<WaitId>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<String>,
 }
 
-/// A list of waits, or, as older records have it, a single one.
+/// Reads a list of waits or, as in older records, a single one.
 fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<WaitId>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]

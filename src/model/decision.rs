@@ -1,4 +1,4 @@
-//! What one step decides (contract, semantics §8): as a rule sees it, and as it is reported.
+//! What one step decides (contract, semantics §8): the value that rules work with, and the report of it.
 
 use serde::{Deserialize, Serialize};
 
@@ -41,7 +41,7 @@ pub enum ResumeCause {
     ResourcesAvailable,
 }
 
-/// For what a system tick is emitted; each at most once under its key.
+/// What a system tick is emitted for. Under one key at most one tick is emitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tick {
     WakeHint {
@@ -102,7 +102,7 @@ impl Tick {
     }
 }
 
-/// A tick that would be a repeat.
+/// A tick that has been emitted already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DuplicateTick {
     WakeHint,
@@ -148,7 +148,8 @@ pub struct About {
     pub task_id: Option<TaskId>,
 }
 
-/// The one next thing. It carries what its transition needs: nobody decides again.
+/// What the step does next. It carries everything that its transition needs, so that no other place decides
+/// again.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decision {
     Stop,
@@ -171,7 +172,7 @@ pub enum Decision {
     WaitForResources {
         missing: String,
         until: Option<Time>,
-        /// When it is back, where that is known.
+        /// When the resource is back, if that is known.
         back_at: Option<Time>,
     },
     /// A claim that finds a resource missing: the message stays claimed, and no turn runs.
@@ -218,7 +219,7 @@ impl Decision {
         }
     }
 
-    /// The word of the contract, or what is missing.
+    /// The word of the contract, or the name of what is missing.
     pub fn reason(&self) -> String {
         match self {
             Decision::Stop => "stopped".to_owned(),
@@ -248,8 +249,8 @@ impl Decision {
         }
     }
 
-    /// Whether a step that comes to it moves the agent on. After any other the next step, with
-    /// nothing new, would decide the same.
+    /// Whether the decision moves the agent on. After any other, and if nothing new has come, the next step
+    /// decides the same.
     pub fn moves(&self) -> bool {
         match self {
             Decision::StartRecovery { .. }
@@ -270,7 +271,7 @@ impl Decision {
         }
     }
 
-    /// Whether it claims a message for a turn, for which there must be resources.
+    /// Whether it claims a message for a turn, which needs resources.
     pub fn is_claim(&self) -> bool {
         match self {
             Decision::Resume { .. } | Decision::StartTurn { .. } => true,

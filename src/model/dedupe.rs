@@ -1,4 +1,4 @@
-//! What is remembered of a `dedupe_key` within its window.
+//! The record of a `dedupe_key`, kept for its window.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ pub struct DedupeEntry {
     pub message_id: MessageId,
     pub admitted_at: Time,
     pub status: MessageStatus,
-    /// The agent's revision that wrote this.
+    /// The revision of the agent that wrote this entry.
     pub revision: u64,
     #[serde(flatten)]
     pub extra: Extra,

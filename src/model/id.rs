@@ -1,5 +1,5 @@
-//! Identifiers: a prefix that says what it names, and a UUIDv7 in 32 hex digits, so that names in
-//! order are times in order.
+//! Identifiers: a prefix that says what is named, and a UUIDv7 in 32 hex digits, so that sorting by id sorts
+//! by time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::time::Time;
 
-/// Text that does not have the shape of the identifier or name it should be.
+/// Text that does not have the shape of an identifier or name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Malformed(pub String);
@@ -89,7 +89,7 @@ ids! {
 }
 
 impl MessageId {
-    /// When it was made, to the millisecond.
+    /// When the id was made, to the millisecond.
     pub fn minted_at(&self) -> Option<Time> {
         let (seconds, nanos) = self.0.get_timestamp()?.to_unix();
         let millis = i64::try_from(seconds).ok()?.saturating_mul(1000);
@@ -100,8 +100,8 @@ impl MessageId {
 /// The longest name an agent can have, in bytes.
 pub const AGENT_NAME_MAX: usize = 64;
 
-/// The name of an agent, which is also the name of its directory: nothing else that comes from
-/// outside ever becomes part of a path.
+/// The name of an agent, which is also the name of its directory. No other text from outside ever becomes
+/// part of a path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct AgentName(String);

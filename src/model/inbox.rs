@@ -1,11 +1,11 @@
-//! `[inbox]` of `agent.toml`: what becomes of what arrives.
+//! `[inbox]` of `agent.toml`: what becomes of messages that arrive.
 
 use serde::{Deserialize, Deserializer, de};
 
 use super::message::{Origin, OriginKind};
 
 names! {
-    /// What becomes of input with content that has nothing to do with what the agent waits for.
+    /// What becomes of input with content that the agent does not wait for.
     #[derive(Default)]
     "way with unmatched input" Unmatched {
         /// It is set aside for the next turn.
@@ -21,7 +21,8 @@ names! {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct InboxPolicy {
     pub unmatched: Unmatched,
-    /// Whose word a dropped file is that names no origin. Such a file may claim another origin of no more authority.
+    /// The origin of a dropped file that names none. Such a file may name another origin of no more
+    /// authority.
     pub drops_as: DropsAs,
 }
 
@@ -30,7 +31,7 @@ pub struct InboxPolicy {
 pub struct DropsAs(pub Origin);
 
 impl Default for DropsAs {
-    /// A file says nothing of who wrote it.
+    /// Nothing in a file shows where it comes from, so it counts as external evidence.
     fn default() -> Self {
         DropsAs(Origin { kind: OriginKind::Channel, id: Some("file".to_owned()) })
     }

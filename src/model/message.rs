@@ -1,4 +1,4 @@
-//! What is said to an agent: messages, and wake hints.
+//! What an agent gets: messages and wake hints.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -36,7 +36,7 @@ names! {
 }
 
 impl Priority {
-    /// The first character of the file name, so that names in order are the processing order.
+    /// The first character of the file name, so that file names sort in processing order.
     pub const fn digit(self) -> u8 {
         self as u8
     }
@@ -98,7 +98,7 @@ names! {
     }
 }
 
-/// Who speaks: a kind, and a name within it (`webhook:ci`).
+/// The sender of a message: a kind, and a name within it (`webhook:ci`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Origin {
@@ -116,7 +116,7 @@ impl std::fmt::Display for Origin {
     }
 }
 
-/// What a message says.
+/// The content of a message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -134,7 +134,7 @@ impl Body {
         }
     }
 
-    /// How long the text is, or the JSON on one line.
+    /// The length of the text, or of the JSON on one line, in bytes.
     pub fn bytes(&self) -> usize {
         match self {
             Body::Text { text } => text.len(),
@@ -151,12 +151,12 @@ impl Body {
     }
 }
 
-/// One attempt that did not go well.
+/// An attempt that did not go well.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Failure {
     pub attempt: u32,
-    /// Its last run; absent where none had begun.
+    /// Its last run; absent if none had begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
     pub terminal: Terminal,
@@ -183,18 +183,18 @@ fn first() -> u32 {
     1
 }
 
-/// What the scheduler's own ticks are for, as far as it matters to what they mean.
+/// What the scheduler emitted a tick for, as far as the tick's meaning depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SchedulerTick {
     /// A wait's `expires_at` is past: the wait ends when the tick is taken up.
     Expiry,
     /// A wait's `recheck_at` has come.
     Recheck,
-    /// Runnable work, blocked work to look at, input that was set aside, a wait that was healed.
+    /// Runnable work, blocked work to look at, input that was set aside, or a wait that was repaired.
     Other,
 }
 
-/// What a `system_tick` that was a wake hint tells of it.
+/// The wake hint from which a `system_tick` was made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Hinted {
@@ -227,7 +227,7 @@ pub struct Message {
     pub work_item_id: Option<WorkId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_id: Option<TaskId>,
-    /// How the task stood that this message is about.
+    /// The status of the task that this message is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_status: Option<TaskStatus>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -244,10 +244,10 @@ pub struct Message {
     pub source_refs: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedupe_key: Option<String>,
-    /// Of a `system_tick`: what it is emitted for, at most once.
+    /// Of a `system_tick`: the key under which at most one is emitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
-    /// Of a `system_tick` that was a wake hint: who hinted, and why.
+    /// Of a `system_tick` that was made from a wake hint: its source and reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<Hinted>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -264,11 +264,11 @@ pub struct Message {
     pub continuation: Option<Continuation>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
-    /// What the operator said to earlier runs of this message while they were at it.
+    /// What the operator said to earlier runs of this message while they were running.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interjected: Vec<MessageId>,
-    /// What was last saved for it, when the last of its runs ended: the next one goes on from there. While
-    /// one runs or is held, the state says.
+    /// The last checkpoint that its runs have saved: the next run goes on from there. While a run is live or
+    /// held, `state.json` has it instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpoint>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -290,7 +290,7 @@ impl Message {
         self.idempotency_key.as_deref().is_some_and(|key| key.starts_with("wake_hint:"))
     }
 
-    /// What the scheduler emitted it for; `None` for what anybody else said.
+    /// What the scheduler emitted this tick for; `None` for every other message.
     pub fn scheduler_tick(&self) -> Option<SchedulerTick> {
         let key = self.idempotency_key.as_deref().filter(|_| !self.is_wake_hint())?;
         Some(if key.starts_with(EXPIRY_KEY) {
@@ -303,8 +303,8 @@ impl Message {
     }
 }
 
-/// How the keys of the ticks about a wait's deadlines begin. The first version, whose waits ended before
-/// the agent heard of it, began its own with `wait:expired:`.
+/// The prefixes of the keys of ticks about a wait's deadlines. Version 1 had `wait:expired:`, for waits that
+/// had ended before the agent was told.
 pub const EXPIRY_KEY: &str = "wait:expiry:";
 pub const RECHECK_KEY: &str = "wait:recheck:";
 
@@ -322,7 +322,7 @@ impl Record for Message {
     }
 }
 
-/// The name of a message in the inbox without its ending: keys in order are the processing order.
+/// The file name of a message in the inbox, without its extension. Keys sort in processing order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InboxKey {
     pub priority: Priority,
@@ -344,7 +344,8 @@ impl std::fmt::Display for InboxKey {
     }
 }
 
-/// A liveness signal (contract, semantics §10): one file in the inbox until it is taken in, then the pending hint.
+/// A liveness signal (contract, semantics §10): a file in the inbox until a step takes it in, then the
+/// pending hint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct WakeHint {
@@ -364,10 +365,10 @@ pub struct WakeHint {
     pub delivery_surface: DeliverySurface,
     pub admission_context: AdmissionContext,
     pub created_at: Time,
-    /// How many hints of the same scope have become this one.
+    /// How many hints of the same scope have been merged into this one.
     #[serde(default = "first")]
     pub count: u32,
-    /// How many turns it goes back to.
+    /// How many agents' turns led to this hint.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub hops: u32,
     #[serde(flatten)]
@@ -375,7 +376,7 @@ pub struct WakeHint {
 }
 
 impl WakeHint {
-    /// What it is about: the wait, else the trigger, else the resource, else the source.
+    /// What the hint is about: the wait, else the trigger, else the resource, else the source.
     pub fn scope(&self) -> String {
         if let Some(wait) = self.wait_id {
             format!("wait:{wait}")
@@ -388,8 +389,8 @@ impl WakeHint {
         }
     }
 
-    /// Whether one tick can stand for both: they are of one scope, and name the same to whatever may wait
-    /// for it. Where a resource is named the source makes no difference to that.
+    /// Whether one tick can stand for both: they name the same wait, trigger and resource. The source matters
+    /// only where no resource is named.
     pub fn goes_with(&self, other: &WakeHint) -> bool {
         let named = |hint: &WakeHint| {
             let source = hint.resource.is_none().then(|| hint.source.clone());

@@ -1,4 +1,4 @@
-//! The records as plain data: what is stored, what a rule takes and what it gives. No I/O, no clock.
+//! The records as plain data: what is stored, and what rules take and return. No I/O, no clock.
 
 #[macro_use]
 mod names;

@@ -1,6 +1,6 @@
 //! One macro: an enum whose variants are words of the contract, the same in Rust, JSON and on the command line.
 
-/// A word that is none of those the contract knows.
+/// A word that is not among the names of an enum.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{word}` is not a {what}: expected one of {expected}")]
 pub struct UnknownName {

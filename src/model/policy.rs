@@ -1,4 +1,4 @@
-//! Policy: what people write in `agent.toml`. Every default stands here.
+//! Policy: what people write in `agent.toml`. Every default is here.
 
 use std::collections::BTreeMap;
 
@@ -75,12 +75,13 @@ pub struct TurnPolicy {
     pub workdir: String,
     pub timeout: Limit,
     pub stdin: StdinForm,
-    /// With `stdin = "prompt"`: a template of one's own, relative to the directory that holds the state directory.
+    /// With `stdin = "prompt"`: the agent's own template, relative to the directory that holds the state
+    /// directory.
     pub prompt: Option<String>,
     pub env: BTreeMap<String, String>,
     /// The variables a turn inherits; absent: all.
     pub inherit_env: Option<Vec<String>>,
-    /// Of stdout and of stderr, each.
+    /// How much of stdout and of stderr is kept, each.
     pub max_output: Size,
 }
 
@@ -101,7 +102,7 @@ impl Default for TurnPolicy {
 }
 
 names! {
-    /// Who else may work in a workspace meanwhile: nobody, or others that share it.
+    /// Whether other agents may work in a workspace at the same time: none, or those that share it.
     "workspace mode" WorkspaceMode {
         Exclusive = "exclusive",
         Shared = "shared",
@@ -124,7 +125,7 @@ impl Default for WorkspacePolicy {
     }
 }
 
-/// Where the agent stands among others, for a tick that goes through many.
+/// The agent's place among others, for a tick that goes through many.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -136,12 +137,12 @@ pub struct SchedulingPolicy {
 impl SchedulingPolicy {
     pub const MOST_URGENT: i8 = -19;
     pub const LEAST_URGENT: i8 = 20;
-    /// Of an agent that does nothing.
+    /// The place of an agent that is stopped or not started yet.
     pub const LEAST: SchedulingPolicy = SchedulingPolicy { priority: SchedulingPolicy::LEAST_URGENT };
 }
 
 names! {
-    /// Who of a turn gets SIGTERM first. What then still runs is killed whole.
+    /// Which processes of a turn get SIGTERM first. All that still run after the grace are killed.
     #[derive(Default)]
     "first to be told" FirstTold {
         #[default]
@@ -155,7 +156,7 @@ names! {
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PreemptionPolicy {
-    /// How long a turn that is asked may take to yield, where nobody says otherwise.
+    /// How long a turn may take to yield after it was asked, if the request does not say.
     pub grace: Span,
     /// How long critical sections protect a turn at a stretch, whatever their deadlines.
     pub max_section: Span,
@@ -219,7 +220,7 @@ pub struct Timeouts {
     pub hook: Limit,
 }
 
-/// A stop that waits for ever would be none.
+/// A stop has to end at some time, so this limit can't be switched off.
 fn shutdown<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Span, D::Error> {
     let limit = Limit::deserialize(deserializer)?;
     limit.0.ok_or_else(|| de::Error::custom("timeouts.shutdown can't be switched off"))
@@ -264,7 +265,7 @@ names! {
 }
 
 names! {
-    /// What follows the last attempt of a message.
+    /// What happens to an agent after the last attempt of a message.
     "way to go on" OnExhausted {
         Park = "park",
         Stop = "stop",
@@ -278,10 +279,10 @@ pub struct RecoveryPolicy {
     pub strategy: Strategy,
     pub base: Span,
     pub max_delay: Span,
-    /// The share of the delay that chance may add.
+    /// By what share of itself the delay may grow at random.
     pub jitter: f64,
     pub max_attempts: u32,
-    /// How many turns in a row may put a message off; the next one that does has failed.
+    /// How many turns in a row may put a message off. The next one that does has failed.
     pub max_deferrals: u32,
     pub on_exhausted: OnExhausted,
 }
@@ -304,7 +305,7 @@ impl Default for RecoveryPolicy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
-/// What `limits.max_outcome` can be raised to: an outcome is kept whole with the end of its turn.
+/// The highest value of `limits.max_outcome`. An outcome is stored whole with the end of its turn.
 const MAX_OUTCOME: Size = Size(8 << 20);
 
 impl std::fmt::Display for Size {
@@ -380,17 +381,17 @@ pub struct Limits {
     pub max_outcome: Size,
     /// How many actions one outcome may have.
     pub max_actions: u64,
-    /// How many work items may be open; those that are open go on where this is lowered.
+    /// How many work items may be open. Lowering this closes none.
     pub max_open_work: u64,
     /// How many dropped files a step takes in before it decides.
     pub max_drops_per_step: u64,
-    /// How many turns one after the other may cause the next, without a pause between them.
+    /// How many turns in a row may each cause the next, without a pause between them.
     pub max_hops: u32,
-    /// What comes of a turn later than this is no part of its chain any more.
+    /// What a turn causes later than this no longer belongs to its chain.
     pub chain_pause: Span,
     /// How long a `dedupe_key` is remembered.
     pub dedupe_window: Span,
-    /// Of the calendar, in UTC, like the days below.
+    /// Per calendar hour in UTC. The limits below are per calendar day in UTC.
     pub turns_per_hour: Option<u64>,
     pub turns_per_day: Option<u64>,
     /// In US dollars, as turns report them.
@@ -418,12 +419,12 @@ impl Default for Limits {
     }
 }
 
-/// What the agent is set up to expect from its surroundings; only advisories read it.
+/// What the agent expects from its surroundings. Only advisories use it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Expectations {
-    /// How often somebody ticks.
+    /// How often `tick` is called.
     pub tick_every: Limit,
 }
 

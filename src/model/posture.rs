@@ -1,4 +1,4 @@
-//! What an agent is up to, in one word: derived for people, never stored and never read back.
+//! What an agent is doing, in one word: derived for people, never stored and never read back.
 
 names! {
     /// Contract, semantics §3, in the order in which they take precedence.

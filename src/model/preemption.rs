@@ -1,4 +1,5 @@
-//! A run that somebody wants to yield (contract, execution §6).
+//! Preemption: the request that a run yields, its critical sections and its checkpoints (contract, execution
+//! §6).
 
 use serde::{Deserialize, Serialize};
 
@@ -9,16 +10,16 @@ use super::time::{Span, Time};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Preemption {
-    /// That of the latest request.
+    /// The reason of the latest request.
     pub reason: String,
-    /// When it was first asked for.
+    /// When the first request was made.
     pub requested_at: Time,
     /// The end of the grace. A run that has not yielded by then is ended, once it has no section open.
     pub force_at: Time,
-    /// How long the run then stays suspended; absent: until somebody resumes it.
+    /// How long the run then stays suspended; absent: until `resume`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume_after: Option<Span>,
-    /// The more urgent agent that needs the run's slot, if that is what it is asked for.
+    /// The more urgent agent that needs the run's slot, if that is the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_by: Option<AgentName>,
 }
@@ -27,13 +28,13 @@ pub struct Preemption {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Section {
-    /// Its number among those that are open; the innermost has the highest.
+    /// Its number among the open sections; the innermost has the highest.
     pub number: u32,
     pub until: Time,
 }
 
-/// Which checkpoint of which run. One that is saved later has another file, so that the earlier one is
-/// whole until it counts no more.
+/// Names one checkpoint of a run. Each has a file of its own, so that the earlier one stays whole until it is
+/// no longer needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Checkpoint {

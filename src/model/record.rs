@@ -14,7 +14,7 @@ pub trait Record: Serialize + DeserializeOwned {
 
     fn extra_mut(&mut self) -> &mut Extra;
 
-    /// The id, of a record that lies under it in a directory of its kind.
+    /// The id under which the record lies in the directory of its kind; `None` for records without one.
     fn file_id(&self) -> Option<String> {
         None
     }
@@ -30,5 +30,5 @@ pub trait Record: Serialize + DeserializeOwned {
     }
 }
 
-/// More changes than any record can have seen: a number beyond it was not counted.
+/// More changes than a record can ever see. A revision beyond that is damage.
 pub const MOST_REVISIONS: u64 = 1 << 53;

@@ -1,4 +1,4 @@
-//! Everything open that one step looks at, loaded at once.
+//! The open records of an agent that one step looks at, loaded at once.
 
 use super::id::{MessageId, WaitId};
 use super::message::{Message, Priority, WakeHint};
@@ -10,7 +10,7 @@ use super::timer::Timer;
 use super::wait::Wait;
 use super::work::WorkItem;
 
-/// Whether somebody holds the lease of a run right now (contract, execution §9).
+/// Whether a process holds the lease of a run right now (contract, execution §9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lease {
     Free,
@@ -27,11 +27,11 @@ pub enum Staleness {
     Settled,
 }
 
-/// What lies in the inbox under the name of a message or hint and is none that the agent can read, or
-/// another agent's.
+/// Something in the inbox that has the name of a message or hint, but can't be read or belongs to another
+/// agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Misfit {
-    /// From the inbox.
+    /// The path within the inbox.
     pub path: String,
     pub reason: String,
 }
@@ -39,7 +39,7 @@ pub struct Misfit {
 /// The head of the inbox: what the next decision can be about.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Inbox {
-    /// Messages before the head that are not taken up any more.
+    /// Messages before the head that are not to be taken up any more.
     pub stale: Vec<(Message, Staleness)>,
     /// The first message in processing order that is not claimed, read whole.
     pub head: Option<Message>,
@@ -47,17 +47,18 @@ pub struct Inbox {
     pub claimed: Option<Message>,
     /// The last message of priority `interject` that is queued, wherever in the order it stands.
     pub last_interject: Option<MessageId>,
-    /// Wake hints that nobody has taken in yet, in order of arrival.
+    /// Wake hints that no step has taken in yet, in order of arrival.
     pub hints: Vec<WakeHint>,
-    /// What lies before the head, or instead of a hint or of the claimed message, and is to be set aside.
+    /// Misfits that lie before the head, or in the place of a hint or of the claimed message. The step sets
+    /// them aside.
     pub misfits: Vec<Misfit>,
-    /// How many hand-written files nobody has taken in yet.
+    /// How many dropped files no step has taken in yet.
     pub drops: usize,
     /// Whether a message of background priority may be queued.
     pub has_background: bool,
 }
 
-/// A wait that the other records disagree with: nothing that is still to come ends it.
+/// A wait that the other records contradict: nothing that is still to come would end it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BrokenWait {
     /// The message that it is bound to is gone.
@@ -67,7 +68,7 @@ pub enum BrokenWait {
 }
 
 impl Inbox {
-    /// A message that is free to be taken up: it is the head if it comes before the one that is.
+    /// Takes note of a message that may be taken up. It becomes the head if it comes before the present one.
     pub fn offer(&mut self, message: &Message) {
         if message.priority == Priority::Interject {
             self.last_interject = self.last_interject.max(Some(message.id));
@@ -78,7 +79,7 @@ impl Inbox {
     }
 }
 
-/// Which of the hooks are installed that see a turn on its way to `running`.
+/// Which hooks are installed that run between the claim of a turn and its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Onlookers {
     pub on_scheduled: bool,
@@ -92,9 +93,9 @@ pub struct Records {
     pub policy: Policy,
     pub state: State,
     pub lease: Lease,
-    /// What a claim would lack. Looked for only where a claim is what comes next.
+    /// What a claim would lack. It is looked for only if a claim comes next.
     pub shortage: Option<Shortage>,
-    /// Looked for only where a turn is claimed.
+    /// Looked for only if a turn is claimed.
     pub onlookers: Onlookers,
     pub inbox: Inbox,
     /// In order of creation.

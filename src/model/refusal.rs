@@ -1,4 +1,4 @@
-//! A request that the rules turn down: an answer, not a failure of the world.
+//! A request that the rules turn down: an answer, not a failure.
 
 use super::execution::ExecutionState;
 
@@ -9,7 +9,7 @@ pub struct Refusal {
     pub kind: &'static str,
     pub message: String,
     pub hint: Option<String>,
-    /// The two states that nothing leads from one to the other.
+    /// The two states between which there is no edge.
     pub edge: Option<(&'static str, &'static str)>,
 }
 

@@ -1,4 +1,5 @@
-//! What a turn needs besides its message, and what a claim finds missing (contract, execution §8).
+//! The resources that a turn needs besides its message, and what a claim finds missing (contract, execution
+//! §8).
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +18,7 @@ names! {
 }
 
 impl Resource {
-    /// Whether it is the agent's own allowance: it comes back by itself, at a moment that is known.
+    /// Whether it is the agent's own allowance, which comes back by itself at a known moment.
     pub const fn is_limit(self) -> bool {
         match self {
             Resource::Workspace | Resource::Slot => false,
@@ -29,8 +30,8 @@ impl Resource {
     }
 }
 
-/// What a turn that exits with status 75 may say about it in its outcome. Of `until` and `after` at
-/// most one; a span counts from the end of the turn.
+/// What a turn that exits with status 75 may say in its outcome. At most one of `until` and `after` is given;
+/// a span counts from the end of the turn.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Deferral {
@@ -41,7 +42,7 @@ pub struct Deferral {
 }
 
 impl Deferral {
-    /// When it is back, as it was said at this moment.
+    /// When the resource is back, if the turn said so at `now`.
     pub fn until(&self, now: Time) -> Option<Time> {
         self.until.or_else(|| self.after.map(|span| now.after(span)))
     }
@@ -55,13 +56,13 @@ pub struct Deferred {
     pub resource: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// A known moment: no step tries before it.
+    /// When the resource is back, if that is known. No step tries before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
 }
 
 impl Deferred {
-    /// In one line, for records and people; nothing where nothing was said.
+    /// One line for records and people; `None` if the turn said nothing.
     pub fn describe(&self) -> Option<String> {
         match (&self.resource, &self.reason) {
             (Some(resource), Some(reason)) => Some(format!("{resource}: {reason}")),
@@ -75,14 +76,14 @@ impl Deferred {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shortage {
     pub resource: Resource,
-    /// Who has it, or how much of it is used.
+    /// Which agents have it, or how much of it is used.
     pub evidence: Vec<String>,
-    /// When it is back, where that is known.
+    /// When the resource is back, if that is known.
     pub back_at: Option<Time>,
 }
 
 impl Shortage {
-    /// In one line, for records and people.
+    /// One line for records and people.
     pub fn describe(&self) -> String {
         format!("{}: {}", self.resource, self.evidence.join(", "))
     }

@@ -1,4 +1,4 @@
-//! One execution of the turn command.
+//! Runs: each is one execution of the turn command.
 
 use serde::{Deserialize, Serialize};
 
@@ -51,7 +51,7 @@ pub enum Exit {
     NotStarted {
         error: String,
     },
-    /// Its tick is gone, and nobody saw the end.
+    /// Its tick is gone, and no other process saw the end.
     Unknown,
 }
 
@@ -78,7 +78,7 @@ pub struct Run {
     pub attempt: u32,
     pub started_at: Time,
     pub ended_at: Time,
-    /// Wall clock, measured with a clock that can't jump; absent where nobody saw the end.
+    /// Wall time, measured with a clock that can't jump; absent if no process saw the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
     pub terminal: Terminal,

@@ -1,4 +1,4 @@
-//! Settings of the state directory itself: what people write in `dormouse.toml`.
+//! Settings of the state directory itself, which people write in `dormouse.toml`.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -18,10 +18,10 @@ pub struct StoreConfig {
     pub scheduler: SchedulerSettings,
     #[serde(default)]
     pub git: GitSettings,
-    /// What every agent starts from; `agent.toml` goes over it.
+    /// Settings for every agent. Its `agent.toml` goes over them.
     #[serde(default)]
     pub defaults: toml::Table,
-    /// The same by name: what agents of that profile start from, over the defaults.
+    /// Settings by profile name, for the agents of that profile. They go over the defaults.
     #[serde(default)]
     pub profiles: BTreeMap<String, toml::Table>,
 }
@@ -40,8 +40,8 @@ pub struct StoreSettings {
 pub struct SchedulerSettings {
     /// How many turns may run at once, of all agents together; absent: any number.
     pub max_running: Option<NonZeroU32>,
-    /// How much more urgent an agent must be than one whose turn runs, so that this turn makes way for it
-    /// when all slots are taken. Absent: none makes way.
+    /// How much more urgent an agent must be than a running one for the running turn to leave its slot, when
+    /// all slots are taken. Absent: no turn leaves its slot.
     pub preempt_margin: Option<NonZeroU32>,
 }
 
@@ -51,7 +51,7 @@ pub struct SchedulerSettings {
 pub struct GitSettings {
     /// Whether a commit runs the repository's hooks and its file system monitor.
     pub hooks: bool,
-    /// Whether a commit is signed where git is configured to: that may ask for a passphrase.
+    /// Whether a commit is signed if git is configured so. Signing may ask for a passphrase.
     pub sign: bool,
     /// How long one call of git may take.
     pub timeout: Span,

@@ -1,11 +1,11 @@
-//! What a rule may know of the moment: the time, and enough randomness to name new things.
+//! What a rule gets to know of the present: the time, and enough randomness to name new things.
 
 use uuid::Uuid;
 
 use super::time::Time;
 
-/// The moment of one transition, drawn once at the edge. Everything a transition mints from it
-/// sorts in the order in which it was minted.
+/// The moment of one transition, drawn once at the edge. Ids that a transition mints from it sort in the
+/// order in which they were minted.
 #[derive(Debug, Clone)]
 pub struct Stamp {
     pub now: Time,
@@ -26,10 +26,10 @@ impl Stamp {
         self.mint_at(self.now)
     }
 
-    /// The same for something that belongs to another moment.
+    /// A new UUIDv7 for something that belongs to another moment.
     pub fn mint_at(&mut self, moment: Time) -> Uuid {
         let millis = u128::from(u64::try_from(moment.as_millis()).unwrap_or(0)) & 0xffff_ffff_ffff;
-        // The counter's upper bits stand before the variant and its lower bits behind it, as its order asks.
+        // The counter is cut in two around the variant bits, so that ids still sort by it.
         let upper = u128::from(self.minted >> 14) & 0x0fff;
         let lower = u128::from(self.minted & 0x3fff);
         self.minted = self.minted.wrapping_add(1);

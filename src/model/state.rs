@@ -1,4 +1,4 @@
-//! `state.json`: the executor's own record, and the only one that is rewritten again and again.
+//! `state.json`: the executor's own record, and the only record that is rewritten again and again.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,46 +27,46 @@ pub struct CurrentRun {
     pub work_item_id: Option<WorkId>,
     pub attempt: u32,
     pub claimed_at: Time,
-    /// The machine and boot that run it: elsewhere it counts as live until the lease ends.
+    /// The machine, and its boot, on which it runs. Elsewhere the run counts as live until the lease ends.
     pub host: String,
     pub boot_id: String,
     /// The tick's own process id.
     pub pid: u32,
     pub lease_expires_at: Time,
-    /// Of the message: what the turn hands on with its own messages.
+    /// The hops of the message. Messages that the turn sends carry them on.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub hops: u32,
     pub continuation: Continuation,
     /// How many turns in a row have put this message off.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub deferrals: u32,
-    /// From when the time of that row counts. It began with a turn, or with a claim that lacked a resource.
+    /// When that row began: with a turn, or with a claim that lacked a resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deferred_since: Option<Time>,
-    /// What it was put off for last.
+    /// Why it was put off last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deferred: Option<Deferred>,
     /// Set while `stop` ends this run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopping: Option<Stopping>,
-    /// Set from when somebody wants it to yield.
+    /// Set once the run has been asked to yield.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemption: Option<Preemption>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sections: Vec<Section>,
-    /// When its turn asked to be suspended: it is, however it ends.
+    /// When its turn asked to be suspended. The run is then suspended, however the turn ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub yielded_at: Option<Time>,
-    /// The last one that was saved for its message: by an earlier run, or by this one.
+    /// The last checkpoint that was saved for its message, by an earlier run or by this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpoint>,
-    /// The one that it goes on from. Its turn may read it as long as it runs.
+    /// The checkpoint that the run goes on from. Its turn may read it as long as it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given: Option<Checkpoint>,
-    /// Why the tick that runs it has told its turn to end, or does so after the open section.
+    /// Why the tick has told the turn to end, or will after the open section.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told: Option<String>,
-    /// Why it is to fail, however its turn ends: noted before its processes are ended.
+    /// Why the run fails, however its turn ends. Written before its processes are ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub condemned: Option<String>,
 }
@@ -92,7 +92,7 @@ pub struct Stopping {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Retry {
-    /// The message that failed; absent where a start or a recovery did.
+    /// The message that failed; absent if a start or a recovery failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message_id: Option<MessageId>,
     /// The attempt that comes next; absent when the message was parked.
@@ -107,19 +107,19 @@ pub struct Retry {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Held {
     pub message_id: MessageId,
-    /// What is missing, or who suspended it.
+    /// What is missing, or what suspended the run.
     pub missing: String,
-    /// Set where a claim found it missing: then every step looks for it again.
+    /// Set if a claim found it missing: every step then looks for it again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<Resource>,
-    /// When it may go on by itself, where that is known; with a `resource`, when to look again.
+    /// When the run may go on by itself, if that is known; with a `resource`, when to look again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Time>,
     pub continuation: Continuation,
     /// How many turns in a row have put this message off.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub deferrals: u32,
-    /// From when the time of that row counts, which claims that lack a resource belong to as well.
+    /// When that row began. Claims that lack a resource belong to it as well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deferred_since: Option<Time>,
     /// Why it was put off last.
@@ -128,19 +128,20 @@ pub struct Held {
     /// How often the `resource` was looked for in vain.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub looks: u32,
-    /// From which it goes on.
+    /// The checkpoint that the run goes on from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpoint>,
-    /// The state that was entered for a turn that has not started yet: its hook is still to run.
+    /// The state that was entered for a turn that has not started yet. The hook of that state is still to
+    /// run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entered: Option<ExecutionState>,
-    /// The more urgent agent for whose turn it has left its slot.
+    /// The more urgent agent to which the run has left its slot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_way_for: Option<AgentName>,
 }
 
 impl Held {
-    /// A claim of which nothing else is known yet.
+    /// A claim about which nothing else is known yet.
     pub const fn new(message_id: MessageId, continuation: Continuation) -> Held {
         Held {
             message_id,
@@ -159,11 +160,11 @@ impl Held {
     }
 }
 
-/// A transition that was committed and that its hook has not been told of yet.
+/// A committed transition of which its hook has not been told yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Untold {
-    /// That of its event.
+    /// The sequence number of its event.
     pub seq: u64,
     pub from: ExecutionState,
     pub to: ExecutionState,
@@ -172,10 +173,10 @@ pub struct Untold {
     pub task_id: Option<MessageId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
-    /// What a recovery begins or ends for.
+    /// The failure for which a recovery begins or ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<FailureTold>,
-    /// The hook was killed while it was told: it is told once more, and then no more.
+    /// The hook was killed while it was told. It is told once more, and not again after that.
     #[serde(default, skip_serializing_if = "is_false")]
     pub again: bool,
 }
@@ -189,7 +190,7 @@ fn is_false(value: &bool) -> bool {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FailureTold {
     pub reason: String,
-    /// Absent where a start or a recovery failed, and no message before it.
+    /// Absent if a start or a recovery failed that no message caused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message_id: Option<MessageId>,
     /// The attempt that failed.
@@ -213,12 +214,12 @@ pub struct LastTurn {
     pub brief: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The model that it said it used.
+    /// The model that the turn said it used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
 }
 
-/// Input with content that steps took in without a turn, and that no turn has been told of yet.
+/// Input with content that steps took in without a turn, and of which no turn has been told yet.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SetAside {
@@ -237,7 +238,7 @@ impl SetAside {
     }
 }
 
-/// A message that was set aside, and what the agent waited for then.
+/// A message that was set aside, and what the agent waited for at that time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct KeptOut {
@@ -263,7 +264,7 @@ pub struct Counters {
     pub messages_processed: u64,
     pub messages_reduced: u64,
     pub messages_dropped: u64,
-    /// Dead letters that nobody has requeued or dropped yet.
+    /// Dead letters that have been neither requeued nor dropped.
     pub dead: u64,
     /// Wake hints taken in; each makes runnable work eligible for one more tick.
     pub wakes: u64,
@@ -295,7 +296,7 @@ impl Spent {
     }
 }
 
-/// What limits are held against: two sums, however much there was.
+/// The two sums that limits are compared with.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Spending {
@@ -318,8 +319,8 @@ pub struct State {
     /// +1 with every transaction; a commit against another revision is refused.
     pub revision: u64,
     pub status: Status,
-    /// Who has stopped it: the operator, or an agent, itself among them. Absent in a stopped agent of an older
-    /// version: the operator.
+    /// What stopped it: the operator, or an agent, which may be the agent itself. Absent in a stopped agent
+    /// of an older version: the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped_by: Option<Origin>,
     pub execution: Execution,
@@ -349,47 +350,48 @@ pub struct State {
     pub last_closure: Option<Closure>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_continuation: Option<Continuation>,
-    /// What broke in the runtime itself since the last turn that completed.
+    /// What broke in dormouse itself since the last turn that completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime_error: Option<String>,
     #[serde(default, skip_serializing_if = "SetAside::is_nothing")]
     pub set_aside: SetAside,
-    /// The advisories that the ledger has heard of and that still hold.
+    /// The advisories that still hold and are in the ledger already.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub advised: Vec<String>,
-    /// When the next step has something to do by itself.
+    /// When a step has something to do even if nothing arrives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_due_at: Option<Time>,
     /// The decision of the last step that found nothing to do. It holds until a transition, an
     /// arrival or `next_due_at`, so that a step before that need not look at anything else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resting: Option<DecisionReport>,
-    /// When that step was. One that lies ahead was taken by a clock that ran ahead, and holds for nothing.
+    /// When that step was. A time that is still to come was written by a wrong clock, and the decision then
+    /// does not hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rested_at: Option<Time>,
     /// Messages to other agents that are still to be delivered. Delivering one twice is delivering it once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outbox: Vec<Message>,
-    /// How many tasks are open: only then a step that has nothing else to do looks after them.
+    /// How many tasks are open. If there are none, a step that has nothing else to do need not look for them.
     #[serde(default, skip_serializing_if = "is_none")]
     pub open_tasks: u64,
-    /// In the current hour and day, as of the last turn that ended.
+    /// What was used in the current hour and day, as of the last turn that ended.
     #[serde(default, skip_serializing_if = "Spending::is_nothing")]
     pub spending: Spending,
     /// What a person should look at and has not acknowledged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attention: Option<Mark>,
-    /// What lies in the inbox and can be neither admitted nor moved: steps pass it over until it changes.
+    /// What can be neither admitted from the inbox nor moved out of it. Steps pass it over until it changes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passed_over: Vec<PassedOver>,
     #[serde(default)]
     pub counters: Counters,
-    /// Events of transactions that touched nothing but this record. The next transaction that
-    /// writes the ledger takes them along.
+    /// Events of transactions that changed nothing but this record. The next transaction that writes the
+    /// ledger takes them along.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Event>,
-    /// Transitions that `on-state-change` has still to be told of, oldest first. Always empty for an agent
-    /// that has no such hook.
+    /// Transitions of which the hook `on-state-change` is still to be told, oldest first. Empty for an agent
+    /// without that hook.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub untold: Vec<Untold>,
     #[serde(flatten)]
@@ -404,25 +406,26 @@ fn is_none(count: &u64) -> bool {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PassedOver {
-    /// From the inbox.
+    /// The path within the inbox.
     pub file: String,
     pub reason: String,
-    /// When it was changed last before a step reported it. Once it is changed again, a step tries again.
+    /// When it was last changed before a step reported it. After another change, a step tries again.
     pub changed_at: Time,
 }
 
 impl PassedOver {
-    /// How many are remembered. What else can't be moved is tried by every step, which says nothing of it.
+    /// How many are remembered. Steps try the others each time, without reporting them.
     pub const MOST: usize = 100;
 }
 
 impl State {
-    /// The decision that still holds while nothing happens, if it was come to by a clock that went right.
+    /// The decision that holds as long as nothing happens. `None` if a wrong clock wrote it.
     pub fn resting(&self, now: Time) -> Option<&DecisionReport> {
         self.resting.as_ref().filter(|_| self.rested_at.is_some_and(|at| at <= now))
     }
 
-    /// Whether a hook is still to be told of something. A process that is at that, or was killed, left it.
+    /// Whether a hook is still to be told of something. The process that was to tell it is still at that, or
+    /// was killed.
     pub fn is_to_be_told(&self) -> bool {
         let mut newest = self.attention.iter().flat_map(|mark| &mark.newest);
         !self.untold.is_empty() || newest.any(|attention| attention.untold)

@@ -1,4 +1,4 @@
-//! What somebody asks to be admitted as a message: a line of `enqueue --batch`, a file dropped into the inbox.
+//! A request to admit a message: a line of `enqueue --batch`, or a file dropped into the inbox.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -28,12 +28,12 @@ pub struct Submission {
     /// The wait that it answers.
     pub wait_id: Option<WaitId>,
     pub correlation_id: Option<String>,
-    /// That a text of nothing is meant.
+    /// Whether an empty text is meant.
     pub allow_empty: bool,
 }
 
 impl Submission {
-    /// The body, or what is wrong with it.
+    /// Takes the body out. `Err` says what is wrong with it.
     pub fn take_body(&mut self) -> Result<Body, String> {
         match (self.text.take(), self.body.take()) {
             (Some(text), None) => Ok(Body::Text { text }),
@@ -44,26 +44,26 @@ impl Submission {
     }
 }
 
-/// In whose name a message is asked for.
+/// In whose name a message is sent.
 #[derive(Debug, Clone, Copy)]
 pub enum Speaker<'a> {
-    /// Whoever calls the program from outside any turn or task: any origin that is open to the outside.
+    /// A caller from outside any turn or task: any origin that is open to the outside.
     Outside,
-    /// A turn or task: its agent.
+    /// A turn or task: in the name of its agent.
     Work(&'a Caller),
     /// A dropped file: this origin, or another one of no more authority.
     File(&'a Origin),
-    /// A dropped file of another user than the owner: that user, whatever it claims.
+    /// A dropped file of another user than the owner: in the name of that user, whatever the file claims.
     User(&'a str),
 }
 
-/// The agent from inside whose work a command is called.
+/// The turn or task from which a command was called, and its agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     pub agent: AgentName,
     pub by: CalledBy,
-    /// How many turns the message has come through that this work goes back to. Absent: what it says
-    /// comes late enough to begin a new chain.
+    /// The hops of the message that this work goes back to. Absent: the work has taken so long that what it
+    /// sends begins a new chain.
     pub hops: Option<u32>,
 }
 
@@ -73,7 +73,7 @@ pub enum CalledBy {
         run_id: RunId,
         message_id: MessageId,
     },
-    /// A background task; with the turn that started it, if one did.
+    /// A background task, and the turn that started it, if a turn did.
     Task {
         task_id: TaskId,
         run_id: Option<RunId>,
@@ -81,7 +81,7 @@ pub enum CalledBy {
 }
 
 impl Caller {
-    /// What a message that it sends goes back to.
+    /// What its messages name as their cause: the message of the turn, or the task.
     pub fn causation_id(&self) -> String {
         match self.by {
             CalledBy::Turn { message_id, .. } => message_id.to_string(),
@@ -89,7 +89,7 @@ impl Caller {
         }
     }
 
-    /// The turn that it goes back to.
+    /// The run of the turn, or of the turn that started the task.
     pub fn run_id(&self) -> Option<RunId> {
         match self.by {
             CalledBy::Turn { run_id, .. } => Some(run_id),
@@ -97,7 +97,7 @@ impl Caller {
         }
     }
 
-    /// Whether this is the current turn of an agent.
+    /// Whether the caller is a turn of this agent.
     pub fn is_turn_of(&self, agent: &AgentName) -> bool {
         match self.by {
             CalledBy::Turn { .. } => self.agent == *agent,

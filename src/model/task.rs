@@ -1,4 +1,4 @@
-//! Background tasks (contract, semantics §12). Nothing leaves a terminal status.
+//! Background tasks (contract, semantics §12). A task never leaves a terminal status.
 
 use serde::{Deserialize, Serialize};
 
@@ -43,14 +43,14 @@ pub enum TaskJob {
     ChildAgent {
         child: AgentName,
         message_id: MessageId,
-        /// What the child is still to be given: until it has it, the task is `queued`.
+        /// What the child has not been given yet. Until it has it, the task is `queued`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         assignment: Option<Box<Assignment>>,
     },
 }
 
-/// What a delegation gives to its child: an `agent.toml` in case that it is yet to be made, and
-/// the message.
+/// What a delegation gives to its child: the message, and an `agent.toml` in case the child does not exist
+/// yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Assignment {
@@ -63,12 +63,12 @@ pub struct Assignment {
 pub struct ChildEnd {
     pub status: TaskStatus,
     pub reason: Option<String>,
-    /// The child's last.
+    /// The child's last brief.
     pub brief: Option<String>,
 }
 
 impl ChildEnd {
-    /// An end that is none of the child's own making.
+    /// An end that the child did not bring about.
     pub fn without_brief(status: TaskStatus, reason: Option<String>) -> ChildEnd {
         ChildEnd { status, reason, brief: None }
     }
@@ -92,15 +92,15 @@ pub struct Task {
     /// Whether its end may start a turn.
     #[serde(default = "yes")]
     pub notify: bool,
-    /// Whether it takes input.
+    /// Whether its command takes input.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub interactive: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Span>,
-    /// Of the message whose turn started it: its result hands them on.
+    /// The hops of the message whose turn started it. Its result carries them on.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub hops: u32,
-    /// The machine and boot of its supervisor: nobody else knows how it stands.
+    /// The machine of its supervisor, and its boot. Processes elsewhere can't see how the task stands.
     #[serde(default)]
     pub host: String,
     #[serde(default)]
@@ -114,7 +114,7 @@ pub struct Task {
     pub ended_at: Option<Time>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,
-    /// Why it ended as it did, where the exit doesn't say.
+    /// Why it ended, if the exit doesn't say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The message that tells the agent of its end.
@@ -129,7 +129,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// The agent that it is delegated to.
+    /// The agent to which the task is delegated.
     pub fn child(&self) -> Option<&AgentName> {
         match &self.job {
             TaskJob::Command { .. } => None,
@@ -146,7 +146,7 @@ fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
-/// The end of a task's command as its supervisor saw it. It is noted beside the logs before it is
+/// The end of a task's command as its supervisor saw it. It is written beside the logs before it is
 /// committed, so that a task whose end was seen never counts as interrupted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskEnd {

@@ -26,7 +26,7 @@ impl Time {
         self.0
     }
 
-    /// The calendar view of this moment.
+    /// This moment in the UTC calendar.
     pub fn utc(self) -> DateTime<Utc> {
         DateTime::from_timestamp_millis(self.0).unwrap_or_default()
     }
@@ -51,7 +51,7 @@ impl Time {
         Time::from_millis(self.0.saturating_sub(i64::try_from(span.0).unwrap_or(i64::MAX)))
     }
 
-    /// What has gone by since an earlier moment; nothing if that lies ahead.
+    /// The time since an earlier moment; zero if that moment is still to come.
     pub fn since(self, earlier: Time) -> Span {
         Span(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
@@ -123,7 +123,7 @@ pub struct Span(u64);
 impl Span {
     pub const ZERO: Span = Span(0);
 
-    /// Both, one after the other.
+    /// The sum of both.
     pub const fn plus(self, other: Span) -> Span {
         Span(self.0.saturating_add(other.0))
     }

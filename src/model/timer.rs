@@ -1,4 +1,4 @@
-//! Timers: messages that come by themselves (contract, semantics §11).
+//! Timers: messages that are sent at a set time (contract, semantics §11).
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ pub enum Schedule {
 }
 
 names! {
-    /// What becomes of fires that nobody was there for.
+    /// What becomes of fires that were due while no tick came.
     "catch-up" CatchUp {
         Once = "once",
         All = "all",
@@ -42,20 +42,21 @@ pub struct Timer {
     pub agent: AgentName,
     pub schedule: Schedule,
     pub catch_up: CatchUp,
-    /// When it fires next: computed from the schedule, not from when the last fire was noticed.
+    /// When the timer fires next: computed from the schedule, not from when a step noticed the last fire.
     pub next_at: Time,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<Body>,
     /// A message that was put off: it is admitted as it is when the timer fires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<Box<Message>>,
-    /// How many turns a fire that comes soon goes back to.
+    /// The hops of the message that the timer sends; 0 if it fires too late to belong to a chain.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub hops: u32,
-    /// How often it has fired, and how many fires nobody was there for.
+    /// How often it has fired.
     #[serde(default)]
     pub fired: u64,
     #[serde(default)]
+    /// How many fires were due while no tick came.
     pub missed: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_fired_at: Option<Time>,

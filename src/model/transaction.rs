@@ -36,7 +36,7 @@ pub enum Delete {
     Work(WorkId),
     Timer(TimerId),
     Task(TaskId),
-    /// What a run has saved.
+    /// A checkpoint that a run has saved.
     Checkpoint(Checkpoint),
 }
 
@@ -53,8 +53,8 @@ pub enum Archived {
 
 /// One atomic change of one agent (contract, store §2).
 ///
-/// It holds against `base_revision` alone: a store whose `state.json` has moved on refuses it.
-/// Applying it twice is the same as applying it once.
+/// It applies to `base_revision` alone: a store whose `state.json` has another revision refuses it. Applying
+/// it twice is the same as applying it once.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Transaction {
     pub agent: AgentName,

@@ -1,4 +1,5 @@
-//! Capabilities for outside systems (contract, semantics §13). Only the hash of a secret is stored.
+//! Triggers: capabilities by which outside systems reach an agent (contract, semantics §13). Only the hash of
+//! a secret is stored.
 
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +35,7 @@ pub struct Trigger {
     pub delivery_mode: DeliveryMode,
     pub scope: TriggerScope,
     pub status: TriggerStatus,
-    /// Hexadecimal.
+    /// The hash of the secret, in hexadecimal.
     pub secret_sha256: String,
     pub created_at: Time,
     #[serde(flatten)]

@@ -1,4 +1,4 @@
-//! What a turn left behind, as the settlement takes it.
+//! What a turn left behind, as values that the settlement takes.
 
 use super::action::Action;
 use super::resource::Deferral;
@@ -13,12 +13,12 @@ pub struct Outcome {
     pub brief: Option<String>,
     pub actions: Vec<Action>,
     pub usage: Option<Usage>,
-    /// Goes with exit status 75 alone.
+    /// Allowed with exit status 75 only.
     pub deferred: Option<Deferral>,
 }
 
-/// The end of a turn's process, with everything that was found in its run directory. It is noted
-/// there (`end.json`) before it is settled, so that a turn whose end was seen never runs again.
+/// The end of a turn's process, with everything that was found in its run directory. It is written there
+/// (`end.json`) before the turn is settled, so that a turn whose end was seen never runs again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnEnd {
     pub exit: Exit,
@@ -27,17 +27,17 @@ pub struct TurnEnd {
     pub cancelled_by: Option<i32>,
     pub ended_at: Time,
     pub duration_ms: u64,
-    /// The outcome file, or why it can't be taken, with the path in it.
+    /// The outcome file, or why it can't be used, with its path.
     pub outcome: Result<Outcome, String>,
     pub stdout_bytes: u64,
     pub stderr_bytes: u64,
     /// The last line of stdout that is not blank.
     pub last_line: Option<String>,
-    /// The same of stderr: it says best why a turn failed.
+    /// The last line of stderr that is not blank: it says best why a turn failed.
     pub last_error_line: Option<String>,
 }
 
-/// Where and by whom a run is claimed.
+/// The machine, its boot and the process that claim a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Claimant {
     pub host: String,

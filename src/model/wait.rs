@@ -1,4 +1,4 @@
-//! Waits: why progress stops, and what would end that (contract, semantics §5).
+//! Waits: why an agent or a work item can't go on, and what would end that (contract, semantics §5).
 
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +26,7 @@ names! {
 }
 
 names! {
-    /// How an external wait would end if nobody ever says anything.
+    /// Whether an external wait can end although nothing answers.
     "recoverability" Recoverability {
         Recoverable = "recoverable",
         ExplicitNoFallback = "explicit_no_fallback",
@@ -52,15 +52,15 @@ pub struct Wait {
     /// When a `timer` wait is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake_at: Option<Time>,
-    /// When to go and look, without resolving anything.
+    /// When the agent is told to go and look. That does not end the wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recheck_at: Option<Time>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Time>,
-    /// A durable source that will speak up.
+    /// Something outside that will send word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// Why there is no fallback, where there is none on purpose.
+    /// Why the wait has no fallback, if it has none on purpose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_fallback: Option<String>,
     pub status: WaitStatus,
@@ -68,19 +68,20 @@ pub struct Wait {
     /// resolved when a turn for the message has completed, and counts for nothing until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolved_by: Option<MessageId>,
-    /// The message that would have ended it, and that no turn has completed for: the answer is lost.
+    /// The message that should have ended the wait. No turn has completed for it, so the answer is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost_answer: Option<MessageId>,
-    /// Of a task that has ended: the message that says so, and that is still to be taken up.
+    /// For a task that has ended: the message that reports its end and that no step has taken up yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_id: Option<MessageId>,
-    /// When the agent was told that `expires_at` is past. The wait ends when a step takes that up.
+    /// When the agent was told that `expires_at` is past. The wait ends when a step takes that message up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expiry_told_at: Option<Time>,
-    /// When a step emitted its one tick for a `system` wait of the agent's own.
+    /// For a `system` wait of the agent's own: when a step emitted its one tick.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ticked_at: Option<Time>,
-    /// How many turns a deadline that comes soon goes back to.
+    /// The hops of the message that a deadline of the wait sends; 0 if all come too late to belong to a
+    /// chain.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub hops: u32,
     /// When the agent was woken because `wake_at` had come.
@@ -105,8 +106,8 @@ impl Wait {
         self.status == WaitStatus::Active
     }
 
-    /// Whether it keeps its owner from going on: it is active, and no message that satisfies it has
-    /// been taken up.
+    /// Whether the wait keeps the agent or the work item from going on: it is active, and no step has taken
+    /// up a message that satisfies it.
     pub fn is_waiting(&self) -> bool {
         self.is_active() && self.resolved_by.is_none()
     }

@@ -1,4 +1,4 @@
-//! Work items: what the agent means to get done (contract, semantics §4).
+//! Work items: what an agent has set out to do (contract, semantics §4).
 
 use serde::{Deserialize, Serialize};
 
@@ -53,7 +53,7 @@ pub struct Todo {
     pub done: bool,
 }
 
-/// For which revision of an item, and how many wakes in, a tick was emitted.
+/// The item's revision, and the agent's count of wakes, when a tick was last emitted for the item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Ticked {
@@ -86,7 +86,7 @@ pub struct WorkItem {
     pub ticked: Option<Ticked>,
     pub created_at: Time,
     pub updated_at: Time,
-    /// In the archive: the prose plan, which until then is a file of its own.
+    /// The prose plan, in the archive only. The plan of an open item is a file of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,
     #[serde(flatten)]
