@@ -16,7 +16,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Reads `DORMOUSE_NOW`. Fails with a usage error if it is set and no time.
+    /// Reads `DORMOUSE_NOW`. Fails with a usage error if it is set to something that is not a time.
     pub fn from_env() -> Result<Clock> {
         let pinned = match std::env::var("DORMOUSE_NOW") {
             Ok(text) if !text.is_empty() => {
@@ -43,7 +43,7 @@ impl Clock {
     /// The moment for one transition, with fresh randomness.
     pub fn stamp(&self) -> Result<Stamp> {
         let [chance, upper, lower] = random()?;
-        // The upper 53 bits are what a float of this size can hold.
+        // An `f64` holds 53 bits exactly.
         let chance = (chance >> 11) as f64 / (1u64 << 53) as f64;
         Ok(Stamp::new(self.now(), u128::from(upper) << 64 | u128::from(lower), chance))
     }

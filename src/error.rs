@@ -1,4 +1,4 @@
-//! What can break: its wording, its hint and its exit status.
+//! Errors: the wording, the hint and the exit status of each.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use thiserror::Error;
 /// Everything that ends a command early. One variant is one way to fail.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The operating system said no.
+    /// A call of the operating system failed.
     #[error("can't {action} {}: {}", path.display(), describe(source))]
     Io { action: &'static str, path: PathBuf, source: io::Error },
     #[error("{message}")]
@@ -20,13 +20,13 @@ pub enum Error {
     #[error("{} is not a state directory: it has no dormouse.toml", path.display())]
     NotAStore { path: PathBuf },
     #[error("no agent `{agent}`")]
-    /// `known`: those that there are, as far as that can be seen.
+    /// `known`: the agents that exist, if the directory can be read.
     NoAgent { agent: String, known: Option<Vec<String>> },
     #[error("no {what} `{id}`")]
     NoRecord { what: &'static str, id: String },
     #[error("{message}")]
     Refused { kind: &'static str, message: String, hint: Option<String> },
-    /// Refused, because nothing leads from one state to the other.
+    /// Refused, because the machine has no edge from one state to the other.
     #[error("{message}")]
     NoEdge { kind: &'static str, message: String, hint: Option<String>, from: &'static str, to: &'static str },
     #[error("{} is locked by {holder}; waited {waited_ms} ms", path.display())]
@@ -36,19 +36,18 @@ pub enum Error {
     Damaged { path: PathBuf, line: usize, column: usize, message: String, hint: Option<String> },
     #[error("{} is written in {found}, newer than the {known} that this dormouse reads", path.display())]
     Newer { path: PathBuf, found: String, known: String },
-    /// `await` waited as long as it was told to.
+    /// `await` has waited for as long as it may.
     #[error("{message}")]
     TimedOut { message: String },
-    /// Something outside did what it was asked to, and failed.
+    /// Something outside this program failed: git, a template, a process that does not end.
     #[error("{message}")]
     Failed { message: String, hint: Option<String> },
 }
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of the system in our words: no number, and nothing capital in the middle of a sentence.
+/// The text of a system error as part of a sentence: in lower case and without its number.
 pub fn describe(source: &io::Error) -> String {
-    // "No space left on device (os error 28)" reads better without the number.
     let text = source.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_lowercase()
 }
@@ -75,7 +74,7 @@ pub enum Status {
     TimedOut,
     NothingDone,
     PleaseYield,
-    /// That of a command that was run in our place.
+    /// The exit status of a command that dormouse ran in the foreground for its caller.
     OfCommand(u8),
 }
 
@@ -96,8 +95,8 @@ impl Status {
         }
     }
 
-    /// The graver of two, for commands over several agents: damage first, then what broke, then
-    /// a turn that failed, then what could not be had or was refused.
+    /// The graver of two, for commands over several agents: damage first, then a failure, then a turn that
+    /// failed, then what was busy, refused or missing.
     pub fn graver(self, other: Status) -> Status {
         let gravity = |status| match status {
             Status::Done => 0,
@@ -126,17 +125,17 @@ impl Error {
         Error::Usage { message: message.into(), hint: None }
     }
 
-    /// A damaged file as a whole, without a place in it.
+    /// An error about a damaged file as a whole, without a line in it.
     pub fn damaged(path: impl Into<PathBuf>, message: impl Into<String>) -> Error {
         Error::Damaged { path: path.into(), line: 0, column: 0, message: message.into(), hint: None }
     }
 
-    /// What was there a moment ago.
+    /// The error for a file that was there a moment ago.
     pub fn gone(action: &'static str, path: &Path) -> Error {
         Error::Io { action, path: path.to_owned(), source: io::ErrorKind::NotFound.into() }
     }
 
-    /// What somebody else uses, and went on using for as long as was waited.
+    /// The error for a file that `holder`, another process, has held for as long as this one waited.
     pub fn busy(path: impl Into<PathBuf>, holder: String, waited: Duration) -> Error {
         let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         Error::Busy { path: path.into(), holder, waited_ms }
@@ -157,7 +156,7 @@ impl Error {
         }
     }
 
-    /// Whether the machine, or a limit that it sets, had no room for what was tried: that may go well later.
+    /// Whether the machine, or a limit of it, had no room for what was tried: a later try may succeed.
     pub fn is_shortage(&self) -> bool {
         let Error::Io { source, .. } = self else { return false };
         let lacks_files = [Errno::MFILE, Errno::NFILE].map(Some).contains(&Errno::from_io_error(source));
@@ -190,7 +189,7 @@ impl Error {
         }
     }
 
-    /// What to do about it.
+    /// What the user can do about the error.
     pub fn hint(&self) -> Option<String> {
         match self {
             Error::Usage { hint, .. }
@@ -217,7 +216,7 @@ impl Error {
         }
     }
 
-    /// The file that it is about.
+    /// The file that the error is about.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Error::Io { path, .. }
@@ -242,18 +241,18 @@ impl Error {
         (*line > 0).then_some((*line, *column))
     }
 
-    /// Whether it is only that something is not there.
+    /// Whether the only trouble is that a file is missing.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
-    /// The states that nothing leads from one to the other.
+    /// The two states between which a transition was refused.
     pub fn edge(&self) -> Option<(&'static str, &'static str)> {
         let Error::NoEdge { from, to, .. } = self else { return None };
         Some((from, to))
     }
 
-    /// The agent that it is about.
+    /// The name of the agent that does not exist.
     pub fn agent(&self) -> Option<&str> {
         let Error::NoAgent { agent, .. } = self else { return None };
         Some(agent)
@@ -275,7 +274,7 @@ fn hint_at(source: &io::Error) -> Option<String> {
             io::ErrorKind::OutOfMemory,
             "there is not enough memory: raise the limit (`ulimit -v`), or try again",
         ),
-        // Nothing but the start of a process is tried without waiting.
+        // Only the start of a process reports this. All other calls wait.
         (
             io::ErrorKind::WouldBlock,
             "no more processes may be started: raise the limit (`ulimit -u`), or try again",

@@ -1,10 +1,10 @@
 //! Long-lived agents that live in a directory.
 //!
-//! To read this program, begin with `cli` (what can be said), then `app` (one file per command
-//! family), then `rules` (what happens and when). `ARCHITECTURE.md` shows the rest of the house.
+//! To read this program, begin with `cli` (what a user can ask for), then `app` (one file per command
+//! family), then `rules` (what happens and when). `ARCHITECTURE.md` describes the other modules.
 
-// What the shipped program never does: it ends by a value and not by a panic, prints through its output
-// alone, and names every variant of an enum, so that the compiler finds each place when a new one comes.
+// What the shipped program never does: it never panics, it prints only through its `Output`, and its matches
+// name every variant, so that the compiler points at each of them when a variant is added.
 #![cfg_attr(
     not(test),
     warn(

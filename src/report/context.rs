@@ -1,4 +1,4 @@
-//! What a turn is told: the context document (contract, turns). `prompt` renders the same as text.
+//! The context document: what a turn is told (contract, turns). `prompt` renders it as text.
 
 use std::path::Path;
 
@@ -19,24 +19,24 @@ use crate::rules::limits::left;
 use crate::rules::transition::turn::Claimed;
 use crate::rules::work::{WaitsByItem, readiness, scheduling_state};
 
-/// How many of the last briefs and of the reduced messages a turn is told.
+/// How many of the last briefs, reduced messages and interjections a turn is told.
 pub const BRIEFS: usize = 5;
 pub const REDUCED: usize = 50;
 pub const INTERJECTED: usize = 50;
 
-/// Where the turn finds things.
+/// The directories that a turn uses.
 pub struct Places<'a> {
     pub state_dir: &'a Path,
     pub run_dir: &'a Path,
-    /// What the turn works on.
+    /// The directory that the turn works on.
     pub workspace: &'a Path,
 }
 
-/// What was before this turn; both lists newest first.
+/// What happened before this turn. All lists are newest first.
 pub struct Past {
     pub briefs: Vec<Brief>,
     pub reduced: Vec<Message>,
-    /// How many were reduced, of which `reduced` are the newest.
+    /// How many messages were reduced. `reduced` has the newest of them.
     pub reduced_count: u64,
     /// What the operator said to earlier runs of the message, newest first.
     pub interjected: Vec<Message>,
@@ -44,7 +44,7 @@ pub struct Past {
     pub plan: Option<String>,
 }
 
-/// `context.json`. What may be long in it is not copied to be written.
+/// `context.json`. Long parts are borrowed, not copied.
 #[derive(Serialize)]
 pub struct Document<'a> {
     schema: &'static str,
@@ -65,7 +65,7 @@ pub struct Document<'a> {
     capabilities: Value,
 }
 
-/// The run, and for what its message was put off before, if it was.
+/// The run and, if its message was put off before, why.
 fn this_run(run: &CurrentRun) -> Value {
     let mut value = json!({ "id": run.run_id, "attempt": run.attempt, "claimed_at": run.claimed_at });
     if let Some(deferred) = &run.deferred {
@@ -85,7 +85,7 @@ pub fn document<'a>(
     let limits = &records.policy.limits;
     let mut about_run = this_run(run);
     if claimed.lost.is_some() {
-        // It is no first try, whatever it looks like.
+        // Otherwise the turn would take this for a first attempt.
         about_run["checkpoint_lost"] = json!(true);
     }
     Document {
@@ -106,7 +106,7 @@ pub fn document<'a>(
         timers: &records.timers,
         recent_briefs: &past.briefs,
         capabilities: json!({
-            // JSON is text, and a path need not be: the environment has them as they are.
+            // JSON is text, and a path need not be. The environment has the exact paths.
             "paths": {
                 "state_dir": places.state_dir.to_string_lossy(),
                 "run_dir": places.run_dir.to_string_lossy(),
@@ -131,7 +131,8 @@ fn ends(continuation: &Continuation, wait: &Wait) -> bool {
     continuation.resolves.contains(&wait.id)
 }
 
-/// The waits that the message ends, whole, with how long each has lasted; of one that is on record no more, its id.
+/// The waits that the message ends, each with its age. Of a wait that is no longer on record there is only
+/// the id.
 fn resolves(continuation: &Continuation, records: &Records, now: Time) -> Vec<Value> {
     let shown = |id: &WaitId| match records.waits.iter().find(|wait| wait.id == *id) {
         Some(wait) => {
@@ -144,14 +145,14 @@ fn resolves(continuation: &Continuation, records: &Records, now: Time) -> Vec<Va
     continuation.resolves.iter().map(shown).collect()
 }
 
-/// A message with a plain word on whether its body is an instruction or only evidence.
+/// A message, with a word that says whether its body is an instruction or only evidence.
 fn marked(message: &Message) -> Value {
     let mut value = json!(message);
     value["body_is"] = json!(if is_evidence(message) { "evidence" } else { "instruction" });
     value
 }
 
-/// Whatever comes from outside is to be weighed, not obeyed; so is what somebody says with a wake hint.
+/// Whether a turn should weigh the message and not obey it: it comes from outside, or with a wake hint.
 fn is_evidence(message: &Message) -> bool {
     let is_hint = message.idempotency_key.as_deref().is_some_and(|key| key.starts_with("wake_hint:"));
     match message.authority_class {

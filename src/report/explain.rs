@@ -20,7 +20,7 @@ use crate::rules::projection::{Projection, project};
 use super::output::{Output, Tone};
 use super::text::{one_line, relative};
 
-/// How many of a kind are listed; of a thousand timers the first ones tell.
+/// How many of a kind are listed. Of a thousand timers the first ones are enough.
 const LISTED: usize = 10;
 
 /// How long a line of evidence may be, in characters: paths are shown whole.
@@ -63,7 +63,7 @@ pub fn wakes(records: &Records, now: Time) -> Vec<String> {
         wakes.extend(timeout.map(|(limit, reason)| format!("its {reason}, after {}", moment(limit, now))));
     }
     let mut waits: Vec<&Wait> = records.waits.iter().filter(|wait| wait.is_waiting()).collect();
-    // Those of the agent itself keep it all from going on; the others, an item.
+    // Waits of the agent itself come first: they keep the whole agent from going on, others only a work item.
     waits.sort_by_key(|wait| !wait.is_agents_own());
     list(&mut wakes, "waits", waits.iter().map(|wait| end_of_wait(wait, records, now)));
     let awaited: Vec<_> = waits.iter().filter_map(|wait| wait.task_id()).collect();
@@ -88,7 +88,7 @@ pub fn wakes(records: &Records, now: Time) -> Vec<String> {
         "rechecks",
         rechecks.iter().map(|(at, id)| format!("a look at {id}, {}", moment(*at, now))),
     );
-    // Behind what is held everything else waits.
+    // While a message is held, everything else waits.
     if state.held.is_none() {
         wakes.push(format!("a message: dormouse enqueue {agent} TEXT"));
         wakes.push(format!("a hint: dormouse wake {agent}"));
@@ -257,7 +257,7 @@ pub fn mermaid(current: ExecutionState) -> String {
     text
 }
 
-/// The same as DOT.
+/// The machine as DOT, with the current state marked.
 pub fn dot(current: ExecutionState) -> String {
     let mut text = "digraph execution {\n    rankdir=LR;\n    node [shape=box, style=rounded];\n".to_owned();
     text.push_str(&format!("    {current} [style=\"rounded,bold\", penwidth=3];\n"));

@@ -1,4 +1,4 @@
-//! A line of `list`: who an agent is, how it stands, and what is wrong with it.
+//! A line of `list`: an agent, its state, and what is wrong with it.
 
 use serde::Serialize;
 
@@ -17,7 +17,7 @@ use super::output::{Output, Tone};
 use super::summary::{Arrivals, next_act};
 use super::text::{count, one_line, relative};
 
-/// Where an agent comes from, and whom it is shown to.
+/// Where an agent comes from, and to whom it is shown.
 #[derive(Debug, Clone, Serialize)]
 pub struct Lineage {
     pub kind: AgentKind,
@@ -53,14 +53,14 @@ pub struct Line {
     pub reason: String,
     #[serde(flatten)]
     pub lineage: Option<Lineage>,
-    /// What to do about it, or who does.
+    /// What a user should do about the agent, if anything.
     pub hint: &'static str,
     pub pending: usize,
     /// What a person should look at and has not acknowledged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attention: Option<Mark>,
     pub dead: u64,
-    /// What is tried again, and when.
+    /// What will be tried again, and when.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
     /// Hand-written files that could not be admitted.
@@ -117,7 +117,7 @@ impl Line {
         ]
     }
 
-    /// Why it stands as it does: what is wrong first.
+    /// Why the agent is in its state. What is wrong comes first.
     fn words(&self, now: Time) -> String {
         let attention = self.attention.as_ref().map(|mark| {
             let newest = mark.newest.last().map(|newest| format!(" ({})", newest.subject.words()));

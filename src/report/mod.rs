@@ -1,4 +1,4 @@
-//! What is shown: one place per thing, as text for people and as JSON Lines for scripts.
+//! What commands show: one file per thing, as text for people and as JSON Lines for scripts.
 
 pub mod context;
 pub mod explain;

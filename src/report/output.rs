@@ -1,4 +1,4 @@
-//! Where results and talk go: stdout is the result, stderr is talk.
+//! The two output streams: results go to stdout, messages to the user go to stderr.
 
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
@@ -10,21 +10,21 @@ use crate::error::{Error, Status};
 
 use super::text::{Characters, escape, escape_indented, escape_line, escape_painted, paint};
 
-/// A line on stderr, written at once: of several processes none cuts into the line of another.
+/// Writes a message to stderr at once, so that the messages of several processes don't mix.
 pub fn talk(text: &str) {
     say_on_stderr(&format!("dormouse: {}\n", escape_indented(text)));
 }
 
-/// What hears a stream, piece by piece.
+/// Gets the output of a stream, piece by piece.
 pub type Listener = Box<dyn FnMut(&[u8])>;
 
-/// Passes a stream of somebody else's words on to stderr.
+/// Passes the output of another program on to stderr, escaped.
 pub fn listener() -> Listener {
     let mut characters = Characters::default();
     Box::new(move |said| say_on_stderr(&escape(&characters.take(said, false))))
 }
 
-/// Words on stderr. Where nobody can hear them the result still counts.
+/// Writes to stderr. If that fails, the result of the command still counts.
 fn say_on_stderr(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
@@ -38,17 +38,17 @@ pub enum Tone {
     Strong,
 }
 
-/// How a command speaks.
+/// How a command writes its output.
 #[derive(Debug, Clone, Copy)]
 pub struct Style {
     pub json: bool,
     pub quiet: bool,
     pub verbose: bool,
-    /// `None`: on a terminal.
+    /// `None`: only on a terminal.
     pub color: Option<bool>,
 }
 
-/// Both streams of one command. A pipe that closes early is no failure: nobody wants the rest.
+/// Both streams of one command. If the reader closes its pipe early, that is no failure: it wants no more.
 pub struct Output {
     style: Style,
     stdout: io::BufWriter<io::Stdout>,
@@ -91,7 +91,7 @@ impl Output {
         self.to_terminal
     }
 
-    /// Talk for whoever asked for more of it.
+    /// A message that only `--verbose` shows.
     pub fn detail(&self, text: &str) {
         if self.style.verbose {
             talk(text);
@@ -115,7 +115,7 @@ impl Output {
         self.raw(b"\n");
     }
 
-    /// Lines of text. Whatever stands in them is fit to be shown: this is the one way to a result in text.
+    /// Writes lines of text. Every result in text is escaped here.
     pub fn line(&mut self, text: &str) {
         if self.colored {
             self.raw(escape_painted(text).as_bytes());
@@ -127,48 +127,49 @@ impl Output {
         }
     }
 
-    /// Bytes as they are.
+    /// Writes bytes as they are.
     pub fn raw(&mut self, bytes: &[u8]) {
         if self.failure.is_none() {
             self.failure = self.stdout.write_all(bytes).err();
         }
     }
 
-    /// Sends on what was written so far, for results that somebody waits for.
+    /// Writes out what is buffered, for a reader that waits for results.
     pub fn flush(&mut self) {
         if self.failure.is_none() {
             self.failure = self.stdout.flush().err();
         }
     }
 
-    /// Whether there may be somebody who reads it: it is not the null device.
+    /// Whether stdout may have a reader: it is not the null device.
     pub fn is_read(&self) -> bool {
         let null = std::fs::metadata("/dev/null").map(|null| null.rdev());
         let stdout = rustix::fs::fstat(io::stdout()).map(|stdout| stdout.st_rdev);
         !matches!((null, stdout), (Ok(null), Ok(stdout)) if null == stdout)
     }
 
-    /// Whether whoever read us has gone: then there is no point in going on.
+    /// Whether stdout can't be written any more, so that there is no point in going on.
     pub fn is_closed(&self) -> bool {
         self.failure.is_some()
     }
 
-    /// Text from outside for a line of ours: it can neither end the line nor change its colour.
+    /// Text from outside for use within a line: it can neither end the line nor change its colour.
     pub fn safe(&self, text: &str) -> String {
         escape_line(text).into_owned()
     }
 
-    /// Text from outside that may have lines of its own: those after the first are indented.
+    /// Text from outside that may have several lines: those after the first are indented.
     pub fn indented(&self, text: &str) -> String {
         escape_indented(text)
     }
 
-    /// Text from outside that stands last, or alone, with its lines as they are.
+    /// Text from outside that stands last, or alone. It keeps its lines.
     pub fn whole(&self, text: &str) -> String {
         escape(text).into_owned()
     }
 
-    /// A part of a log: somebody's bytes, which a program gets as they are, and a person as text.
+    /// Writes a part of a log of another program: as it is for a program, as escaped text for a terminal.
+    /// `ended`: no more of it comes.
     pub fn log(&mut self, bytes: &[u8], text: &mut Characters, ended: bool) {
         if self.to_terminal {
             let text = text.take(bytes, ended);
@@ -182,20 +183,20 @@ impl Output {
         paint(self.colored, tone, text)
     }
 
-    /// Talk, unless told to be quiet.
+    /// A message that `--quiet` leaves out.
     pub fn note(&self, text: &str) {
         if !self.style.quiet {
             talk(text);
         }
     }
 
-    /// What a person must hear of, also one who wants nothing but results.
+    /// A message that even `--quiet` does not leave out.
     pub fn alarm(&self, text: &str) {
         talk(text);
     }
 
-    /// A failure: prose on stderr, and with --json an object on stdout. `of` is whose failure it is, where a
-    /// command is about several agents; `agent` is the one that it is about in any case.
+    /// Reports an error: prose on stderr, and with --json an object on stdout. `of` is the agent that failed,
+    /// for a command over several agents; `agent` is the agent that the object names.
     pub fn failure(&mut self, error: &Error, of: Option<&str>, agent: Option<&str>) {
         let about = of
             .filter(|agent| error.agent() != Some(agent))
@@ -233,7 +234,7 @@ impl Output {
         self.json_line(&json!({ "error": object }));
     }
 
-    /// Sends everything on its way and says how it went.
+    /// Writes out what is buffered. Returns `status`, or a graver one if stdout can't be written.
     pub fn finish(mut self, status: Status) -> Status {
         self.flush();
         match self.failure {

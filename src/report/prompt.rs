@@ -1,6 +1,6 @@
-//! The context document as text, from a template: ours, or the agent's own (contract, turns).
+//! The context document as text, from a template: the built-in one, or the agent's own (contract, turns).
 //!
-//! What came from outside stands in a fenced block that names its origin and that nothing inside can close.
+//! Text from outside stands in a fenced block that names its origin and that nothing in the text can close.
 
 use std::path::Path;
 
@@ -13,10 +13,11 @@ use crate::model::time::Span;
 
 use super::context::Document;
 
-/// The prompt of an agent that has no template of its own.
+/// The template of agents that have none of their own.
 const OURS: &str = include_str!("prompt.md");
 
-/// Renders the document. `own`: the agent's template, and where it lies.
+/// Renders the document. `own` is the path and the text of the agent's template. An error names the template
+/// and the line.
 pub fn render(document: &Document<'_>, own: Option<(&Path, &str)>) -> Result<String> {
     let (name, text) = match own {
         Some((path, text)) => (path.to_string_lossy().into_owned(), text),
@@ -26,9 +27,9 @@ pub fn render(document: &Document<'_>, own: Option<(&Path, &str)>) -> Result<Str
     let syntax =
         SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build();
     environment.set_syntax(syntax.map_err(|error| at(&name, &error))?);
-    // It is text for a model, whatever the file is called.
+    // The result is plain text for a model, whatever the file is called.
     environment.set_auto_escape_callback(|_| AutoEscape::None);
-    // A slip of the pen in a field's name is an error; to ask whether a field is there is none.
+    // A misspelled field is an error. A test whether a field exists is not.
     environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
     environment.add_filter("told", told);
     environment.add_filter("fence", fence);
@@ -49,7 +50,7 @@ fn at(name: &str, error: &minijinja::Error) -> Error {
     }
 }
 
-/// A field of a record that need not be there.
+/// A field of a record that may be missing.
 fn field(value: &Value, name: &str) -> Option<Value> {
     value.get_attr(name).ok().filter(|found| !found.is_undefined() && !found.is_none())
 }
@@ -58,7 +59,7 @@ fn word(value: &Value, name: &str) -> String {
     field(value, name).map(|found| found.to_string()).unwrap_or_default()
 }
 
-/// A message as a turn is told of it: who says it with which authority, what it is about, and its body.
+/// A message as a turn is told of it: its origin and authority, what it is about, and its body.
 fn told(message: &Value) -> String {
     let origin = field(message, "origin").map(|origin| name_of(&origin)).unwrap_or_default();
     let mut text =
@@ -101,7 +102,7 @@ fn body(body: Value) -> String {
     }
 }
 
-/// Text that was not written for this turn, in a block that names what it is.
+/// Text that was not written for this turn, in a block with a label.
 fn fence(text: String, label: Option<String>) -> String {
     block(&text, &label.unwrap_or_default()).trim_end_matches('\n').to_owned()
 }
@@ -120,7 +121,7 @@ fn longest_run_of_backticks(text: &str) -> usize {
     text.split(|c| c != '`').map(str::len).max().unwrap_or(0)
 }
 
-/// An origin's name comes from outside, too: it must not end its line, or open or close a fence.
+/// A name from outside as one word. It must not end its line, or open or close a fence.
 fn one_word(text: &str) -> String {
     text.chars().map(|c| if c.is_control() || c.is_whitespace() || c == '`' { '_' } else { c }).collect()
 }

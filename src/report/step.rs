@@ -39,13 +39,13 @@ pub struct StepReport {
     pub scheduling_posture: Option<Posture>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_due_at: Option<Time>,
-    /// What the step settled before it decided.
+    /// The run that the step settled before it decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recovered_run_id: Option<RunId>,
-    /// What the step has found or done that a person should look at.
+    /// What the step found or did that a person should look at.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attention: Vec<Attention>,
-    /// Why something failed that was no turn: a recovery, or what waited for too long.
+    /// Why something other than a turn failed: a recovery, or a state that lasted for too long.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
     /// Why the message that the agent holds is put off, and until when.
@@ -74,7 +74,7 @@ impl StepReport {
         }
     }
 
-    /// Whether something did not end well.
+    /// Whether anything failed.
     pub fn failed(&self) -> bool {
         self.failure.is_some() || self.turn_failed()
     }

@@ -1,4 +1,4 @@
-//! `get` and `list`: how an agent stands, assembled when it is asked for and never read back (contract, cli §4).
+//! `get` and `list`: the state of an agent, assembled on request and never read back (contract, cli §4).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ use super::output::{Output, Tone};
 use super::text::{self, count, one_line, relative, table};
 use super::wait;
 
-/// An agent that works on what was delegated to it.
+/// An agent that works on a task that was delegated to it.
 #[derive(Debug, Clone, Serialize)]
 pub struct ActiveChild {
     pub task_id: TaskId,
@@ -51,7 +51,7 @@ pub struct Places {
     pub workspace: PathBuf,
 }
 
-/// What arrived and no step has taken up, and what came of the rest.
+/// What has arrived and no step has taken up, and what became of the rest.
 #[derive(Debug, Clone, Default)]
 pub struct Arrivals {
     /// Every queued message, in processing order, without the claimed one.
@@ -62,21 +62,21 @@ pub struct Arrivals {
     pub reduced: Vec<MessageId>,
 }
 
-/// Everything that a summary is assembled from.
+/// Everything that a summary is made of.
 pub struct Facts<'a> {
     pub identity: &'a Identity,
     pub records: &'a Records,
     pub arrivals: &'a Arrivals,
     pub triggers: &'a [Trigger],
     pub at_work: &'a [ActiveChild],
-    /// Absent where nobody asks for them.
+    /// Absent if the caller does not need them.
     pub children: Option<&'a [Child]>,
     pub places: &'a Places,
     pub now: Time,
 }
 
 impl Facts<'_> {
-    /// How many messages wait: those in the queue, and the hand-written files that are to become some.
+    /// How many messages wait: those in the queue, and the dropped files that are to become messages.
     fn pending(&self) -> usize {
         self.arrivals.queued.len() + self.records.inbox.drops
     }
@@ -132,7 +132,7 @@ pub fn summary(facts: &Facts<'_>) -> Value {
     summary
 }
 
-/// A turn with the places in which it works, or worked.
+/// A turn, with the directories in which it works or worked.
 fn placed(turn: &impl Serialize, places: &Places) -> Value {
     let mut value = json!(turn);
     value["cwd"] = json!(places.cwd.to_string_lossy());
@@ -144,26 +144,26 @@ fn active_waits(records: &Records) -> Vec<Value> {
     records.waits.iter().filter(|wait| wait.is_active()).map(wait::object).collect()
 }
 
-/// The counters, with money as people write it: older records may have the dust of many sums in it.
+/// The counters, with the cost rounded: in older records it has the errors of many additions.
 fn counters(state: &State) -> Value {
     let mut counters = json!(state.counters);
     counters["cost_usd"] = json!(dollars(state.counters.cost_usd));
     counters
 }
 
-/// When the turn that runs has had its time.
+/// When the timeout of the running turn is over.
 fn turn_limit(records: &Records) -> Option<Time> {
     let runs = records.state.execution.state == ExecutionState::Running;
     let run = records.state.current_run.as_ref().filter(|_| runs)?;
     Some(run.claimed_at.after(records.policy.turn.timeout.0?))
 }
 
-/// How the agent stands between turns: the closure of its records as they are.
+/// The closure that follows from the records as they are now.
 fn closure_now(records: &Records) -> Value {
     json!(crate::rules::closure::derive(&closure_facts(records)))
 }
 
-/// Leaves out what does not apply now.
+/// Removes the fields that don't apply now.
 pub fn shown(mut summary: Value) -> Value {
     strip_nulls(&mut summary);
     summary
@@ -176,7 +176,7 @@ fn strip_nulls(value: &mut Value) {
     }
 }
 
-/// The message that waits to go on. Its `resource` is what is missing, whoever has found that.
+/// The held message. Its `resource` is what is missing, whether a claim found that or the turn said it.
 fn held(records: &Records) -> Value {
     let Some(held) = &records.state.held else { return Value::Null };
     let mut value = json!(held);
@@ -186,7 +186,7 @@ fn held(records: &Records) -> Value {
     value
 }
 
-/// What an agent of a status needs from whoever looks.
+/// What a user should do about an agent of this status.
 pub(super) fn next_act(status: Status) -> &'static str {
     match status {
         Status::Booting => "start it with `dormouse start`",
@@ -246,7 +246,7 @@ fn work(records: &Records) -> Value {
     })
 }
 
-/// Whether an item waits for something or somebody: then it is neither runnable nor blocked.
+/// Whether an item waits. It is then neither runnable nor blocked.
 fn is_waiting(state: SchedulingState) -> bool {
     match state {
         SchedulingState::WaitingTask
@@ -258,7 +258,7 @@ fn is_waiting(state: SchedulingState) -> bool {
     }
 }
 
-/// A trigger without its hash: what is stored of a secret is shown to nobody.
+/// A trigger without the hash of its secret, which is shown to nobody.
 fn public_trigger(trigger: &Trigger) -> Value {
     json!({
         "id": trigger.id,
@@ -300,7 +300,7 @@ fn capabilities(records: &Records) -> Value {
     })
 }
 
-/// What a dotted path leads to.
+/// What a dotted path names.
 #[derive(Debug, PartialEq)]
 pub enum Field<'v> {
     Value(&'v Value),
@@ -309,7 +309,7 @@ pub enum Field<'v> {
     Unknown,
 }
 
-/// The parts of a summary whose fields are all there, with nothing in those that don't apply.
+/// The parts of a summary that have all their fields, as null where they don't apply.
 const COMPLETE: &[&str] = &["execution", "lifecycle", "queue", "work", "limits", "capabilities"];
 
 /// A field of a summary by its dotted path; numbers count into lists.
@@ -334,7 +334,7 @@ pub fn field<'v>(summary: &'v Value, path: &str) -> Field<'v> {
     if value.is_null() { Field::Absent } else { Field::Value(value) }
 }
 
-/// A value raw for scripts: strings without quotes, nothing as an empty line.
+/// A value for scripts: a string without quotes, null as an empty line.
 pub fn raw(value: &Value) -> String {
     if value.is_null() {
         return String::new();

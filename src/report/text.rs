@@ -10,24 +10,25 @@ use crate::model::time::{Span, Time};
 
 use super::output::Tone;
 
-/// Text from outside as it may be shown anywhere: what steers a terminal, turns the direction of writing or
-/// can't be seen stands there as in a string (`\u{202e}`). Line breaks and tabs are left.
+/// Escapes text from outside: characters that control a terminal, change the direction of writing or are
+/// invisible are written as in a string literal (`\u{202e}`). Line breaks and tabs stay.
 pub fn escape(text: &str) -> Cow<'_, str> {
     escape_but(text, |c| matches!(c, '\n' | '\t') || is_plain(c))
 }
 
-/// The same for what stands in a line of ours: its line breaks and tabs are escaped as well, so that it can't
-/// begin a line of its own, or another column.
+/// Escapes text for use within a line: line breaks and tabs as well, so that it can't begin a line or a
+/// column.
 pub fn escape_line(text: &str) -> Cow<'_, str> {
     escape_but(text, is_plain)
 }
 
-/// The same for what may have lines: those after the first are indented, so that none looks like one of ours.
+/// Escapes text that may have several lines. Those after the first are indented, so that none looks like a
+/// line of dormouse's own.
 pub fn escape_indented(text: &str) -> String {
     escape(text.trim_end()).replace('\n', "\n    ")
 }
 
-/// The same for text of ours in which text from outside stands: our own colours are left.
+/// Escapes a text of dormouse's own that has text from outside in it. The colours that `paint` writes stay.
 pub fn escape_painted(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
@@ -45,7 +46,8 @@ pub fn escape_painted(text: &str) -> String {
     shown
 }
 
-/// JSON in a text, with the same characters escaped as JSON has it: it is still the same value.
+/// JSON for use in a text. The same characters are escaped as JSON does it, so that it is still the same
+/// value.
 pub fn json(value: &Value) -> String {
     let text = value.to_string();
     let mut escaped = String::with_capacity(text.len());
@@ -74,10 +76,10 @@ fn escape_but(text: &str, is_left: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Whether a character shows what it is: no control or format character (bidirectional ones, joiners, byte
-/// order marks), no separator of lines, none of the letters that are there to be invisible.
+/// Whether a character is visible and means nothing else: it is not a control or format character
+/// (bidirectional marks, joiners, byte order marks), a line separator, or an invisible letter.
 fn is_plain(c: char) -> bool {
-    // Most text is this, and it needs no table.
+    // Most text is ASCII, which needs no table.
     if c.is_ascii() {
         return !c.is_ascii_control();
     }
@@ -91,8 +93,8 @@ fn is_plain(c: char) -> bool {
         )
 }
 
-/// What Unicode has as Default_Ignorable_Code_Point beside format characters. The selectors of a text or an
-/// emoji (U+FE00 to U+FE0F) are left: they belong to the character before them.
+/// The characters that Unicode lists as Default_Ignorable_Code_Point besides format characters. Variation
+/// selectors (U+FE00 to U+FE0F) are not among them here, since they belong to the character before them.
 const fn is_invisible_letter(c: char) -> bool {
     matches!(
         c,
@@ -108,14 +110,15 @@ const fn is_invisible_letter(c: char) -> bool {
     )
 }
 
-/// The text of a stream that comes in pieces: a character that is cut by the end of one waits for the next.
+/// Decodes a stream that comes in pieces: a character that is cut by the end of a piece waits for the next
+/// one.
 #[derive(Debug, Default)]
 pub struct Characters {
     cut: Vec<u8>,
 }
 
 impl Characters {
-    /// The characters that are whole with this piece. `ended`: nothing more comes.
+    /// The characters that are whole with this piece. `ended`: no more pieces come.
     pub fn take(&mut self, bytes: &[u8], ended: bool) -> String {
         let mut all = std::mem::take(&mut self.cut);
         all.extend_from_slice(bytes);
@@ -131,7 +134,7 @@ impl Characters {
 
 const RESET: &str = "\x1b[0m";
 
-/// All that `paint` writes.
+/// Everything that `paint` writes around a text.
 const SEQUENCES: [&str; 5] =
     [RESET, sequence(Tone::Good), sequence(Tone::Bad), sequence(Tone::Quiet), sequence(Tone::Strong)];
 
@@ -148,16 +151,16 @@ pub fn paint(colored: bool, tone: Tone, text: &str) -> String {
     if colored { format!("{}{text}{RESET}", sequence(tone)) } else { text.to_owned() }
 }
 
-/// How many columns of a terminal a text takes. Our colours take none.
+/// How many columns of a terminal a text takes. The sequences of `paint` take none.
 fn width(text: &str) -> usize {
     let of_text: usize = text.chars().map(|c| c.width().unwrap_or(0)).sum();
-    // Of a sequence the first character counts as nothing already.
+    // The first character of a sequence has no width already.
     let of_colours: usize =
         SEQUENCES.iter().map(|sequence| text.matches(sequence).count() * (sequence.len() - 1)).sum();
     of_text - of_colours
 }
 
-/// How many characters may stand in a column at most: what is put on top of a letter takes no column.
+/// How many characters a column may have at most: characters that are put on top of a letter take no column.
 const CHARS_PER_COLUMN: usize = 4;
 
 /// The first line that isn't blank, cut to a number of columns.
@@ -220,7 +223,7 @@ fn rough(span: Span) -> String {
     }
 }
 
-/// A pluralised count.
+/// A number with its noun in the singular or plural.
 pub fn count(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
