@@ -17,8 +17,9 @@ fn main() {
         Some("read") => rest.iter().for_each(|path| read(path)),
         Some("store") => store(&rest),
         Some("step") => step(&rest),
+        Some("files") => files(&rest),
         Some("measure") => measure(&rest),
-        _ => panic!("floor: nothing, read, store, step or measure"),
+        _ => panic!("floor: nothing, read, store, step, files or measure"),
     }
 }
 
@@ -43,11 +44,43 @@ fn store(args: &[OsString]) {
     File::open(dir).expect("a directory").sync_all().expect("sync the directory");
 }
 
-/// TEMPORARY TARGET BYTES PROGRAM: a file, a child, a file.
+/// AGENT MESSAGE PROGRAM: what a step of an agent with one message must do, in a directory of the same files. It
+/// reads its settings, its state and the message, notes in a journal that it begins, and in the state; runs the
+/// program; notes in the journal what came of it, and in the state, the ledger and the archive; and removes the
+/// message. Only the journal is on the disk before it goes on.
 fn step(args: &[OsString]) {
-    store(args);
-    Command::new(&args[3]).status().expect("a child");
-    store(args);
+    let (agent, message) = (Path::new(&args[0]), Path::new(&args[1]));
+    let (state, inbox) = (agent.join("state.json"), agent.join("inbox"));
+    let look = || (fs::read(&state).expect("a state"), fs::read(message).expect("a message"));
+    fs::read(agent.join("dormouse.toml")).expect("settings");
+    fs::read(agent.join("agent.toml")).expect("settings");
+    std::hint::black_box(fs::read_dir(inbox).expect("an inbox").count());
+    let (before, body) = look();
+    let journal = File::options().append(true).create(true).open(agent.join("journal")).expect("a journal");
+    let commit = |lines: &[&[u8]]| {
+        (&journal).write_all(&lines.concat()).expect("write");
+        journal.sync_data().expect("sync");
+        fs::write(agent.join("tmp/state.json"), &before).expect("write");
+        fs::rename(agent.join("tmp/state.json"), &state).expect("rename");
+    };
+    commit(&[&before]);
+    Command::new(&args[2]).status().expect("a child");
+    std::hint::black_box(look());
+    commit(&[&before, &body]);
+    for lines in ["ledger", "archive"] {
+        let mut lines = File::options().append(true).create(true).open(agent.join(lines)).expect("lines");
+        lines.write_all(&body).expect("write");
+    }
+    fs::remove_file(message).expect("remove");
+}
+
+/// DIR COUNT BYTES: so many plain files, and nothing said of when they are on the disk.
+fn files(args: &[OsString]) {
+    let count: usize = args[1].to_str().and_then(|count| count.parse().ok()).expect("a number");
+    let dir = Path::new(&args[0]);
+    for number in 0..count {
+        fs::write(dir.join(format!("2-msg_{number:032x}.json")), args[2].as_bytes()).expect("write");
+    }
 }
 
 /// PROGRAM ARGUMENTS...: runs it and says on stderr what it took: the largest resident set in

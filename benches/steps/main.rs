@@ -48,7 +48,7 @@ fn main() {
         rounds: if quick { 60 } else { 300 },
         many: if quick { 20_000 } else { 100_000 },
         agents: if quick { 1_000 } else { 10_000 },
-        open: 1_000,
+        open: 500,
         only: std::env::args().skip(1).filter_map(|word| word.parse().ok()).collect(),
     };
     bench.arrival();
@@ -57,6 +57,9 @@ fn main() {
     bench.history();
     bench.many_agents();
     bench.whole_step();
+    bench.steps_together();
+    bench.left_behind();
+    bench.batches();
     bench.start_up();
     bench.open_records();
     bench.planes();
@@ -77,7 +80,7 @@ impl Bench {
         let store = self.world.store("arrival");
         let agent = store.agent("a");
         agent.fill(1);
-        let bytes = std::fs::read_to_string(&agent.inbox()[0]).expect("a message");
+        let bytes = std::fs::read_to_string(agent.message()).expect("a message");
         let [enqueue, floor] = race(
             self.rounds,
             [
@@ -128,8 +131,10 @@ impl Bench {
             return;
         }
         let store = self.world.store("backlog");
-        let [none, few, direct, filed] = ["none", "few", "direct", "filed"].map(|name| store.agent(name));
+        let [none, few, hundred, direct, filed] =
+            ["none", "few", "hundred", "direct", "filed"].map(|name| store.agent(name));
         few.fill(10);
+        hundred.fill(100);
         let lines = batch(&self.world, self.many);
         let many = self.many;
         for agent in [&direct, &filed] {
@@ -143,13 +148,12 @@ impl Bench {
         }
         self.world.rest();
         let first = measure(&self.world.floor, &filed.tick(), None);
-        let each = first.took.as_secs_f64() * 1e6 / many as f64;
-        let what = format!("the first step of {many}, which files them, each");
-        self.table.figure(3, &what, each, "us", Target::None);
+        let what = format!("the first step after {many} arrivals");
+        self.table.figure(3, &what, first.took.as_secs_f64(), "s", Target::AtMost(0.3));
         self.resident(&format!("the first step of {many}"), first.max_resident_kib);
         self.world.rest();
         self.enqueue_by_backlog([&none, &few, &direct, &filed]);
-        self.take_by_backlog(&few, &filed);
+        self.take_by_backlog(&hundred, &filed);
         self.memory(&format!("enqueue at {many}"), &filed.enqueue());
         self.memory(&format!("a step at {many}"), &filed.tick());
         self.memory(&format!("get at {many} (lists a large set)"), &store.dormouse(&["get", "filed"]));
@@ -176,15 +180,17 @@ impl Bench {
     }
 
     /// Each message taken is replaced, so that the backlog stays as it is.
-    fn take_by_backlog(&mut self, few: &Agent<'_>, filed: &Agent<'_>) {
+    fn take_by_backlog(&mut self, hundred: &Agent<'_>, filed: &Agent<'_>) {
         let take = |agent: &Agent<'_>| {
             agent.fill(1);
             time(&mut agent.tick())
         };
-        let lanes =
-            [lane("a step, queued: many, filed", || take(filed)), lane("a step, queued: 10", || take(few))];
-        let [many, few] = race(self.rounds / 2, lanes);
-        self.table.ratio(3, &many, &few, Target::AtMost(2.0));
+        let lanes = [
+            lane("a step, queued: many, filed", || take(filed)),
+            lane("a step, queued: 100", || take(hundred)),
+        ];
+        let [many, hundred] = race(self.rounds / 2, lanes);
+        self.table.ratio(3, &many, &hundred, Target::AtMost(1.2));
     }
 
     /// 7: one process per operation, each durable.
@@ -222,7 +228,7 @@ impl Bench {
                 }),
             ];
             let [enqueue, others @ ..] = race(self.rounds / 2, lanes);
-            self.beside(enqueue, size, &others);
+            self.beside(enqueue, size, &others, |_| Target::None);
 
             let dequeue = |path: &Path| {
                 insert(path);
@@ -246,14 +252,17 @@ impl Bench {
                 lane("sqlite3 claim, `true`, sqlite3 dequeue, rollback journal", || work(&rollback)),
             ];
             let [step, others @ ..] = race(self.rounds / 2, lanes);
-            self.beside(step, size, &others);
+            let of = |name: &str| {
+                if name.starts_with("sqlite3 dequeue") { Target::AtMost(1.0) } else { Target::None }
+            };
+            self.beside(step, size, &others, of);
         }
     }
 
-    fn beside(&mut self, mut times: Times, size: &str, others: &[Times]) {
+    fn beside(&mut self, mut times: Times, size: &str, others: &[Times], target: impl Fn(&str) -> Target) {
         times.name = format!("{}, queued: {size}", times.name);
         for other in others {
-            self.table.ratio(7, &times, other, Target::None);
+            self.table.ratio(7, &times, other, target(&other.name));
         }
     }
 
@@ -311,7 +320,7 @@ impl Bench {
         self.memory(&format!("`list` of {} (a large set)", self.agents), &store.dormouse(&["list"]));
     }
 
-    /// 6: a step beside two durable files and a child between them.
+    /// 6: a step beside the least that a program can do to the same effect.
     fn whole_step(&mut self) {
         if !self.wanted(&[6]) {
             return;
@@ -320,28 +329,116 @@ impl Bench {
         let agent = store.agent("a");
         agent.fill(1);
         agent.settle();
-        let state = std::fs::read_to_string(agent.path("state.json")).expect("a state");
+        agent.fill(1);
+        let message = std::fs::read_to_string(agent.message()).expect("a message");
         let floor = self.world.path("step-floor");
-        std::fs::create_dir_all(floor.join("tmp")).expect("a directory");
+        for dir in ["tmp", "inbox"] {
+            std::fs::create_dir_all(floor.join(dir)).expect("a directory");
+        }
+        for path in [store.root().join("dormouse.toml"), agent.path("agent.toml"), agent.path("state.json")] {
+            std::fs::copy(&path, floor.join(path.file_name().expect("a name"))).expect("a copy");
+        }
+        let [staged, arrived] = ["tmp/message.json", "inbox/message.json"].map(|name| floor.join(name));
+        let mut arrival = self.world.floor("store");
+        arrival.arg(staged).arg(&arrived).arg(message);
         let mut command = self.world.floor("step");
-        command.arg(floor.join("tmp/state.json")).arg(floor.join("state.json")).arg(state);
-        command.arg(program("true"));
-        let other = store.agent("other");
+        command.arg(&floor).arg(&arrived).arg(program("true"));
         let lanes = [
             lane("a step", || {
                 agent.fill(1);
                 time(&mut agent.tick())
             }),
-            lane("a file, `true`, a file", || {
-                other.fill(1);
+            lane("the least, with `true`", || {
+                time(&mut arrival);
                 time(&mut command)
             }),
         ];
         let [step, floor] = race(self.rounds, lanes);
-        self.table.ratio(6, &step, &floor, Target::AtMost(2.0));
+        self.table.ratio(6, &step, &floor, Target::AtMost(1.25));
         agent.settle();
         agent.fill(1);
         self.memory("a step", &agent.tick());
+    }
+
+    /// 12: each step of many in one process.
+    fn steps_together(&mut self) {
+        if !self.wanted(&[12]) {
+            return;
+        }
+        const TOGETHER: usize = 20;
+        let store = self.world.store("together");
+        let agent = store.agent("a");
+        let lanes = [
+            lane("a step of 20 in one process", || {
+                agent.fill(TOGETHER);
+                time(&mut store.dormouse(&["tick", "--until-idle", "a"])) / TOGETHER as u32
+            }),
+            same("a program that does nothing", self.world.floor("nothing")),
+        ];
+        let [step, nothing] = race(self.rounds / 10, lanes);
+        self.table.ratio(12, &step, &nothing, Target::AtMost(2.0));
+    }
+
+    /// 13: what a settled turn leaves on the disk.
+    fn left_behind(&mut self) {
+        if !self.wanted(&[13]) {
+            return;
+        }
+        let store = self.world.store("left");
+        let agent = store.agent("a");
+        agent.fill(1);
+        agent.settle();
+        let (files, bytes) = agent.takes();
+        let turns = self.rounds;
+        agent.fill(turns);
+        agent.settle();
+        let (files_after, bytes_after) = agent.takes();
+        let each = |before: u64, after: u64| after.saturating_sub(before) as f64 / turns as f64;
+        let kib = each(bytes, bytes_after) / 1024.0;
+        self.table.figure(13, "on the disk for each settled turn", kib, "KiB", Target::AtMost(4.0));
+        self.table.figure(
+            13,
+            "files for each settled turn",
+            each(files, files_after),
+            "",
+            Target::AtMost(1.2),
+        );
+    }
+
+    /// 14: a batch beside as many plain files.
+    fn batches(&mut self) {
+        if !self.wanted(&[14]) {
+            return;
+        }
+        const LINES: usize = 20_000;
+        let store = self.world.store("batches");
+        let lines = batch(&self.world, LINES);
+        let sample = store.agent("sample");
+        sample.fill(1);
+        let bytes = std::fs::read_to_string(sample.message()).expect("a message");
+        let number = std::cell::Cell::new(0);
+        let next = |kind: &str| {
+            number.set(number.get() + 1);
+            format!("{kind}-{}", number.get())
+        };
+        let lanes = [
+            lane("`enqueue --batch` of 20,000", || {
+                let agent = store.agent(&next("batch"));
+                self.world.rest();
+                let mut command = store.dormouse(&["enqueue", &agent.name, "--batch"]);
+                command.stdin(std::fs::File::open(&lines).expect("the lines"));
+                time(&mut command)
+            }),
+            lane("20,000 plain files", || {
+                let dir = self.world.path(&next("files"));
+                std::fs::create_dir(&dir).expect("a directory");
+                self.world.rest();
+                let mut command = self.world.floor("files");
+                time(command.arg(dir).arg(LINES.to_string()).arg(&bytes))
+            }),
+        ];
+        let [batch, files] = race(7, lanes);
+        self.table.ratio(14, &batch, &files, Target::AtMost(1.5));
     }
 
     /// 9: what it costs to be started at all.
@@ -393,7 +490,7 @@ impl Bench {
                 store.must(&["enqueue", &agent.name, " ", "--allow-empty", "--origin", "webhook"]);
                 time(&mut agent.tick())
             }),
-            ("a step with a turn", Target::None, &|agent| {
+            ("a step with a turn", Target::AtMost(1.5), &|agent| {
                 agent.fill(1);
                 time(&mut agent.tick())
             }),

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -154,8 +155,26 @@ impl Agent<'_> {
         self.store.must(&["tick", &self.name]);
     }
 
+    /// The files of its inbox that may be messages.
     pub fn inbox(&self) -> Vec<PathBuf> {
-        entries(&self.path("inbox"))
+        let is_message = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "json");
+        entries(&self.path("inbox")).into_iter().filter(is_message).collect()
+    }
+
+    /// A message that waits.
+    pub fn message(&self) -> PathBuf {
+        self.inbox().pop().expect("a message")
+    }
+
+    /// How many files it has, and how many bytes of the disk they take, directories included.
+    pub fn takes(&self) -> (u64, u64) {
+        let mut taken = (0, 0);
+        for entry in walkdir::WalkDir::new(self.dir()) {
+            let metadata = entry.expect("an entry").metadata().expect("a file");
+            taken.0 += u64::from(metadata.is_file());
+            taken.1 += metadata.blocks() * 512;
+        }
+        taken
     }
 
     pub fn empty_inbox(&self) {
