@@ -29,6 +29,7 @@ use crate::store::view::View;
 use crate::store::{Agent, Store, dedupe, inbox, layout};
 
 use super::authority;
+use super::guests::{self, surface};
 use super::hooks;
 use super::load::{self, Purpose};
 use super::lookup;
@@ -59,8 +60,11 @@ pub fn enqueue(session: &mut Session, args: cli::Enqueue) -> Result<Status> {
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     session.is_about(agent.name());
     if args.batch {
-        let (policy, caller) = speaker(session, &store, &agent, &args.said)?;
-        return enqueue_batch(session, &agent, &policy, caller.as_ref(), &args.said);
+        let voice = Voice::of(session, &store, &agent, &args.said)?;
+        return enqueue_batch(session, &agent, &voice, &args.said);
+    }
+    if args.within.is_some() || args.at.is_some() {
+        guests::refuse(&store, "--in and --at")?;
     }
     let later = later(session, &args)?;
     let admitted = take(session, &store, &agent, &args.said, later)?;
@@ -69,24 +73,36 @@ pub fn enqueue(session: &mut Session, args: cli::Enqueue) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// Who speaks, if the agent hears that one, and how long it may be.
-fn speaker(
-    session: &Session,
-    store: &Store,
-    agent: &Agent<'_>,
-    said: &cli::Said,
-) -> Result<(Policy, Option<Caller>)> {
-    let policy = agent.policy()?;
-    let caller = session.caller(store)?;
-    if let Some(caller) = &caller {
-        authority::hears(agent, &caller.agent)?;
-    }
-    parse_optional::<Origin>("--origin", said.origin.as_deref())?;
-    Ok((policy, caller))
+/// Who speaks, and how long it may be.
+struct Voice {
+    policy: Policy,
+    /// The turn or task from inside which the command is called.
+    caller: Option<Caller>,
+    /// The member of the sharing group who calls it.
+    user: Option<String>,
 }
 
-fn spoken_by(caller: Option<&Caller>) -> Speaker<'_> {
-    caller.map_or(Speaker::Outside, Speaker::Work)
+impl Voice {
+    /// Refuses who is not heard by the agent, and who claims to be somebody else.
+    fn of(session: &Session, store: &Store, agent: &Agent<'_>, said: &cli::Said) -> Result<Voice> {
+        guests::check(store, said)?;
+        let policy = guests::policy(store, agent)?;
+        let user = store.guest().map(str::to_owned);
+        let caller = if user.is_none() { session.caller(store)? } else { None };
+        if let Some(caller) = &caller {
+            authority::hears(agent, &caller.agent)?;
+        }
+        parse_optional::<Origin>("--origin", said.origin.as_deref())?;
+        Ok(Voice { policy, caller, user })
+    }
+
+    fn speaker(&self) -> Speaker<'_> {
+        match (&self.user, &self.caller) {
+            (Some(user), _) => Speaker::User(user),
+            (None, Some(caller)) => Speaker::Work(caller),
+            (None, None) => Speaker::Outside,
+        }
+    }
 }
 
 /// Admits what was said on the command line, now or by a timer.
@@ -97,23 +113,19 @@ pub fn take(
     said: &cli::Said,
     later: Option<Time>,
 ) -> Result<Admitted> {
-    let (policy, caller) = speaker(session, store, agent, said)?;
-    let submission = submission(store, agent, said, policy.limits.max_message)?;
+    let mut voice = Voice::of(session, store, agent, said)?;
+    let submission = submission(store, agent, said, voice.policy.limits.max_message)?;
     let mut stamp = session.clock.stamp()?;
     // What comes after a pause begins a chain of its own.
-    let is_late = later.is_some_and(|at| at > stamp.now.after(policy.limits.chain_pause));
-    let caller = caller.map(|caller| Caller { hops: caller.hops.filter(|_| !is_late), ..caller });
-    let message = admit(
-        agent.name(),
-        submission,
-        DeliverySurface::Cli,
-        spoken_by(caller.as_ref()),
-        &policy.limits,
-        &mut stamp,
-    )?;
+    let is_late = later.is_some_and(|at| at > stamp.now.after(voice.policy.limits.chain_pause));
+    if let Some(caller) = voice.caller.as_mut().filter(|_| is_late) {
+        caller.hops = None;
+    }
+    let (limits, speaker) = (&voice.policy.limits, voice.speaker());
+    let message = admit(agent.name(), submission, surface(speaker), speaker, limits, &mut stamp)?;
     if message.dedupe_key.is_some() || later.is_some() {
         let admitted = Admitted::anew(message.id);
-        let answer = admit_each_once(session, agent, &policy, vec![message], later)?.pop();
+        let answer = admit_each_once(session, agent, &voice.policy, vec![message], later)?.pop();
         return Ok(answer.unwrap_or(admitted));
     }
     agent.arrive(&message)?;
@@ -271,8 +283,7 @@ fn repeat(entry: &DedupeEntry, claimed: bool) -> Admitted {
 fn enqueue_batch(
     session: &mut Session,
     agent: &Agent<'_>,
-    policy: &Policy,
-    caller: Option<&Caller>,
+    voice: &Voice,
     args: &cli::Said,
 ) -> Result<Status> {
     let mut stamp = session.clock.stamp()?;
@@ -282,13 +293,13 @@ fn enqueue_batch(
     let mut input = std::io::stdin().lock();
     let mut line = Vec::new();
     for number in 1.. {
-        if !read_line(&mut input, &mut line, number, policy)? {
+        if !read_line(&mut input, &mut line, number, &voice.policy)? {
             break;
         }
         if line.trim_ascii().is_empty() {
             continue;
         }
-        let message = batch_message(agent, policy, caller, args, number, &line, &mut stamp)?;
+        let message = batch_message(agent, voice, args, number, &line, &mut stamp)?;
         staged.push((message.key(), message.dedupe_key.is_some()));
         batch.stage(&message)?;
     }
@@ -305,7 +316,7 @@ fn enqueue_batch(
         let count = rest.iter().take(TOGETHER).take_while(|(_, once)| *once).count();
         let (some, others) = rest.split_at(count);
         let messages = some.iter().map(|(key, _)| batch.read(*key)).collect::<Result<Vec<_>>>()?;
-        answers.extend(admit_each_once(session, agent, policy, messages, None)?);
+        answers.extend(admit_each_once(session, agent, &voice.policy, messages, None)?);
         rest = others;
     }
     batch.finish()?;
@@ -341,8 +352,7 @@ fn bad_line(number: usize, refusal: Refusal) -> Error {
 
 fn batch_message(
     agent: &Agent<'_>,
-    policy: &Policy,
-    caller: Option<&Caller>,
+    voice: &Voice,
     args: &cli::Said,
     number: usize,
     line: &[u8],
@@ -369,6 +379,7 @@ fn batch_message(
         some => some,
     };
     submission.allow_empty |= args.allow_empty;
+    guests::check_line(agent.store(), &submission).map_err(|refusal| bad_line(number, refusal))?;
     let (work, wait) = (submission.work_item_id, submission.wait_id);
     if work.is_some() || wait.is_some() {
         match agent.consistently(|view, _| refuse_missing(view, work, wait)) {
@@ -379,7 +390,8 @@ fn batch_message(
             Err(error) => return Err(error),
         }
     }
-    admit(agent.name(), submission, DeliverySurface::Cli, spoken_by(caller), &policy.limits, stamp)
+    let speaker = voice.speaker();
+    admit(agent.name(), submission, surface(speaker), speaker, &voice.policy.limits, stamp)
         .map_err(|refusal| bad_line(number, refusal))
 }
 
@@ -388,10 +400,17 @@ pub fn wake(session: &mut Session, args: cli::Wake) -> Result<Status> {
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     session.is_about(agent.name());
     let mut stamp = session.clock.stamp()?;
-    let limits = agent.policy()?.limits;
+    if args.wait.is_some() {
+        guests::refuse(&store, "--wait")?;
+    }
+    let limits = guests::policy(&store, &agent)?.limits;
     let bound = Bound::message("the hint", limits.max_message);
-    let caller = session.caller(&store)?;
+    let guest = store.guest();
+    let caller = if guest.is_none() { session.caller(&store)? } else { None };
     let hops = one_further(caller.as_ref().and_then(|caller| caller.hops), &limits)?;
+    if let Some(user) = guest {
+        guests::check_name(user, args.source.as_deref())?;
+    }
     let source = hint_source(&agent, caller.as_ref(), args.source)?;
     let body = match &args.text {
         Some(word) => Some(Body::Text { text: text("TEXT", Some(word), &bound)? }),
@@ -413,8 +432,13 @@ pub fn wake(session: &mut Session, args: cli::Wake) -> Result<Status> {
         hops,
         extra: Default::default(),
     };
+    let hint = match guest {
+        Some(user) => hint.said_by(user),
+        None => hint,
+    };
     agent.arrive_hint(&hint)?;
-    if agent.peek()?.status == AgentStatus::Stopped {
+    // The hint stays, whatever can be seen of the agent.
+    if agent.peek().is_ok_and(|state| state.status == AgentStatus::Stopped) {
         session.out.note(&format!("{} is stopped: the hint will be ignored", agent.name()));
     }
     session.out.result(&json!({ "agent": agent.name(), "hint_id": hint.id }), |_| hint.id.to_string());

@@ -29,10 +29,15 @@ pub fn init(session: &mut Session, args: cli::Init) -> Result<Status> {
         ));
     }
     let (dir, created) = Store::init(&args.into.or(named).unwrap_or_else(|| PathBuf::from(".")))?;
+    let shared = session.store_at(dir.clone())?.share_all()?;
     let object = json!({ "dir": dir.to_string_lossy(), "created": created });
     session.out.result(&object, |out| {
         let dir = out.safe(&dir.display().to_string());
-        if created { format!("made {dir}") } else { format!("{dir} is there already: nothing changed") }
+        match (created, shared) {
+            (true, _) => format!("made {dir}"),
+            (false, 0) => format!("{dir} is there already: nothing changed"),
+            (false, _) => format!("{dir} is there already: now shared as its dormouse.toml says"),
+        }
     });
     Ok(Status::Done)
 }

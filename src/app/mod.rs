@@ -14,6 +14,7 @@ mod drops;
 mod evidence;
 mod foresee;
 mod generated;
+mod guests;
 mod hooks;
 mod inside;
 mod inspect;

@@ -4,21 +4,94 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::error::{Context, Result};
 
-use super::{OWNERS_FILE, Spot, kind};
+use super::{OWNERS_FILE, PLAIN, Spot, kind};
 
-const OWNERS_DIR: Mode = Mode::RWXU;
+/// Whom a new file or directory is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Only the user who makes it.
+    Owner,
+    /// Also the group that owns the directory above it. Members of that group may read a new file, and may add
+    /// files to a new directory and remove them.
+    Group,
+}
+
+impl Access {
+    const fn file(self) -> Mode {
+        match self {
+            Access::Owner => OWNERS_FILE,
+            Access::Group => OWNERS_FILE.union(Mode::RGRP),
+        }
+    }
+
+    const fn dir(self) -> Mode {
+        match self {
+            Access::Owner => Mode::RWXU,
+            Access::Group => Mode::RWXU.union(Mode::RWXG),
+        }
+    }
+
+    /// Calls `make` so that the user's umask takes away none of the group's rights. The owner of the state
+    /// directory must be able to open what a killed command of a group's member has left, so the file must have
+    /// these rights from the moment it exists.
+    fn make<T>(self, make: impl FnOnce() -> T) -> T {
+        match self {
+            Access::Owner => make(),
+            Access::Group => {
+                let before = rustix::process::umask(Mode::RWXO);
+                let made = make();
+                rustix::process::umask(before);
+                made
+            }
+        }
+    }
+}
+
+/// A file or directory that is open with O_PATH, so that its rights can be changed.
+struct Open(OwnedFd);
+
+impl Open {
+    /// The kernel changes no rights through an O_PATH descriptor, only through its name in /proc/self/fd.
+    fn path(&self) -> String {
+        format!("/proc/self/fd/{}", self.0.as_raw_fd())
+    }
+}
 
 impl Spot {
+    /// Makes a new, empty file that only its owner may use, open for reading and writing. A file that has the
+    /// name already is removed first, so that nothing is ever written into a leftover.
+    pub fn create(&self) -> Result<File> {
+        self.create_for(Access::Owner)
+    }
+
+    /// Makes a new, empty file like [`Spot::create`], for `access`.
+    pub fn create_for(&self, access: Access) -> Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | PLAIN;
+        let open = || access.make(|| self.open(flags, access.file()));
+        let made = match open() {
+            Err(Errno::EXIST) => {
+                self.remove()?;
+                open()
+            }
+            made => made,
+        };
+        made.map(File::from).map_err(|errno| self.refused(errno, "create"))
+    }
+
     /// Makes a directory that only its owner may use; the directory above it must exist. A directory that is
     /// there already is no error. Returns whether it is new.
     pub fn make_dir(&self) -> Result<bool> {
-        let made = self.in_parent(|above, name| rustix::fs::mkdirat(above, name, OWNERS_DIR));
-        match made {
+        self.make_dir_for(Access::Owner)
+    }
+
+    /// Makes a directory like [`Spot::make_dir`], for `access`.
+    pub fn make_dir_for(&self, access: Access) -> Result<bool> {
+        match self.mkdir(access) {
             Ok(()) => Ok(true),
             Err(Errno::EXIST) if self.is_dir()? => Ok(false),
             Err(errno) => Err(self.refused(errno, "make directory")),
@@ -27,8 +100,7 @@ impl Spot {
 
     /// Makes a directory that only its owner may use, and every missing directory above it.
     pub fn make_dirs(&self) -> Result<()> {
-        let made = self.in_parent(|above, name| rustix::fs::mkdirat(above, name, OWNERS_DIR));
-        match made {
+        match self.mkdir(Access::Owner) {
             Err(Errno::NOENT) if self.path != self.root.path => {
                 self.parent().make_dirs()?;
                 self.make_dir().map(drop)
@@ -37,6 +109,11 @@ impl Spot {
             Err(Errno::EXIST) if self.is_dir()? => Ok(()),
             Err(errno) => Err(self.refused(errno, "make directory")),
         }
+    }
+
+    fn mkdir(&self, access: Access) -> rustix::io::Result<()> {
+        let make = |above: &OwnedFd, name: &OsStr| rustix::fs::mkdirat(above, name, access.dir());
+        access.make(|| self.in_parent(make))
     }
 
     /// Makes a named pipe that only its owner may use. If something has that name already, nothing changes.
@@ -112,17 +189,25 @@ impl Spot {
 
     /// Sets the permissions of what lies here, if anything does. A symbolic link has none and stays as it is.
     pub fn set_mode(&self, mode: u32) -> Result<()> {
+        let Some(own) = self.open_to_change("change the mode of")? else { return Ok(()) };
+        rustix::fs::chmod(own.path(), Mode::from_raw_mode(mode)).context("change the mode of", &self.path)
+    }
+
+    /// Gives what lies here, if anything does, to the group with this number. A symbolic link stays as it is.
+    pub fn set_group(&self, group: u32) -> Result<()> {
+        let Some(own) = self.open_to_change("change the group of")? else { return Ok(()) };
+        let group = Some(Gid::from_raw(group));
+        rustix::fs::chown(own.path(), None, group).context("change the group of", &self.path)
+    }
+
+    /// Opens what lies here to change its rights. `None` if nothing or a symbolic link lies here.
+    fn open_to_change(&self, action: &'static str) -> Result<Option<Open>> {
         let found = match self.open(OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
             Ok(found) => found,
-            Err(Errno::NOENT) => return Ok(()),
-            Err(errno) => return Err(self.refused(errno, "change the mode of")),
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(self.refused(errno, action)),
         };
         let stat = rustix::fs::fstat(&found).context("look at", &self.path)?;
-        if kind(&stat) == FileType::Symlink {
-            return Ok(());
-        }
-        // The kernel changes no mode through an O_PATH descriptor, only through its name in /proc/self/fd.
-        let own = format!("/proc/self/fd/{}", found.as_raw_fd());
-        rustix::fs::chmod(own, Mode::from_raw_mode(mode)).context("change the mode of", &self.path)
+        Ok((kind(&stat) != FileType::Symlink).then_some(Open(found)))
     }
 }

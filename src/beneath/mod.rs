@@ -25,6 +25,8 @@ use rustix::io::{Errno, retry_on_intr};
 
 use crate::error::{Context, Error, Result};
 
+pub use changes::Access;
+
 /// An open state directory, or one that is being made.
 #[derive(Debug)]
 pub struct Root {
@@ -214,20 +216,6 @@ impl Spot {
             Err(Errno::NOENT) if !makes => Ok(None),
             Err(errno) => Err(self.refused(errno, "open")),
         }
-    }
-
-    /// Makes a new, empty file that only its owner may use, open for reading and writing. A file that has the
-    /// name already is removed first, so that nothing is ever written into a leftover.
-    pub fn create(&self) -> Result<File> {
-        let open = || self.open(OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | PLAIN, OWNERS_FILE);
-        let made = match open() {
-            Err(Errno::EXIST) => {
-                self.remove()?;
-                open()
-            }
-            made => made,
-        };
-        made.map(File::from).map_err(|errno| self.refused(errno, "create"))
     }
 
     fn plain(&self, found: OwnedFd, action: &'static str) -> Result<(File, Stat)> {

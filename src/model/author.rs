@@ -11,7 +11,7 @@ use super::record::Extra;
 const USER: &str = "uid:";
 
 /// A user as the source of a hint.
-fn source(user: &str) -> String {
+pub fn source(user: &str) -> String {
     format!("{USER}{user}")
 }
 

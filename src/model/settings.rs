@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use serde::Deserialize;
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use super::time::Span;
 
@@ -18,6 +19,8 @@ pub struct StoreConfig {
     pub scheduler: SchedulerSettings,
     #[serde(default)]
     pub git: GitSettings,
+    #[serde(default)]
+    pub sharing: SharingSettings,
     /// Settings for every agent. Its `agent.toml` goes over them.
     #[serde(default)]
     pub defaults: toml::Table,
@@ -60,6 +63,59 @@ pub struct GitSettings {
 impl Default for GitSettings {
     fn default() -> Self {
         GitSettings { hooks: false, sign: false, timeout: Span::from_secs(60) }
+    }
+}
+
+/// Who besides the owner may put messages and hints into the inboxes.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SharingSettings {
+    /// The users of this group; absent: nobody.
+    pub group: Option<Group>,
+}
+
+/// A group of users of the machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Group {
+    Name(String),
+    Number(u32),
+}
+
+impl std::fmt::Display for Group {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Group::Name(name) => f.write_str(name),
+            Group::Number(number) => number.fmt(f),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Group {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Group, D::Error> {
+        struct Word;
+
+        impl Visitor<'_> for Word {
+            type Value = Group;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("the name or the number of a group")
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Group, E> {
+                // The highest number stands for no group at all.
+                let number = u32::try_from(number).ok().filter(|number| *number < u32::MAX);
+                number.map(Group::Number).ok_or_else(|| E::custom("not the number of a group"))
+            }
+
+            fn visit_str<E: Error>(self, name: &str) -> Result<Group, E> {
+                if name.is_empty() || name.contains([':', '\n']) {
+                    return Err(E::custom("not the name of a group"));
+                }
+                Ok(Group::Name(name.to_owned()))
+            }
+        }
+
+        from.deserialize_any(Word)
     }
 }
 

@@ -192,9 +192,8 @@ impl<'s> Agent<'s> {
 
     fn put_arrival(&self, path: &str, bytes: &[u8]) -> Result<()> {
         RECORD.check(bytes.len() as u64)?;
-        let name = path.rsplit('/').next().unwrap_or(path);
-        let temporary = self.dir.join(layout::TMP).join(name);
-        self.store.disk.replace_unlocked(&temporary, &self.dir.join(path), bytes)
+        let staged = self.staging(path.rsplit('/').next().unwrap_or(path));
+        self.store.disk.replace_unlocked(&staged, &self.dir.join(path), bytes)
     }
 
     /// Begins to put many messages into the inbox. The name is one that nobody else has.

@@ -1,4 +1,5 @@
-//! Whose word a file is: the owner's of the state directory, or another user's.
+//! Whose word a file is: the owner's of the state directory, or another user's. And what the machine calls
+//! its users and groups.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,7 +14,10 @@ use crate::error::Result;
 /// Where the names of users stand.
 const ACCOUNTS: &str = "/etc/passwd";
 
-/// The most that is read of it, in bytes.
+/// Where the names of groups stand.
+const GROUPS: &str = "/etc/group";
+
+/// The most that is read of one of them, in bytes.
 const MAX_ACCOUNTS: u64 = 4 << 20;
 
 /// The user whose word a file is that belongs to `uid`, if that is not the owner's. Whoever owns the state
@@ -28,31 +32,48 @@ pub fn is_owners(spot: &Spot, uid: u32) -> Result<bool> {
     Ok(uid == geteuid().as_raw() || uid == 0 || uid == spot.owner_of_root()?)
 }
 
+/// The user who runs this command, if he is neither the owner of the state directory in which `spot` is nor root.
+pub fn guest(spot: &Spot) -> Result<Option<String>> {
+    let user = geteuid().as_raw();
+    let is_owner = user == 0 || user == spot.owner_of_root()?;
+    Ok((!is_owner).then(|| name(user)))
+}
+
 /// A user's name, or the number of one without a name.
-fn name(uid: u32) -> String {
+pub fn name(uid: u32) -> String {
     static NAMES: OnceLock<HashMap<u32, String>> = OnceLock::new();
     let names = NAMES.get_or_init(|| {
-        let mut bytes = Vec::new();
-        // Without the file each user has a number.
-        let read = File::open(ACCOUNTS).and_then(|file| file.take(MAX_ACCOUNTS).read_to_end(&mut bytes));
-        if read.is_ok() { names(&String::from_utf8_lossy(&bytes)) } else { HashMap::new() }
+        let mut names = HashMap::new();
+        // Of two with one number the first counts, as it does elsewhere.
+        for (name, number) in entries(&text(ACCOUNTS)) {
+            names.entry(number).or_insert_with(|| name.to_owned());
+        }
+        names
     });
     names.get(&uid).cloned().unwrap_or_else(|| uid.to_string())
 }
 
-/// The users of a file of accounts; of two with one number the first counts, as it does elsewhere.
-fn names(accounts: &str) -> HashMap<u32, String> {
-    let mut names = HashMap::new();
-    for line in accounts.lines() {
+/// The number of the group of this name; a name of digits that no group has is a number itself.
+pub fn group(name: &str) -> Option<u32> {
+    let groups = text(GROUPS);
+    let found = entries(&groups).find(|(known, _)| *known == name).map(|(_, number)| number);
+    found.or_else(|| name.parse().ok().filter(|number| *number < u32::MAX))
+}
+
+/// Nothing where the file can't be read: each user and group has a number then.
+fn text(path: &str) -> String {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(MAX_ACCOUNTS).read_to_end(&mut bytes));
+    read.map(|_| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+}
+
+/// The names and numbers in a file of users or groups.
+fn entries(text: &str) -> impl Iterator<Item = (&str, u32)> {
+    text.lines().filter_map(|line| {
         let mut fields = line.split(':');
-        if let (Some(name), Some(uid)) = (fields.next(), fields.nth(1))
-            && let Ok(uid) = uid.parse()
-            && !name.is_empty()
-        {
-            names.entry(uid).or_insert_with(|| name.to_owned());
-        }
-    }
-    names
+        let name = fields.next().filter(|name| !name.is_empty())?;
+        Some((name, fields.nth(1)?.parse().ok()?))
+    })
 }
 
 #[cfg(test)]
@@ -60,11 +81,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_has_the_first_name_that_stands_there() {
-        let names = names(
-            "root:x:0:0:root:/root:/bin/sh\n\nci:x:1001:1001::/:\nbuild:x:1001:7::/:\n:x:5:5\n+\nnobody:x:no\n",
+    fn what_is_no_entry_is_passed_over() {
+        let text = "root:x:0:0:root:/root:/bin/sh\n\nci:x:1001:1001::/:\nbuild:x:1001:7::/:\n:x:5:5\n+\nnobody:x:no\n";
+        assert_eq!(entries(text).collect::<Vec<_>>(), [("root", 0), ("ci", 1001), ("build", 1001)]);
+    }
+
+    #[test]
+    fn a_user_and_a_group_are_known_by_name_and_by_number() {
+        assert_eq!((name(0).as_str(), name(4_000_000_001).as_str()), ("root", "4000000001"));
+        assert_eq!(
+            (group("root"), group("1234567"), group("no such group")),
+            (Some(0), Some(1_234_567), None)
         );
-        let name = |uid: u32| names.get(&uid).map(String::as_str);
-        assert_eq!((name(0), name(1001), name(5), names.len()), (Some("root"), Some("ci"), None, 2));
     }
 }

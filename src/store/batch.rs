@@ -26,12 +26,13 @@ pub struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// Begins a batch in a directory of its own under `tmp/`, and removes what killed ones left there.
+    /// Begins a batch in a directory of its own, and removes what killed ones left where the owner makes his.
     pub(super) fn begin(agent: &'a Agent<'_>, disk: Disk, name: Uuid) -> Result<Batch<'a>> {
-        let tmp = agent.dir().join(layout::TMP);
-        sweep(&tmp)?;
-        let dir = tmp.join(format!("{PREFIX}{}", name.simple()));
-        let lock = make_dir_unlocked(&dir)?;
+        if agent.store().guest().is_none() {
+            sweep(&agent.tmp())?;
+        }
+        let dir = agent.staging(&format!("{PREFIX}{}", name.simple()));
+        let lock = make_dir_unlocked(&dir, disk.access)?;
         Ok(Batch { agent: agent.dir(), disk, dir, _lock: lock, unsynced: disk.unsynced() })
     }
 

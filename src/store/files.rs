@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Advice, Stat};
 use rustix::io::Errno;
 
-use crate::beneath::{Content, Spot};
+use crate::beneath::{Access, Content, Spot};
 use crate::error::{Context, Error, Result};
 use crate::model::settings::Durability;
 use crate::model::time::Time;
@@ -59,9 +59,16 @@ impl Drop for Unfinished<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Disk {
     pub durability: Durability,
+    /// For whom new files are that are staged.
+    pub access: Access,
 }
 
 impl Disk {
+    /// For the owner's files.
+    pub fn new(durability: Durability) -> Disk {
+        Disk { durability, access: Access::Owner }
+    }
+
     fn syncs(self) -> bool {
         self.durability == Durability::Full
     }
@@ -112,11 +119,11 @@ impl Disk {
 
     /// The same, except that the caller syncs the file that it gets.
     pub fn stage_unsynced(self, temporary: &Spot, bytes: &[u8]) -> Result<File> {
-        let mut file = match temporary.create() {
+        let mut file = match temporary.create_for(self.access) {
             Err(error) if error.is_not_found() => {
                 // A clone has no tmp/: make it and try once more.
                 make_dir_again(&temporary.parent())?;
-                temporary.create()
+                temporary.create_for(self.access)
             }
             created => created,
         }?;

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 
-use crate::beneath::{Entry, Spot};
+use crate::beneath::{Access, Entry, Spot};
 use crate::error::{Context, Error, Result};
 
 use super::files::Disk;
@@ -22,8 +22,9 @@ const AT_ONCE: usize = 256;
 /// before it goes.
 const HOOK: &str = "hook-";
 
-/// How the name of an agent that is being made begins.
-const NEW_AGENT: &str = ".new-";
+/// How the name of an agent that is being made begins, and of what a member of the sharing group makes in an
+/// inbox.
+const NEW: &str = ".new-";
 
 impl Disk {
     /// Puts a file in place as a whole, for whoever does not hold the agent's lock.
@@ -61,10 +62,14 @@ fn is_ours(file: &File, spot: &Spot) -> Result<bool> {
     is_ours
 }
 
-/// A new directory that is the caller's for as long as he keeps what he gets.
-pub fn make_dir_unlocked(spot: &Spot) -> Result<File> {
+/// A new directory, with those above it that are missing, that is the caller's for as long as he keeps what
+/// he gets.
+pub fn make_dir_unlocked(spot: &Spot, access: Access) -> Result<File> {
     loop {
-        spot.make_dirs()?;
+        if !spot.parent().exists()? {
+            spot.parent().make_dirs()?;
+        }
+        spot.make_dir_for(access)?;
         if let Some(dir) = spot.open_dir()?
             && is_ours(&dir, spot)?
         {
@@ -93,7 +98,7 @@ impl Locked<'_> {
     /// Removes what killed commands have left in `tmp/`, a bounded part of it. Returns whether directories of
     /// hooks are among it, which are not removed here.
     pub fn sweep(&self) -> Result<bool> {
-        let tmp = self.agent.dir.join(layout::TMP);
+        let tmp = self.agent.tmp();
         let mut has_hooks = false;
         for entry in tmp.entries()?.iter().filter(|entry| can_be_left(entry)).take(AT_ONCE) {
             if is_of_hook(entry) {
@@ -102,7 +107,22 @@ impl Locked<'_> {
                 spot.remove_tree()?;
             }
         }
+        for (spot, _held) in self.left_by_guests()?.take(AT_ONCE) {
+            // What another user has closed to the owner stays, and is in the way of nothing.
+            let _ = spot.remove_tree();
+        }
         Ok(has_hooks)
+    }
+
+    /// What killed commands of the sharing group's members have left, taken.
+    fn left_by_guests(&self) -> Result<impl Iterator<Item = (Spot, File)>> {
+        let inbox = self.agent.dir.join(layout::INBOX);
+        let mut staged = Vec::new();
+        if self.agent.store.is_shared() {
+            staged = inbox.entries()?;
+            staged.retain(|entry| entry.name.as_encoded_bytes().starts_with(NEW.as_bytes()));
+        }
+        Ok(staged.into_iter().filter_map(move |entry| abandoned(&inbox, &entry)))
     }
 
     /// What `sweep` would remove, and what is left of hooks.
@@ -110,7 +130,7 @@ impl Locked<'_> {
         let tmp = self.agent.dir.join(layout::TMP);
         let entries = tmp.entries()?;
         let left = entries.iter().filter(|entry| can_be_left(entry) && abandoned(&tmp, entry).is_some());
-        Ok(left.count())
+        Ok(left.count() + self.left_by_guests()?.count())
     }
 }
 
@@ -118,6 +138,15 @@ impl Agent<'_> {
     /// Where its commands put what is not in its place yet.
     pub fn tmp(&self) -> Spot {
         self.dir.join(layout::TMP)
+    }
+
+    /// Where an arrival of this name is made: in `tmp/`, or by a member of the sharing group where he may make
+    /// something, in the inbox itself under a name that no reader looks at.
+    pub(super) fn staging(&self, name: &str) -> Spot {
+        match self.store.guest() {
+            None => self.tmp().join(name),
+            Some(_) => self.dir.join(layout::INBOX).join(format!("{NEW}{name}")),
+        }
     }
 }
 
@@ -127,7 +156,7 @@ impl Store {
         let is_new = |name: &str, entry: &Entry| entry.name.as_encoded_bytes().starts_with(name.as_bytes());
         let agents = self.spot().join(layout::AGENTS);
         let mut left = Vec::new();
-        for entry in agents.entries()?.iter().filter(|entry| entry.is_dir && is_new(NEW_AGENT, entry)) {
+        for entry in agents.entries()?.iter().filter(|entry| entry.is_dir && is_new(NEW, entry)) {
             left.extend(abandoned(&agents, entry).map(|(spot, _)| spot));
         }
         for entry in self.spot().entries()?.iter().filter(|entry| !entry.is_dir) {

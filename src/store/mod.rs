@@ -24,6 +24,7 @@ pub mod occupancy;
 pub mod record;
 pub mod search;
 pub mod settled;
+pub mod sharing;
 pub mod view;
 pub mod watch;
 
@@ -36,7 +37,7 @@ use std::time::Duration;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
-use crate::beneath::{self, Root, Spot};
+use crate::beneath::{self, Access, Root, Spot};
 use crate::error::{Context, Error, Result};
 use crate::model::agent::Identity;
 use crate::model::id::AgentName;
@@ -70,6 +71,8 @@ pub struct Store {
     root: Arc<Root>,
     config: StoreConfig,
     disk: Disk,
+    /// See [`Store::guest`].
+    guest: Option<String>,
     opener: Opener,
 }
 
@@ -95,8 +98,13 @@ impl Store {
             return Err(Error::NotAStore { path });
         };
         let config = config::store_config(&marker, &bytes)?;
-        let disk = Disk { durability: config.store.durability };
-        Ok(Store { root, config, disk, opener })
+        let guest = match config.sharing.group {
+            Some(_) => authors::guest(&marker)?,
+            None => None,
+        };
+        let access = if guest.is_some() { Access::Group } else { Access::Owner };
+        let disk = Disk { durability: config.store.durability, access };
+        Ok(Store { root, config, disk, guest, opener })
     }
 
     /// Makes a state directory in `dir`, or as `dir` where that is the name or the place of one, or finishes
@@ -115,7 +123,7 @@ impl Store {
             config::store_config(&marker, &bytes)?;
             return Ok((path, false));
         }
-        let disk = Disk { durability: Durability::Full };
+        let disk = Disk::new(Durability::Full);
         for dir in [layout::AGENTS, layout::HOOKS] {
             root.join(dir).make_dir()?;
         }
@@ -213,7 +221,7 @@ impl Store {
             let _ = self.sweep(&left);
         }
         let staged = AgentDir::at(agents.join(format!(".new-{name}-{}", std::process::id())));
-        let _held = litter::make_dir_unlocked(staged.spot())?;
+        let _held = litter::make_dir_unlocked(staged.spot(), Access::Owner)?;
         let made = self.stage_agent(&staged, new).and_then(|()| {
             match staged.spot().try_rename(target.spot())? {
                 // Somebody else has just made it.
@@ -243,6 +251,7 @@ impl Store {
         for (path, bytes) in contents {
             self.disk.stage(&staged.join(path), &bytes)?;
         }
+        self.share([staged])?;
         self.disk.sync_dir(&staged.join(layout::INBOX))?;
         self.disk.sync_dir(&staged.join(layout::TRIGGERS))?;
         self.disk.sync_dir(staged.spot())
@@ -272,6 +281,10 @@ durability = \"full\"
 # max_running = 4
 # An agent that finds none of these slots asks a turn for its own that is less urgent by this much; off unless set.
 # preempt_margin = 10
+
+# Whose users may put messages into the inboxes: a group in which you are too. `dormouse doctor --repair` sets the rights.
+# [sharing]
+# group = \"ci\"
 
 # What every agent starts from; its own agent.toml goes over it.
 # [defaults.turn]

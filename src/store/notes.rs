@@ -20,7 +20,7 @@ impl Agent<'_> {
     /// Notes how a turn ended, before that is settled. Survives a kill; after a power cut the
     /// run counts as interrupted.
     pub fn note_end(&self, id: RunId, end: &TurnEnd) -> Result<()> {
-        let disk = Disk { durability: Durability::Process };
+        let disk = Disk::new(Durability::Process);
         let dir = self.dir.run_dir(id);
         disk.replace(&dir.join("end.json.new"), &dir.join(layout::END), &encode_plain_line(end))
     }
@@ -61,7 +61,7 @@ impl Agent<'_> {
 
     /// Notes how a task ended, before that is committed; the same as for a turn.
     pub fn note_task_end(&self, id: TaskId, end: &TaskEnd) -> Result<()> {
-        let disk = Disk { durability: Durability::Process };
+        let disk = Disk::new(Durability::Process);
         let dir = self.dir.task_dir(id);
         disk.replace(&dir.join("end.json.new"), &dir.join(layout::END), &encode_plain_line(end))
     }
@@ -74,7 +74,7 @@ impl Agent<'_> {
     /// Writes a file into a run's directory: material for the turn, not a record.
     pub fn write_run_file(&self, id: RunId, name: &str, bytes: &[u8]) -> Result<Spot> {
         let path = self.dir.run_dir(id).join(name);
-        Disk { durability: Durability::Process }.stage(&path, bytes)?;
+        Disk::new(Durability::Process).stage(&path, bytes)?;
         Ok(path)
     }
 

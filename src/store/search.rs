@@ -10,6 +10,7 @@ use crate::error::{Context, Error, Result};
 
 use super::config;
 use super::layout;
+use super::sharing::is_writable_by_others;
 
 /// The state directory: the one that is named, else the nearest `.dormouse` from `start` upwards. One
 /// that was only found has to be the user's own, or trusted in `settings`, the user's own settings file.
@@ -60,9 +61,7 @@ fn whose(root: &Path) -> Result<Option<String>> {
                 found.uid()
             )));
         }
-        // Many systems give each user a group of the same number, with nobody else in it.
-        let by_group = found.mode() & 0o020 != 0 && found.gid() != own;
-        if !found.is_symlink() && (found.mode() & 0o002 != 0 || by_group) {
+        if !found.is_symlink() && is_writable_by_others(found.mode(), own, found.gid()) {
             let mode = found.mode() & 0o7777;
             return Ok(Some(format!("others may write to {} (mode {mode:o})", path.display())));
         }

@@ -43,6 +43,7 @@ mod foresight;
 mod format;
 #[cfg(target_os = "linux")]
 mod fuzz;
+mod guests;
 mod harness;
 mod held;
 mod hooks;

@@ -11,20 +11,31 @@ use serde_json::{Value, json};
 use crate::harness::{Ran, Sandbox, dormouse};
 use crate::setup::eventually;
 
-const OWNER: u32 = 60_001;
+pub const OWNER: u32 = 60_001;
 /// Has a name wherever there are users at all.
-const SENDER: u32 = 65_534;
-const STRANGER: u32 = 60_003;
-/// The owner and the sender are in it.
-const GROUP: u32 = 60_004;
+pub const SENDER: u32 = 65_534;
+pub const STRANGER: u32 = 60_003;
+/// Everybody but the stranger is in it.
+pub const GROUP: u32 = 60_004;
 
 /// A state directory of the owner's with a started agent `a`, into whose inbox the group may write.
-struct Shared {
-    sandbox: Sandbox,
+pub struct Shared {
+    pub sandbox: Sandbox,
 }
 
 /// Nothing where the tests can't be three users.
-fn shared() -> Option<Shared> {
+pub fn shared() -> Option<Shared> {
+    let shared = unshared(OWNER)?;
+    shared.owner(&["init"]);
+    shared.owner(&["create", "a", "--", "true"]);
+    shared.owner(&["start", "a"]);
+    shared.share(GROUP);
+    shared.owner(&["init"]);
+    Some(shared)
+}
+
+/// The same without any state directory yet, in a project of this user's.
+pub fn unshared(owner: u32) -> Option<Shared> {
     let can = rustix::process::geteuid().is_root()
         && Command::new("setpriv").arg("--version").stdout(Stdio::null()).status().is_ok();
     if !can {
@@ -36,30 +47,32 @@ fn shared() -> Option<Shared> {
     for open in ["", "dormouse"] {
         mode(&sandbox.root().join(open), 0o755);
     }
-    chown(sandbox.project(), Some(OWNER), Some(OWNER)).unwrap();
-    let shared = Shared { sandbox };
-    shared.owner(&["init"]);
-    shared.owner(&["create", "a", "--", "true"]);
-    shared.owner(&["start", "a"]);
-    let state = shared.sandbox.project().join(".dormouse");
-    for dir in [state.clone(), state.join("agents"), state.join("agents/a")] {
-        mode(&dir, 0o711);
-    }
-    chown(shared.inbox(), None, Some(GROUP)).unwrap();
-    mode(&shared.inbox(), 0o3770);
-    Some(shared)
+    mode(&sandbox.project(), 0o755);
+    chown(sandbox.project(), Some(owner), Some(owner)).unwrap();
+    Some(Shared { sandbox })
 }
 
-fn mode(path: &Path, mode: u32) {
+pub fn mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
 impl Shared {
-    fn inbox(&self) -> PathBuf {
-        self.sandbox.project().join(".dormouse/agents/a/inbox")
+    pub fn state(&self) -> PathBuf {
+        self.sandbox.project().join(".dormouse")
     }
 
-    fn run_as(&self, user: u32, program: &Path, args: &[&str]) -> Ran {
+    pub fn inbox(&self) -> PathBuf {
+        self.state().join("agents/a/inbox")
+    }
+
+    /// Adds the setting, and nothing else.
+    pub fn share(&self, group: impl std::fmt::Display) {
+        let path = self.state().join("dormouse.toml");
+        let before = fs::read_to_string(&path).unwrap();
+        fs::write(path, format!("{before}\n[sharing]\ngroup = {group}\n")).unwrap();
+    }
+
+    pub fn run_as(&self, user: u32, program: &Path, args: &[&str]) -> Ran {
         let groups = if user == STRANGER { STRANGER } else { GROUP };
         let mut command = Command::new("setpriv");
         command
@@ -82,12 +95,12 @@ impl Shared {
         }
     }
 
-    fn dormouse(&self, user: u32, args: &[&str]) -> Ran {
+    pub fn dormouse(&self, user: u32, args: &[&str]) -> Ran {
         self.run_as(user, &self.sandbox.root().join("dormouse"), args)
     }
 
     #[track_caller]
-    fn owner(&self, args: &[&str]) -> Value {
+    pub fn owner(&self, args: &[&str]) -> Value {
         let args: Vec<&str> = ["--json"].into_iter().chain(args.iter().copied()).collect();
         let ran = self.dormouse(OWNER, &args);
         assert_eq!(ran.code(), 0, "{args:?}: {ran}");
@@ -96,18 +109,18 @@ impl Shared {
 
     /// What a step of the owner's runs.
     #[track_caller]
-    fn step(&self) -> Value {
+    pub fn step(&self) -> Value {
         let step = self.owner(&["tick", "a"]);
         self.owner(&["queue", "show", step["message_id"].as_str().unwrap()])
     }
 
-    fn shell(&self, user: u32, script: &str) -> Ran {
+    pub fn shell(&self, user: u32, script: &str) -> Ran {
         self.run_as(user, Path::new("sh"), &["-c", &format!("cd .dormouse/agents/a/inbox && {script}")])
     }
 
     /// Drops a file as programs do: written aside, then renamed.
     #[track_caller]
-    fn drop(&self, user: u32, name: &str, text: &str) {
+    pub fn drop(&self, user: u32, name: &str, text: &str) {
         let ran = self.shell(user, &format!("printf '%s' '{text}' > .aside && mv .aside '{name}'"));
         assert_eq!(ran.code(), 0, "{ran}");
     }
@@ -128,7 +141,7 @@ impl Shared {
         path
     }
 
-    fn set(&self, text: &str) {
+    pub fn set(&self, text: &str) {
         let path = self.sandbox.project().join(".dormouse/agents/a/agent.toml");
         let before = fs::read_to_string(&path).unwrap();
         fs::write(path, format!("{before}{text}")).unwrap();
@@ -136,7 +149,7 @@ impl Shared {
 }
 
 /// As messages name the sender.
-fn sender() -> String {
+pub fn sender() -> String {
     let accounts = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let mut lines = accounts.lines().map(|line| line.split(':').collect::<Vec<_>>());
     let line = lines.find(|fields| fields.get(2) == Some(&SENDER.to_string().as_str()));
@@ -144,7 +157,7 @@ fn sender() -> String {
 }
 
 #[track_caller]
-fn assert_is_senders(found: &Value) {
+pub fn assert_is_senders(found: &Value) {
     assert_eq!(found["origin"], json!({ "kind": "channel", "id": sender() }), "{found}");
     assert_eq!(found["authority_class"], "external_evidence", "{found}");
     assert_eq!(found["kind"], "channel_event", "{found}");
@@ -308,7 +321,7 @@ fn everything_but_the_inbox_stays_its_owners() {
     let named = dir.to_str().unwrap();
     for user in [SENDER, STRANGER] {
         for args in
-            [&["tick", "a"][..], &["start", "a"], &["stop", "a"], &["enqueue", "a", "x"], &["get", "a"]]
+            [&["tick", "a"][..], &["start", "a"], &["stop", "a"], &["list"], &["get", "a"], &["doctor"]]
         {
             let args: Vec<&str> = args.iter().copied().chain(["--dir", named]).collect();
             assert_eq!(shared.dormouse(user, &args).code(), 1, "{args:?}");

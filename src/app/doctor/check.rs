@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use rustix::fs::FileType;
+use rustix::fs::{FileType, Stat};
 use walkdir::WalkDir;
 
 use crate::beneath::{self, Spot};
@@ -20,8 +20,10 @@ use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 use crate::rules::execution::agrees;
+use crate::store::inbox::is_own;
 use crate::store::journal::Journal;
 use crate::store::record::decode;
+use crate::store::sharing::{Misfit, is_writable_by_others};
 use crate::store::{Agent, Store, files, git, layout};
 
 use super::queued::Queued;
@@ -52,8 +54,9 @@ pub fn state_directory(store: &Store) -> Result<Vec<Finding>> {
         findings.push(Finding { agent: None, path, kind: "not_an_agent", message, remedy: Remedy::None });
     }
     for path in [store.spot(), agents, store.spot().join(layout::CONFIG)] {
-        findings.extend(writable_by_others(None, &path));
+        findings.extend(writable_by_others(None, &path, |_| false));
     }
+    findings.extend(sharing(store)?);
     for path in store.litter()? {
         findings.push(Finding {
             agent: None,
@@ -80,19 +83,56 @@ pub fn state_directory(store: &Store) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-fn writable_by_others(agent: Option<&AgentName>, path: &Spot) -> Option<Finding> {
+/// Who may come to the state directory and should not, or should and may not; and why that can't be put right.
+fn sharing(store: &Store) -> Result<Vec<Finding>> {
+    let at_settings = |error: &Error| {
+        let message =
+            if let Error::Damaged { message, .. } = error { message.clone() } else { error.to_string() };
+        let path = store.spot().join(layout::CONFIG);
+        Finding { agent: None, path, kind: "sharing", message, remedy: Remedy::Join }
+    };
+    Ok(match store.unshared() {
+        Ok(misfits) => {
+            let outsider = store.not_in_group()?;
+            let findings = misfits.into_iter().map(|misfit| unshared(None, misfit));
+            findings.chain(outsider.as_ref().map(at_settings)).collect()
+        }
+        Err(error @ Error::Damaged { .. })
+            if error.path() == Some(store.spot().join(layout::CONFIG).path()) =>
+        {
+            vec![at_settings(&error)]
+        }
+        Err(error) => return Err(error),
+    })
+}
+
+/// Other rights than `[sharing]` asks for.
+fn unshared(agent: Option<&AgentName>, Misfit { spot, mode, wanted }: Misfit) -> Finding {
+    let message = match wanted.group {
+        Some(group) => format!("mode {mode:o}: to be shared it has mode {:o} and group {group}", wanted.mode),
+        None => format!("mode {mode:o}: it is shared with nobody, so it has mode {:o}", wanted.mode),
+    };
+    Finding { agent: agent.cloned(), path: spot, kind: "sharing", message, remedy: Remedy::Permit(wanted) }
+}
+
+/// What others than the owner may write. `is_meant` knows what members of the sharing group may write.
+fn writable_by_others(
+    agent: Option<&AgentName>,
+    path: &Spot,
+    is_meant: impl Fn(&Stat) -> bool,
+) -> Option<Finding> {
     let found = path.look().ok()??;
-    if beneath::kind(&found) == FileType::Symlink || found.st_mode & 0o002 == 0 {
+    let mode = found.st_mode & 0o7777;
+    let is_open = is_writable_by_others(mode, found.st_uid, found.st_gid);
+    if beneath::kind(&found) == FileType::Symlink || !is_open || is_meant(&found) {
         return None;
     }
+    let who = if mode & 0o002 != 0 { "everybody".to_owned() } else { format!("group {}", found.st_gid) };
     Some(Finding {
         agent: agent.cloned(),
         path: path.clone(),
         kind: "writable_by_others",
-        message: format!(
-            "mode {:o}: everybody may write here, and what stands here is run",
-            found.st_mode & 0o7777
-        ),
+        message: format!("mode {mode:o}: {who} may write here, and what stands here is run"),
         remedy: Remedy::Protect,
     })
 }
@@ -366,11 +406,21 @@ impl Checks<'_> {
 
     /// What others can write, down to the files of runs.
     fn permissions(&mut self) {
+        let store = self.agent.store();
+        let members = store.sharing_group().ok().flatten();
+        let inbox = self.path(layout::INBOX);
         for entry in WalkDir::new(self.agent.dir().path()).follow_links(false) {
             match entry {
                 Ok(entry) => {
-                    self.findings
-                        .extend(writable_by_others(Some(self.agent.name()), &self.spot(entry.path())));
+                    let spot = self.spot(entry.path());
+                    // The inbox, and in it what members have made for the group.
+                    let is_meant = |found: &Stat| {
+                        let is_theirs = spot == inbox
+                            || spot.path().starts_with(inbox.path()) && is_own(&spot).is_ok_and(|own| !own);
+                        is_theirs && found.st_mode & 0o002 == 0 && members == Some(found.st_gid)
+                    };
+                    let finding = writable_by_others(Some(self.agent.name()), &spot, is_meant);
+                    self.findings.extend(finding);
                 }
                 // What goes away meanwhile is nobody's to write any more.
                 Err(error) if error.io_error().is_none_or(|error| error.kind() == ErrorKind::NotFound) => {}
@@ -379,6 +429,11 @@ impl Checks<'_> {
                     self.find(path, "unreadable", error.to_string(), Remedy::None);
                 }
             }
+        }
+        // Last, so that their rights are what is left of all repairs. A group that the machine does not have is
+        // a finding of the state directory.
+        if let Ok(misfits) = store.unshared_in(self.agent.dir()) {
+            self.findings.extend(misfits.into_iter().map(|misfit| unshared(Some(self.agent.name()), misfit)));
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::error::{Error, Result, Status};
 use crate::model::id::AgentName;
 use crate::report::output::Tone;
 use crate::report::text::count;
+use crate::store::sharing::Rights;
 use crate::store::{Agent, layout};
 
 use super::merging;
@@ -31,8 +32,12 @@ enum Remedy {
     QuarantineLines(Vec<Vec<u8>>),
     /// Leave each line of the file once, and events in order.
     Untangle,
-    /// Take the right to write away from everybody but owner and group.
+    /// Take the right to write away from others.
     Protect,
+    /// Give it the rights that `[sharing]` asks for.
+    Permit(Rights),
+    /// People must make the group, or be in it, or take it out of the settings.
+    Join,
     /// Count the dead letters anew.
     Recount(u64),
     /// Remove what killed commands have left.
@@ -55,6 +60,8 @@ impl Remedy {
             | Remedy::Sweep
             | Remedy::KeepInbox
             | Remedy::AddLines(..)
+            | Remedy::Permit(_)
+            | Remedy::Join
             | Remedy::Sort
             | Remedy::Acknowledge => true,
             Remedy::None
@@ -72,6 +79,8 @@ impl Remedy {
             Remedy::QuarantineLines(_) => "move the lines to quarantine/",
             Remedy::Untangle => "leave one of each, in order",
             Remedy::Protect => "take write permission from others",
+            Remedy::Permit(_) => "give it these rights",
+            Remedy::Join => "make the group or join it, or take `sharing.group` out",
             Remedy::Recount(_) => "set the counter right",
             Remedy::Sweep => "remove it",
             Remedy::KeepInbox => "put it there",

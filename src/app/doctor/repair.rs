@@ -21,13 +21,16 @@ use super::{Finding, Remedy};
 /// put something else in its place. `false`: it is for people to decide.
 pub fn repair(session: &Session, agent: &Agent<'_>, locked: &Locked<'_>, finding: &Finding) -> Result<bool> {
     match &finding.remedy {
-        Remedy::None | Remedy::Acknowledge | Remedy::Sort | Remedy::AddLines(..) => return Ok(false),
+        Remedy::None | Remedy::Acknowledge | Remedy::Sort | Remedy::Join | Remedy::AddLines(..) => {
+            return Ok(false);
+        }
         Remedy::KeepInbox => agent.keep_inbox()?,
         Remedy::Sweep => {
             locked.sweep()?;
             hook::end_abandoned(&agent.tmp())?;
         }
         Remedy::Protect => protect(&finding.path)?,
+        Remedy::Permit(rights) => rights.set(&finding.path)?,
         Remedy::Quarantine => move_aside(agent, &finding.path)?,
         Remedy::QuarantineLines(lines) => move_lines_aside(agent, &finding.path, lines)?,
         Remedy::Untangle => untangle(agent, &finding.path)?,
@@ -40,6 +43,7 @@ pub fn repair(session: &Session, agent: &Agent<'_>, locked: &Locked<'_>, finding
 pub fn outside(store: &Store, finding: &Finding) -> Result<bool> {
     match &finding.remedy {
         Remedy::Protect => protect(&finding.path)?,
+        Remedy::Permit(rights) => rights.set(&finding.path)?,
         Remedy::AddLines(name, lines) => store.add_for_git(name, lines)?,
         Remedy::Sweep => store.sweep(&finding.path)?,
         Remedy::None
@@ -48,6 +52,7 @@ pub fn outside(store: &Store, finding: &Finding) -> Result<bool> {
         | Remedy::Untangle
         | Remedy::Recount(_)
         | Remedy::KeepInbox
+        | Remedy::Join
         | Remedy::Sort
         | Remedy::Acknowledge => return Ok(false),
     }
@@ -57,7 +62,8 @@ pub fn outside(store: &Store, finding: &Finding) -> Result<bool> {
 /// Takes the right to write from others. What goes away meanwhile is nobody's to write any more.
 pub fn protect(spot: &Spot) -> Result<()> {
     let Some(found) = spot.look()? else { return Ok(()) };
-    spot.set_mode(found.st_mode & 0o7777 & !0o002)
+    let is_private = found.st_uid == found.st_gid;
+    spot.set_mode(found.st_mode & 0o7777 & if is_private { !0o002 } else { !0o022 })
 }
 
 /// A place in quarantine that nothing has yet, with the old place in its name.

@@ -1,0 +1,236 @@
+//! Who besides the owner may write into the inboxes: the group of `[sharing]` in `dormouse.toml`.
+//!
+//! Its members come as far as the inboxes and can read nothing on the way but `dormouse.toml`. In an inbox
+//! each adds files of his own and touches no other's: the directory is sticky, and what the owner puts there
+//! is closed to them.
+
+use rustix::fs::{FileType, Stat};
+use rustix::process::{getegid, geteuid, getgroups};
+
+use crate::beneath::{self, Spot};
+use crate::error::{Error, Result};
+use crate::model::id::AgentName;
+use crate::model::settings::Group;
+
+use super::layout::{self, AgentDir};
+use super::{Store, authors};
+
+/// What something is to members of the group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// A directory on the way: they pass through it.
+    Way,
+    /// They read it.
+    Settings,
+    /// They read it and put files into it. What is made there is the group's too, and only its maker and the
+    /// owner can remove it.
+    Inbox,
+}
+
+impl Part {
+    /// What goes beside the rights of the owner.
+    const fn bits(self) -> u32 {
+        match self {
+            Part::Way => 0o010,
+            Part::Settings => 0o040,
+            Part::Inbox => 0o3070,
+        }
+    }
+}
+
+/// The rights of a file or directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rights {
+    /// Of owner, group and others, and the three bits above them.
+    pub mode: u32,
+    /// The number of the group that it is to have; absent: whichever it has.
+    pub group: Option<u32>,
+}
+
+impl Rights {
+    /// Gives something these rights.
+    pub fn set(self, spot: &Spot) -> Result<()> {
+        // The group first: nobody else gets rights meanwhile.
+        self.group.map_or(Ok(()), |group| spot.set_group(group))?;
+        spot.set_mode(self.mode)
+    }
+}
+
+/// What has other rights than the settings ask for.
+#[derive(Debug)]
+pub struct Misfit {
+    pub spot: Spot,
+    /// The mode that it has.
+    pub mode: u32,
+    pub wanted: Rights,
+}
+
+/// Whether others than the owner may write to something of these rights. Many systems give each user a
+/// group of the same number, with nobody else in it.
+pub fn is_writable_by_others(mode: u32, user: u32, group: u32) -> bool {
+    mode & 0o002 != 0 || mode & 0o020 != 0 && user != group
+}
+
+impl Store {
+    /// Whether the settings name a group that shares the inboxes.
+    pub fn is_shared(&self) -> bool {
+        self.config.sharing.group.is_some()
+    }
+
+    /// The number of that group.
+    ///
+    /// # Errors
+    ///
+    /// `damaged`, with the path of the settings, if this machine has no such group.
+    pub fn sharing_group(&self) -> Result<Option<u32>> {
+        let Some(group) = &self.config.sharing.group else { return Ok(None) };
+        let number = match group {
+            Group::Number(number) => Some(*number),
+            Group::Name(name) => authors::group(name),
+        };
+        number.map(Some).ok_or_else(|| Error::Damaged {
+            path: self.spot().join(layout::CONFIG).path().to_owned(),
+            line: 0,
+            column: 0,
+            message: format!("sharing.group: this machine has no group `{group}`"),
+            hint: Some("make it (`groupadd`), name another one, or take the key out".to_owned()),
+        })
+    }
+
+    /// The name of the user who runs this command, if the inboxes are shared and he is not their owner: all
+    /// that he may do then is to put files of his own into them.
+    pub fn guest(&self) -> Option<&str> {
+        self.guest.as_deref()
+    }
+
+    /// Why the user of this command can share nothing with the group, if he can't: an owner has to be in it, to
+    /// give it the inboxes and to read what its members put there.
+    pub fn not_in_group(&self) -> Result<Option<Error>> {
+        let (Some(number), Some(group)) = (self.sharing_group()?, &self.config.sharing.group) else {
+            return Ok(None);
+        };
+        let is_in_it = geteuid().is_root()
+            || getegid().as_raw() == number
+            || getgroups().is_ok_and(|groups| groups.iter().any(|one| one.as_raw() == number));
+        let refusal = || Error::Refused {
+            kind: "not_in_group",
+            message: format!(
+                "{}: sharing.group: you are not in the group `{group}`: you can neither give it the inboxes nor \
+                 read what its members put there",
+                self.spot().join(layout::CONFIG).display()
+            ),
+            hint: Some(
+                "have yourself added to it (`usermod -aG`) and log in again, or take the key out".into(),
+            ),
+        };
+        Ok((!is_in_it).then(refusal))
+    }
+
+    /// Gives the group of the settings its way to the inboxes of these agents. Returns how much has changed.
+    ///
+    /// # Errors
+    ///
+    /// `not_in_group`, with nothing changed, if the user of this command is not in it.
+    pub fn share<'a>(&self, agents: impl IntoIterator<Item = &'a AgentDir>) -> Result<usize> {
+        if !self.is_shared() {
+            return Ok(0);
+        }
+        let mut misfits = self.unshared()?;
+        for agent in agents {
+            misfits.extend(self.unshared_in(agent)?);
+        }
+        if let Some(refusal) = self.not_in_group()?.filter(|_| !misfits.is_empty()) {
+            return Err(refusal);
+        }
+        misfits.iter().try_for_each(|misfit| misfit.wanted.set(&misfit.spot))?;
+        Ok(misfits.len())
+    }
+
+    /// The same for all agents. A member of the group, who owns none of them, changes nothing.
+    pub fn share_all(&self) -> Result<usize> {
+        if self.guest().is_some() || !self.is_shared() {
+            return Ok(0);
+        }
+        let agents: Vec<AgentDir> =
+            self.agents()?.iter().map(|name| AgentDir::new(&self.root, name)).collect();
+        self.share(&agents)
+    }
+
+    /// What of the state directory itself, without its agents, has other rights than the settings ask for.
+    pub fn unshared(&self) -> Result<Vec<Misfit>> {
+        let group = self.sharing_group()?;
+        let (root, agents) = (self.spot(), self.spot().join(layout::AGENTS));
+        let mut misfits = Vec::new();
+        misfits.extend(misfit(&root, Part::Way, group)?);
+        let was_shared = group.is_none() && !misfits.is_empty();
+        misfits.extend(misfit(&agents, Part::Way, group)?);
+        let settings = root.join(layout::CONFIG);
+        if was_shared {
+            misfits.extend(closed(&settings)?);
+        } else {
+            misfits.extend(misfit(&settings, Part::Settings, group)?);
+        }
+        if group.is_some() {
+            misfits.extend(open_in(&root, |name| matches!(name, layout::AGENTS | layout::CONFIG))?);
+            // One that begins with a dot is being made.
+            let is_agent = |name: &str| name.starts_with('.') || name.parse::<AgentName>().is_ok();
+            misfits.extend(open_in(&agents, is_agent)?);
+        }
+        Ok(misfits)
+    }
+
+    /// The same for an agent's directory, with its inbox.
+    pub fn unshared_in(&self, agent: &AgentDir) -> Result<Vec<Misfit>> {
+        let group = self.sharing_group()?;
+        let mut misfits = Vec::new();
+        misfits.extend(misfit(agent.spot(), Part::Way, group)?);
+        misfits.extend(misfit(&agent.join(layout::INBOX), Part::Inbox, group)?);
+        if group.is_some() {
+            misfits.extend(open_in(agent.spot(), |name| name == layout::INBOX)?);
+            let rejected = agent.join(layout::INBOX).join(layout::REJECTED);
+            misfits.extend(closed(&rejected)?);
+        }
+        Ok(misfits)
+    }
+}
+
+/// What is in a directory on the way, but for what members may come to, and not for the owner alone: by its
+/// name they could read it.
+fn open_in(dir: &Spot, is_theirs: impl Fn(&str) -> bool) -> Result<Vec<Misfit>> {
+    let entries = dir.entries()?;
+    let owners = entries.iter().filter(|entry| !entry.name.to_str().is_some_and(&is_theirs));
+    let found = owners.map(|entry| closed(&dir.join(&entry.name)).transpose());
+    found.flatten().collect()
+}
+
+fn closed(spot: &Spot) -> Result<Option<Misfit>> {
+    let Some(found) = permissions(spot)? else { return Ok(None) };
+    let mode = found.st_mode & 0o7777;
+    let wanted = Rights { mode: mode & 0o700, group: None };
+    Ok((mode & 0o077 != 0).then(|| Misfit { spot: spot.clone(), mode, wanted }))
+}
+
+/// Whether something has other rights than it should. Without a group, what once was shared has: it is told
+/// by a mode that nothing else gives.
+fn misfit(spot: &Spot, part: Part, group: Option<u32>) -> Result<Option<Misfit>> {
+    let Some(found) = permissions(spot)? else { return Ok(None) };
+    let mode = found.st_mode & 0o7777;
+    let wanted = match group {
+        Some(_) => Rights { mode: mode & 0o700 | part.bits(), group },
+        None => {
+            let was_shared = match part {
+                Part::Way => mode & 0o077 == part.bits(),
+                Part::Inbox => mode & 0o3000 == part.bits() & 0o3000,
+                Part::Settings => false,
+            };
+            Rights { mode: if was_shared { mode & 0o700 } else { mode }, group }
+        }
+    };
+    let fits = mode == wanted.mode && group.is_none_or(|group| group == found.st_gid);
+    Ok((!fits).then(|| Misfit { spot: spot.clone(), mode, wanted }))
+}
+
+/// What lies there. A symbolic link has no rights of its own, and leads nowhere.
+fn permissions(spot: &Spot) -> Result<Option<Stat>> {
+    Ok(spot.look()?.filter(|found| beneath::kind(found) != FileType::Symlink))
+}

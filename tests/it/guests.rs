@@ -1,0 +1,544 @@
+//! `[sharing] group`: what its members may do with the program itself, tried with several real users.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::setup::{eventually, failure, names, objects, tree};
+use crate::sharing::{
+    GROUP, OWNER, SENDER, STRANGER, Shared, assert_is_senders, mode, sender, shared, unshared,
+};
+
+/// Another member of the group.
+const OTHER: u32 = 60_005;
+
+/// The rights of something: mode, owner, group.
+fn rights(path: &Path) -> (u32, u32, u32) {
+    let found = fs::symlink_metadata(path).unwrap();
+    (found.permissions().mode() & 0o7777, found.uid(), found.gid())
+}
+
+impl Shared {
+    /// A command of a member, who names the directory.
+    fn guest(&self, user: u32, args: &[&str]) -> crate::harness::Ran {
+        let state = self.state();
+        let named = ["--json", "-C", state.to_str().unwrap()];
+        self.dormouse(user, &named.iter().chain(args).copied().collect::<Vec<_>>())
+    }
+
+    #[track_caller]
+    fn says(&self, user: u32, text: &str) -> String {
+        let ran = self.guest(user, &["enqueue", "a", text]);
+        assert_eq!(ran.code(), 0, "{ran}");
+        objects(&ran.stdout)[0]["message_id"].as_str().unwrap().to_owned()
+    }
+
+    /// Makes steps until nothing is left to do, and returns what became of a message.
+    #[track_caller]
+    fn settled(&self, id: &str) -> Value {
+        self.owner(&["tick", "a", "--until-idle"]);
+        self.owner(&["queue", "show", id])
+    }
+
+    /// What `doctor` finds: kinds and paths from the state directory.
+    fn findings(&self, user: u32, repair: bool) -> Vec<(String, String)> {
+        let args: &[&str] = if repair { &["--json", "doctor", "--repair"] } else { &["--json", "doctor"] };
+        let ran = self.dormouse(user, args);
+        let found = objects(&ran.stdout).into_iter().filter(|object| object["kind"].is_string());
+        let word = |object: &Value, key: &str| object[key].as_str().unwrap().to_owned();
+        let state = self.state();
+        let mut found: Vec<(String, String)> = found
+            .map(|object| {
+                let path = word(&object, "path");
+                let path = Path::new(&path).strip_prefix(&state).unwrap().display().to_string();
+                (word(&object, "kind"), path)
+            })
+            .collect();
+        found.sort();
+        found
+    }
+
+    /// The names in the inbox, hidden ones too.
+    fn inbox_names(&self) -> Vec<String> {
+        let mut found = names(&self.inbox());
+        found.retain(|name| name != ".gitkeep");
+        found
+    }
+}
+
+#[test]
+fn what_a_member_says_is_run_as_that_users_word() {
+    let Some(shared) = shared() else { return };
+    let id = shared.says(SENDER, "build it");
+    let arrived = shared.inbox_names();
+    assert_eq!(arrived.len(), 1, "{arrived:?}");
+    let path = shared.inbox().join(&arrived[0]);
+    assert_eq!(rights(&path), (0o640, SENDER, GROUP));
+    // It claims no more than readers will believe.
+    let written: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    assert_is_senders(&written);
+    let found = shared.settled(&id);
+    assert_is_senders(&found);
+    assert_eq!(
+        (&found["body"]["text"], &found["settlement"]["status"]),
+        (&json!("build it"), &json!("processed"))
+    );
+    assert_eq!(shared.inbox_names(), Vec::<String>::new(), "the owner removes it, though it is not his file");
+    // A hint as well, from another member, and a number of messages at once.
+    let ran = shared.guest(OTHER, &["wake", "a", "look", "--reason", "new commits"]);
+    assert_eq!(ran.code(), 0, "{ran}");
+    shared.owner(&["tick", "a"]);
+    let found = shared.step();
+    assert_eq!(found["hint"]["source"], format!("uid:{OTHER}"), "{found}");
+    assert_eq!((&found["hint"]["reason"], &found["body"]["text"]), (&json!("new commits"), &json!("look")));
+    let batch = shared.shell(
+        SENDER,
+        "printf '{\"text\": \"1\"}\\n\\n{\"text\": \"2\", \"priority\": \"next\"}\\n' | \
+         ../../../../../dormouse -C ../../.. enqueue a --batch --resource r",
+    );
+    assert_eq!(batch.code(), 0, "{batch}");
+    assert_eq!(shared.inbox_names().len(), 2, "nothing but the messages is left");
+    for (id, text) in batch.stdout.lines().zip(["1", "2"]) {
+        let found = shared.settled(id);
+        assert_is_senders(&found);
+        assert_eq!((found["body"]["text"].as_str(), found["resource"].as_str()), (Some(text), Some("r")));
+    }
+    assert_eq!(shared.findings(OWNER, false), []);
+}
+
+/// Nothing is written by what is refused.
+#[test]
+fn what_needs_more_than_the_inbox_is_refused_to_members() {
+    let Some(shared) = shared() else { return };
+    let before = tree(&shared.state());
+    for (args, kind) in [
+        (&["enqueue", "a", "x", "--dedupe-key", "k"][..], "owners_only"),
+        (&["enqueue", "a", "x", "--in", "1h"], "owners_only"),
+        (&["enqueue", "a", "x", "--at", "2040-01-01T00:00:00Z"], "owners_only"),
+        (&["enqueue", "a", "x", "--work-item", "work_0198"], "owners_only"),
+        (&["enqueue", "a", "x", "--wait", "wait_0198"], "owners_only"),
+        (&["wake", "a", "--wait", "wait_0198"], "owners_only"),
+        (&["enqueue", "a", "x", "--origin", "operator"], "origin_not_allowed"),
+        (&["enqueue", "a", "x", "--origin", "channel:uid:root"], "origin_not_allowed"),
+        (&["enqueue", "a", "x", "--origin", "webhook:ci"], "origin_not_allowed"),
+        (&["wake", "a", "--source", "operator"], "origin_not_allowed"),
+        (&["enqueue", "a", "x", "--kind", "control"], "kind_origin_mismatch"),
+        (&["enqueue", "a", "x", "--priority", "interject"], "priority_not_allowed"),
+        (&["enqueue", "a", " "], "blank_message"),
+        (&["enqueue", "nobody", "x"], "no_agent"),
+    ] {
+        let ran = shared.guest(SENDER, args);
+        let error = failure(&ran);
+        assert_eq!(error["kind"], kind, "{args:?}: {ran}");
+        assert_eq!(ran.code(), if kind == "no_agent" { 3 } else { 4 }, "{args:?}: {ran}");
+        assert!(kind == "no_agent" || error["hint"].is_string(), "{args:?}: {ran}");
+    }
+    for line in [
+        r#"{"text": "x", "dedupe_key": "k"}"#,
+        r#"{"text": "x", "origin": "operator"}"#,
+        r#"{"text": "x", "kind": "control"}"#,
+        r#"{"text": "x", "wait_id": "wait_0198c9f0000070008000000000000001"}"#,
+        r#"{"text": "x", "work_item_id": "work_0198c9f0000070008000000000000001"}"#,
+        r#"{"text": "x", "priority": "interject"}"#,
+    ] {
+        let batch = shared.shell(
+            SENDER,
+            &format!("(echo '{{\"text\": \"good\"}}'; echo '{line}') | ../../../../../dormouse -C ../../.. enqueue a --batch"),
+        );
+        assert!(batch.code() == 4 && batch.stderr.contains("line 2 of the batch"), "{line}: {batch}");
+        assert!(batch.stderr.contains("nothing was admitted"), "{line}: {batch}");
+    }
+    // What is told without a look at any record is told at once, and what needs one is not allowed.
+    for args in [
+        &["ask", "a", "x"][..],
+        &["tick", "a"],
+        &["stop", "a", "--now"],
+        &["queue", "list", "-a", "a"],
+        &["list"],
+    ] {
+        let ran = shared.guest(SENDER, args);
+        assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (1, Some("not_allowed")), "{args:?}: {ran}");
+    }
+    assert_eq!(tree(&shared.state()), before);
+}
+
+#[test]
+fn who_is_not_in_the_group_can_do_nothing_and_is_told_where() {
+    let Some(shared) = shared() else { return };
+    let before = tree(&shared.state());
+    for args in [&["enqueue", "a", "x"][..], &["wake", "a"], &["get", "a"]] {
+        let ran = shared.guest(STRANGER, args);
+        let error = failure(&ran);
+        assert_eq!((ran.code(), error["kind"].as_str()), (1, Some("not_allowed")), "{ran}");
+        let named = Path::new(error["path"].as_str().unwrap());
+        assert!(named.starts_with(shared.state()) && error["hint"].is_string(), "{ran}");
+    }
+    // A member who does not name the directory does not get the owner's by chance.
+    let found = shared.dormouse(SENDER, &["--json", "enqueue", "a", "x"]);
+    assert!(found.code() != 0, "{found}");
+    assert_eq!(tree(&shared.state()), before);
+}
+
+/// Neither what the owner has put there, nor what another member has, can be read in place of him, changed,
+/// replaced or removed.
+#[test]
+fn members_touch_nothing_but_their_own_files() {
+    let Some(shared) = shared() else { return };
+    let own = shared.owner(&["enqueue", "a", "secret"]);
+    let others = shared.says(OTHER, "from another");
+    let before = tree(&shared.state());
+    for script in [
+        format!("cat *{}*", own["message_id"].as_str().unwrap()),
+        format!("echo x >> $(ls *{others}*)"),
+        format!("truncate -s 0 *{others}*"),
+        format!("rm -f *{others}* && ! ls *{others}*"),
+        format!("mv *{others}* .hidden"),
+        format!("cp /dev/null .aside && mv -f .aside $(ls *{others}*) ; end=$?; rm -f .aside; exit $end"),
+        format!("chmod 666 *{others}*"),
+        "rm -f .gitkeep && ! ls .gitkeep".to_owned(),
+        "mv ../inbox ../elsewhere".to_owned(),
+        "ls ..".to_owned(),
+        "touch ../x".to_owned(),
+        "touch ../../x".to_owned(),
+        "cat ../agent.toml".to_owned(),
+        "cat ../lock".to_owned(),
+        "ls ../tmp".to_owned(),
+        "ls ../../../hooks".to_owned(),
+        "cat ../../../.gitignore".to_owned(),
+        "echo x >> ../../../dormouse.toml".to_owned(),
+        "flock -n .. true".to_owned(),
+    ] {
+        let ran = shared.shell(SENDER, &script);
+        assert_ne!(ran.code(), 0, "{script}: {ran}");
+    }
+    assert_eq!(tree(&shared.state()), before);
+    assert_eq!(shared.shell(SENDER, "cat ../../../dormouse.toml").code(), 0, "the settings are to be read");
+}
+
+/// Whatever a member puts there, and however he holds on to it, the owner's next step goes on.
+#[test]
+fn nothing_that_a_member_leaves_stops_the_agent() {
+    let Some(shared) = shared() else { return };
+    let made = shared.shell(
+        SENDER,
+        "mkfifo pipe .new-pipe && ln -s /etc/passwd link && ln -s ../state.json 2-msg_0198c9f0000070008000000000000001.json && \
+         ln -s nowhere .new-link && mkdir -m 000 .new-closed && echo x > .new-open && chmod 000 .new-open && \
+         mkdir -p .new-deep/a/b && touch .new-deep/a/b/c && chmod 700 .new-deep && echo '{' > garbage && \
+         echo '{\"text\": \"from a program\"}' > shared.json && chmod 660 shared.json && chgrp 60004 shared.json",
+    );
+    assert_eq!(made.code(), 0, "{made}");
+    // One who holds the inbox and what he has made there, for as long as the steps take.
+    let mut holder = std::process::Command::new("setpriv")
+        .args([format!("--reuid={SENDER}"), format!("--regid={SENDER}"), format!("--groups={GROUP}")])
+        .args(["--", "flock", shared.inbox().to_str().unwrap(), "flock", "shared.json", "sleep", "60"])
+        .current_dir(shared.inbox())
+        .spawn()
+        .unwrap();
+    let said = shared.owner(&["enqueue", "a", "go on"]);
+    let ran = shared.dormouse(OWNER, &["tick", "a", "--until-idle"]);
+    assert_eq!(ran.code(), 7, "something was rejected: {ran}");
+    let found = shared.owner(&["queue", "show", said["message_id"].as_str().unwrap()]);
+    assert_eq!(found["settlement"]["status"], "processed");
+    let log = shared.owner(&["events", "a"]);
+    assert!(log.is_object());
+    let archive =
+        fs::read_dir(shared.state().join("agents/a/archive")).unwrap().next().unwrap().unwrap().path();
+    let archive = fs::read_to_string(archive.join("message.jsonl")).unwrap();
+    assert!(archive.contains("from a program"), "a file of mode 660 is taken in as well");
+    let ran = shared.dormouse(OWNER, &["stop", "a", "--now"]);
+    assert_eq!(ran.code(), 0, "{ran}");
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    // What he has closed to the owner stays, hidden, and is in the way of nothing.
+    let left = shared.inbox_names();
+    assert!(left.iter().all(|name| name == "rejected" || name.starts_with(".new-")), "{left:?}");
+    assert_eq!(shared.dormouse(OWNER, &["start", "a"]).code(), 0);
+    let id = shared.says(OTHER, "still");
+    assert_eq!(shared.settled(&id)["settlement"]["status"], "processed");
+}
+
+/// Cut at every call: the message is there as a whole or not at all, what was acknowledged is there, and what
+/// is left goes with the owner's next rest.
+#[test]
+fn a_member_may_be_killed_at_every_call() {
+    let Some(shared) = shared() else { return };
+    if std::process::Command::new("strace").arg("-V").output().is_err() {
+        eprintln!("left out: it needs strace");
+        return;
+    }
+    let mut left_something = 0;
+    let mut cuts = 0;
+    for command in ["enqueue a hello", "wake a hello", "enqueue a --batch"] {
+        for call in ["openat2", "umask", "mkdirat", "flock", "write", "fsync", "renameat", "unlinkat"] {
+            for nth in 1.. {
+                let script = format!(
+                    "printf '{{\"text\":\"1\"}}\\n{{\"text\":\"2\"}}\\n' | strace -qq -o /dev/null -e inject={call}:signal=KILL:when={nth} \
+                     ../../../../../dormouse -C ../../.. {command}"
+                );
+                let ran = shared.shell(SENDER, &script);
+                let is_over = ran.code() == 0;
+                assert!(is_over || ran.code() == 137, "{script}: {ran}");
+                cuts += usize::from(!is_over);
+                let staged = shared.inbox_names().iter().filter(|name| name.starts_with(".new-")).count();
+                left_something += staged;
+                // Nobody who looks meanwhile takes it for anything.
+                assert_eq!(shared.dormouse(OWNER, &["queue", "list", "-a", "a"]).code(), 0);
+                shared.owner(&["wake", "a", "--reason", "look"]);
+                let ran_on = shared.dormouse(OWNER, &["--json", "tick", "a", "--until-idle"]);
+                assert_eq!(ran_on.code(), 0, "{script}: {ran_on}");
+                assert_eq!(shared.inbox_names(), Vec::<String>::new(), "{script}");
+                for id in ran.stdout.lines().filter(|_| command.starts_with("enqueue")) {
+                    let found = shared.owner(&["queue", "show", id]);
+                    assert_eq!(found["settlement"]["status"], "processed", "{script}");
+                    assert_is_senders(&found);
+                }
+                if is_over {
+                    break;
+                }
+            }
+        }
+    }
+    assert!(cuts > 40 && left_something > 5, "{cuts} cuts, {left_something} left");
+    assert_eq!(shared.findings(OWNER, false), []);
+}
+
+#[test]
+fn several_members_at_once_do_not_disturb_each_other() {
+    let Some(shared) = shared() else { return };
+    let said = std::sync::Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for user in [SENDER, OTHER, OWNER] {
+            let (shared, said) = (&shared, &said);
+            scope.spawn(move || {
+                for number in 0..8 {
+                    let ran = shared.guest(user, &["enqueue", "a", &format!("{user} {number}")]);
+                    assert_eq!(ran.code(), 0, "{ran}");
+                    let id = objects(&ran.stdout)[0]["message_id"].as_str().unwrap().to_owned();
+                    said.lock().unwrap().push((user, id));
+                }
+            });
+        }
+        scope.spawn(|| {
+            for _ in 0..6 {
+                shared.dormouse(OWNER, &["tick", "a"]);
+            }
+        });
+    });
+    shared.owner(&["tick", "a", "--until-idle"]);
+    let said = said.into_inner().unwrap();
+    assert_eq!(said.len(), 24);
+    for (user, id) in said {
+        let found = shared.owner(&["queue", "show", &id]);
+        assert_eq!(found["settlement"]["status"], "processed");
+        let origin = match user {
+            OWNER => json!({ "kind": "operator" }),
+            SENDER => json!({ "kind": "channel", "id": sender() }),
+            _ => json!({ "kind": "channel", "id": format!("uid:{user}") }),
+        };
+        assert_eq!(found["origin"], origin);
+    }
+}
+
+/// `doctor` says what the setting asks for, and no more and no less is given.
+#[test]
+fn doctor_gives_the_rights_and_takes_them_away() {
+    let Some(shared) = unshared(OWNER) else { return };
+    shared.owner(&["init"]);
+    shared.owner(&["create", "a", "--", "true"]);
+    shared.owner(&["start", "a"]);
+    let state = shared.state();
+    let unshared = tree(&state);
+    assert_eq!(shared.findings(OWNER, false), []);
+    shared.share(GROUP);
+    let config = fs::read_to_string(state.join("dormouse.toml")).unwrap();
+    let all = ["", "agents", "agents/a", "agents/a/inbox", "dormouse.toml"];
+    let of_kind = |kind: &str, paths: &[&str]| {
+        paths.iter().map(|path| (kind.to_owned(), (*path).to_owned())).collect::<Vec<_>>()
+    };
+    assert_eq!(shared.findings(OWNER, false), of_kind("sharing", &all));
+    let warned = shared.dormouse(OWNER, &["doctor"]);
+    assert_eq!(warned.code(), 0, "the records are in order: {warned}");
+    assert_eq!(shared.findings(OWNER, true).len(), 5);
+    assert_eq!(shared.findings(OWNER, false), []);
+    let check_shared = || {
+        for (path, mode) in [("", 0o710), ("agents", 0o710), ("agents/a", 0o710), ("agents/a/inbox", 0o3770)]
+        {
+            assert_eq!(rights(&state.join(path)), (mode, OWNER, GROUP), "{path}");
+        }
+        assert_eq!(rights(&state.join("dormouse.toml")), (0o640, OWNER, GROUP));
+    };
+    check_shared();
+    // A clone has the umask's modes.
+    for path in all {
+        let is_dir = state.join(path).is_dir();
+        mode(&state.join(path), if is_dir { 0o755 } else { 0o644 });
+        chown(state.join(path), None, Some(OWNER)).unwrap();
+    }
+    mode(&state.join("agents/a/agent.toml"), 0o644);
+    mode(&state.join("agents/a/runs"), 0o755);
+    let mut expected = of_kind("sharing", &all);
+    expected.extend(of_kind("sharing", &["agents/a/agent.toml", "agents/a/runs"]));
+    expected.sort();
+    assert_eq!(shared.findings(OWNER, false), expected);
+    shared.findings(OWNER, true);
+    check_shared();
+    assert_eq!(rights(&state.join("agents/a/agent.toml")).0, 0o600, "nothing else is to be read");
+    assert_eq!(rights(&state.join("agents/a/runs")).0, 0o700);
+    // The group may write into the inbox, and nowhere else; another group nowhere.
+    chown(state.join("agents/a/work"), None, Some(GROUP)).unwrap();
+    mode(&state.join("agents/a/work"), 0o770);
+    chown(state.join("agents/a/inbox"), None, Some(STRANGER)).unwrap();
+    mode(&state.join("agents/a/inbox"), 0o3770);
+    let mut expected = of_kind("sharing", &["agents/a/inbox", "agents/a/work"]);
+    expected.extend(of_kind("writable_by_others", &["agents/a/inbox", "agents/a/work"]));
+    assert_eq!(shared.findings(OWNER, false), expected);
+    assert_eq!(shared.dormouse(OWNER, &["doctor"]).code(), 6);
+    shared.findings(OWNER, true);
+    check_shared();
+    // Without the setting everything is the owner's alone again.
+    fs::write(state.join("dormouse.toml"), config.split("\n[sharing]").next().unwrap()).unwrap();
+    assert!(!shared.findings(OWNER, false).is_empty());
+    shared.findings(OWNER, true);
+    assert_eq!(shared.findings(OWNER, false), []);
+    for (path, found) in &unshared {
+        if state.join(path).exists() {
+            assert_eq!(rights(&state.join(path)).0, found.0 & 0o7777, "{}", path.display());
+        }
+    }
+    let ran = shared.guest(SENDER, &["enqueue", "a", "x"]);
+    assert_eq!(ran.code(), 1, "{ran}");
+}
+
+/// An agent that is made where the inboxes are shared is shared from the first moment.
+#[test]
+fn a_new_agent_is_shared_and_so_is_its_clone() {
+    let Some(shared) = shared() else { return };
+    shared.owner(&["create", "b", "--", "true"]);
+    shared.owner(&["start", "b"]);
+    assert_eq!(rights(&shared.state().join("agents/b/inbox")), (0o3770, OWNER, GROUP));
+    assert_eq!(shared.findings(OWNER, false), []);
+    assert_eq!(shared.guest(SENDER, &["enqueue", "b", "x"]).code(), 0);
+    // Its git clone is not, until it is mended.
+    let git = |dir: &str, args: &str| {
+        let id = "git -c user.name=o -c user.email=o@o -c init.defaultBranch=main -c safe.directory=*";
+        let ran =
+            shared.run_as(OWNER, Path::new("sh"), &["-c", &format!("umask 022; cd {dir} && {id} {args}")]);
+        assert_eq!(ran.code(), 0, "{args}: {ran}");
+    };
+    git(".", "init -q");
+    git(".", "add .");
+    git(".", "commit -qm all");
+    git(".", "clone -q . clone");
+    let clone = shared.sandbox.project().join("clone");
+    let in_clone = |user: u32, args: &[&str]| {
+        let args: Vec<&str> = ["-C", clone.to_str().unwrap()].iter().chain(args).copied().collect();
+        shared.dormouse(user, &args)
+    };
+    assert_eq!(in_clone(SENDER, &["enqueue", "b", "y"]).code(), 1);
+    let found = in_clone(OWNER, &["doctor"]);
+    assert!(found.code() == 0 && found.stdout.contains("sharing"), "a warning: {found}");
+    in_clone(OWNER, &["doctor", "--repair"]);
+    assert_eq!(in_clone(SENDER, &["enqueue", "b", "y"]).code(), 0);
+    let again = in_clone(OWNER, &["doctor"]);
+    assert!(!again.stdout.contains("sharing"), "{again}");
+}
+
+#[test]
+fn a_group_that_is_not_there_or_not_the_owners_is_said() {
+    let Some(shared) = unshared(OWNER) else { return };
+    shared.owner(&["init"]);
+    shared.owner(&["create", "a", "--", "true"]);
+    shared.owner(&["start", "a"]);
+    let config = fs::read_to_string(shared.state().join("dormouse.toml")).unwrap();
+    let modes = ["", "agents", "agents/a", "agents/a/inbox"];
+    let untouched = || modes.map(|path| rights(&shared.state().join(path)));
+    let before = untouched();
+    for (group, code, kind, word) in [
+        ("\"no-such-group\"", 6, "damaged", "sharing.group: this machine has no group `no-such-group`"),
+        ("60099", 4, "not_in_group", "you are not in the group `60099`"),
+        ("\"60099\"", 4, "not_in_group", "you are not in the group `60099`"),
+    ] {
+        fs::write(shared.state().join("dormouse.toml"), &config).unwrap();
+        shared.share(group);
+        for args in [&["--json", "create", "b", "--", "true"][..], &["--json", "init"]] {
+            let ran = shared.dormouse(OWNER, args);
+            let error = failure(&ran);
+            assert_eq!((ran.code(), error["kind"].as_str()), (code, Some(kind)), "{group} {args:?}: {ran}");
+            assert!(ran.stderr.contains(word) && ran.stderr.contains("dormouse.toml"), "{ran}");
+            assert!(error["hint"].is_string(), "{ran}");
+        }
+        let doctor = shared.dormouse(OWNER, &["doctor"]);
+        assert!(doctor.stdout.contains(word) && doctor.code() == 0, "{doctor}");
+        // Who works here alone is not kept from it: the directory may be a clone.
+        shared.owner(&["enqueue", "a", "x"]);
+        shared.owner(&["tick", "a", "--until-idle"]);
+    }
+    assert_eq!(untouched(), before);
+    assert_eq!(names(&shared.state().join("agents")), ["a"]);
+    for (group, word) in [("\"\"", "not the name of a group"), ("-1", "not the number"), ("true", "a group")]
+    {
+        fs::write(shared.state().join("dormouse.toml"), &config).unwrap();
+        shared.share(group);
+        let ran = shared.dormouse(OWNER, &["get", "a"]);
+        assert!(
+            ran.code() == 6 && ran.stderr.contains(word) && ran.stderr.contains("dormouse.toml"),
+            "{ran}"
+        );
+    }
+}
+
+/// Root owns it, and is in no group that matters; a member's word stays that member's.
+#[test]
+fn root_may_be_the_owner() {
+    let Some(shared) = unshared(0) else { return };
+    let root = |args: &[&str]| {
+        let ran = shared.dormouse(0, args);
+        assert_eq!(ran.code(), 0, "{args:?}: {ran}");
+        ran.stdout
+    };
+    root(&["init"]);
+    shared.share(GROUP);
+    root(&["create", "a", "--", "true"]);
+    root(&["start", "a"]);
+    assert_eq!(shared.findings(0, false), []);
+    let id = shared.says(SENDER, "x");
+    root(&["tick", "a", "--until-idle"]);
+    let found: Value = serde_json::from_str(&root(&["--json", "queue", "show", &id])).unwrap();
+    assert_is_senders(&found);
+    assert_eq!(found["settlement"]["status"], "processed");
+    assert_eq!(shared.inbox_names(), Vec::<String>::new());
+    // What root enqueues in another's directory is the operator's, and so is the owner's.
+    let ran = shared.guest(OWNER, &["enqueue", "a", "x"]);
+    assert_eq!(ran.code(), 0, "he is a member here: {ran}");
+}
+
+/// A turn that runs is stopped by its owner while members go on speaking.
+#[test]
+fn members_speak_on_while_the_owner_stops_and_starts() {
+    let Some(shared) = shared() else { return };
+    let policy = shared.state().join("agents/a/agent.toml");
+    let text = fs::read_to_string(&policy).unwrap();
+    fs::write(&policy, text.replace("[\"true\"]", "[\"sleep\", \"30\"]")).unwrap();
+    let first = shared.says(SENDER, "first");
+    std::thread::scope(|scope| {
+        let tick = scope.spawn(|| shared.dormouse(OWNER, &["tick", "a"]));
+        eventually("a turn", || {
+            let state = fs::read_to_string(shared.state().join("agents/a/state.json")).unwrap();
+            state.contains("current_run").then_some(())
+        });
+        let second = shared.says(OTHER, "second");
+        shared.owner(&["stop", "a", "--now"]);
+        tick.join().unwrap();
+        let third = shared.says(SENDER, "third");
+        fs::write(&policy, &text).unwrap();
+        shared.owner(&["start", "a"]);
+        shared.owner(&["tick", "a", "--until-idle"]);
+        for id in [&second, &third] {
+            assert_eq!(shared.owner(&["queue", "show", id])["settlement"]["status"], "processed");
+        }
+        assert!(shared.owner(&["queue", "show", &first])["settlement"].is_object());
+    });
+    assert_eq!(shared.findings(OWNER, false), []);
+}
