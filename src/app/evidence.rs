@@ -44,12 +44,9 @@ pub fn run(session: &mut Session, command: RunCommand) -> Result<Status> {
 
 /// A run as it is shown: its record, or, while it is live, what is known of it.
 fn object(agent: &Agent<'_>, id: RunId) -> Result<Option<Value>> {
-    agent.consistently(|view, state| {
-        if let Some(run) = evidence::run(view, id)? {
-            return Ok(Some(json!(run)));
-        }
-        let live = state.current_run.filter(|run| run.run_id == id);
-        Ok(live.map(|run| live_object(agent.name(), &run)))
+    agent.consistently(|view, state| match state.current_run.filter(|run| run.run_id == id) {
+        Some(live) => Ok(Some(live_object(agent.name(), &live))),
+        None => Ok(evidence::run(view, id)?.map(|run| json!(run))),
     })
 }
 
@@ -81,24 +78,17 @@ fn run_line(run: &Value, out: &Output) -> String {
 
 fn list(session: &mut Session, store: &Store, name: &AgentName, limit: usize) -> Result<Status> {
     let agent = store.agent(name)?;
-    let mut ids = agent.consistently(|view, state| {
-        let mut ids = evidence::run_ids(view)?;
-        ids.extend(state.current_run.map(|run| run.run_id));
-        ids.sort_unstable_by(|one, other| other.cmp(one));
-        ids.dedup();
-        Ok(ids)
+    let most = if limit > 0 { limit } else { usize::MAX };
+    let (runs, more) = agent.consistently(|view, state| {
+        let live = state.current_run.map(|run| live_object(agent.name(), &run));
+        let (settled, more) = evidence::runs(view, most - usize::from(live.is_some()))?;
+        Ok((live.into_iter().chain(settled.iter().map(|run| json!(run))).collect::<Vec<Value>>(), more))
     })?;
-    let total = ids.len();
-    if limit > 0 {
-        ids.truncate(limit);
+    for run in &runs {
+        session.out.result(run, |out| run_line(run, out));
     }
-    for id in &ids {
-        if let Some(run) = object(&agent, *id)? {
-            session.out.result(&run, |out| run_line(&run, out));
-        }
-    }
-    if ids.len() < total {
-        session.out.note(&format!("{} of {total}; --limit 0 lists all", ids.len()));
+    if more {
+        session.out.note(&format!("the newest {}; --limit 0 lists all", runs.len()));
     }
     Ok(Status::Done)
 }

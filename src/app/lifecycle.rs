@@ -30,6 +30,7 @@ use super::authority;
 use super::background;
 use super::delegate::tell_parent;
 use super::hooks::{self, Occasion};
+use super::litter;
 use super::load::begin;
 use super::oversee::Grace;
 use super::patience::wait_until;
@@ -429,7 +430,14 @@ fn end_run(
         }
         None => interrupt(&mut draft, TICK_GONE)?,
     }
-    hooks::commit(session, &locked, draft)
+    let (run, retention) = (draft.settled_run().cloned(), draft.records.policy.retention);
+    let state = hooks::commit(session, &locked, draft)?;
+    drop(locked);
+    // Its tick, if it lives, has still to say how the turn ended, and clears it then.
+    if let Ok(Some(_lease)) = agent.lease(now) {
+        litter::clear(agent, run.as_ref(), retention);
+    }
+    Ok(state)
 }
 
 fn is_current(agent: &Agent<'_>, run_id: RunId) -> Result<bool> {

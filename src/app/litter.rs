@@ -1,5 +1,7 @@
-//! What killed commands have left: a step that comes to rest takes it away.
+//! What is of no use any more: what killed commands have left, and what a settled run has in its directory.
 
+use crate::model::retention::Retention;
+use crate::model::run::Run;
 use crate::process::hook;
 use crate::store::{Agent, Locked};
 
@@ -10,5 +12,13 @@ pub fn sweep(agent: &Agent<'_>, locked: Locked<'_>) {
     if has_hooks {
         // Without the lock: to end what is left of their processes may take seconds.
         let _ = hook::end_abandoned(&agent.tmp());
+    }
+}
+
+/// Clears the directory of a run that was just settled, as far as that can be done: what is left is in the way of
+/// nobody, and a step that comes to rest tries again. To be called when hooks were told of it.
+pub fn clear(agent: &Agent<'_>, run: Option<&Run>, retention: Retention) {
+    if let Some(run) = run {
+        let _ = agent.clear_run(run, retention.keeps_context(run.terminal));
     }
 }

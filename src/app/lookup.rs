@@ -135,8 +135,15 @@ pub fn open_or_archived<T: Record, Id: std::fmt::Display + FromStr + Ord + Copy>
 pub fn run(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Found<RunId>> {
     find(store, agent, "run", part, |agent| {
         agent.consistently(|view, state| {
+            let live = state.current_run.map(|run| run.run_id);
+            if let Ok(id) = part.parse::<RunId>() {
+                let is_known = live == Some(id)
+                    || view.agent.run_dir(id).is_dir()?
+                    || evidence::run(view, id)?.is_some();
+                return Ok(is_known.then_some(id).into_iter().collect());
+            }
             let mut ids = evidence::run_ids(view)?;
-            ids.extend(state.current_run.map(|run| run.run_id));
+            ids.extend(live);
             Ok(ids)
         })
     })

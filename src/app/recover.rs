@@ -26,6 +26,7 @@ use crate::store::{Agent, Locked, Store, layout, lock};
 use super::authority;
 use super::background;
 use super::hooks::{self, Failure, Occasion};
+use super::litter;
 use super::load::{self, Purpose};
 use super::oversee::Overseen;
 use super::session::Session;
@@ -106,9 +107,11 @@ pub fn settle_abandoned(
     let records = load::records(agent, &locked.view(), &scan, state, Lease::Free, now, Purpose::Change)?;
     let mut draft = Draft::new(records, session.clock.stamp()?);
     account_for(session, store, agent, &locked.view(), &mut draft, run_id)?;
+    let (run, retention) = (draft.settled_run().cloned(), draft.records.policy.retention);
     let state = hooks::commit(session, &locked, draft)?;
     drop(locked);
     hooks::tell(session, store, agent);
+    litter::clear(agent, run.as_ref(), retention);
     background::end_if_stopped(session, store, agent, &state);
     Ok(true)
 }

@@ -351,7 +351,7 @@ fn run_turn(
     let attempt = claimed.run.attempt;
     let end = turn::run(session, turn)?;
     let cancelled_by = end.cancelled_by;
-    let (settled, after) = turn::settle(session, store, agent, run_id, end, hold.lease)?;
+    let (settled, after, run) = turn::settle(session, store, agent, run_id, end, hold.lease)?;
     drop(hold.grant);
     if !after.state.outbox.is_empty() {
         outbox::deliver(session, store, agent, &after.state.outbox)?;
@@ -363,6 +363,7 @@ fn run_turn(
     background::end_if_stopped(session, store, agent, &after.state);
     // Who is told to end runs no hook any more: this is told of first.
     hooks::tell(session, store, agent);
+    litter::clear(agent, run.as_ref(), after.policy.retention);
     session.cancelled_by.set(session.cancelled_by.get().or(cancelled_by));
     let brief = after
         .state

@@ -12,7 +12,7 @@ use crate::model::message::Message;
 use crate::model::policy::{CommandSpec, Policy, StdinForm};
 use crate::model::records::{Lease, Records};
 use crate::model::refusal::Refusal;
-use crate::model::run::Exit;
+use crate::model::run::{Exit, Run};
 use crate::model::state::{CurrentRun, State};
 use crate::model::time::Time;
 use crate::model::turn::{Claimant, Outcome, TurnEnd};
@@ -191,7 +191,7 @@ fn end_of(session: &Session, turn: &Turn<'_>, ended: Ended) -> TurnEnd {
 }
 
 /// Settles a run, however it ended. Where another process has settled it already, only its output
-/// is recorded.
+/// is recorded. Returns the records as they are then, and that of the run.
 ///
 /// The lease goes before the lock: whoever gets the lock next finds no run that is already settled.
 pub fn settle(
@@ -201,7 +201,7 @@ pub fn settle(
     run_id: RunId,
     end: TurnEnd,
     lease: lock::Held,
-) -> Result<(Settled, Records)> {
+) -> Result<(Settled, Records, Option<Run>)> {
     let now = session.clock.now();
     let locked = agent.lock(now)?;
     let view = locked.view();
@@ -210,7 +210,11 @@ pub fn settle(
     let claimed = records.inbox.claimed.as_ref().map(Message::key);
     let mut draft = Draft::new(records, session.clock.stamp()?);
     let around = surroundings(session, store, agent, &view, &end)?;
-    let settled = rules::settle(&mut draft, run_id, end, evidence::run(&view, run_id)?, &around)?;
+    let current = draft.records.state.current_run.as_ref();
+    let is_current = current.is_some_and(|run| run.run_id == run_id);
+    let previous = if is_current { None } else { evidence::run(&view, run_id)? };
+    let settled = rules::settle(&mut draft, run_id, end, previous, &around)?;
+    let run = draft.settled_run().cloned();
     let mut after = draft.records.clone();
     if !draft.is_empty() {
         after.state = hooks::commit(session, &locked, draft)?;
@@ -223,7 +227,7 @@ pub fn settle(
         scan.direct.retain(|other| *other != key);
     }
     load::offer_first(&view, &scan, &mut after.inbox)?;
-    Ok((settled, after))
+    Ok((settled, after, run))
 }
 
 /// What the rules need to know for the actions of an outcome; nothing where there are none.

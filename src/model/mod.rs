@@ -27,6 +27,7 @@ pub mod record;
 pub mod records;
 pub mod refusal;
 pub mod resource;
+pub mod retention;
 pub mod run;
 pub mod settings;
 pub mod stamp;

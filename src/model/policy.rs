@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use super::authority::Authority;
 use super::inbox::InboxPolicy;
+use super::retention::Retention;
 use super::time::Span;
 
 /// `agent.toml` over the defaults.
@@ -26,6 +27,7 @@ pub struct Policy {
     pub expect: Expectations,
     pub authority: Authority,
     pub preemption: PreemptionPolicy,
+    pub retention: Retention,
 }
 
 impl Default for Policy {
@@ -43,6 +45,7 @@ impl Default for Policy {
             expect: Expectations::default(),
             authority: Authority::default(),
             preemption: PreemptionPolicy::default(),
+            retention: Retention::default(),
         }
     }
 }

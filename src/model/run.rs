@@ -66,7 +66,7 @@ impl std::fmt::Display for Exit {
     }
 }
 
-/// `runs/<id>/run.json`: written when the run is settled. A live run is in `state.json`.
+/// One line of `archive/<yyyy-mm>/run.jsonl`: written when the run is settled. A live run is in `state.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Run {

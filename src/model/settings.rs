@@ -21,6 +21,9 @@ pub struct StoreConfig {
     pub git: GitSettings,
     #[serde(default)]
     pub sharing: SharingSettings,
+    /// What every agent keeps of what has ended. The defaults below go over it.
+    #[serde(default)]
+    pub retention: toml::Table,
     /// Settings for every agent. Its `agent.toml` goes over them.
     #[serde(default)]
     pub defaults: toml::Table,

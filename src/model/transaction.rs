@@ -22,7 +22,6 @@ pub enum Put {
     Wait(Box<Wait>),
     Timer(Box<Timer>),
     Task(Box<Task>),
-    Run(Box<Run>),
     Dedupe(Box<DedupeEntry>),
 }
 
@@ -48,6 +47,8 @@ pub enum Archived {
     Work(Box<WorkItem>),
     Timer(Box<Timer>),
     Task(Box<Task>),
+    /// Settled, or, once more, with what only its tick could tell: the last line counts.
+    Run(Box<Run>),
     Brief(Box<Brief>),
 }
 

@@ -380,6 +380,12 @@ impl<'a> Locked<'a> {
             let journal = self.journal(&transaction, &state, riding)?;
             journal.commit(dir, disk)?;
             journal.apply(dir, disk)?;
+            for delete in &transaction.deletes {
+                if let Delete::Checkpoint(checkpoint) = delete {
+                    // A settled run of which nothing else was left has no directory any more.
+                    let _ = dir.run_dir(checkpoint.run_id).remove_dir();
+                }
+            }
         }
         self.revision.set(Some(state.revision));
         Ok(state)
@@ -444,7 +450,6 @@ impl<'a> Locked<'a> {
             Put::Wait(wait) => write(layout::wait(wait.id), encode(wait.as_ref())),
             Put::Timer(timer) => write(layout::timer(timer.id), encode(timer.as_ref())),
             Put::Task(task) => write(layout::task(task.id), encode(task.as_ref())),
-            Put::Run(run) => write(layout::run(run.id), encode(run.as_ref())),
             Put::Dedupe(entry) => write(dedupe::path(&entry.key, entry.admitted_at), encode(entry.as_ref())),
         })
     }

@@ -2,7 +2,7 @@
 
 use crate::model::message::Message;
 use crate::model::record::Record;
-use crate::model::run::Brief;
+use crate::model::run::{Brief, Run};
 use crate::model::task::Task;
 use crate::model::timer::Timer;
 use crate::model::transaction::Archived;
@@ -34,6 +34,7 @@ pub fn line(archived: &Archived) -> (String, Vec<u8>) {
             layout::archive(task.ended_at.unwrap_or(task.created_at), Task::KIND),
             encode_line(task.as_ref()),
         ),
+        Archived::Run(run) => (layout::archive(run.ended_at, Run::KIND), encode_line(run.as_ref())),
         Archived::Brief(brief) => (layout::archive(brief.at, Brief::KIND), encode_line(brief.as_ref())),
     }
 }

@@ -9,6 +9,7 @@ use toml::Table;
 use crate::beneath::Spot;
 use crate::error::{Error, Result};
 use crate::model::policy::Policy;
+use crate::model::retention::Retention;
 use crate::model::settings::{FORMAT, StoreConfig};
 
 /// The most that a settings file may have, in bytes.
@@ -52,8 +53,16 @@ pub fn policy_from(path: &Path, bytes: &[u8], config: &StoreConfig) -> Result<Po
         Some(name) => Some((name.to_owned(), profile(path, name, config)?)),
         None => None,
     };
-    if !config.defaults.is_empty() || profile.is_some() {
-        let mut merged = config.defaults.clone();
+    let kept = &config.retention;
+    if !config.defaults.is_empty() || !kept.is_empty() || profile.is_some() {
+        let mut merged = Table::new();
+        if !kept.is_empty() {
+            // Alone first, for the same reason.
+            let alone: std::result::Result<Retention, _> = kept.clone().try_into();
+            alone.map_err(|error| in_settings(path, "[retention]", &error))?;
+            merged.insert("retention".to_owned(), toml::Value::Table(kept.clone()));
+        }
+        overlay(&mut merged, config.defaults.clone());
         if let Some((name, table)) = profile {
             // Alone first, for the same reason.
             let alone: std::result::Result<Policy, _> = table.clone().try_into();

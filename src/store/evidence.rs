@@ -1,10 +1,9 @@
 //! Reading back what was: the ledger, the archive and the runs. No step depends on any of it.
 
-use std::collections::HashSet;
-use std::io::{Read, Seek, SeekFrom};
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
-use crate::error::{Context, Result};
+use crate::error::Result;
 use crate::model::event::Event;
 use crate::model::id::{EventId, MessageId, RunId};
 use crate::model::message::Message;
@@ -15,45 +14,17 @@ use crate::model::time::Time;
 
 use super::layout;
 use super::lines;
+use super::months;
 use super::record::{decode_at, decode_plain};
 use super::view::View;
 
-/// The months of the ledger, oldest first.
-fn ledger_files(view: &View<'_>) -> Result<Vec<String>> {
-    let entries = view.agent.join(layout::LEDGER).entries()?;
-    let names = entries.into_iter().filter_map(|entry| entry.name.into_string().ok());
-    let mut paths: Vec<String> = names
-        .filter(|name| name.ends_with(".jsonl"))
-        .map(|name| format!("{}/{name}", layout::LEDGER))
-        .chain(view.overlay_appends(layout::LEDGER))
-        .collect();
-    paths.sort();
-    paths.dedup();
-    Ok(paths)
-}
-
-/// The months of the archive that have a file of this kind, newest first.
-fn archive_files(view: &View<'_>, kind: &str) -> Result<Vec<String>> {
-    let entries = view.agent.join(layout::ARCHIVE).entries()?;
-    let months =
-        entries.into_iter().filter(|entry| entry.is_dir).filter_map(|entry| entry.name.into_string().ok());
-    let name = format!("/{kind}.jsonl");
-    let mut paths: Vec<String> = months
-        .map(|month| format!("{}/{month}{name}", layout::ARCHIVE))
-        .chain(view.overlay_appends(layout::ARCHIVE).filter(|path| path.ends_with(&name)))
-        .collect();
-    paths.sort();
-    paths.dedup();
-    paths.reverse();
-    Ok(paths)
-}
-
 /// The files that tell how messages have ended, of a month and those after it.
 pub fn files_of_ends(view: &View<'_>, first_month: &str) -> Result<Vec<String>> {
-    let mut paths = archive_files(view, Message::KIND)?;
-    paths.extend(ledger_files(view)?);
-    paths.retain(|path| path.split('/').nth(1).is_some_and(|month| month >= first_month));
-    Ok(paths)
+    let mut months = months::archive(view, Message::KIND)?;
+    months.reverse();
+    months.extend(months::ledger(view)?);
+    months.retain(|month| month.name.as_str() >= first_month);
+    Ok(months.into_iter().map(|month| month.file).collect())
 }
 
 /// Every event that `each` asks for, oldest first, and once, whatever a merge has left: the ledger, then what
@@ -65,12 +36,12 @@ pub fn events(
     mut each: impl FnMut(Event) -> Result<()>,
 ) -> Result<()> {
     let mut seen = HashSet::new();
-    let first_month = since.map(|since| format!("{}/{}.jsonl", layout::LEDGER, since.month()));
-    for path in ledger_files(view)? {
-        if first_month.as_ref().is_some_and(|first| path < *first) {
+    let first_month = since.map(Time::month);
+    for month in months::ledger(view)? {
+        if first_month.as_ref().is_some_and(|first| month.name < *first) {
             continue;
         }
-        let month = in_order(&view.agent.join(&path), &view.lines(&path)?)?;
+        let month = in_order(&view.agent.join(&month.file), &view.lines(&month.file)?)?;
         month.into_iter().filter(|event| seen.insert(event.id)).try_for_each(&mut each)?;
     }
     let mut riding = state.events.iter().filter(|event| !seen.contains(&event.id));
@@ -86,12 +57,12 @@ pub fn last_events(
 ) -> Result<Vec<Event>> {
     let mut found: Vec<Event> =
         state.events.iter().rev().filter(|event| wanted(event)).take(count).cloned().collect();
-    for path in ledger_files(view)?.into_iter().rev() {
+    for month in months::ledger(view)?.into_iter().rev() {
         if found.len() >= count {
             break;
         }
-        let bytes = view.lines(&path)?;
-        let full = view.agent.join(&path);
+        let bytes = view.lines(&month.file)?;
+        let full = view.agent.join(&month.file);
         let newer: HashSet<EventId> = found.iter().map(|event| event.id).collect();
         let is_wanted = |event: &Event| wanted(event) && !newer.contains(&event.id);
         let before = found.len();
@@ -127,15 +98,12 @@ fn in_order(path: &Path, bytes: &[u8]) -> Result<Vec<Event>> {
 }
 
 /// The records of one kind in the archive, newest first, until `each` says stop (`false`). A line that a merge
-/// has left twice is one.
+/// has left twice is one. No more is read of it than that takes.
 pub fn archived<T: Record>(view: &View<'_>, mut each: impl FnMut(T) -> bool) -> Result<()> {
-    for path in archive_files(view, T::KIND)? {
-        let bytes = view.lines(&path)?;
-        let mut seen = HashSet::new();
-        for (number, line) in lines::records(&bytes).rev().filter(|(_, line)| seen.insert(*line)) {
-            if !each(decode_at(&view.agent.join(&path), number, line)?) {
-                return Ok(());
-            }
+    for month in months::archive(view, T::KIND)?.iter().rev() {
+        if !months::newest_first(view, month, |spot, number, line| Ok(each(decode_at(spot, number, line)?)))?
+        {
+            break;
         }
     }
     Ok(())
@@ -155,25 +123,35 @@ pub fn archived_record<T: Record>(view: &View<'_>, wanted: impl Fn(&T) -> bool) 
 
 /// The archive's last word about a message. Months before it came to be are not looked at.
 pub fn archived_message(view: &View<'_>, id: MessageId) -> Result<Option<Message>> {
-    let needle = id.to_string();
-    let born = id.minted_at().unwrap_or(Time::from_millis(0)).month();
-    for path in archive_files(view, Message::KIND)? {
-        if path.split('/').nth(1).is_some_and(|month| month < born.as_str()) {
+    last_word(view, &id.to_string(), id.minted_at(), |message: &Message| message.id == id)
+}
+
+/// The newest record of the archive that is the one meant, whose line has `needle` in it. Months before it came to
+/// be are not looked at.
+fn last_word<T: Record>(
+    view: &View<'_>,
+    needle: &str,
+    born: Option<Time>,
+    is_meant: impl Fn(&T) -> bool,
+) -> Result<Option<T>> {
+    let born = born.unwrap_or(Time::from_millis(0)).month();
+    let mut found = None;
+    for month in months::archive(view, T::KIND)?.iter().rev() {
+        if month.name < born {
             break;
         }
-        let bytes = view.lines(&path)?;
-        for (number, line) in lines::records(&bytes).rev() {
+        let goes_on = months::newest_first(view, month, |spot, number, line| {
             // A look at the text spares most lines the parsing.
-            if !contains(line, needle.as_bytes()) {
-                continue;
+            if contains(line, needle.as_bytes()) {
+                found = Some(decode_at(spot, number, line)?).filter(&is_meant);
             }
-            let message: Message = decode_at(&view.agent.join(&path), number, line)?;
-            if message.id == id {
-                return Ok(Some(message));
-            }
+            Ok(found.is_none())
+        })?;
+        if !goes_on {
+            break;
         }
     }
-    Ok(None)
+    Ok(found)
 }
 
 fn contains(line: &[u8], needle: &[u8]) -> bool {
@@ -186,15 +164,14 @@ pub fn archived_among(view: &View<'_>, ids: &HashSet<MessageId>) -> Result<HashS
     let mut found = HashSet::new();
     let born = ids.iter().map(|id| id.minted_at().unwrap_or(Time::from_millis(0))).min();
     let Some(born) = born.map(Time::month) else { return Ok(found) };
-    for path in archive_files(view, Message::KIND)? {
-        if path.split('/').nth(1).is_some_and(|month| month < born.as_str()) {
-            break;
-        }
-        let bytes = view.lines(&path)?;
-        for (number, line) in lines::records(&bytes).filter(|(_, line)| mentions(line, ids)) {
-            let message: Message = decode_at(&view.agent.join(&path), number, line)?;
-            found.extend(Some(message.id).filter(|id| ids.contains(id)));
-        }
+    for month in months::archive(view, Message::KIND)?.iter().filter(|month| month.name >= born) {
+        months::newest_first(view, month, |spot, number, line| {
+            if mentions(line, ids) {
+                let message: Message = decode_at(spot, number, line)?;
+                found.extend(Some(message.id).filter(|id| ids.contains(id)));
+            }
+            Ok(true)
+        })?;
     }
     Ok(found)
 }
@@ -207,9 +184,6 @@ fn mentions(line: &[u8], ids: &HashSet<MessageId>) -> bool {
         .filter_map(|(at, _)| std::str::from_utf8(line.get(at..at + PREFIX.len() + 32)?).ok()?.parse().ok())
         .any(|id: MessageId| ids.contains(&id))
 }
-
-/// How much of an archive's end is read for the last briefs and reduced messages.
-const TAIL: u64 = 256 * 1024;
 
 /// The newest records of this month's and last month's archive, at most `count` that satisfy `wanted`,
 /// newest first. Reads a bounded tail: what a turn is told of the past must not cost more with every turn.
@@ -225,7 +199,7 @@ pub fn recent<T: Record>(
     paths.dedup();
     for path in paths {
         let full = view.agent.join(&path);
-        let tail = tail(view, &path)?;
+        let (tail, _) = months::tail(view, &path)?;
         let mut seen = HashSet::new();
         for (_, line) in lines::records(&tail).rev().filter(|(_, line)| seen.insert(*line)) {
             if found.len() >= count {
@@ -240,29 +214,8 @@ pub fn recent<T: Record>(
     Ok(found)
 }
 
-/// The last whole lines of a file that only grows, at most about [`TAIL`] bytes of it, with those that the
-/// journal appends to it.
-fn tail(view: &View<'_>, path: &str) -> Result<Vec<u8>> {
-    let (length, appended) = view.appended(path).unwrap_or((u64::MAX, &[]));
-    let full = view.agent.join(path);
-    let mut bytes = Vec::new();
-    if let Some((mut file, there)) = full.open_file()? {
-        let length = there.min(length);
-        let from = length.saturating_sub(TAIL);
-        file.seek(SeekFrom::Start(from)).context("read", &full)?;
-        file.take(length - from).read_to_end(&mut bytes).context("read", &full)?;
-        if from > 0 {
-            // The first line is cut: leave it out.
-            let whole = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
-            bytes.drain(..whole);
-        }
-    }
-    bytes.extend_from_slice(appended);
-    Ok(bytes)
-}
-
 /// The ids of the runs that have a directory, newest first.
-pub fn run_ids(view: &View<'_>) -> Result<Vec<RunId>> {
+fn run_dirs(view: &View<'_>) -> Result<Vec<RunId>> {
     let mut ids = Vec::new();
     view.agent.join(layout::RUNS).each_entry(|name, is_dir| {
         if is_dir {
@@ -274,9 +227,58 @@ pub fn run_ids(view: &View<'_>) -> Result<Vec<RunId>> {
     Ok(ids)
 }
 
-/// The record of a settled run; `None` for a live one and for one that was swept away.
+/// The ids of all runs that are known of: by their line in the archive, or by their directory.
+pub fn run_ids(view: &View<'_>) -> Result<Vec<RunId>> {
+    let mut ids = run_dirs(view)?;
+    for month in months::archive(view, Run::KIND)? {
+        months::newest_first(view, &month, |_, _, line| {
+            ids.extend(run_of(line));
+            Ok(true)
+        })?;
+    }
+    Ok(ids)
+}
+
+/// The run that a line of the archive is about: its id stands at the beginning.
+fn run_of(line: &[u8]) -> Option<RunId> {
+    const ID: &[u8] = b"\"id\":\"";
+    let start = line.windows(ID.len()).take(200).position(|window| window == ID)? + ID.len();
+    std::str::from_utf8(line.get(start..start + "run_".len() + 32)?).ok()?.parse().ok()
+}
+
+/// The record of a settled run; `None` for a live one.
 pub fn run(view: &View<'_>, id: RunId) -> Result<Option<Run>> {
-    view.record(&layout::run(id))
+    // Versions before put it into its directory.
+    if let Some(run) = view.record(&layout::run(id))? {
+        return Ok(Some(run));
+    }
+    last_word(view, &id.to_string(), None, |run: &Run| run.id == id)
+}
+
+/// The records of the settled runs, newest first, at most `count`, and whether there are more.
+pub fn runs(view: &View<'_>, count: usize) -> Result<(Vec<Run>, bool)> {
+    let mut found = BTreeMap::new();
+    archived(view, |run: Run| {
+        // The newest line about a run comes first.
+        found.entry(run.id).or_insert(run);
+        found.len() <= count
+    })?;
+    let oldest = found.first_key_value().map(|(id, _)| *id).filter(|_| found.len() > count);
+    // Those of versions before have their record in their directory.
+    let mut before = 0;
+    for id in run_dirs(view)? {
+        if oldest.is_some_and(|oldest| id < oldest) || before > count {
+            break;
+        }
+        if !found.contains_key(&id)
+            && let Some(run) = view.record(&layout::run(id))?
+        {
+            found.insert(id, run);
+            before += 1;
+        }
+    }
+    let more = found.len() > count;
+    Ok((found.into_values().rev().take(count).collect(), more))
 }
 
 /// The last briefs, newest first.

@@ -48,6 +48,8 @@ pub const CONTEXT: &str = "context.json";
 pub const PROMPT: &str = "prompt.txt";
 pub const OUTCOME: &str = "outcome.json";
 pub const END: &str = "end.json";
+/// While it is written.
+pub const END_NEW: &str = "end.json.new";
 pub const LEADER: &str = "leader";
 pub const STDOUT: &str = "stdout.log";
 pub const STDERR: &str = "stderr.log";
@@ -131,6 +133,7 @@ pub fn task_lock(id: TaskId) -> String {
     format!("{TASKS}/{id}.lock")
 }
 
+/// Where versions before have put the record of a settled run.
 pub fn run(id: RunId) -> String {
     format!("{RUNS}/{id}/run.json")
 }

@@ -22,7 +22,7 @@ impl Agent<'_> {
     pub fn note_end(&self, id: RunId, end: &TurnEnd) -> Result<()> {
         let disk = Disk::new(Durability::Process);
         let dir = self.dir.run_dir(id);
-        disk.replace(&dir.join("end.json.new"), &dir.join(layout::END), &encode_plain_line(end))
+        disk.replace(&dir.join(layout::END_NEW), &dir.join(layout::END), &encode_plain_line(end))
     }
 
     /// How a turn ended that was not settled, if somebody saw it.
@@ -63,7 +63,7 @@ impl Agent<'_> {
     pub fn note_task_end(&self, id: TaskId, end: &TaskEnd) -> Result<()> {
         let disk = Disk::new(Durability::Process);
         let dir = self.dir.task_dir(id);
-        disk.replace(&dir.join("end.json.new"), &dir.join(layout::END), &encode_plain_line(end))
+        disk.replace(&dir.join(layout::END_NEW), &dir.join(layout::END), &encode_plain_line(end))
     }
 
     /// How a task ended that nobody has committed, if its supervisor saw it.

@@ -238,6 +238,9 @@ impl Found {
                             }
                             self.records.insert(id, line);
                         }
+                        "run" => {
+                            self.runs.insert(line["id"].as_str().unwrap_or_default().to_owned(), line);
+                        }
                         "brief" if !briefs.insert(line["run_id"].to_string()) => {
                             self.complain(format!("two briefs of {}", line["run_id"]));
                         }
@@ -256,10 +259,13 @@ impl Found {
                     if run["id"] != id.as_str() {
                         self.complain(format!("{}: another id inside", path.display()));
                     }
-                    self.runs.insert(id, run);
+                    self.runs.entry(id).or_insert(run);
                 }
-            } else if !self.has_journal && self.state["current_run"]["run_id"] != id.as_str() {
-                self.complain(format!("{id} is over and has no run.json"));
+            } else if !self.has_journal
+                && self.state["current_run"]["run_id"] != id.as_str()
+                && !self.runs.contains_key(&id)
+            {
+                self.complain(format!("{id} is over and has no record"));
             }
         }
     }
@@ -287,7 +293,7 @@ impl Found {
             if event["kind"] == "run_settled" || event["kind"] == "run_interrupted" {
                 let run = event["run_id"].as_str().unwrap_or_default().to_owned();
                 if !self.runs.contains_key(&run) {
-                    self.complain(format!("the ledger says that {run} is over; there is no run.json of it"));
+                    self.complain(format!("the ledger says that {run} is over; there is no record of it"));
                 }
             }
         }
@@ -351,7 +357,7 @@ impl Found {
         if let Some(run) = self.state["last_turn"]["run_id"].as_str()
             && !self.runs.contains_key(run)
         {
-            complaints.push(format!("the last turn {run} has no run.json"));
+            complaints.push(format!("the last turn {run} has no record"));
         }
         self.complaints.extend(complaints);
     }

@@ -442,7 +442,8 @@ fn what_two_clones_have_settled_is_found_with_both_ends() {
         let ran = clones.ran(0, &["doctor", "--json"]);
         let found = objects(&ran.stdout);
         assert_eq!((ran.code(), found.len()), (6, 3), "{ran}");
-        let runs = names(&clones.agent(0, "alice").join("runs"));
+        let runs = objects(&clones.run(0, &["run", "list", "-a", "alice", "--json"]));
+        let runs: Vec<&str> = runs.iter().map(|run| run["id"].as_str().unwrap()).collect();
         assert_eq!(runs.len(), 4);
         for finding in &found[..2] {
             assert_eq!(finding["kind"], "ended_twice");

@@ -86,12 +86,20 @@ impl Sandbox {
         self.env.lock().unwrap().clear();
     }
 
-    /// A project with an initialised state directory.
+    /// A project with an initialised state directory, which keeps what every turn was told: tests look at it.
     #[track_caller]
     pub fn new() -> Sandbox {
         let sandbox = Sandbox::empty();
         sandbox.run(["init"]);
+        sandbox.keep_contexts();
         sandbox
+    }
+
+    /// From here on what turns are told stays in their directories.
+    pub fn keep_contexts(&self) {
+        let path = self.store().join("dormouse.toml");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, format!("{text}[retention]\ncontext = \"all\"\n")).unwrap();
     }
 
     /// From here on commands see the time as it is.

@@ -50,6 +50,7 @@ mod hooks;
 #[cfg(target_os = "linux")]
 mod hostile;
 mod inspect;
+mod leavings;
 mod lifecycle;
 #[cfg(target_os = "linux")]
 mod limits;

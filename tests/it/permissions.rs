@@ -124,8 +124,8 @@ fn what_may_not_be_read_is_not_told_as_what_is_not_there() {
         (agent("ledger"), vec!["events", "ada"], None),
         (only_file(sandbox, "ledger"), vec!["events", "ada", "--limit", "0"], None),
         (agent("archive"), vec!["queue", "show", done], Some((3, "no_record"))),
-        (agent("runs"), vec!["run", "show", run], Some((3, "no_record"))),
-        (agent(&format!("runs/{run}/run.json")), vec!["run", "show", run], Some((3, "no_record"))),
+        (agent("archive"), vec!["run", "show", run], Some((3, "no_record"))),
+        (agent("archive/2026-01/run.jsonl"), vec!["run", "show", run], Some((3, "no_record"))),
         (agent(&format!("runs/{run}/stdout.log")), vec!["run", "show", run, "--stdout"], None),
         (agent(&format!("tasks/{task}/stdout.log")), vec!["task", "output", task], None),
     ];

@@ -822,18 +822,26 @@ pub fn acknowledged(ran: &Ran) -> BTreeSet<String> {
 
 /// How far a run came, as the disk tells: the end of its turn was noted, or more.
 pub fn noted_ends(sandbox: &Sandbox) -> BTreeSet<String> {
-    let runs = sandbox.agent(AGENT).join("runs");
-    let ended = |run: &String| {
-        let dir = runs.join(run);
-        let settled: Value = fs::read(dir.join("run.json"))
-            .ok()
-            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
-            .unwrap_or_default();
-        dir.join("end.json").exists() || settled["exit"]["how"] == "code"
-    };
-    let journal = fs::read_to_string(sandbox.agent(AGENT).join("journal.json")).unwrap_or_default();
-    let named = |run: &String| journal.contains(&format!("runs/{run}/run.json"));
-    checker::names(&runs).into_iter().filter(|run| ended(run) || named(run)).collect()
+    let agent = sandbox.agent(AGENT);
+    let runs = agent.join("runs");
+    let mut noted: BTreeSet<String> = checker::names(&runs).into_iter().collect();
+    noted.retain(|run| runs.join(run).join("end.json").exists());
+    let archive = agent.join("archive");
+    let settled = checker::names(&archive).into_iter().map(|month| archive.join(month).join("run.jsonl"));
+    let mut lines: Vec<String> = settled.flat_map(fs::read_to_string).collect();
+    let journal = fs::read(agent.join("journal.json")).unwrap_or_default();
+    let journal: Value = serde_json::from_slice(&journal).unwrap_or_default();
+    let appends = journal["appends"].as_array().into_iter().flatten();
+    let of_runs =
+        appends.filter(|append| append["path"].as_str().is_some_and(|path| path.ends_with("/run.jsonl")));
+    lines.extend(of_runs.map(|append| append["content"].as_str().unwrap_or_default().to_owned()));
+    for line in lines.iter().flat_map(|lines| lines.lines()) {
+        let run: Value = serde_json::from_str(line).unwrap_or_default();
+        if run["exit"]["how"] == "code" {
+            noted.extend(run["id"].as_str().map(str::to_owned));
+        }
+    }
+    noted
 }
 
 /// The attempts that ran to the end of the turn's script, per message.

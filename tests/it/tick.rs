@@ -642,6 +642,7 @@ fn git_keeps_the_truth_and_only_the_truth() {
         "agent.toml",
         "archive/2026-01/brief.jsonl",
         "archive/2026-01/message.jsonl",
+        "archive/2026-01/run.jsonl",
         "identity.json",
         "inbox/.gitkeep",
         "ledger/2026-01.jsonl",
@@ -654,9 +655,7 @@ fn git_keeps_the_truth_and_only_the_truth() {
         [".gitattributes", ".gitignore", "dormouse.toml"].iter().map(|path| format!(".dormouse/{path}")),
     );
     expected.extend(inbox.iter().map(|name| format!(".dormouse/agents/ada/inbox/{name}")));
-    expected.extend(
-        ["context.json", "run.json"].iter().map(|name| format!(".dormouse/agents/ada/runs/{run}/{name}")),
-    );
+    expected.push(format!(".dormouse/agents/ada/runs/{run}/context.json"));
     expected.push(format!(".dormouse/agents/ada/triggers/{trigger}"));
     expected.sort();
     let kept = git(&sandbox, &["ls-files"]);

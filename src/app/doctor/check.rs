@@ -1,5 +1,6 @@
 //! Looking: every check of every record, without changing anything.
 
+use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -153,9 +154,9 @@ pub fn agent(agent: &Agent<'_>) -> Found {
         let tasks = checks.dir::<Task>(layout::TASKS, |task| (&task.agent, task.id.to_string()));
         checks.dir::<Trigger>(layout::TRIGGERS, |trigger| (&trigger.agent, trigger.id.to_string()));
         checks.references(&state, &works, &waits, &tasks, &queued);
-        checks.runs(&state);
         checks.ledger();
-        checks.archive(&state);
+        let settled = checks.archive(&state);
+        checks.runs(&state, &settled);
     }
     checks.permissions();
     Found { checked: checks.checked, findings: checks.findings }
@@ -371,8 +372,9 @@ impl Checks<'_> {
         }
     }
 
-    /// Every run but the current one has its record.
-    fn runs(&mut self, state: &State) {
+    /// Every run but the current one has its record: in the archive, or in its directory, where versions before
+    /// have put it.
+    fn runs(&mut self, state: &State, settled: &HashSet<RunId>) {
         let runs = self.path(layout::RUNS);
         let entries = runs.entries().unwrap_or_default();
         for entry in entries {
@@ -388,7 +390,10 @@ impl Checks<'_> {
             let record = path.join("run.json");
             // A look that fails says nothing about the run.
             if record.exists().is_ok_and(|there| !there) {
-                self.find(path, "orphaned_run", "no run.json, and not the current run", Remedy::Quarantine);
+                if !settled.contains(&id) {
+                    let message = "the archive has no record of it, and it is not the current run";
+                    self.find(path, "orphaned_run", message, Remedy::Quarantine);
+                }
                 continue;
             }
             if let Some(run) = self.record::<Run>(&record)

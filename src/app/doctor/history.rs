@@ -1,14 +1,14 @@
 //! What was: the lines of the ledger and of the archive.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use crate::beneath::Spot;
 use crate::error::Result;
 use crate::model::event::Event;
-use crate::model::id::MessageId;
+use crate::model::id::{MessageId, RunId};
 use crate::model::message::{Message, MessageStatus, Settlement};
 use crate::model::record::Record;
-use crate::model::run::Brief;
+use crate::model::run::{Brief, Run};
 use crate::model::state::State;
 use crate::model::task::Task;
 use crate::model::timer::Timer;
@@ -87,8 +87,9 @@ impl Checks<'_> {
     }
 
     /// The archive's lines, that every message has ended once, and that the dead letters are as many as the
-    /// counter says.
-    pub fn archive(&mut self, state: &State) {
+    /// counter says. Returns the runs that have a line.
+    pub fn archive(&mut self, state: &State) -> HashSet<RunId> {
+        let mut runs = HashSet::new();
         let mut ends: BTreeMap<MessageId, Vec<End>> = BTreeMap::new();
         let dir = self.path(layout::ARCHIVE);
         for month in dir.entries().unwrap_or_default().iter().filter(|entry| entry.is_dir) {
@@ -108,6 +109,11 @@ impl Checks<'_> {
             self.lines(&timers, |number, line| decode_at::<Timer>(&timers, number, line).map(|_| ()));
             let tasks = of(Task::KIND);
             self.lines(&tasks, |number, line| decode_at::<Task>(&tasks, number, line).map(|_| ()));
+            let settled = of(Run::KIND);
+            self.lines(&settled, |number, line| {
+                runs.insert(decode_at::<Run>(&settled, number, line)?.id);
+                Ok(())
+            });
             let briefs = of(Brief::KIND);
             self.lines(&briefs, |number, line| decode_at::<Brief>(&briefs, number, line).map(|_| ()));
         }
@@ -119,6 +125,7 @@ impl Checks<'_> {
                 format!("{} dead letters are counted, {dead} are in the archive", state.counters.dead);
             self.find(self.path(layout::STATE), "dead_count", message, Remedy::Recount(dead));
         }
+        runs
     }
 
     /// Two clones may both have settled a message. What one of them has processed is over, else the last word

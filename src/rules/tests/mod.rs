@@ -539,6 +539,12 @@ pub fn word<'a>(data: &'a Value, field: &str) -> &'a str {
     data[field].as_str().unwrap_or_else(|| panic!("no text field `{field}` in {data}"))
 }
 
+/// Whether a transaction ends nothing but a run.
+pub fn ends_the_run_alone(transaction: &Transaction) -> bool {
+    let is_run = |archived: &Archived| matches!(archived, Archived::Run(_));
+    transaction.deletes.is_empty() && transaction.archived.iter().all(is_run)
+}
+
 /// The one message that a transaction archives.
 pub fn archived_message(transaction: &Transaction) -> &Message {
     let mut messages = transaction.archived.iter().filter_map(|archived| match archived {
@@ -547,6 +553,7 @@ pub fn archived_message(transaction: &Transaction) -> &Message {
         | Archived::Work(_)
         | Archived::Timer(_)
         | Archived::Task(_)
+        | Archived::Run(_)
         | Archived::Brief(_) => None,
     });
     match (messages.next(), messages.next()) {

@@ -30,8 +30,8 @@ use crate::rules::transition::resources::lack;
 use crate::rules::transition::turn::{claim, interrupt, settle};
 
 use super::{
-    at, claimant, continuation, current_run, draft, exited, finish, held, kinds, message_id, now, path,
-    prompt, records_in, run_id, running, secs, shortage, stamp_at, subsets, word,
+    at, claimant, continuation, current_run, draft, ends_the_run_alone, exited, finish, held, kinds,
+    message_id, now, path, prompt, records_in, run_id, running, secs, shortage, stamp_at, subsets, word,
 };
 
 fn asked(reason: &str, force_at: i64) -> Preemption {
@@ -338,7 +338,7 @@ fn of_a_yielded_turn_the_actions_are_not_taken_and_the_usage_is_spent() {
     let transaction = settled(yielded(), end);
     assert_eq!(transaction.state.counters.input_tokens, 7);
     assert!(!transaction.puts.iter().any(|put| matches!(put, Put::Timer(_))));
-    assert!(transaction.archived.is_empty(), "no brief");
+    assert!(ends_the_run_alone(&transaction), "no brief");
 }
 
 #[test]

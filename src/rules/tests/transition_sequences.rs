@@ -314,6 +314,10 @@ impl World {
                 Archived::Work(item) => item.id.to_string(),
                 Archived::Timer(timer) => timer.id.to_string(),
                 Archived::Task(task) => task.id.to_string(),
+                Archived::Run(run) => {
+                    self.runs.insert(run.id, (**run).clone());
+                    continue;
+                }
                 Archived::Brief(_) => continue,
             };
             assert!(self.ended.insert(ended), "what has ended ends again: {archived:?}");
@@ -332,9 +336,6 @@ impl World {
                     self.queue.insert(message.key(), (**message).clone());
                 }
                 Put::Work(item) => replace(&mut self.records.works, item, |item| item.id),
-                Put::Run(run) => {
-                    self.runs.insert(run.id, (**run).clone());
-                }
                 Put::Wait(wait) => replace(&mut self.records.waits, wait, |wait| wait.id),
                 Put::Timer(timer) => replace(&mut self.records.timers, timer, |timer| timer.id),
                 Put::Task(task) => replace(&mut self.records.tasks, task, |task| task.id),
@@ -749,6 +750,7 @@ fn check(before: &State, transaction: &Transaction) {
             | Archived::Work(_)
             | Archived::Timer(_)
             | Archived::Task(_)
+            | Archived::Run(_)
             | Archived::Brief(_) => None,
         })
         .collect();

@@ -54,13 +54,7 @@ fn new() -> NewTask {
 fn messages(transaction: &Transaction) -> Vec<Message> {
     let message = |put: &Put| match put {
         Put::Message(message) => Some((**message).clone()),
-        Put::Work(_)
-        | Put::Plan(..)
-        | Put::Wait(_)
-        | Put::Timer(_)
-        | Put::Task(_)
-        | Put::Run(_)
-        | Put::Dedupe(_) => None,
+        Put::Work(_) | Put::Plan(..) | Put::Wait(_) | Put::Timer(_) | Put::Task(_) | Put::Dedupe(_) => None,
     };
     transaction.puts.iter().filter_map(message).collect()
 }
@@ -72,6 +66,7 @@ fn archived(transaction: &Transaction) -> Vec<Task> {
         | Archived::Wait(_)
         | Archived::Work(_)
         | Archived::Timer(_)
+        | Archived::Run(_)
         | Archived::Brief(_) => None,
     };
     transaction.archived.iter().filter_map(task).collect()

@@ -25,9 +25,9 @@ use crate::rules::transition::preemption::give_way;
 use crate::rules::transition::turn::{Settled, claim, finish_stop, interrupt, settle};
 
 use super::{
-    archived_message, at, claimant, continuation, current_run, draft, exited, finish, held, hint, kinds,
-    message_id, now, of_kind, path, prompt, records_in, run_id, running, secs, task, timer, wait, wait_id,
-    wait_on, word, work, work_id,
+    archived_message, at, claimant, continuation, current_run, draft, ends_the_run_alone, exited, finish,
+    held, hint, kinds, message_id, now, of_kind, path, prompt, records_in, run_id, running, secs, task,
+    timer, wait, wait_id, wait_on, word, work, work_id,
 };
 
 fn resolving(number: u32) -> Continuation {
@@ -161,15 +161,14 @@ fn settled(records: Records, end: TurnEnd) -> (Settled, Transaction) {
 }
 
 fn run_record(transaction: &Transaction) -> Run {
-    let mut runs = transaction.puts.iter().filter_map(|put| match put {
-        Put::Run(run) => Some((**run).clone()),
-        Put::Message(_)
-        | Put::Work(_)
-        | Put::Plan(..)
-        | Put::Wait(_)
-        | Put::Timer(_)
-        | Put::Task(_)
-        | Put::Dedupe(_) => None,
+    let mut runs = transaction.archived.iter().filter_map(|archived| match archived {
+        Archived::Run(run) => Some((**run).clone()),
+        Archived::Message(_)
+        | Archived::Wait(_)
+        | Archived::Work(_)
+        | Archived::Timer(_)
+        | Archived::Task(_)
+        | Archived::Brief(_) => None,
     });
     let run = runs.next().expect("a run record");
     assert_eq!(runs.next(), None);
@@ -179,13 +178,7 @@ fn run_record(transaction: &Transaction) -> Run {
 fn put_message(transaction: &Transaction) -> Option<Message> {
     transaction.puts.iter().find_map(|put| match put {
         Put::Message(message) => Some((**message).clone()),
-        Put::Work(_)
-        | Put::Plan(..)
-        | Put::Wait(_)
-        | Put::Timer(_)
-        | Put::Task(_)
-        | Put::Run(_)
-        | Put::Dedupe(_) => None,
+        Put::Work(_) | Put::Plan(..) | Put::Wait(_) | Put::Timer(_) | Put::Task(_) | Put::Dedupe(_) => None,
     })
 }
 
@@ -358,7 +351,8 @@ fn the_record_of_a_run_says_how_it_went() {
             | Archived::Wait(_)
             | Archived::Work(_)
             | Archived::Timer(_)
-            | Archived::Task(_) => None,
+            | Archived::Task(_)
+            | Archived::Run(_) => None,
         })
         .collect();
     assert_eq!(briefs, ["done"]);
@@ -437,7 +431,7 @@ fn a_turn_that_fails_puts_its_message_back_as_the_next_attempt() {
         let [failure] = &message.failures[..] else { panic!("{:?}", message.failures) };
         assert_eq!((failure.attempt, failure.run_id, failure.terminal), (1, Some(run_id(1)), terminal));
         assert_eq!((failure.at, failure.reason.as_str()), (now(), reason));
-        assert!(transaction.deletes.is_empty() && transaction.archived.is_empty());
+        assert!(ends_the_run_alone(&transaction));
         let record = run_record(&transaction);
         assert_eq!((record.terminal, record.reason.as_deref()), (terminal, Some(reason)));
         assert_eq!(
@@ -544,7 +538,7 @@ fn exit_status_75_defers_the_turn_and_its_attempt_does_not_count() {
         assert_eq!((state.counters.turns, state.counters.turns_failed), (1, 0));
         // The message stays where it is, claimed, at the same attempt.
         assert_eq!(put_message(&transaction), None);
-        assert!(transaction.deletes.is_empty() && transaction.archived.is_empty());
+        assert!(ends_the_run_alone(&transaction));
         assert_eq!(state.retry, None);
     }
 }
@@ -596,7 +590,7 @@ fn a_stopped_run_is_aborted_and_its_message_with_it_or_requeued() {
                 (Some(killed), Some(requeue))
             );
             if requeue {
-                assert!(transaction.deletes.is_empty() && transaction.archived.is_empty());
+                assert!(ends_the_run_alone(&transaction));
                 assert_eq!(of_kind(&transaction.events, EventKind::MessageRequeued).count(), 1);
             } else {
                 let ended = archived_message(&transaction).settlement.clone().expect("settled");
@@ -728,9 +722,9 @@ fn a_run_that_is_no_longer_current_has_its_output_recorded_and_nothing_else() {
             stderr_bytes: Some(34),
             ..previous()
         };
-        assert_eq!(transaction.puts, [Put::Run(Box::new(expected))]);
+        assert_eq!(transaction.archived, [Archived::Run(Box::new(expected))]);
         assert_eq!(kinds(&transaction.events), [EventKind::RunSettled]);
-        assert!(transaction.deletes.is_empty() && transaction.archived.is_empty());
+        assert!(transaction.deletes.is_empty() && transaction.puts.is_empty());
         let state = crate::model::state::State {
             revision: transaction.state.revision,
             counters: transaction.state.counters.clone(),
@@ -806,7 +800,7 @@ fn a_run_whose_message_is_gone_still_settles() {
         records.inbox.head = None;
         let (_, transaction) = settled(records, exited(code));
         assert_eq!(transaction.state.current_run, None);
-        assert!(transaction.deletes.is_empty() && transaction.archived.is_empty(), "exit status {code}");
+        assert!(ends_the_run_alone(&transaction), "exit status {code}");
         assert_eq!(put_message(&transaction), None);
     }
 }

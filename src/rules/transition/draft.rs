@@ -13,6 +13,7 @@ use crate::model::message::{Message, MessageStatus, Settlement};
 use crate::model::preemption::Checkpoint;
 use crate::model::records::Records;
 use crate::model::refusal::Refusal;
+use crate::model::run::Run;
 use crate::model::stamp::Stamp;
 use crate::model::state::{Held, Untold};
 use crate::model::time::Time;
@@ -85,6 +86,19 @@ impl Draft {
     pub fn archive(&mut self, archived: Archived) {
         self.touched = true;
         self.archived.push(archived);
+    }
+
+    /// The run that this transaction settles, if it does.
+    pub fn settled_run(&self) -> Option<&Run> {
+        self.archived.iter().rev().find_map(|archived| match archived {
+            Archived::Run(run) => Some(&**run),
+            Archived::Message(_)
+            | Archived::Wait(_)
+            | Archived::Work(_)
+            | Archived::Timer(_)
+            | Archived::Task(_)
+            | Archived::Brief(_) => None,
+        })
     }
 
     /// Appends to the ledger; the run is the one that the event is about, if it is about one.

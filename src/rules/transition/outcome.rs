@@ -77,7 +77,6 @@ fn check_size(before: &Draft, after: &Draft) -> Result<(), Refusal> {
             Put::Wait(wait) => bytes(wait),
             Put::Timer(timer) => bytes(timer),
             Put::Task(task) => bytes(task),
-            Put::Run(run) => bytes(run),
             Put::Dedupe(entry) => bytes(entry),
             Put::Plan(_, text) => text.len() as u64,
         };

@@ -8,7 +8,7 @@ use crate::model::record::Extra;
 use crate::model::run::{Exit, Run, Terminal, Usage};
 use crate::model::state::{CurrentRun, LastTurn, SetAside};
 use crate::model::time::Time;
-use crate::model::transaction::Put;
+use crate::model::transaction::Archived;
 use crate::model::turn::TurnEnd;
 
 use crate::rules::limits::{self, dollars};
@@ -180,6 +180,6 @@ pub(super) fn record_output(
         Some(run_id),
         json!({ "terminal": record.terminal, "current": false }),
     );
-    draft.put(Put::Run(Box::new(record)));
+    draft.archive(Archived::Run(Box::new(record)));
     settled
 }

@@ -186,7 +186,7 @@ pub fn settle(
     record.brief = brief.clone();
     record.closure = Some(closure.clone());
     settled_event(draft, &record);
-    draft.put(Put::Run(Box::new(record)));
+    draft.archive(Archived::Run(Box::new(record)));
     if let Some(text) = brief {
         let brief = Brief { run_id, message_id: run.message_id, at: end.ended_at, text, extra: Extra::new() };
         draft.archive(Archived::Brief(Box::new(brief)));
@@ -244,7 +244,7 @@ pub fn interrupt(draft: &mut Draft, why: &str) -> Result<(), Refusal> {
     let mut record = unseen_run(draft, &run, terminal, now);
     record.reason = reason;
     record.closure = Some(closure);
-    draft.put(Put::Run(Box::new(record)));
+    draft.archive(Archived::Run(Box::new(record)));
     Ok(())
 }
 
@@ -306,7 +306,7 @@ pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Re
     record.reason = reason.clone();
     record.closure = Some(closure.clone());
     settled_event(draft, &record);
-    draft.put(Put::Run(Box::new(record)));
+    draft.archive(Archived::Run(Box::new(record)));
     Ok(Settled { terminal, reason, closure: Some(closure) })
 }
 

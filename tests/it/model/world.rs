@@ -90,6 +90,7 @@ impl Template {
     pub fn new(on_exhausted: &'static str) -> Template {
         let sandbox = Sandbox::in_memory();
         sandbox.run(["init"]);
+        sandbox.keep_contexts();
         sandbox.run(["create", "ada", "--shell", ". \"$HOME/turn\""]);
         let policy = sandbox.agent("ada").join("agent.toml");
         let text = fs::read_to_string(&policy).expect("a policy");

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
-use crate::setup::{Beside, eventually, extend_policy, field, names, say, wait_for};
+use crate::setup::{Beside, eventually, extend_policy, field, names, say};
 
 use super::{agent, current_run, ended, go, noted, running, signal, turn};
 
@@ -189,7 +189,6 @@ fn a_stop_that_finds_the_end_noted_takes_it() {
     let run = current_run(&sandbox);
     sandbox.run(["stop", "ada"]);
     ended(tick);
-    wait_for(&sandbox.agent("ada").join("runs").join(&run).join("end.json"));
     assert_eq!(sandbox.json(["run", "show", &run])["terminal"], "completed");
     assert!(names(&sandbox.agent("ada").join("inbox")).is_empty());
 }

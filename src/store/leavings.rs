@@ -1,0 +1,120 @@
+//! What a settled run leaves in its directory. Its record is a line of the archive by then, and nothing stays that
+//! the record says, or that was needed only as long as the run lived.
+
+use std::ffi::OsStr;
+
+use crate::beneath::Spot;
+use crate::error::Result;
+use crate::model::run::Run;
+use crate::model::turn::Outcome;
+
+use super::{Agent, files, layout};
+
+impl Agent<'_> {
+    /// Clears the directory of a settled run, and removes it where nothing is left in it. `keeps_context`: what the
+    /// turn was told stays. Only for whoever holds the run's lease or has held it until the settlement: no process
+    /// of the run is at work there any more. Doing it twice is doing it once.
+    pub fn clear_run(&self, run: &Run, keeps_context: bool) -> Result<()> {
+        let dir = self.dir.run_dir(run.id);
+        let mut is_empty = true;
+        for entry in dir.entries()? {
+            let spot = dir.join(&entry.name);
+            if !entry.is_dir && is_spare(&spot, &entry.name, run, keeps_context)? {
+                spot.remove()?;
+            } else {
+                is_empty = false;
+            }
+        }
+        if is_empty {
+            // A hook that is told of the run may have left something meanwhile: then it stays.
+            let _ = dir.remove_dir();
+        }
+        Ok(())
+    }
+}
+
+/// Whether a file in the directory of a settled run is of no use to anybody.
+fn is_spare(spot: &Spot, name: &OsStr, run: &Run, keeps_context: bool) -> Result<bool> {
+    let Some(name) = name.to_str() else { return Ok(false) };
+    match name {
+        layout::LEADER | layout::END | layout::END_NEW => Ok(true),
+        layout::CONTEXT | layout::PROMPT => Ok(!keeps_context),
+        layout::STDOUT => is_empty(spot, run.stdout_bytes),
+        layout::STDERR => is_empty(spot, run.stderr_bytes),
+        layout::HOOK_LOG => is_empty(spot, None),
+        layout::OUTCOME => says_no_more(spot, run),
+        // A checkpoint goes with the transaction that has no more use for it, and what else a turn has put there
+        // is its own.
+        _ => Ok(false),
+    }
+}
+
+/// Whether nothing is in a log of which so many bytes came, where somebody counted.
+fn is_empty(spot: &Spot, came: Option<u64>) -> Result<bool> {
+    match came {
+        Some(bytes) => Ok(bytes == 0),
+        None => Ok(spot.look()?.is_none_or(|found| found.st_size == 0)),
+    }
+}
+
+/// Whether an outcome says nothing that the record does not say. One that can't be read does.
+fn says_no_more(spot: &Spot, run: &Run) -> Result<bool> {
+    let Some(bytes) = spot.read(files::MAX_RECORD)? else { return Ok(true) };
+    let Ok(outcome) = serde_json::from_slice::<Outcome>(&bytes) else { return Ok(false) };
+    let Outcome { brief, actions, usage, deferred } = outcome;
+    let is_told = (brief.is_none() || brief == run.brief) && (usage.is_none() || usage == run.usage);
+    Ok(is_told && actions.is_empty() && deferred.is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::beneath::at;
+    use crate::model::run::Usage;
+
+    fn run() -> Run {
+        serde_json::from_str(
+            r#"{"id":"run_01900000000070008000000000000001","agent":"ada",
+                "message_id":"msg_01900000000070008000000000000001","attempt":1,
+                "started_at":"2026-01-02T03:04:05.000Z","ended_at":"2026-01-02T03:04:06.000Z",
+                "terminal":"completed","exit":{"how":"code","code":0},"brief":"done",
+                "stdout_bytes":0,"stderr_bytes":3,
+                "continuation":{"trigger_kind":"operator_input","class":"local_continuation","model_reentry":true,
+                "prior_closure_outcome":"completed","matched_waiting_reason":false}}"#,
+        )
+        .expect("a run")
+    }
+
+    #[test]
+    fn what_the_record_says_is_spare_and_the_rest_is_not() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let spare = |name: &str, content: &str, keeps: bool| {
+            let spot = at(dir.path()).join(name);
+            std::fs::write(spot.path(), content).expect("written");
+            let run = Run { usage: Some(Usage { input_tokens: Some(3), ..Usage::default() }), ..run() };
+            is_spare(&spot, OsStr::new(name), &run, keeps).expect("looked at")
+        };
+        for (name, content, expected) in [
+            ("leader", "1", true),
+            ("end.json", "{}", true),
+            ("end.json.new", "", true),
+            ("context.json", "{}", true),
+            ("prompt.txt", "x", true),
+            ("stdout.log", "", true),
+            ("stderr.log", "err", false),
+            ("hooks.log", "", true),
+            ("hooks.log", "said", false),
+            ("checkpoint-1", "", false),
+            ("notes.txt", "", false),
+            ("outcome.json", r#"{"brief":"done","usage":{"input_tokens":3}}"#, true),
+            ("outcome.json", "{}", true),
+            ("outcome.json", r#"{"brief":"other"}"#, false),
+            ("outcome.json", r#"{"usage":{"input_tokens":4}}"#, false),
+            ("outcome.json", r#"{"actions":[{"do":"timer.add","in":"1h","text":"x"}]}"#, false),
+            ("outcome.json", "not JSON", false),
+        ] {
+            assert_eq!(spare(name, content, false), expected, "{name}: {content}");
+        }
+        assert!(!spare("context.json", "{}", true), "the policy keeps it");
+    }
+}

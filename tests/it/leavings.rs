@@ -1,0 +1,140 @@
+//! What a turn leaves behind once it is settled: a line of the archive, and a directory only for what nobody else has.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::checker;
+use crate::harness::Sandbox;
+use crate::setup::{Beside, eventually, extend_policy, names, objects, say, step};
+
+/// A started agent `ada` of a state directory as it is by default, whose turns run this line of shell.
+#[track_caller]
+fn by_default(shell: &str) -> Sandbox {
+    let sandbox = Sandbox::in_memory();
+    sandbox.run(["init"]);
+    sandbox.run(["create", "ada", "--shell", shell]);
+    sandbox.run(["start", "ada"]);
+    sandbox
+}
+
+/// The runs that have a directory, each with what is in it.
+fn left(sandbox: &Sandbox) -> Vec<Vec<String>> {
+    let runs = sandbox.agent("ada").join("runs");
+    names(&runs).iter().map(|run| names(&runs.join(run))).collect()
+}
+
+#[test]
+fn a_turn_that_says_nothing_leaves_a_line_and_no_file() {
+    let sandbox = by_default("true");
+    for _ in 0..3 {
+        say(&sandbox, "x");
+        assert_eq!(step(&sandbox)["terminal"], "completed");
+    }
+    assert_eq!(left(&sandbox), Vec::<Vec<String>>::new());
+    let lines = fs::read_to_string(sandbox.agent("ada").join("archive/2026-01/run.jsonl")).unwrap();
+    assert_eq!(lines.lines().count(), 3);
+    let listed = sandbox.json_lines(["run", "list", "-a", "ada"]);
+    let stored: Vec<Value> = objects(&lines).into_iter().rev().collect();
+    for (listed, mut stored) in listed.iter().zip(stored) {
+        stored.as_object_mut().unwrap().remove("schema");
+        assert_eq!(*listed, stored);
+        let id = listed["id"].as_str().unwrap();
+        for part in [id, &id[20..]] {
+            assert_eq!(sandbox.json(["run", "show", part]), *listed);
+        }
+        assert_eq!(sandbox.run(["run", "show", id, "--stdout"]), "");
+    }
+    let two = sandbox.cmd(["--json", "run", "list", "-a", "ada", "--limit", "2"]).output();
+    assert_eq!(objects(&two.stdout), listed[..2]);
+    assert_eq!(two.stderr, "dormouse: the newest 2; --limit 0 lists all\n");
+    assert_eq!(
+        sandbox.json_lines(["run", "list", "-a", "ada", "--limit", "3"]),
+        listed,
+        "and nothing is said"
+    );
+    sandbox.run(["doctor"]);
+}
+
+#[test]
+fn what_nobody_else_has_stays() {
+    let cases = [
+        ("echo said", "completed", vec!["stdout.log"]),
+        ("echo said >&2", "completed", vec!["stderr.log"]),
+        (
+            "printf '{\"brief\": \"b\", \"usage\": {\"input_tokens\": 1}}' > $DORMOUSE_OUTCOME",
+            "completed",
+            vec![],
+        ),
+        (
+            "printf '{\"actions\": [{\"do\": \"work.add\", \"objective\": \"o\"}]}' > $DORMOUSE_OUTCOME",
+            "completed",
+            vec!["outcome.json"],
+        ),
+        ("printf nonsense > $DORMOUSE_OUTCOME", "failed", vec!["context.json", "outcome.json"]),
+        ("exit 3", "failed", vec!["context.json"]),
+        ("exit 75", "deferred", vec![]),
+        ("echo mine > \"$(dirname $DORMOUSE_CONTEXT)/notes\"", "completed", vec!["notes"]),
+    ];
+    for (shell, terminal, kept) in cases {
+        let sandbox = by_default(shell);
+        say(&sandbox, "x");
+        assert_eq!(step(&sandbox)["terminal"], terminal, "{shell}");
+        let expected: Vec<Vec<&str>> = [kept].into_iter().filter(|kept| !kept.is_empty()).collect();
+        assert_eq!(left(&sandbox), expected, "{shell}");
+        sandbox.cmd(["doctor", "-q"]).output();
+        let found = checker::look(&sandbox.agent("ada"));
+        assert_eq!(found.complaints, Vec::<String>::new(), "{shell}");
+    }
+}
+
+#[test]
+fn the_policy_says_of_which_runs_the_context_stays() {
+    for (context, shell, kept) in [("all", "true", 1), ("none", "exit 3", 0), ("failed", "true", 0)] {
+        let sandbox = by_default(shell);
+        extend_policy(&sandbox, "ada", &format!("[retention]\ncontext = \"{context}\"\n"));
+        // What an agent says goes over what is said for all.
+        let settings = sandbox.store().join("dormouse.toml");
+        let text = fs::read_to_string(&settings).unwrap();
+        fs::write(&settings, format!("{text}[retention]\ncontext = \"none\"\n")).unwrap();
+        say(&sandbox, "x");
+        step(&sandbox);
+        assert_eq!(left(&sandbox).len(), kept, "{context}");
+        fs::write(&settings, format!("{text}[retention]\nkontext = \"none\"\n")).unwrap();
+        let ran = sandbox.cmd(["tick", "ada"]).output();
+        assert_eq!(ran.code(), 6, "{ran}");
+        assert!(ran.stderr.contains("dormouse.toml") && ran.stderr.contains("[retention]"), "{ran}");
+    }
+}
+
+#[test]
+fn a_checkpoint_stays_until_its_message_is_dealt_with() {
+    let sandbox =
+        by_default("test -n \"$DORMOUSE_CHECKPOINT\" || { echo half | \"$D\" checkpoint -; exit 75; }");
+    let dormouse = crate::harness::dormouse();
+    extend_policy(&sandbox, "ada", &format!("[turn.env]\nD = \"{}\"\n", dormouse.display()));
+    say(&sandbox, "x");
+    assert_eq!(step(&sandbox)["terminal"], "deferred");
+    assert_eq!(left(&sandbox), [["checkpoint-1"]]);
+    sandbox.pass(5);
+    assert_eq!(step(&sandbox)["terminal"], "completed");
+    assert_eq!(left(&sandbox), Vec::<Vec<String>>::new());
+}
+
+/// The tick says how its turn ended after `stop` has settled it: two lines, and the last one counts.
+#[test]
+fn a_run_that_was_stopped_is_cleared_when_its_tick_is_done_with_it() {
+    let sandbox = by_default("sleep 60").with_real_clock();
+    say(&sandbox, "x");
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    eventually("the turn runs", || (sandbox.json(["get", "ada"])["status"] == "awake_running").then_some(()));
+    sandbox.cmd(["stop", "ada", "--grace", "1s"]).output();
+    tick.end();
+    let run = sandbox.json(["run", "list", "-a", "ada"]);
+    assert_eq!(
+        (&run["terminal"], &run["exit"]),
+        (&json!("aborted"), &json!({ "how": "signal", "signal": 15 }))
+    );
+    assert_eq!(left(&sandbox), [["context.json"]]);
+    sandbox.run(["doctor"]);
+}
