@@ -26,10 +26,11 @@ impl<'r> Before<'r> {
     }
 
     /// One commit of the state directory, with the decision as its message, if the step has changed
-    /// anything. Falling asleep does nothing and is recorded all the same.
-    pub fn commit(self, agent: &Agent<'_>, report: &StepReport) -> Result<()> {
+    /// anything. Falling asleep does nothing and is recorded all the same. Returns what git said of files that
+    /// it may not read, and has left out.
+    pub fn commit(self, agent: &Agent<'_>, report: &StepReport) -> Result<Option<String>> {
         if agent.peek()?.revision == self.revision {
-            return Ok(());
+            return Ok(None);
         }
         let decision = &report.decision;
         let subject = format!("{}: {} ({})", report.agent, decision.decision, decision.reason);

@@ -126,13 +126,14 @@ impl<'a> Repository<'a> {
     }
 
     /// Commits everything below the state directory, if anything has changed. Whatever else is staged in the
-    /// repository stays as it is. While other processes are in the way, the commit is tried again.
-    pub fn commit(&self, subject: &str, body: &str) -> Result<()> {
+    /// repository stays as it is. While other processes are in the way, the commit is tried again. Returns what
+    /// git said of files that it may not read, and has left out.
+    pub fn commit(&self, subject: &str, body: &str) -> Result<Option<String>> {
         let start = Instant::now();
         loop {
-            let said = self.try_to_commit(subject, body)?;
+            let (said, left_out) = self.try_to_commit(subject, body)?;
             if said.is_success() {
-                return Ok(());
+                return Ok(left_out);
             }
             // Git says nothing if another git has just committed what was staged.
             let words = &said.stderr;
@@ -148,21 +149,26 @@ impl<'a> Repository<'a> {
     }
 
     /// Returns what the last call of git said: that there is nothing left to commit, or why it failed.
-    fn try_to_commit(&self, subject: &str, body: &str) -> Result<Said> {
-        let added = self.run(&["add", "--all", "--", "."])?;
-        if !added.is_success() {
-            return Ok(added);
+    /// Also returns what git said of files that it may not read.
+    fn try_to_commit(&self, subject: &str, body: &str) -> Result<(Said, Option<String>)> {
+        let added = self.run(&["add", "--all", "--ignore-errors", "--", "."])?;
+        // Another user may put a file into a shared inbox that its owner can't read. It must not keep the rest
+        // out of the commit.
+        let is_closed = added.stderr.contains("Permission denied") && !added.stderr.contains("fatal:");
+        if !added.is_success() && !is_closed {
+            return Ok((added, None));
         }
+        let left_out = is_closed.then(|| added.stderr.trim().to_owned());
         let staged = self.run(&["diff", "--cached", "--quiet", "--", "."])?;
         if staged.is_success() {
-            return Ok(staged);
+            return Ok((staged, left_out));
         }
         let mut words = vec!["commit", "--quiet", "--message", subject];
         if !body.is_empty() {
             words.extend(["--message", body]);
         }
         words.extend(["--", "."]);
-        self.run(&words)
+        Ok((self.run(&words)?, left_out))
     }
 
     /// Configures git in this clone to merge files that match one of the patterns, relative to the state

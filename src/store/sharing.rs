@@ -1,8 +1,7 @@
-//! Who besides the owner may write into the inboxes: the group of `[sharing]` in `dormouse.toml`.
+//! The rights of the group that `[sharing]` in `dormouse.toml` names: its members may put files into the inboxes.
 //!
-//! Its members come as far as the inboxes and can read nothing on the way but `dormouse.toml`. In an inbox
-//! each adds files of his own and touches no other's: the directory is sticky, and what the owner puts there
-//! is closed to them.
+//! On the way to an inbox a member can read `dormouse.toml` and nothing else. In an inbox a member adds files
+//! and can't touch those of others: the directory is sticky, and the group has no rights on the owner's files.
 
 use rustix::fs::{FileType, Stat};
 use rustix::process::{getegid, geteuid, getgroups};
@@ -15,20 +14,20 @@ use crate::model::settings::Group;
 use super::layout::{self, AgentDir};
 use super::{Store, authors};
 
-/// What something is to members of the group.
+/// What a member of the group may use a file or directory for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
-    /// A directory on the way: they pass through it.
+    /// A directory on the way to an inbox, to pass through.
     Way,
-    /// They read it.
+    /// `dormouse.toml`, to read.
     Settings,
-    /// They read it and put files into it. What is made there is the group's too, and only its maker and the
-    /// owner can remove it.
+    /// An inbox, to list and to put files into. The group owns what is made there, and only the user who made
+    /// a file and the owner of the inbox can remove it.
     Inbox,
 }
 
 impl Part {
-    /// What goes beside the rights of the owner.
+    /// The bits of a mode beside those of the owner.
     const fn bits(self) -> u32 {
         match self {
             Part::Way => 0o010,
@@ -41,9 +40,9 @@ impl Part {
 /// The rights of a file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rights {
-    /// Of owner, group and others, and the three bits above them.
+    /// The lowest twelve bits of a mode.
     pub mode: u32,
-    /// The number of the group that it is to have; absent: whichever it has.
+    /// The number of the group; `None` leaves the group as it is.
     pub group: Option<u32>,
 }
 
@@ -56,11 +55,11 @@ impl Rights {
     }
 }
 
-/// What has other rights than the settings ask for.
+/// A file or directory whose rights are not those that the settings ask for.
 #[derive(Debug)]
 pub struct Misfit {
     pub spot: Spot,
-    /// The mode that it has.
+    /// The mode that was found.
     pub mode: u32,
     pub wanted: Rights,
 }
@@ -97,8 +96,8 @@ impl Store {
         })
     }
 
-    /// The name of the user who runs this command, if the inboxes are shared and he is not their owner: all
-    /// that he may do then is to put files of his own into them.
+    /// The name of the user of this command, if the inboxes are shared and that user is neither their owner nor
+    /// root. Such a user may put files into the inboxes, and nothing else.
     pub fn guest(&self) -> Option<&str> {
         self.guest.as_deref()
     }

@@ -542,3 +542,25 @@ fn members_speak_on_while_the_owner_stops_and_starts() {
     });
     assert_eq!(shared.findings(OWNER, false), []);
 }
+
+/// Git can't read what a member has closed to the owner; what the owner has done is committed all the same.
+#[test]
+fn a_file_that_git_may_not_read_keeps_no_step_out_of_git() {
+    let Some(shared) = shared() else { return };
+    let git = |args: &str| {
+        let script = format!("git -c user.name=o -c user.email=o@o {args}");
+        let ran = shared.run_as(OWNER, Path::new("sh"), &["-c", &script]);
+        assert_eq!(ran.code(), 0, "{args}: {ran}");
+        ran.stdout
+    };
+    for args in ["init -q", "config user.name o", "config user.email o@o", "add .", "commit -qm all"] {
+        git(args);
+    }
+    let closed = shared.shell(SENDER, "echo x > .hidden && echo x > visible && chmod 000 .hidden visible");
+    assert_eq!(closed.code(), 0, "{closed}");
+    shared.owner(&["enqueue", "a", "x"]);
+    let ran = shared.dormouse(OWNER, &["tick", "a", "--commit", "--lock-timeout", "1s"]);
+    assert!(ran.stderr.contains("not in git") && ran.stderr.contains("visible"), "{ran}");
+    assert!(git("log -1 --format=%s").starts_with("a: start_model_turn"), "{ran}");
+    assert_eq!(git("status --porcelain -uno"), "");
+}
