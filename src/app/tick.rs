@@ -115,10 +115,10 @@ pub fn steps(
             ));
         }
         // What was done is said by now, whatever git says.
-        if let Some(before) = before {
-            if let Some(left_out) = before.commit(&agent, &report)? {
-                session.out.note(&format!("{}: not in git: {left_out}", agent.name()));
-            }
+        if let Some(before) = before
+            && let Some(left_out) = before.commit(&agent, &report)?
+        {
+            session.out.note(&format!("{}: not in git: {left_out}", agent.name()));
         }
         if !did || session.cancelled_by.get().is_some() {
             break;
