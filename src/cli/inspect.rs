@@ -19,7 +19,7 @@ pub const POSTURES: &[&str] = &[
 pub const STATUSES: &[&str] =
     &["booting", "awake_idle", "awake_running", "awaiting_task", "asleep", "stopped"];
 pub const AGENT_KINDS: &[&str] = &["named", "child"];
-/// The same by the numbers that `state` shows beside them.
+/// The numbers of the execution states, as `state` shows them.
 pub const STATE_CODES: &[&str] = &["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"];
 pub const EXECUTION_STATES: &[&str] = &[
     "initializing",
@@ -36,9 +36,9 @@ pub const EXECUTION_STATES: &[&str] = &[
     "recovering",
 ];
 
-/// Show how an agent stands
+/// Show a summary of an agent
 ///
-/// The whole summary, or one field of it by its dotted path: `dormouse get a queue.pending`.
+/// Prints the whole summary, or one field of it by its dotted path: `dormouse get a queue.pending`.
 #[derive(Debug, Args)]
 pub struct Get {
     /// Which agent
@@ -47,20 +47,20 @@ pub struct Get {
     pub field: Option<String>,
 }
 
-/// Block until agents are as they should be
+/// Wait until agents have a posture or status, or a message is settled
 ///
-/// Watches their directories; it makes no step itself. Prints each agent as it gets there, and ends
-/// when all are. Exit status 8 says that the time was over first.
+/// Watches the agents' directories, and runs no step itself. Prints each agent that gets there, and ends when
+/// all have. The exit status is 8 if the time was over first.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("what").args(["posture", "status", "message"]).multiple(true).required(true))]
 pub struct Await {
     /// Which agents
     #[arg(value_name = "AGENT", required = true)]
     pub agents: Vec<String>,
-    /// Until this is its posture (or, repeated, one of these)
+    /// Until an agent has this posture (or, repeated, one of these)
     #[arg(long, value_parser = PossibleValuesParser::new(POSTURES))]
     pub posture: Vec<String>,
-    /// Until this is its status (or, repeated, one of these)
+    /// Until an agent has this status (or, repeated, one of these)
     #[arg(long, value_parser = PossibleValuesParser::new(STATUSES))]
     pub status: Vec<String>,
     /// Until this message is settled: exit status 0 if it was completed, 7 if it failed for good
@@ -74,38 +74,38 @@ pub struct Await {
 /// List agents, a line each
 #[derive(Debug, Args)]
 pub struct List {
-    /// Only those of this posture (may be repeated)
+    /// Only agents of this posture (may be repeated)
     #[arg(long, value_parser = PossibleValuesParser::new(POSTURES))]
     pub posture: Vec<String>,
-    /// Only those of this status (may be repeated)
+    /// Only agents of this status (may be repeated)
     #[arg(long, value_parser = PossibleValuesParser::new(STATUSES))]
     pub status: Vec<String>,
-    /// Only those of this kind
+    /// Only agents of this kind
     #[arg(long, value_parser = PossibleValuesParser::new(AGENT_KINDS))]
     pub kind: Option<String>,
 }
 
 /// Say what the next step would do, and why
 ///
-/// The ladder of rules with the rung that holds, what would wake the agent, and what looks wrong.
+/// Prints the ladder of rules with the rung that holds, what would wake the agent, and what looks wrong.
 #[derive(Debug, Args)]
 pub struct Explain {
     /// Which agent
     pub agent: String,
 }
 
-/// Show the execution machine: where it is, since when, and where it can go
+/// Show the execution state of an agent: since when, why, and which states can follow
 #[derive(Debug, Args)]
 pub struct State {
     /// Which agent
     pub agent: String,
-    /// Answer by exit status whether this state, a name or its code, can follow: 0 yes, 4 no
+    /// Tell by the exit status whether this state, a name or its code, can follow: 0 yes, 4 no
     #[arg(long, value_name = "STATE", value_parser = PossibleValuesParser::new(EXECUTION_STATES.iter().chain(STATE_CODES).copied()))]
     pub can: Option<String>,
     /// Print the machine as a diagram with the current state marked
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, default_missing_value = "mermaid", conflicts_with = "can")]
     pub diagram: Option<Diagram>,
-    /// List the hooks that are installed, where each lies, and which of them run
+    /// List the installed hooks, their paths, and which of them run
     #[arg(long, conflicts_with_all = ["can", "diagram"])]
     pub hooks: bool,
 }
@@ -139,16 +139,16 @@ pub enum RunCommand {
         id: String,
         #[command(flatten)]
         agent: PlaneAgent,
-        /// Print what it wrote to stdout instead
+        /// Print what the turn wrote to stdout instead
         #[arg(long, conflicts_with = "stderr")]
         stdout: bool,
-        /// Print what it wrote to stderr instead
+        /// Print what the turn wrote to stderr instead
         #[arg(long)]
         stderr: bool,
     },
 }
 
-/// Show what turns said of themselves, newest first
+/// Show the briefs of turns, newest first
 #[derive(Debug, Args)]
 pub struct Briefs {
     /// Which agent
@@ -166,7 +166,7 @@ pub struct Events {
     /// Only events of this kind (may be repeated)
     #[arg(long, value_name = "KIND")]
     pub kind: Vec<String>,
-    /// Only events since then: a time, or a duration ago
+    /// Only events since this time, or from this long ago on
     #[arg(long, value_name = "TIME|DURATION")]
     pub since: Option<String>,
     /// Go on printing events as they happen

@@ -9,8 +9,8 @@ pub const VISIBILITIES: &[&str] = &["public", "private"];
 
 /// Make a state directory
 ///
-/// Makes DIR/.dormouse with its settings and its git files. Where there is one already, nothing changes.
-/// Without DIR it is made where --dir or DORMOUSE_DIR points, else here.
+/// Makes DIR/.dormouse with its settings and its git files. If there is one already, nothing changes. Without
+/// DIR it is made where --dir or DORMOUSE_DIR points, else in the working directory.
 #[derive(Debug, Args)]
 pub struct Init {
     /// The directory to put it into
@@ -20,10 +20,10 @@ pub struct Init {
 
 /// Make a new agent
 ///
-/// The agent is `booting` until it is started. The turn command stands after `--`, as a program
-/// and its arguments; --shell takes one line for sh instead; --from takes a whole agent.toml.
+/// The agent is `booting` until it is started. The turn command follows `--`, as a program and its arguments;
+/// --shell takes one line for sh instead; --from takes a whole agent.toml.
 ///
-/// The secret of the agent's trigger is shown this once: on a terminal, with --json, or in the file of
+/// The secret of the agent's trigger is shown only now: on a terminal, with --json, or in the file of
 /// --secret-file; never with --quiet.
 #[derive(Debug, Args)]
 pub struct Create {
@@ -38,16 +38,17 @@ pub struct Create {
     /// What the agent is for
     #[arg(long, value_name = "TEXT")]
     pub description: Option<String>,
-    /// The agent that owns it: it becomes a private child. Inside a turn or task: its own agent
+    /// The agent that owns it, as a private child. Inside a turn or task: always its agent
     #[arg(long, value_name = "AGENT")]
     pub parent: Option<String>,
     /// The table [profiles.NAME] of dormouse.toml whose keys are its defaults
     #[arg(long, value_name = "NAME")]
     pub profile: Option<String>,
-    /// Who speaks to it: every agent, or the operator, its parent and its triggers [default: public; of a child: private]
+    /// Which senders it takes messages from: every agent, or only the operator, its parent and its triggers
+    /// [default: public; of a child: private]
     #[arg(long, value_parser = PossibleValuesParser::new(VISIBILITIES))]
     pub visibility: Option<String>,
-    /// Put the secret of its trigger into this new file, for its owner alone, and show it nowhere
+    /// Write the secret of its trigger to this new file, which only you can read, and show it nowhere
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
     /// The turn command
@@ -55,11 +56,11 @@ pub struct Create {
     pub command: Vec<String>,
 }
 
-/// Let agents run
+/// Start agents, so that ticks run them
 ///
-/// Creates no message and runs no turn: the next tick decides what is to be done. It runs the hooks of the
-/// state directory and of the agent that are told of a start.
-/// Inside a turn or task it reaches the children of its agent alone.
+/// Sends no message and runs no turn: the next tick decides what to do. Runs the hooks of the state directory
+/// and of the agent that are told of a start. Inside a turn or task, only children of its agent can be
+/// started.
 #[derive(Debug, Args)]
 pub struct Start {
     #[command(flatten)]
@@ -68,9 +69,9 @@ pub struct Start {
 
 /// Stop agents and end what they run
 ///
-/// From then on nothing is claimed. A running turn gets SIGTERM when no critical section protects it,
-/// and SIGKILL when the grace is over. One that ends in time with exit status 0 has done its work;
-/// else its run is aborted. Queued messages, timers, waits and history are kept. Stopping a stopped agent changes nothing.
+/// A stopped agent takes up no message. A running turn gets SIGTERM once no critical section protects it, and
+/// SIGKILL when the grace is over. If it ends in time with exit status 0, it is completed; otherwise its run
+/// is aborted. Queued messages, timers, waits and history are kept. Stopping a stopped agent changes nothing.
 #[derive(Debug, Args)]
 pub struct Stop {
     #[command(flatten)]
@@ -78,10 +79,11 @@ pub struct Stop {
     /// How long a running turn may take to end by itself [default: timeouts.shutdown, 30s]
     #[arg(long, value_name = "DURATION")]
     pub grace: Option<String>,
-    /// Wait for no critical section of the turn
+    /// Don't wait for a critical section of the turn
     #[arg(long)]
     pub now: bool,
-    /// Put the message of a running turn back into the queue instead of aborting it; also one that is put off or suspended
+    /// Put the message of a running turn back into the queue instead of aborting it; also a message that is
+    /// put off or suspended
     #[arg(long)]
     pub requeue: bool,
     /// Why, for the ledger
@@ -89,15 +91,16 @@ pub struct Stop {
     pub reason: Option<String>,
 }
 
-/// Bring a failed agent back at once, or have what is put off tried now
+/// Let a failed agent go on at once, or retry a message that is put off
 ///
-/// Ends the backoff, and settles a run whose tick is gone. Without this, `tick` does the same when it is time.
-/// A message that waits for resources is tried by the next step, whatever was said about when.
+/// Ends the backoff, and settles a run whose tick is gone. Without this command, `tick` does the same when
+/// the time has come. A message that waits for resources is tried by the next step, even if it was put off
+/// until later.
 #[derive(Debug, Args)]
 pub struct Recover {
     /// Which agent
     pub agent: String,
-    /// Take a run of another host as interrupted although its lease has not ended
+    /// Count a run of another host as interrupted although its lease has not ended
     #[arg(long)]
     pub force: bool,
 }

@@ -1,4 +1,4 @@
-//! What can be said on the command line: declarations and nothing else. The comments are the help text.
+//! The command line: clap declarations and nothing else. Their doc comments are the help text.
 
 mod inspect;
 mod lifecycle;
@@ -32,9 +32,9 @@ const STYLES: Styles = Styles::styled()
 
 /// Long-lived agents that live in a directory: no daemon, one step per invocation
 ///
-/// An agent is a directory of JSON records. `enqueue` drops a message into its inbox; `tick` looks
-/// at the records, decides the one next thing, commits it, does it and ends. Between two steps
-/// nothing runs, so there is nothing to lose.
+/// An agent is a directory of JSON records. `enqueue` puts a message into its inbox. `tick` reads the
+/// records, decides what to do next, commits the decision, carries it out and ends. Between two steps no
+/// daemon runs: everything that matters is in the records.
 #[derive(Debug, Parser)]
 #[command(name = "dormouse", version, styles = STYLES, max_term_width = 100, propagate_version = false)]
 #[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = false)]
@@ -52,13 +52,13 @@ pub struct Global {
     /// The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]
     #[arg(short = 'C', long, value_name = "DIR", global = true)]
     pub dir: Option<PathBuf>,
-    /// Print JSON Lines on stdout, a failure included
+    /// Print results and errors as JSON Lines on stdout
     #[arg(long, global = true)]
     pub json: bool,
-    /// Say nothing but results
+    /// Print nothing but results
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
-    /// Say more on stderr
+    /// Print more messages on stderr
     #[arg(short, long, global = true)]
     pub verbose: bool,
     /// When to use colour
@@ -124,9 +124,9 @@ pub enum Command {
 impl Cli {
     /// Reads the command line.
     ///
-    /// To build the whole grammar takes longer than most commands take for the rest, so one of a
-    /// few common ones is tried alone first. What that does not take, be it a mistake or a request
-    /// for help, is read once more with all there is.
+    /// Building the whole grammar takes longer than all the rest of most commands, so a few common commands
+    /// are first parsed with a grammar of their own. If that fails, because of a mistake or a request for
+    /// help, the line is parsed again with the whole grammar.
     pub fn read(argv: &[OsString]) -> Result<Cli, clap::Error> {
         let common = argv.iter().skip(1).find_map(|word| match word.to_str()? {
             "checkpoint" => alone(argv, "checkpoint", Command::Checkpoint),
@@ -148,12 +148,12 @@ impl Cli {
     }
 }
 
-/// The command line, if it is a good one of this command.
+/// Parses the command line as this command alone; `None` if that fails.
 fn alone<A: Args>(argv: &[OsString], name: &'static str, wrap: fn(A) -> Command) -> Option<Cli> {
     let mut grammar = Global::augment_args(clap::Command::new("dormouse"))
         .subcommand(A::augment_args(clap::Command::new(name)));
     let matches = grammar.try_get_matches_from_mut(argv).ok();
-    // Its many parts are not worth taking apart: the process ends soon enough.
+    // Freeing the grammar takes time, and the process ends soon anyway.
     std::mem::forget(grammar);
     let matches = matches?;
     let (_, words) = matches.subcommand()?;

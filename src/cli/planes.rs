@@ -20,7 +20,7 @@ pub const SCHEDULING_STATES: &[&str] = &[
 pub const WAIT_KINDS: &[&str] = &["operator", "task", "external", "timer", "system"];
 pub const CATCH_UPS: &[&str] = &["once", "all", "skip"];
 
-/// What the agent means to get done
+/// Work items: what an agent has set out to do
 #[derive(Debug, Args)]
 pub struct Work {
     #[command(subcommand)]
@@ -35,22 +35,22 @@ pub enum WorkCommand {
         objective: String,
         #[command(flatten)]
         agent: PlaneAgent,
-        /// How far its plan is [default: ready]
+        /// How far its plan has come [default: ready]
         #[arg(long, value_parser = PossibleValuesParser::new(PLAN_STATUSES))]
         plan_status: Option<String>,
-        /// A step of it (may be repeated)
+        /// A step of the item (may be repeated)
         #[arg(long, value_name = "TEXT")]
         todo: Vec<String>,
-        /// Its plan in prose: itself, `@FILE`, or `-`
+        /// Its plan in prose: the text itself, `@FILE`, or `-` for stdin
         #[arg(long, value_name = "TEXT")]
         plan: Option<String>,
         /// What blocks it from the start
         #[arg(long, value_name = "REASON")]
         blocked_by: Option<String>,
-        /// When to be reminded of the blocker
+        /// Remind the agent of the blocker after this long
         #[arg(long, value_name = "DURATION", requires = "blocked_by")]
         recheck: Option<String>,
-        /// Make it the current one
+        /// Make it the current item
         #[arg(long)]
         pick: bool,
     },
@@ -58,10 +58,10 @@ pub enum WorkCommand {
     List {
         #[command(flatten)]
         agent: PlaneAgent,
-        /// Open or completed ones [default: open]
+        /// Open or completed items [default: open]
         #[arg(long, value_parser = PossibleValuesParser::new(WORK_STATES))]
         state: Option<String>,
-        /// Only those that stand like this
+        /// Only items in this scheduling state
         #[arg(long, value_parser = PossibleValuesParser::new(SCHEDULING_STATES))]
         scheduling_state: Option<String>,
     },
@@ -80,14 +80,14 @@ pub enum WorkCommand {
         objective: Option<String>,
         #[arg(long, value_parser = PossibleValuesParser::new(PLAN_STATUSES))]
         plan_status: Option<String>,
-        /// The steps, anew (may be repeated); `[x] TEXT` is done
+        /// The new list of steps (may be repeated); `[x] TEXT` is done
         #[arg(long, value_name = "TEXT")]
         todo: Vec<String>,
-        /// Its plan in prose: itself, `@FILE`, or `-`
+        /// Its plan in prose: the text itself, `@FILE`, or `-` for stdin
         #[arg(long, value_name = "TEXT")]
         plan: Option<String>,
     },
-    /// Make an item the current one
+    /// Make an item the current item
     Pick {
         id: String,
         #[command(flatten)]
@@ -99,18 +99,18 @@ pub enum WorkCommand {
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
     },
-    /// Say what blocks an item
+    /// Record what blocks an item
     Block {
         id: String,
         #[command(flatten)]
         agent: PlaneAgent,
         #[arg(long, value_name = "TEXT")]
         reason: String,
-        /// When to be reminded of it
+        /// Remind the agent of it after this long
         #[arg(long, value_name = "DURATION")]
         recheck: Option<String>,
     },
-    /// Say that nothing blocks it any more
+    /// Record that nothing blocks an item any more
     Unblock {
         id: String,
         #[command(flatten)]
@@ -123,23 +123,24 @@ pub enum WorkCommand {
         id: String,
         #[command(flatten)]
         agent: PlaneAgent,
-        /// What came of it
+        /// The result of the work
         #[arg(long, value_name = "TEXT")]
         result: Option<String>,
     },
-    /// Print the plan of an item, or write it anew
+    /// Print the plan of an item, or replace it
     Plan {
         id: String,
         #[command(flatten)]
         agent: PlaneAgent,
-        /// The new plan: itself, `@FILE`, or `-`
+        /// The new plan: the text itself, `@FILE`, or `-` for stdin
         text: Option<String>,
     },
 }
 
-/// Say why progress stops, and what would end that
+/// Record why work can't go on, and what would end that
 ///
-/// The wait is the work item's that is named; else that of the turn, else the current one, else the agent's own.
+/// The wait belongs to the work item that is named; else to that of the turn, else to the current one, else
+/// to the agent itself.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Wait {
@@ -147,19 +148,19 @@ pub struct Wait {
     pub command: Option<WaitCommand>,
     #[command(flatten)]
     pub agent: PlaneAgent,
-    /// What it waits for
+    /// What to wait for
     #[arg(long, value_name = "KIND", required = true, value_parser = PossibleValuesParser::new(WAIT_KINDS))]
     pub on: Option<String>,
     /// Why, for people
     #[arg(long, value_name = "TEXT", required = true)]
     pub reason: Option<String>,
-    /// What exactly: a task's id, or a reference such as `github:org/repo#12`
+    /// What exactly to wait for: a task's id, or a reference such as `github:org/repo#12`
     #[arg(long, value_name = "REF")]
     pub resource: Option<String>,
-    /// Whose wait it is
+    /// The work item that waits
     #[arg(long, value_name = "ID", conflicts_with = "whole_agent")]
     pub work_item: Option<String>,
-    /// The agent's own wait, whatever it works on
+    /// The agent itself waits, whatever it works on
     #[arg(long)]
     pub whole_agent: bool,
     /// A timer wait: how long
@@ -168,19 +169,19 @@ pub struct Wait {
     /// A timer wait: until when
     #[arg(long, value_name = "TIME")]
     pub at: Option<String>,
-    /// Take a moment for --at that is past: the wait is over with the next step
+    /// Accept a time for --at that is past: the next step then ends the wait
     #[arg(long, requires = "at")]
     pub past_ok: bool,
-    /// When to go and look; a system wait needs this or --expires
+    /// Tell the agent to go and look after this long; a system wait needs this or --expires
     #[arg(long, value_name = "DURATION")]
     pub recheck: Option<String>,
-    /// When to give up
+    /// Give up after this long
     #[arg(long, value_name = "DURATION")]
     pub expires: Option<String>,
-    /// That nothing else will bring the agent back, and why that is right
+    /// Why it is right that nothing else brings the agent back
     #[arg(long, value_name = "WHY")]
     pub no_fallback: Option<String>,
-    /// Who is expected to say it, as in an origin: `webhook:github`, or `webhook` for any
+    /// The sender that is expected, as in an origin: `webhook:github`, or `webhook` for any
     #[arg(long, value_name = "NAME")]
     pub source: Option<String>,
 }
@@ -200,7 +201,7 @@ pub enum WaitCommand {
     },
 }
 
-/// Messages that come by themselves
+/// Timers: messages that are sent at a set time
 #[derive(Debug, Args)]
 pub struct Timer {
     #[command(subcommand)]
@@ -221,12 +222,12 @@ pub enum TimerCommand {
         /// An expression of six fields for --cron, the first of them seconds
         #[arg(long, requires = "cron", conflicts_with_all = ["within", "at", "every"])]
         seconds: bool,
-        /// Take a moment for --at that is past: the timer fires with the next step
+        /// Accept a time for --at that is past: the timer then fires with the next step
         #[arg(long, requires = "at", conflicts_with_all = ["within", "every", "cron"])]
         past_ok: bool,
-        /// What the agent is told when it fires
+        /// What the agent is told when the timer fires
         text: Option<String>,
-        /// What becomes of fires that nobody was there for [default: once]
+        /// What becomes of fires that were due while no tick came [default: once]
         #[arg(long, value_parser = PossibleValuesParser::new(CATCH_UPS))]
         catch_up: Option<String>,
     },
@@ -243,14 +244,14 @@ pub enum TimerCommand {
     },
 }
 
-/// When
+/// When a timer fires
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false, id = "schedule", args = ["within", "at", "every", "cron"])]
 pub struct Schedule {
-    /// Once, so long from now
+    /// Once, after this long
     #[arg(long = "in", value_name = "DURATION")]
     pub within: Option<String>,
-    /// Once, then
+    /// Once, at this time
     #[arg(long, value_name = "TIME")]
     pub at: Option<String>,
     /// Again and again, counted from now
@@ -263,7 +264,8 @@ pub struct Schedule {
 
 /// Say when the next step is due
 ///
-/// The earliest of the agents named; nothing if none has anything due. Arrivals are due at once.
+/// Prints the earliest time for the agents that are named; an empty line if nothing is due. A message that
+/// has arrived is due at once.
 #[derive(Debug, Args)]
 pub struct NextWake {
     #[arg(value_name = "AGENT", required_unless_present = "all")]
@@ -271,7 +273,7 @@ pub struct NextWake {
     /// Every agent
     #[arg(long, conflicts_with = "agents")]
     pub all: bool,
-    /// How to write it
+    /// How to print the time
     #[arg(long, value_enum, default_value_t = WakeFormat::Rfc3339)]
     pub format: WakeFormat,
 }

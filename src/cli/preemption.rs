@@ -7,13 +7,14 @@ use super::messages::PlaneAgent;
 
 /// Ask a running turn to yield
 ///
-/// The turn learns of it at its next `dormouse safe-point`, and yields with `dormouse yield`. One
-/// that has not when the grace is over is ended: SIGTERM, and SIGKILL 5 s later; that attempt has
-/// failed then. With a request pending already the new reason counts, and the earlier end.
+/// The turn learns of the request at its next `dormouse safe-point`, and yields with `dormouse yield`. If it
+/// has not yielded when the grace is over, it gets SIGTERM, and SIGKILL 5 s later, and its attempt has
+/// failed. If a request is pending already, the new reason replaces the old one, and the earlier of the two
+/// deadlines counts.
 ///
-/// What has yielded is suspended until `--for` is over or somebody says `dormouse resume`. Where
-/// nobody does, it is given up after `timeouts.suspend`, an hour unless set: the attempt then begins
-/// anew, with the checkpoint.
+/// A turn that has yielded is suspended until `--for` is over or until `dormouse resume`. After
+/// `timeouts.suspend`, an hour by default, its run is given up, and the attempt begins again with the
+/// checkpoint.
 #[derive(Debug, Args)]
 pub struct Preempt {
     /// Which agent
@@ -21,10 +22,10 @@ pub struct Preempt {
     /// Why: the turn and its hooks are told
     #[arg(long, value_name = "TEXT")]
     pub reason: String,
-    /// How long it may take to yield [default: preemption.grace, 30s]
+    /// How long the turn may take to yield [default: preemption.grace, 30s]
     #[arg(long, value_name = "DURATION")]
     pub grace: Option<String>,
-    /// Let it go on by itself after this long [default: when `dormouse resume` says so]
+    /// Resume the turn by itself after this long [default: only `dormouse resume` does]
     #[arg(long = "for", value_name = "DURATION")]
     pub resume_after: Option<String>,
 }
@@ -32,19 +33,19 @@ pub struct Preempt {
 /// Let suspended runs go on
 ///
 /// The next tick runs the turn again: the same message, the same attempt, with its checkpoint in
-/// DORMOUSE_CHECKPOINT. For a stopped agent this is a deprecated word for `start`; with `--all` it
-/// is about those that are suspended, and starts nobody.
+/// DORMOUSE_CHECKPOINT. For a stopped agent this is a deprecated name for `start`. With `--all` it resumes
+/// every suspended agent, and starts none.
 #[derive(Debug, Args)]
 pub struct Resume {
     #[command(flatten)]
     pub agents: Agents,
 }
 
-/// Give up what an agent is at: a turn, what waits to go on, a stop or a recovery
+/// Fail what an agent is doing: a turn, a message that waits to go on, a stop or a recovery
 ///
-/// The processes of a turn are ended, when no critical section protects it: SIGTERM, and SIGKILL 5 s
-/// later. It counts as a failed
-/// attempt: the message is tried again after the backoff, or is a dead letter after the last one.
+/// The processes of a turn are ended once no critical section protects it: SIGTERM, and SIGKILL 5 s later.
+/// This counts as a failed attempt: the message is tried again after the backoff, or becomes a dead letter
+/// after its last attempt.
 #[derive(Debug, Args)]
 pub struct Fail {
     /// Which agent
@@ -52,46 +53,46 @@ pub struct Fail {
     /// Why, for the ledger and the next attempt
     #[arg(long, value_name = "TEXT")]
     pub reason: String,
-    /// Wait for no critical section of the turn
+    /// Don't wait for a critical section of the turn
     #[arg(long)]
     pub now: bool,
 }
 
 /// Ask whether to go on, from inside a turn
 ///
-/// Exit status 0 says go on, 10 says please yield. What the operator has said with priority
-/// `interject` meanwhile is handed over on stdout, a JSON object a line, each once. Where stdout is
-/// /dev/null nothing is handed over: it stays for whoever reads it.
+/// Exit status 0 means go on, 10 means please yield. Messages that the operator has sent meanwhile with
+/// priority `interject` are printed on stdout, one JSON object a line, each once. If stdout is /dev/null,
+/// they stay for the next safe point.
 ///
-/// With a command, that runs, and the records are looked at meanwhile: when the turn is to yield, the
-/// command is ended, and the exit status is 10; else it is the command's own. What the operator says
-/// ends it too, and stays for the next safe point, which hands it over.
+/// With COMMAND, that command runs while dormouse watches the records. When the turn should yield, or the
+/// operator has sent a message, the command is ended and the exit status is 10. Otherwise the exit status is
+/// the command's own. The next safe point hands the message over.
 #[derive(Debug, Args)]
 pub struct SafePoint {
     #[command(flatten)]
     pub agent: PlaneAgent,
-    /// Show what the operator has said, and leave it for the next safe point
+    /// Print the operator's messages, and leave them for the next safe point
     #[arg(long, conflicts_with = "argv")]
     pub peek: bool,
-    /// Wait until there is something to say, at most this long
+    /// Wait for a message or a request to yield, at most this long
     #[arg(long, value_name = "DURATION", conflicts_with = "argv")]
     pub wait: Option<String>,
-    /// What the command gets when the turn is to yield
+    /// The signal that the command gets when it is to end
     #[arg(long, value_name = "NAME", default_value = "TERM", requires = "argv")]
     pub signal: String,
-    /// How long the command may take to end then, before it gets SIGKILL
+    /// How long the command may take to end after that signal, before it gets SIGKILL
     #[arg(long, value_name = "DURATION", default_value = "2s", requires = "argv")]
     pub grace: String,
-    /// A command that knows nothing of safe points
+    /// The command to run
     #[arg(last = true, value_name = "COMMAND")]
     pub argv: Vec<std::ffi::OsString>,
 }
 
-/// Save what this turn needs to go on, from inside it
+/// Save what this turn needs to go on, from inside a turn
 ///
-/// The latest one stands. The next run of the same message finds it in DORMOUSE_CHECKPOINT: after a
-/// `yield`, a failure, a timeout, a kill or a requeue. It goes when the message is dealt with. A turn
-/// that was told to end can still save one, until it is killed.
+/// Only the latest checkpoint counts. The next run of the same message finds its path in DORMOUSE_CHECKPOINT:
+/// after a `yield`, a failure, a timeout, a kill or a requeue. It is removed when the message is settled. A
+/// turn that was told to end can still save a checkpoint until it is killed.
 #[derive(Debug, Args)]
 pub struct Checkpoint {
     #[command(flatten)]
@@ -101,10 +102,10 @@ pub struct Checkpoint {
     pub file: String,
 }
 
-/// Have this turn suspended, from inside it
+/// Suspend this turn, from inside it
 ///
-/// Saves the checkpoint; then exit, with whatever status. The message stays claimed, and the same
-/// attempt goes on after `dormouse resume`, or when the time is over that whoever asked has named.
+/// Saves the checkpoint. The turn should exit after that, with any status. Its message stays claimed, and the
+/// same attempt goes on after `dormouse resume`, or when the time is over that the request to yield has set.
 #[derive(Debug, Args)]
 pub struct Yield {
     #[command(flatten)]
@@ -116,9 +117,9 @@ pub struct Yield {
 
 /// Run a command that must not be preempted, from inside a turn
 ///
-/// While it runs, `safe-point` says go on, and nobody ends the turn for want of yielding before the
-/// deadline. Exits with the command's status. Sections nest, and are one stretch: the first deadline
-/// counts, and `preemption.max_section` in any case.
+/// While the command runs, `safe-point` says go on, and the turn is not ended for failing to yield, until the
+/// deadline. The exit status is the command's. Sections nest and count as one stretch: the deadline of the
+/// outermost holds for all, and `preemption.max_section` in any case.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct NonPreemptible {
@@ -126,10 +127,10 @@ pub struct NonPreemptible {
     pub command: Option<SectionCommand>,
     #[command(flatten)]
     pub agent: PlaneAgent,
-    /// How long the section is respected
+    /// How long the section protects the turn
     #[arg(long, value_name = "DURATION", required = true)]
     pub deadline: Option<String>,
-    /// The command
+    /// The command to run
     #[arg(last = true, value_name = "COMMAND", required = true)]
     pub argv: Vec<std::ffi::OsString>,
 }
@@ -140,7 +141,7 @@ pub enum SectionCommand {
     Begin {
         #[command(flatten)]
         agent: PlaneAgent,
-        /// How long the section is respected
+        /// How long the section protects the turn
         #[arg(long, value_name = "DURATION")]
         deadline: String,
     },

@@ -2,10 +2,11 @@
 
 use clap::{Args, value_parser};
 
-/// Do the one next thing
+/// Run one step of an agent: do what comes next
 ///
-/// One step per agent named: look at its records, decide, commit, act, and say what was done and
-/// why. Exit status 0 is also "nothing to do"; 7 says that a turn ran and failed.
+/// One step for each agent that is named: read its records, decide, commit the decision, carry it out, and
+/// print what was done and why. The exit status is 0 also if there was nothing to do, and 7 if a turn ran and
+/// failed.
 #[derive(Debug, Args)]
 pub struct Tick {
     /// Which agents
@@ -14,17 +15,17 @@ pub struct Tick {
     /// Every agent
     #[arg(long, conflicts_with = "agents")]
     pub all: bool,
-    /// Go on until a step finds nothing to do
+    /// Run steps until one finds nothing to do
     #[arg(long)]
     pub until_idle: bool,
     /// With --until-idle: at most this many steps per agent
     #[arg(long, value_name = "N", default_value_t = 1000, requires = "until_idle",
           value_parser = value_parser!(u32).range(1..))]
     pub max_steps: u32,
-    /// How many agents at once
+    /// How many agents are ticked at once
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..))]
     pub jobs: u32,
-    /// Say what a step would do, and change nothing
+    /// Print what a step would do, and change nothing
     #[arg(long, conflicts_with_all = ["until_idle", "commit"])]
     pub dry_run: bool,
     /// Exit with 10 if no step did anything

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::messages::PlaneAgent;
 
-/// Work in the background, beyond the end of a turn
+/// Background tasks, which outlive the turn that starts them
 #[derive(Debug, Args)]
 pub struct Task {
     #[command(subcommand)]
@@ -20,7 +20,7 @@ pub enum TaskCommand {
     List {
         #[command(flatten)]
         agent: PlaneAgent,
-        /// List those that have ended instead, newest first
+        /// List tasks that have ended instead, newest first
         #[arg(long)]
         ended: bool,
     },
@@ -31,19 +31,19 @@ pub enum TaskCommand {
         #[command(flatten)]
         agent: PlaneAgent,
     },
-    /// Print what a task has said
+    /// Print the output of a task
     Output {
         /// The task, or at least four characters of its id
         id: String,
         #[command(flatten)]
         agent: PlaneAgent,
-        /// What it said on stderr instead
+        /// Print its stderr instead
         #[arg(long)]
         stderr: bool,
-        /// Go on until it ends
+        /// Go on printing until the task ends
         #[arg(short, long)]
         follow: bool,
-        /// Only the last so many bytes
+        /// Only the last N bytes
         #[arg(long, value_name = "N")]
         bytes: Option<u64>,
     },
@@ -53,7 +53,7 @@ pub enum TaskCommand {
         id: String,
         #[command(flatten)]
         agent: PlaneAgent,
-        /// The line; `-`, or nothing, takes stdin as it is
+        /// The line; with `-` or without TEXT, stdin is passed on as it is
         text: Option<String>,
     },
     /// End a task: SIGTERM, and SIGKILL when the grace is over
@@ -62,47 +62,47 @@ pub enum TaskCommand {
         id: String,
         #[command(flatten)]
         agent: PlaneAgent,
-        /// How long it may take to end by itself
+        /// How long the task may take to end by itself
         #[arg(long, value_name = "DURATION", default_value = "10s")]
         grace: String,
-        /// Take one of another host for lost: only if that host is gone for good
+        /// Count a task of another host as lost: only if that host is gone for good
         #[arg(long)]
         force: bool,
     },
 }
 
-/// Start a command in the background, or hand work to a child; the result is a message to the agent
+/// Start a command in the background, or delegate work to a child; the result comes as a message
 ///
-/// Returns at once. A command runs where the agent's turns do, with their environment and
-/// DORMOUSE_TASK, until it ends by itself, is stopped, or its agent is. A child is an agent of its
-/// own, made and started if it is not there yet; the task ends when it has nothing left to do, and
-/// the result is its last brief.
+/// Returns at once. A command runs where the agent's turns run, with their environment and DORMOUSE_TASK,
+/// until it ends by itself, or until it or its agent is stopped. A child is an agent of its own, which is
+/// made and started if it does not exist yet. Its task ends when the child has nothing left to do, and the
+/// result is the child's last brief.
 #[derive(Debug, Args)]
 pub struct TaskStart {
     #[command(flatten)]
     pub agent: PlaneAgent,
-    /// What it is for: the first words of its result
+    /// What the task is for; its result begins with this
     #[arg(long, value_name = "TEXT")]
     pub summary: Option<String>,
-    /// The work item that it is for
+    /// The work item that the task is for
     #[arg(long, value_name = "ID")]
     pub work_item: Option<String>,
-    /// Let its end start no turn: the next one finds it among what was taken note of
+    /// Start no turn for the result: the next turn is told of it
     #[arg(long)]
     pub no_notify: bool,
-    /// Let it read what `task input` writes; without this its stdin is empty
+    /// Let the command read what `task input` writes; without this its stdin is empty
     #[arg(long, conflicts_with = "delegate")]
     pub interactive: bool,
-    /// End it after this long
+    /// End the task after this long
     #[arg(long, value_name = "DURATION")]
     pub timeout: Option<String>,
     /// Hand TEXT to this agent as its operator, and take its last brief as the result
     #[arg(long, value_name = "CHILD")]
     pub delegate: Option<String>,
-    /// What the child runs if it is to be made [default: the agent.toml of its parent]
+    /// The agent.toml of a child that is made [default: that of its parent]
     #[arg(long, value_name = "FILE", requires = "delegate")]
     pub from: Option<PathBuf>,
-    /// What the child is told; `-`, or nothing, takes stdin, `@FILE` a file
+    /// What the child is told; `-` or nothing for stdin, `@FILE` for a file
     #[arg(requires = "delegate")]
     pub text: Option<String>,
     /// The program and its arguments

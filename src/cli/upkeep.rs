@@ -26,43 +26,43 @@ pub const SCHEMAS: &[&str] = &[
 
 /// Check every record
 ///
-/// Says what is wrong, a line per finding, and exits with 6 if anything is. Changes nothing
-/// unless told to repair; a repair moves what it can't read to `quarantine/`, and deletes
-/// nothing but what killed commands have left half-made.
+/// Prints what is wrong, a line per finding, and exits with 6 if there is anything. Changes nothing unless
+/// told to repair. A repair moves unreadable records to `quarantine/`, and deletes nothing but what killed
+/// commands have left half-made.
 #[derive(Debug, Args)]
 pub struct Doctor {
     /// Only these agents
     #[arg(value_name = "AGENT")]
     pub agents: Vec<String>,
-    /// Repair what has one right answer
+    /// Repair what can be repaired in only one way
     #[arg(long)]
     pub repair: bool,
-    /// Let git merge the files of this state directory, in this clone, by `merge-driver`
+    /// Configure git, in this clone, to merge the files of this state directory by `merge-driver`
     #[arg(long)]
     pub merge_driver: bool,
 }
 
 /// Merge two versions of a file of the state directory, for git
 ///
-/// git runs it in a clone in which `doctor --merge-driver` has said so. Lines of the ledger and the
-/// archive that either side has are kept once and in order. Of a record that only one clone may write
-/// the version that has come further is kept, and the other one goes to `quarantine/`.
+/// git runs this command in a clone that `doctor --merge-driver` has configured. Every line of the ledger and
+/// the archive that either side has is kept once, in order. Of a record that only one clone may write, the
+/// version that is further on is kept, and the other one goes to `quarantine/`.
 #[derive(Debug, Args)]
 pub struct MergeDriver {
-    /// A file with what both had in common (%O)
+    /// A file with the version that both began with (%O)
     pub base: PathBuf,
     /// A file with our version, which becomes the merged one (%A)
     pub ours: PathBuf,
     /// A file with their version (%B)
     pub theirs: PathBuf,
-    /// Where it lies, from the top of the work tree (%P)
+    /// The path of the merged file, from the top of the work tree (%P)
     pub path: PathBuf,
 }
 
 /// Print the JSON Schema of a record
 #[derive(Debug, Args)]
 pub struct Schema {
-    /// Which record; without one, their names
+    /// Which record; without it, the names of all are printed
     #[arg(value_parser = PossibleValuesParser::new(SCHEMAS))]
     pub kind: Option<String>,
 }
@@ -84,7 +84,7 @@ pub enum Shell {
 /// Print a manual page
 #[derive(Debug, Args)]
 pub struct Man {
-    /// The command it is about; without one, the page of dormouse itself
+    /// The command that the page is about; without it, dormouse itself
     #[arg(value_name = "COMMAND")]
     pub page: Option<String>,
 }
