@@ -1,4 +1,4 @@
-//! What may be said to an agent, by whom, and with which authority (contract, semantics §9).
+//! Which messages an agent takes, from which origins, and with which authority (contract, semantics §9).
 
 use crate::model::bound::{Bound, RECORD};
 use crate::model::continuation::TriggerKind;
@@ -14,7 +14,7 @@ use crate::model::stamp::Stamp;
 use crate::model::submission::{Caller, Speaker, Submission};
 use crate::model::time::Time;
 
-/// The message kinds that an origin may speak in; the first is its default.
+/// The message kinds that an origin may send; the first is its default.
 pub const fn kinds(origin: OriginKind) -> &'static [MessageKind] {
     match origin {
         OriginKind::Operator => &[MessageKind::OperatorPrompt, MessageKind::Control],
@@ -37,7 +37,7 @@ pub const fn authority(origin: OriginKind) -> AuthorityClass {
     }
 }
 
-/// Whether somebody outside the runtime may speak as this origin.
+/// Whether a message from outside dormouse may have this origin.
 pub const fn is_open_to_outside(origin: OriginKind) -> bool {
     match origin {
         OriginKind::Operator | OriginKind::Channel | OriginKind::Webhook | OriginKind::Callback => true,
@@ -45,7 +45,7 @@ pub const fn is_open_to_outside(origin: OriginKind) -> bool {
     }
 }
 
-/// What a message of a kind triggers; `None` for kinds that are only taken note of.
+/// What a message of a kind triggers; `None` for kinds that never start a turn.
 pub const fn trigger_kind(kind: MessageKind) -> Option<TriggerKind> {
     match kind {
         MessageKind::OperatorPrompt => Some(TriggerKind::OperatorInput),
@@ -60,12 +60,12 @@ pub const fn trigger_kind(kind: MessageKind) -> Option<TriggerKind> {
     }
 }
 
-/// Turns a request into the message that is admitted, or says why it is not.
+/// Turns a request into the message that is admitted; `Err` says why it is refused.
 ///
-/// A request from inside a turn or a task is the agent's own: an `internal_followup` from `system`, one hop
-/// further than the message that the turn works on. One in a dropped file is of the origin that such files
-/// have, unless it claims another one of no more authority; in a file of another user than the owner it is
-/// that user's, whatever it claims.
+/// A request from inside a turn or a task comes from the agent: it is an `internal_followup` from `system`,
+/// one hop further than the message that the turn works on. A dropped file has the origin that the policy
+/// gives such files, unless it names another one of no more authority. A file of another user than the owner
+/// has that user as its origin, whatever it claims.
 pub fn admit(
     agent: &AgentName,
     mut submission: Submission,
@@ -137,7 +137,7 @@ fn source_ref(caller: &Caller) -> Option<String> {
     caller.run_id().map(|run| format!("{}/{run}", caller.agent))
 }
 
-/// However it is written, a body of so many bytes is no more than a record may have.
+/// A body of at most this many bytes fits into a record, however it is written.
 const SURELY_FITS: u64 = RECORD.most.0 / 8;
 
 /// Refuses what is larger than `limits.max_message`, or than any record may be.
@@ -147,7 +147,7 @@ pub fn check_size(body: &Body, limits: &Limits) -> Result<(), Refusal> {
     if bytes <= SURELY_FITS {
         return Ok(());
     }
-    // As it will be written: a character may take six.
+    // The size that it has in the file: one character may take six bytes.
     RECORD.check(serde_json::to_vec(body).map_or(0, |bytes| bytes.len() as u64))
 }
 
@@ -208,7 +208,7 @@ fn origin_and_kind(submission: &Submission, speaker: Speaker<'_>) -> Result<(Ori
 
 const OPERATOR: Origin = Origin { kind: OriginKind::Operator, id: None };
 
-/// How much an origin has to say, beside others: evidence, a signal, an instruction.
+/// How much authority an origin has, compared with others: evidence, a signal, an instruction.
 const fn standing(origin: OriginKind) -> u8 {
     match authority(origin) {
         AuthorityClass::ExternalEvidence => 0,
@@ -218,7 +218,8 @@ const fn standing(origin: OriginKind) -> u8 {
     }
 }
 
-/// An agent speaks as itself, in follow-ups: what it has heard from others it quotes.
+/// A message of an agent has the agent as its origin and is a follow-up. What the agent has heard from
+/// others, it quotes.
 fn of_agent(
     agent: &AgentName,
     named: Option<Origin>,
@@ -248,15 +249,15 @@ fn of_agent(
     Ok((own, kind))
 }
 
-/// Who speaks in a kind, if nobody says.
+/// The origin of a message of this kind that names none.
 fn speaker_of(kind: MessageKind) -> OriginKind {
     let speaks = |origin: &&OriginKind| kinds(**origin).contains(&kind);
     let default = OriginKind::Operator;
     if speaks(&&default) { default } else { OriginKind::ALL.iter().find(speaks).copied().unwrap_or(default) }
 }
 
-/// The hops of something that a turn makes to happen at a moment: one further, if that is within
-/// `limits.chain_pause`. What comes later begins a new chain, like everything that no turn causes.
+/// The hops of something that a turn causes at a moment: one more than the turn's, if the moment is within
+/// `limits.chain_pause`. Whatever comes later, or is not caused by a turn, begins a new chain.
 pub fn in_chain(
     of_turn: Option<u32>,
     moment: Option<Time>,
@@ -267,7 +268,7 @@ pub fn in_chain(
     one_further(of_turn.filter(|_| is_soon), limits)
 }
 
-/// One hop further than what a turn works on; nothing where no turn speaks.
+/// One hop more than the message that a turn works on; 0 if no turn is the sender.
 pub fn one_further(of_turn: Option<u32>, limits: &Limits) -> Result<u32, Refusal> {
     let hops = of_turn.map_or(0, |hops| hops.saturating_add(1));
     if hops > limits.max_hops {

@@ -15,11 +15,11 @@ use super::work::{WaitsByItem, scheduling_state};
 /// After how many attempts a message counts as retried often.
 const OFTEN: u32 = 3;
 
-/// One warning: its word of the contract, what it is about, and what to do.
+/// One warning: its name in the contract, what it is about, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Advisory {
     pub kind: &'static str,
-    /// The id of the record that it is about.
+    /// The id of the record that the warning is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     pub message: String,
@@ -30,7 +30,7 @@ impl Advisory {
         Advisory { kind, subject: Some(subject.to_string()), message }
     }
 
-    /// What tells it from every other that holds at the same time.
+    /// A key that differs from that of every other warning that holds at the same time.
     pub fn key(&self) -> String {
         match &self.subject {
             Some(subject) => format!("{}:{subject}", self.kind),
@@ -51,7 +51,8 @@ pub fn advisories(records: &Records, now: Time) -> Vec<Advisory> {
     found
 }
 
-/// What was written by a clock that ran ahead: what the next step sets right, and what only a person can.
+/// Warnings about moments that a clock ahead of now has written: those that the next step corrects, and those
+/// that only a person can.
 fn about_clock(records: &Records, now: Time) -> Vec<Advisory> {
     let kind = "clock_in_future";
     let repaired = ahead(records, now).into_iter().map(|ahead| {

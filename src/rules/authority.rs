@@ -1,5 +1,6 @@
-//! What a turn may do to agents that are not its own, and who may speak to whom (contract, semantics §14).
-//! These are guard rails for turns that mean well: whoever runs as the same user can write the files.
+//! What a turn may do to agents that are not its own, and which agents may send each other messages
+//! (contract, semantics §14). These are guard rails for turns that mean well: a process of the same user can
+//! write the files anyway.
 
 use crate::model::agent::{Identity, Visibility};
 use crate::model::authority::Reach;
@@ -8,16 +9,16 @@ use crate::model::message::{Origin, OriginKind};
 use crate::model::refusal::Refusal;
 use crate::model::state::State;
 
-/// The operator, as whoever stops or starts.
+/// The operator, as the origin of a start or stop.
 pub const OPERATOR: Origin = Origin { kind: OriginKind::Operator, id: None };
 
-/// An agent, as whoever stops or starts: by its turn, its task or its delegation.
+/// An agent, as the origin of a start or stop: by its turn, its task or its delegation.
 pub fn agent(name: &AgentName) -> Origin {
     Origin { kind: OriginKind::System, id: Some(name.to_string()) }
 }
 
-/// Whether a turn or task of `caller` may do `verb` to another agent: to its own children, or, where its
-/// policy says so, to every agent.
+/// Whether a turn or task of `caller` may do `verb` to another agent: to a child of its agent or, if `reach`
+/// says so, to every agent.
 pub fn reaches(caller: &AgentName, reach: Reach, target: &Identity, verb: &str) -> Result<(), Refusal> {
     if reach == Reach::All || target.parent.as_ref() == Some(caller) {
         return Ok(());
@@ -34,13 +35,13 @@ pub fn reaches(caller: &AgentName, reach: Reach, target: &Identity, verb: &str) 
     .hint(format!("`lifecycle = \"all\"` below [authority] in the agent.toml of `{caller}` lets it")))
 }
 
-/// Whether an agent may be started by `by`. What the operator has stopped, the operator starts. A turn
-/// starts what was stopped by a turn of the same agent, and what has stopped itself.
+/// Whether `by` may start an agent. Only the operator starts what the operator has stopped. A turn may start
+/// an agent that its own agent has stopped, or that has stopped itself.
 pub fn may_start(state: &State, by: &Origin) -> Result<(), Refusal> {
     if *by == OPERATOR {
         return Ok(());
     }
-    // Records from before this was noted don't say who it was.
+    // Older records do not say what stopped the agent.
     let stopped_by = state.stopped_by.as_ref().unwrap_or(&OPERATOR);
     if *stopped_by == *by || *stopped_by == agent(&state.agent) {
         return Ok(());
@@ -58,8 +59,8 @@ pub fn may_start(state: &State, by: &Origin) -> Result<(), Refusal> {
         .hint(format!("the operator starts it with `dormouse start {}`", state.agent)))
 }
 
-/// Whether an agent hears what a turn or task of `speaker` says. A private one hears the operator, its
-/// parent, its triggers, and itself.
+/// Whether an agent takes messages from a turn or task of `speaker`. A private agent takes them from the
+/// operator, its parent, its triggers and itself.
 pub fn hears(target: &Identity, speaker: &AgentName) -> Result<(), Refusal> {
     let is_open = match target.visibility {
         Visibility::Public => true,

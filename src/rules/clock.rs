@@ -1,8 +1,8 @@
-//! Moments that lie further ahead than anything but a clock that ran ahead can have put them
-//! (contract, execution §4).
+//! Stored moments that are so far ahead that only a wrong clock can have written them (contract, execution
+//! §4).
 //!
-//! What was set together with the state of the machine is moved back with it, so that each span stays
-//! what it was; what a policy bounds lies at most that far ahead.
+//! Moments that were set together with the state of the machine are moved back with it, so that each span
+//! stays the same. Moments that a policy bounds are moved to at most that far ahead.
 
 use crate::model::execution::ExecutionState;
 use crate::model::id::TimerId;
@@ -17,12 +17,12 @@ use super::limits;
 use super::retry::delay;
 use super::schedule::next_after;
 
-/// How far the clocks of two machines may be apart.
+/// How far apart the clocks of two machines may be.
 pub const SKEW: Span = Span::from_secs(60);
 
 const DAY: Span = Span::from_secs(24 * 3600);
 
-/// A stored moment, by where it stands.
+/// A stored moment, named by its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     Entered,
@@ -51,7 +51,7 @@ impl Place {
     }
 }
 
-/// One that lies too far ahead, and what it is taken for.
+/// A moment that lies too far ahead, and the moment that is used instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ahead {
     pub place: Place,
@@ -113,12 +113,12 @@ pub fn ahead(records: &Records, now: Time) -> Vec<Ahead> {
         .collect()
 }
 
-/// The longest pause that a policy can come to.
+/// The longest pause that a policy can lead to.
 pub fn longest(policy: &RecoveryPolicy) -> Span {
     delay(policy, u32::MAX, 1.0).max(policy.max_delay)
 }
 
-/// When a held run goes on at the latest, where its policy says so.
+/// When a held run goes on at the latest, if its policy sets a limit.
 fn latest(held: &Held, now: Time, longest: Time) -> Option<Time> {
     match held.resource {
         Some(resource) if Resource::is_limit(resource) => Some(now.after(DAY)),
@@ -127,10 +127,10 @@ fn latest(held: &Held, now: Time, longest: Time) -> Option<Time> {
     }
 }
 
-/// The next fire of a timer that would pass over more than one. A clock that is set back by a little
-/// puts the last one ahead once more, and that does not come twice.
+/// The next fire of a timer whose `next_at` would skip more than one fire. Skipping a single one is right: a
+/// clock that was set back by a little puts a fire ahead that has happened already.
 fn fires_at(timer: &Timer, now: Time) -> Option<Time> {
-    // Only what was written by a clock that ran ahead is worth the look.
+    // Only a timer that was written by a clock ahead of now can be wrong.
     if timer.last_fired_at.unwrap_or(timer.created_at) <= now {
         return None;
     }
@@ -153,8 +153,8 @@ pub fn lease_ends(run: &CurrentRun, now: Time) -> Option<Time> {
     is_ahead.then(|| now.after(run.lease_expires_at.since(run.claimed_at)))
 }
 
-/// What nothing bounds but whoever has set it, and that was set by a clock that ran ahead: it comes when
-/// it says. Each with the id of its record.
+/// Moments that only a user or turn has set, without a bound, and that a clock ahead of now has written. They
+/// stay as they are. Each has the id of its record.
 pub fn unbounded(records: &Records, now: Time) -> Vec<(String, Time)> {
     let waits = records.waits.iter().filter(|wait| wait.is_waiting() && wait.created_at > now);
     let waits = waits.filter_map(|wait| {

@@ -1,4 +1,4 @@
-//! How the agent stands at the end of a turn (contract, semantics §6).
+//! The closure: in what state a turn leaves the agent (contract, semantics §6).
 
 use crate::model::closure::{Closure, ClosureOutcome, RuntimePosture, WaitingReason};
 use crate::model::id::{WaitId, WorkId};
@@ -18,7 +18,7 @@ pub struct AgentWaits {
     pub system: Option<WaitId>,
 }
 
-/// How a work item stands, and the wait that decides it.
+/// The scheduling state of a work item, and the wait that decides it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkStanding {
     pub id: WorkId,
@@ -26,12 +26,12 @@ pub struct WorkStanding {
     pub wait_id: Option<WaitId>,
 }
 
-/// What a closure is derived from.
+/// The facts from which a closure is derived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClosureFacts {
     pub runtime_error: bool,
     pub turn_in_progress: bool,
-    /// A turn started and nobody recorded its end.
+    /// A turn started, and no record says how it ended.
     pub turn_unaccounted: bool,
     /// How the last turn ended; `None` before the first.
     pub terminal: Option<Terminal>,
@@ -45,7 +45,7 @@ pub struct ClosureFacts {
     pub runtime_posture: RuntimePosture,
 }
 
-/// What a closure comes to, before its evidence.
+/// A closure before its evidence is added.
 struct Verdict {
     outcome: ClosureOutcome,
     reason: Option<WaitingReason>,
@@ -62,7 +62,7 @@ impl Verdict {
         Verdict { outcome: ClosureOutcome::Waiting, reason, wait_id, work_item_id: None }
     }
 
-    /// For an item that waits; nothing where it does not.
+    /// The verdict for an item that waits; `None` for any other.
     fn of_work(work: WorkStanding) -> Option<Verdict> {
         let reason = waiting_reason(work.state);
         let waits = reason.is_some() || work.state == SchedulingState::WaitingSystem;
@@ -70,7 +70,8 @@ impl Verdict {
     }
 }
 
-/// Contract, semantics §6: first match wins. The evidence lists every fact, in this order.
+/// Derives the closure (contract, semantics §6): the first match wins. The evidence lists every fact, in this
+/// order.
 pub fn derive(facts: &ClosureFacts) -> Closure {
     let Verdict { outcome, reason, wait_id, work_item_id } = verdict(facts);
     Closure {
@@ -130,7 +131,7 @@ fn verdict(facts: &ClosureFacts) -> Verdict {
         .unwrap_or_else(|| Verdict::ended(ClosureOutcome::Completed))
 }
 
-/// The reason that a waiting work item gives its closure and its decision.
+/// The waiting reason that an item in this state gives its closure and its decision.
 pub fn waiting_reason(state: SchedulingState) -> Option<WaitingReason> {
     match wait_kind(state)? {
         WaitKind::Operator => Some(WaitingReason::AwaitingOperatorInput),

@@ -10,23 +10,24 @@ use crate::model::wait::{Wait, WaitKind};
 
 use super::waits::satisfied;
 
-/// Who asks for a turn. The scheduler's own ticks say themselves that there is something to do.
+/// Where the request for a turn comes from. The scheduler's own ticks always have something for the agent to
+/// do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// Said by somebody: an operator, a task, the outside, a timer, a turn.
+    /// A message of an operator, a task, an outside system, a timer or a turn.
     Said,
-    /// A wake hint that was taken in.
+    /// A wake hint that a step has taken in.
     WakeHint,
     Scheduler(SchedulerTick),
 }
 
-/// A message as the continuation sees it.
+/// The parts of a message that its continuation depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trigger<'a> {
     pub kind: TriggerKind,
     pub source: Source,
     pub contentful: bool,
-    /// Of a task result: which task, and how it stood.
+    /// For a task result: the task, and its status.
     pub task_id: Option<TaskId>,
     pub task_status: Option<TaskStatus>,
     pub wait_id: Option<WaitId>,
@@ -37,7 +38,7 @@ pub struct Trigger<'a> {
 }
 
 impl<'a> Trigger<'a> {
-    /// `None` for messages that are no triggers: `control` and `task_status`.
+    /// `None` for messages that trigger nothing: `control` and `task_status`.
     pub fn of(message: &'a Message) -> Option<Trigger<'a>> {
         let source = match message.scheduler_tick() {
             Some(tick) => Source::Scheduler(tick),
@@ -70,13 +71,13 @@ impl<'a> Trigger<'a> {
         self.resource.is_none() && self.wait_id.is_none() && self.trigger_id.is_none()
     }
 
-    /// An event with content that says nothing of what it is about.
+    /// Whether this is an event with content that does not say what it is about.
     pub fn is_bare_event(&self) -> bool {
         self.kind == TriggerKind::ExternalEvent && self.contentful && self.names_nothing()
     }
 
-    /// Whether this comes from a wait's `source`: `webhook:github`, or with `webhook` from any webhook.
-    /// Of a hint, the word that it gives as its source counts.
+    /// Whether this comes from a wait's `source`: `webhook:github`, or with `webhook` from any webhook. For a
+    /// hint, the source that it names counts.
     pub fn comes_from(&self, source: &str) -> bool {
         let hinted = self.source == Source::WakeHint && self.origin.id.as_deref() == Some(source);
         let said = self.source == Source::Said
@@ -91,8 +92,8 @@ impl<'a> Trigger<'a> {
         self.resource.is_some() && external.any(|wait| wait.resource.as_deref() == self.resource)
     }
 
-    /// Whether the step that takes it up without a turn sets it aside for the next one: somebody said
-    /// something. Word of a task that goes on is none.
+    /// Whether a step that takes this up without a turn sets it aside for the next turn, because it says
+    /// something to the agent. A message about a task that goes on does not.
     pub fn is_input(&self) -> bool {
         let goes_on = self.kind == TriggerKind::TaskResult && !self.is_terminal_result();
         match self.source {
@@ -121,8 +122,8 @@ impl Verdict {
     }
 }
 
-/// Relates a trigger to the closure that stands before it is applied. `waits` are all open waits;
-/// `unmatched` says what becomes of input that no row lets in.
+/// What a trigger means, given the closure `prior` before it is applied. `waits` are all open waits;
+/// `unmatched` says what becomes of input that no row of the table lets in.
 pub fn resolve(prior: &Closure, trigger: &Trigger<'_>, waits: &[Wait], unmatched: Unmatched) -> Continuation {
     let resolves = satisfied(trigger, waits, prior);
     let is_waiting = prior.outcome == ClosureOutcome::Waiting;
@@ -160,7 +161,7 @@ fn scheduled(tick: SchedulerTick, wait: Option<WaitId>, waits: &[Wait]) -> Verdi
     }
 }
 
-/// The table for a prior closure that is `waiting`: first match wins.
+/// The table for a prior closure that is `waiting`: the first match wins.
 fn while_waiting(prior: &Closure, trigger: &Trigger<'_>, waits: &[Wait], resolves: &[WaitId]) -> Verdict {
     let waits_for = |expected| prior.waiting_reason == Some(expected);
     let external = waits_for(WaitingReason::AwaitingExternalChange) && trigger.is_from_outside();

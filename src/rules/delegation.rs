@@ -1,4 +1,4 @@
-//! When a delegation is over: what the parent makes of how its child stands (contract, turns).
+//! When a delegation is over: what the parent concludes from the state of its child (contract, turns).
 
 use crate::model::agent::Status;
 use crate::model::closure::ClosureOutcome;
@@ -16,9 +16,9 @@ use super::projection::closure_facts;
 pub struct Child {
     pub name: AgentName,
     pub status: Status,
-    /// How the message ended that it was given; `None` while it has not.
+    /// How the message ended that the child was given; `None` as long as it has not.
     pub settled: Option<Settlement>,
-    /// Whether it has nothing to do now and nothing to hear: no run, no retry, an empty inbox.
+    /// Whether the child has nothing to do and nothing to take up: no run, no retry, an empty inbox.
     pub is_idle: bool,
     pub closure: ClosureOutcome,
     pub brief: Option<String>,
@@ -48,8 +48,8 @@ impl Child {
     }
 }
 
-/// How the delegation ended, if it has. Whatever becomes of the child, the parent hears of it: it
-/// never waits for an end that can't come.
+/// How the delegation ended, if it has. Whatever happens to the child, the parent is told: it never waits for
+/// an end that can't come.
 pub fn end(child: &Child) -> Option<ChildEnd> {
     let ended =
         |status, reason: Option<String>| Some(ChildEnd { status, reason, brief: child.brief.clone() });

@@ -1,4 +1,4 @@
-//! When the agent next has something to do by itself, so that nobody has to look before.
+//! When the agent next has something to do even if nothing arrives, so that no step is needed before.
 
 use crate::model::agent::Status;
 use crate::model::execution::ExecutionState;
@@ -10,7 +10,7 @@ use super::execution::deadline;
 /// The earliest moment at which a step would find something due. `None`: only an arrival can wake the agent.
 pub fn next_due(records: &Records) -> Option<Time> {
     let state = &records.state;
-    // What has a limit is over one millisecond after it.
+    // A limit is over one millisecond after it.
     let past = |limit: Time| limit.after(Span::from_millis(1));
     let over = deadline(state, &records.policy.timeouts).map(|(limit, _)| past(limit));
     match state.status {
@@ -23,7 +23,7 @@ pub fn next_due(records: &Records) -> Option<Time> {
     let failed = state.execution.state == ExecutionState::Failed;
     let recovery = state.retry.as_ref().filter(|_| failed).map(|retry| retry.not_before);
     let held = state.held.as_ref().and_then(|held| held.not_before);
-    // Nobody but the parent's own step watches over the time of a child.
+    // Only a step of the parent notices that the timeout of a child's task is over.
     let children = records.tasks.iter().filter(|task| task.child().is_some());
     let overdue = children.filter_map(|task| task.timeout.map(|limit| task.created_at.after(limit)));
     waits

@@ -1,4 +1,4 @@
-//! The machine of twelve states: its 23 edges, the statuses that go with each, and its timeouts.
+//! The machine of twelve states: its 23 edges, the statuses that each state goes with, and its timeouts.
 
 use crate::model::agent::Status;
 use crate::model::execution::{Execution, ExecutionState};
@@ -14,7 +14,7 @@ use ExecutionState::{
     Suspended, Waiting, WaitingResources,
 };
 
-/// Why an agent has failed whose start was not over in time.
+/// The reason of a failure when a start took too long.
 pub const INIT_TIMEOUT: &str = "init_timeout";
 
 /// The states that may follow one (contract, execution §1).
@@ -45,7 +45,7 @@ pub fn check(from: ExecutionState, to: ExecutionState) -> Result<(), Refusal> {
     if can(from, to) { Ok(()) } else { Err(Refusal::transition(from, to)) }
 }
 
-/// What an operator can do about an agent as it stands, where something else was refused.
+/// What an operator can do about an agent in this state, for the hint of a refusal.
 pub fn way_on(state: &State) -> String {
     let agent = &state.agent;
     if state.status == Status::Stopped && state.current_run.is_some() {
@@ -65,7 +65,7 @@ pub fn way_on(state: &State) -> String {
     }
 }
 
-/// The statuses that go with a state (contract, execution §3). `stopped` goes with every one.
+/// The statuses that a state goes with (contract, execution §3). `stopped` goes with every state.
 pub const fn statuses(state: ExecutionState) -> &'static [Status] {
     match state {
         Initializing => &[Status::Booting],
@@ -82,8 +82,8 @@ pub fn agrees(state: ExecutionState, status: Status) -> bool {
     status == Status::Stopped || statuses(state).contains(&status)
 }
 
-/// When a state is over by its timeout, and what the failure is then called (contract, execution §4).
-/// `None`: the state has no timeout, or it is switched off.
+/// When a state's timeout is over, and the reason of the failure then (contract, execution §4). `None`: the
+/// state has no timeout, or it is switched off.
 pub fn timeout(execution: &Execution, timeouts: &Timeouts) -> Option<(Time, &'static str)> {
     let (limit, reason) = match execution.state {
         Initializing => (timeouts.init.0, INIT_TIMEOUT),
@@ -96,10 +96,11 @@ pub fn timeout(execution: &Execution, timeouts: &Timeouts) -> Option<(Time, &'st
     Some((execution.since.after(limit?), reason))
 }
 
-/// The same for an agent as it stands. One that nobody has begun to start is not late. A stop has said
-/// itself how long the turn may take. A run that waits for a moment that is known is not late, nor is one
-/// that was suspended for a time: failing would not bring that sooner. Of any other that waits for
-/// resources the time counts from the first of its row.
+/// When the timeout of an agent is over, and the reason of the failure then. For an agent that is being
+/// stopped, it is the limit that the stop has set. There is none while a start has not begun, and none for a
+/// run that waits for a known moment or was suspended for a time, because a failure would not bring that
+/// moment closer. For any other run that waits for resources, the time counts from the start of its row of
+/// deferrals.
 pub fn deadline(state: &State, timeouts: &Timeouts) -> Option<(Time, &'static str)> {
     let held = state.held.as_ref();
     let is_not_late = match state.execution.state {
@@ -117,7 +118,7 @@ pub fn deadline(state: &State, timeouts: &Timeouts) -> Option<(Time, &'static st
     Some((stopping.map_or(limit, |stopping| stopping.kill_at), reason))
 }
 
-/// Exactly at the limit is not yet over; one millisecond later is.
+/// Whether a limit is past. Exactly at the limit it is not; one millisecond later it is.
 pub fn is_over(limit: Time, now: Time) -> bool {
     now > limit
 }

@@ -1,8 +1,8 @@
-//! The agent's own allowance: so many turns, tokens and dollars in an hour or a day of the calendar
-//! in UTC (contract, execution §8).
+//! The agent's own allowance: how many turns, tokens and dollars it may use in a calendar hour or day in UTC
+//! (contract, execution §8).
 //!
-//! What is used is kept as one sum for the current hour and one for the current day, so a step
-//! costs the same whatever came before, and the moment of return is exact.
+//! One sum is kept for the current hour and one for the current day. So a step costs the same whatever was
+//! used before, and the moment at which the allowance is back is exact.
 
 use serde::Serialize;
 
@@ -15,10 +15,10 @@ use crate::model::time::{Span, Time};
 const HOUR: Span = Span::from_secs(3600);
 const DAY: Span = Span::from_secs(24 * 3600);
 
-/// Dollars are counted in billionths, so that ten times ten cents are a dollar.
+/// Dollars are counted in billionths, so that ten times ten cents are exactly one dollar.
 const PARTS_OF_A_DOLLAR: f64 = 1e9;
 
-/// What is left of each limit that is set. The turn that runs has been taken off.
+/// What is left of each limit that is set. The running turn is already counted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Left {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,7 +41,7 @@ pub fn left(state: &State, limits: &Limits, now: Time) -> Left {
     }
 }
 
-/// The limit that keeps another turn from starting: of several, the one that is back last.
+/// The limit that keeps another turn from starting; if there are several, the one that is back last.
 pub fn shortage(state: &State, limits: &Limits, now: Time) -> Option<Shortage> {
     let (hour, day) = (spent(state, Window::Hour, now), spent(state, Window::Day, now));
     let counted = |resource, window, used: u64, limit: Option<u64>, spent: &Spent| {
@@ -60,7 +60,7 @@ pub fn shortage(state: &State, limits: &Limits, now: Time) -> Option<Shortage> {
     ]
     .into_iter()
     .flatten()
-    // `None` is never. Of those that are back together the first one counts.
+    // `None` means never. Of limits that are back at the same time, the first one counts.
     .reduce(|one, other| if is_later(other.back_at, one.back_at) { other } else { one })
 }
 
@@ -79,7 +79,7 @@ fn reached(resource: Resource, window: Window, never: bool, used: String, spent:
     Shortage { resource, evidence: std::iter::once(used).chain(back).collect(), back_at }
 }
 
-/// A sum of dollars as people write it, without the dust of its additions; a number whatever was added.
+/// A sum of dollars without the rounding errors of its additions. It is always a finite number.
 pub fn dollars(sum: f64) -> f64 {
     let parts = (sum * PARTS_OF_A_DOLLAR).round();
     if parts.is_finite() { parts / PARTS_OF_A_DOLLAR } else { sum.min(f64::MAX) }
@@ -94,10 +94,10 @@ pub fn day(at: Time) -> Time {
     Window::Day.start(at)
 }
 
-/// Counts a turn in the hour and the day in which it was claimed. One that was put off is not
-/// counted: it goes on later, as the same attempt.
+/// Counts a turn in the hour and the day in which it was claimed. A turn that was put off is not counted,
+/// because it goes on later as the same attempt.
 ///
-/// One that was claimed by a clock that ran ahead counts now.
+/// A turn that was claimed by a clock ahead of now counts now.
 pub fn count_turn(spending: &mut Spending, claimed_at: Time, now: Time, terminal: Terminal) {
     let claimed_at = claimed_at.min(now);
     match terminal {
@@ -111,17 +111,17 @@ pub fn count_turn(spending: &mut Spending, claimed_at: Time, now: Time, terminal
     for window in [Window::Hour, Window::Day] {
         let start = window.start(claimed_at);
         let spent = current(window.of(spending), start, now);
-        // A turn that ends in a later hour was one of an hour that is over.
+        // If the turn ends in a later hour, its own hour is over and no longer kept.
         if spent.since == start {
             spent.turns += 1;
         }
     }
 }
 
-/// Counts what a turn says it used, in the day in which it said so; however the turn ended.
+/// Counts what a turn says it used, in the day in which it says so, however the turn ended.
 pub fn count_usage(spending: &mut Spending, now: Time, usage: &Usage) {
     let tokens = usage.input_tokens.unwrap_or(0).saturating_add(usage.output_tokens.unwrap_or(0));
-    // Nothing is given back.
+    // A negative cost gives nothing back.
     let cost = usage.cost_usd.unwrap_or(0.0).max(0.0);
     for window in [Window::Hour, Window::Day] {
         let spent = current(window.of(spending), window.start(now), now);
@@ -130,8 +130,9 @@ pub fn count_usage(spending: &mut Spending, now: Time, usage: &Usage) {
     }
 }
 
-/// The sum of the window that begins then, or of a later one that has begun. One that a clock has put
-/// ahead of now is that of now: what was used counts, and is back when that is over.
+/// The sum of the window that begins at `start`, or of a later one that has begun. A window that a wrong
+/// clock has put ahead of now counts as that of now: what was used stays counted until the present window is
+/// over.
 fn current(slot: &mut Option<Spent>, start: Time, now: Time) -> &mut Spent {
     let spent = slot.get_or_insert(Spent::nothing(start));
     if spent.since > now {
@@ -143,7 +144,7 @@ fn current(slot: &mut Option<Spent>, start: Time, now: Time) -> &mut Spent {
     spent
 }
 
-/// What was used in the window of this moment, with the turn that runs.
+/// What was used in the window of this moment, the running turn included.
 fn spent(state: &State, window: Window, now: Time) -> Spent {
     let start = window.start(now);
     let mut spending = state.spending.clone();

@@ -1,4 +1,5 @@
-//! What happens and when: pure functions of records and a moment. No I/O, no clock, no chance of their own.
+//! What happens and when: pure functions of records and a moment. They do no I/O, and read no clock and no
+//! randomness.
 
 pub mod admission;
 pub mod advisory;

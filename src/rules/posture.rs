@@ -1,4 +1,4 @@
-//! What an agent is up to, in one word for people (contract, semantics §3). Nothing that schedules reads it.
+//! What an agent is doing, in one word for people (contract, semantics §3). No decision depends on it.
 
 use serde::Serialize;
 
@@ -56,7 +56,7 @@ impl PostureReport {
     }
 }
 
-/// First match wins.
+/// The posture of an agent: the first match wins.
 pub fn posture(records: &Records) -> PostureReport {
     let state = &records.state;
     if state.status == Status::Stopped {

@@ -1,4 +1,4 @@
-//! When a run should yield, and when it has to (contract, execution §6).
+//! When a run should yield, and when it is ended because it has not (contract, execution §6).
 
 use crate::model::message::{Message, OriginKind, Priority};
 use crate::model::state::CurrentRun;
@@ -6,8 +6,8 @@ use crate::model::time::{Span, Time};
 
 use super::execution::is_over;
 
-/// Why the turn should come to its end, as it is told at a safe point. `None`: it may go on. In a section
-/// with time left it always may.
+/// Why the turn should yield, in the words that a safe point gives. `None`: it may go on. While an open
+/// section has time left, it always may.
 pub fn asks_to_yield(run: &CurrentRun, now: Time) -> Option<&str> {
     let stopped = run.stopping.as_ref().map(|stopping| stopping.reason.as_deref().unwrap_or("stopped"));
     let asked = run.preemption.as_ref().map(|request| request.reason.as_str());
@@ -15,30 +15,30 @@ pub fn asks_to_yield(run: &CurrentRun, now: Time) -> Option<&str> {
     protected_until(run, now).is_none().then_some(reason)
 }
 
-/// Until when its open sections protect a run. `None`: they don't, or not any more.
+/// Until when open sections protect a run; `None` if none does any longer.
 pub fn protected_until(run: &CurrentRun, now: Time) -> Option<Time> {
     run.sections.iter().map(|section| section.until).max().filter(|until| !is_over(*until, now))
 }
 
-/// When the processes of a run are killed that is stopped now: the grace begins after its section, which
-/// is never longer than the policy says, whatever the clock has done.
+/// When the processes of a run are killed if it is stopped now: the grace begins after the run's section,
+/// which never lasts longer than the policy allows, whatever the clock has done.
 pub fn kill_at(run: &CurrentRun, now: Time, max_section: Span, grace: Span) -> Time {
     protected_until(run, now).map_or(now, |until| until.min(now.after(max_section))).after(grace)
 }
 
-/// When a run that was asked to yield is ended if it still runs: after the grace, and after the
-/// last of its open sections has no time left. Exactly then is not yet over.
+/// When a run that was asked to yield is ended if it still runs: after the grace, and after the last of its
+/// open sections has no time left. At exactly that moment it is not ended yet.
 pub fn force_at(run: &CurrentRun) -> Option<Time> {
     let request = run.preemption.as_ref()?;
     run.sections.iter().map(|section| section.until).chain([request.force_at]).max()
 }
 
-/// Whether that is past.
+/// Whether the moment of `force_at` is past.
 pub fn is_overdue(run: &CurrentRun, now: Time) -> bool {
     force_at(run).is_some_and(|limit| is_over(limit, now))
 }
 
-/// Whether somebody ends the run: what its turn still does or says changes nothing about that.
+/// Whether the run is being ended. Nothing that its turn still does or says changes that.
 pub fn is_being_ended(run: &CurrentRun) -> bool {
     run.condemned.is_some() || run.stopping.is_some()
 }

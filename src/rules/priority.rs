@@ -1,5 +1,5 @@
-//! Who goes first when one tick goes through many agents: the more urgent one, and among equals
-//! the one that has waited longer. Nobody waits for ever: waiting makes urgent.
+//! The order of agents in a tick that goes through many: the more urgent agent goes first, and among equals
+//! the one that has waited longer. No agent waits for ever, since waiting makes it more urgent.
 
 use std::cmp::Reverse;
 
@@ -7,11 +7,11 @@ use crate::model::id::{AgentName, RunId};
 use crate::model::policy::SchedulingPolicy;
 use crate::model::time::{Span, Time};
 
-/// How long it takes until an agent with due work counts as one step more urgent. The least urgent
-/// is as urgent as the most urgent after 39 minutes.
+/// How long an agent with due work waits until it counts as one step more urgent. After 39 minutes the least
+/// urgent agent is as urgent as the most urgent one.
 const AGING: Span = Span::from_secs(60);
 
-/// Where an agent stands in line: the smallest goes first.
+/// The place of an agent in the order: the smallest goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
     /// Its own priority, made more urgent by waiting.
@@ -19,7 +19,7 @@ pub struct Rank {
     waiting: Reverse<Span>,
 }
 
-/// `since`: when the oldest thing came that the agent has to do now, if there is any.
+/// `since`: when the oldest thing arrived that the agent can do now, if there is any.
 pub fn rank(policy: &SchedulingPolicy, since: Option<Time>, now: Time) -> Rank {
     let waiting = since.map_or(Span::ZERO, |since| now.since(since));
     let aged = i64::try_from(waiting.as_millis() / AGING.as_millis()).unwrap_or(i64::MAX);
@@ -33,18 +33,19 @@ pub fn rank(policy: &SchedulingPolicy, since: Option<Time>, now: Time) -> Rank {
 pub struct Slotted {
     pub agent: AgentName,
     pub run_id: RunId,
-    /// The agent's own, from `agent.toml`. Waiting makes no turn more urgent than another that runs: else two
-    /// agents would take the slot from each other again and again.
+    /// The agent's own, from `agent.toml`. A waiting agent does not get more urgent than a running turn by
+    /// waiting: otherwise two agents would take the slot from each other again and again.
     pub priority: i32,
     pub claimed_at: Time,
-    /// It was asked for its slot by this agent.
+    /// The agent that has asked the turn for its slot.
     pub asked_by: Option<AgentName>,
-    /// It is about to leave its slot, for whatever reason.
+    /// Whether the turn is about to leave its slot, for whatever reason.
     pub leaves: bool,
 }
 
-/// The turn that is to make way for an agent that finds no slot: of those that are less urgent by the margin
-/// the least urgent, and among equals the one that began last. None where one was asked for it already.
+/// The turn that should leave its slot to an agent that finds none: of the turns that are less urgent by the
+/// margin, the least urgent one, and among equals the one that began last. `None` if a turn was asked for
+/// this agent already.
 pub fn to_make_way<'a>(
     agent: &AgentName,
     priority: i32,

@@ -1,4 +1,5 @@
-//! The facts that a decision is made of: one constructor, from records and a moment, and nothing else.
+//! The facts from which a decision is made. One constructor derives them, from nothing but records and a
+//! moment.
 
 use crate::model::agent::Status;
 use crate::model::closure::{Closure, RuntimePosture};
@@ -26,7 +27,7 @@ pub enum Gate {
     Stopped,
 }
 
-/// A failed execution and when it may recover; or one whose recovery was begun and goes on.
+/// A failed execution and when it may recover, or a recovery that was begun and goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
     pub until: Time,
@@ -41,20 +42,20 @@ pub struct HeldRun {
     pub about: About,
     pub missing: String,
     pub until: Option<Time>,
-    /// When what is missing is back, where that is known.
+    /// When what is missing is back, if that is known.
     pub back_at: Option<Time>,
     pub may_go_on: bool,
     pub cause: ResumeCause,
     pub continuation: Continuation,
 }
 
-/// The message that would be taken next, and what it means.
+/// The message that would be taken up next, and what it means.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueuedMessage {
     pub id: MessageId,
     pub kind: MessageKind,
     pub about: About,
-    /// Absent for messages that are no triggers.
+    /// Absent for messages that trigger nothing.
     pub continuation: Option<Continuation>,
 }
 
@@ -71,17 +72,17 @@ pub struct WorkFact {
     pub id: WorkId,
     pub revision: u64,
     pub state: SchedulingState,
-    /// A tick for this revision has been emitted, and nothing has woken the agent since.
+    /// A tick for this revision has been emitted, and no wake has come since.
     pub ticked: bool,
     pub wait_id: Option<WaitId>,
     pub task_id: Option<TaskId>,
 }
 
-/// Everything that rungs of the ladder ask about.
+/// Everything that the rungs of the ladder look at.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Projection {
     pub gate: Gate,
-    /// `Some` while a run is live; with its id where that is known.
+    /// `Some` while a run is live, with its id if that is known.
     pub live_run: Option<Option<RunId>>,
     pub backoff: Option<Backoff>,
     pub held: Option<HeldRun>,
@@ -94,16 +95,16 @@ pub struct Projection {
     pub queued: Vec<WorkFact>,
     pub agent_waits: AgentWaits,
     pub awaited_task: Option<TaskId>,
-    /// The step has emitted the tick for the agent's own system wait.
+    /// A step has emitted the tick for the agent's own system wait.
     pub system_wait_ticked: bool,
     /// The timer that fires first.
     pub timer: Option<TimerId>,
     pub asleep: bool,
-    /// How the agent stands before anything new is applied.
+    /// The closure before anything new is applied.
     pub prior_closure: Closure,
 }
 
-/// Projects the records of one agent at one moment.
+/// Derives the facts from the records of one agent at one moment.
 pub fn project(records: &Records, now: Time) -> Projection {
     let state = &records.state;
     let waits = WaitsByItem::of(&records.waits);
@@ -131,7 +132,7 @@ pub fn project(records: &Records, now: Time) -> Projection {
     }
 }
 
-/// What a closure over these records is derived from.
+/// The facts from which the closure of these records is derived.
 pub fn closure_facts(records: &Records) -> ClosureFacts {
     let state = &records.state;
     let waits = WaitsByItem::of(&records.waits);
@@ -155,7 +156,7 @@ pub fn closure_facts(records: &Records) -> ClosureFacts {
     }
 }
 
-/// Whether an agent of that status may run.
+/// Whether an agent of this status may run.
 pub(super) fn gate(status: Status) -> Gate {
     match status {
         Status::Stopped => Gate::Stopped,
@@ -167,7 +168,7 @@ pub(super) fn gate(status: Status) -> Gate {
 fn live_run(records: &Records) -> Option<Option<RunId>> {
     match (&records.state.current_run, records.lease) {
         (Some(run), _) => Some(Some(run.run_id)),
-        // A turn whose run was ended from outside still has its last processes to see off.
+        // The run was ended from outside, but the last processes of its turn are still there.
         (None, Lease::Held) => Some(None),
         (None, Lease::Free) => None,
     }
@@ -182,13 +183,13 @@ fn backoff(records: &Records, now: Time) -> Option<Backoff> {
     let Some(retry) = &state.retry else {
         return Some(Backoff { until: now, is_over: true, cause: RecoveryCause::AfterStop });
     };
-    // Whoever began it was killed.
+    // The process that began the recovery was killed.
     if is_begun {
         return Some(Backoff { until: now, is_over: true, cause: RecoveryCause::Retry });
     }
-    // Only a new one: the message that failed does not end its own backoff, whether or not that
-    // counted as an attempt. And once: after a recovery that failed, which is about no message, the
-    // same one does not ask again.
+    // Only a new message ends the backoff: the message that failed does not end its own, whether or not that
+    // attempt counted. And it does so once: after a recovery that failed, which is about no message, the same
+    // message does not end the backoff again.
     let heads = records.inbox.head.as_ref().is_some_and(|message| {
         message.priority == Priority::Interject
             && message.origin.kind == OriginKind::Operator
@@ -196,7 +197,8 @@ fn backoff(records: &Records, now: Time) -> Option<Backoff> {
             && Some(message.id) != retry.message_id
             && state.execution.task_id.is_some()
     });
-    // Behind a failing one that interjects itself: only what came since the failure means this backoff.
+    // If the failed message is an interjection itself, only an interjection that came since the failure ends
+    // the backoff.
     let follows = records.inbox.last_interject.is_some_and(|id| {
         Some(id) != retry.message_id && id.minted_at().is_some_and(|at| at >= state.execution.since)
     });
@@ -236,7 +238,7 @@ fn held(records: &Records, now: Time) -> Option<HeldRun> {
     })
 }
 
-/// A retry keeps what its first attempt found; a message that is no trigger has no continuation.
+/// A retry keeps the continuation of its first attempt. A message that triggers nothing has none.
 fn queued_message(records: &Records, prior: &Closure, message: &Message) -> QueuedMessage {
     let unmatched = records.policy.inbox.unmatched;
     let continuation = message
@@ -254,7 +256,7 @@ fn work_fact(records: &Records, waits: &WaitsByItem<'_>, item: &WorkItem) -> Wor
     let state = scheduling_state(item, waits);
     let wait = wait_kind(state).and_then(|kind| waits.on(item.id).iter().find(|wait| wait.kind == kind));
     let ticked = match state {
-        // A wake is word that something may have changed for work that can go on.
+        // A wake says that something may have changed for work that can go on.
         SchedulingState::Runnable => {
             item.ticked == Some(Ticked { revision: item.revision, wakes: records.state.counters.wakes })
         }

@@ -1,4 +1,4 @@
-//! When a timer fires: from its schedule, and never from when a fire was noticed.
+//! When a timer fires: computed from its schedule, and never from when a step noticed a fire.
 
 use chrono_tz::Tz;
 use croner::Cron;
@@ -8,16 +8,16 @@ use crate::model::refusal::Refusal;
 use crate::model::time::{Span, Time};
 use crate::model::timer::Schedule;
 
-/// The most fires that are caught up one by one.
+/// How many missed fires are caught up one by one at most.
 pub const CATCH_UP_MAX: u64 = 100;
 
-/// How far the fires of a calendar are counted.
+/// How many fires of a calendar schedule are counted at most.
 const COUNTED_MAX: usize = 100_000;
 
 /// The shortest time between two fires of one timer.
 const SHORTEST: Span = Span::from_secs(1);
 
-/// Refuses a schedule that can't fire.
+/// Refuses a schedule that can't fire; returns its first fire.
 pub fn check(schedule: &Schedule, now: Time) -> Result<Time, Refusal> {
     match schedule {
         Schedule::At { at } => Ok(*at),
@@ -37,7 +37,7 @@ pub fn check(schedule: &Schedule, now: Time) -> Result<Time, Refusal> {
     }
 }
 
-/// Refuses a moment before `since`, unless that is meant.
+/// Refuses a moment before `since`, unless `past_ok` is set.
 pub fn to_come(at: Time, since: Time, past_ok: bool) -> Result<Time, Refusal> {
     if at >= since || past_ok {
         return Ok(at);
@@ -46,8 +46,8 @@ pub fn to_come(at: Time, since: Time, past_ok: bool) -> Result<Time, Refusal> {
         .hint("if that is meant, say --past-ok, or in JSON \"past_ok\": true"))
 }
 
-/// A schedule by the calendar: an expression of five fields, or of six where the first is `seconds`.
-/// Timers that were stored without a look at that keep what they have.
+/// A schedule by the calendar: an expression of five fields, or of six if `seconds` is set, the first of
+/// which is the seconds. Timers that were stored before this was checked keep what they have.
 pub fn calendar(expression: String, time_zone: String, seconds: bool) -> Result<Schedule, Refusal> {
     let fields = expression.split_whitespace().count();
     let (wanted, hint) = match (seconds, fields) {
@@ -55,7 +55,7 @@ pub fn calendar(expression: String, time_zone: String, seconds: bool) -> Result<
         (false, 6) => (5, "a first field for seconds goes with --seconds, or in JSON with \"seconds\": true"),
         (false, _) => (5, FIVE_FIELDS),
     };
-    // A word for a schedule, such as @daily, has no fields.
+    // A name such as @daily has no fields.
     if fields != wanted && (seconds || !expression.starts_with('@')) {
         let message = format!("`{expression}` is not a cron expression of {wanted} fields: it has {fields}");
         return Err(Refusal::new("invalid_cron", message).hint(hint));
@@ -79,8 +79,8 @@ fn zone(name: &str) -> Result<Tz, Refusal> {
     })
 }
 
-/// The first fire after a moment; `None` if there is none any more. A schedule that was checked
-/// when it was made can't be wrong here.
+/// The first fire after a moment; `None` if there is none any more. A schedule was checked when it was made,
+/// so it can't be wrong here.
 pub fn next_after(schedule: &Schedule, after: Time) -> Option<Time> {
     match schedule {
         Schedule::At { at } => (*at > after).then_some(*at),
@@ -98,17 +98,17 @@ pub fn next_after(schedule: &Schedule, after: Time) -> Option<Time> {
     }
 }
 
-/// The fires of a timer that are due: those that can be caught up one by one, the latest, and how
-/// many there are. A calendar is counted only as far as it can reasonably be asked.
+/// The fires of a timer that are due: those that can be caught up one by one, the latest one, and how many
+/// there are. A calendar is counted only up to a limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Due {
-    /// The earliest, at most [`CATCH_UP_MAX`] of them.
+    /// The earliest fires, at most [`CATCH_UP_MAX`] of them.
     pub first: Vec<Time>,
     pub latest: Time,
     pub count: u64,
 }
 
-/// The fires from `first`, which is one, up to `now`.
+/// The fires from `first`, which is one of them, up to `now`.
 pub fn due(schedule: &Schedule, first: Time, now: Time) -> Due {
     let mut due = Due { first: vec![first], latest: first, count: 1 };
     while due.count < CATCH_UP_MAX {

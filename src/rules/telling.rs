@@ -7,13 +7,13 @@ use crate::model::transaction::Transaction;
 /// The transitions that a transaction makes, in order, as `on-state-change` is told of them.
 pub fn transitions(transaction: &Transaction) -> Vec<Untold> {
     let state = &transaction.state;
-    // A transaction is about one run at most; not every event of it says so.
+    // A transaction is about one run at most, but not every event of it names that run.
     let about = transaction.events.iter().find_map(|event| event.run_id);
     let run_id = state.current_run.as_ref().map(|run| run.run_id).or(about);
     let last = state.last_turn.as_ref().filter(|turn| Some(turn.run_id) == run_id);
     let task_id = state.execution.task_id.or(last.map(|turn| turn.message_id));
     let untold = |event: &Event| {
-        // A claim may lead the agent round, before it has a run.
+        // A claim may lead the agent through other states before it has a run.
         let is_before_run = state.current_run.is_some() && event.run_id.is_none();
         let (run_id, task_id) = if is_before_run { (None, None) } else { (run_id, task_id) };
         let failure: Option<FailureTold> = serde_json::from_value(event.data["failure"].clone()).ok();

@@ -9,7 +9,7 @@ use crate::model::wait::{Wait, WaitKind};
 use super::continuation::{Source, Trigger};
 
 /// The waits that a trigger satisfies, of the agent and of all its items, in the order of the records.
-/// `prior` is the closure that stands before the trigger is applied.
+/// `prior` is the closure before the trigger is applied.
 pub fn satisfied(trigger: &Trigger<'_>, waits: &[Wait], prior: &Closure) -> Vec<WaitId> {
     match trigger.source {
         Source::Scheduler(_) => Vec::new(),
@@ -35,13 +35,13 @@ fn satisfies(trigger: &Trigger<'_>, wait: &Wait, prior: &Closure) -> bool {
         }
         WaitKind::System => is_about(trigger, wait),
         WaitKind::Operator => is_answer(trigger, wait),
-        // Its own fire names it.
+        // The message of its own fire names the wait.
         WaitKind::Timer => false,
     }
 }
 
-/// A word from outside that names the wait's resource or its trigger, or that names no resource and
-/// comes from the wait's source.
+/// Whether an event from outside names the wait's resource or its trigger, or names no resource and comes
+/// from the wait's source.
 fn is_about(trigger: &Trigger<'_>, wait: &Wait) -> bool {
     if !trigger.is_from_outside() {
         return false;
@@ -54,34 +54,34 @@ fn is_about(trigger: &Trigger<'_>, wait: &Wait) -> bool {
         }
 }
 
-/// Whether a word names no item, or that of the wait: what is about one item is not about another.
+/// Whether an event names no item, or the item of the wait: an event about one item is not about another.
 fn is_of_its_item(trigger: &Trigger<'_>, wait: &Wait) -> bool {
     trigger.work_item_id.is_none() || trigger.work_item_id == wait.work_item_id
 }
 
-/// Whether an external wait ends by any event with content: one that says nothing about what ends it,
-/// and the one that the agent is waiting for above all.
+/// Whether any event with content ends this external wait: the wait does not say what ends it, or it is the
+/// one that the prior closure is about.
 fn is_met_by_anything(wait: &Wait, prior: &Closure) -> bool {
     let is_foremost =
         prior.waiting_reason == Some(WaitingReason::AwaitingExternalChange) && prior.wait_id == Some(wait.id);
     is_foremost || wait.resource.is_none() && wait.source.is_none()
 }
 
-/// An input that names an item, or another wait, answers nothing else.
+/// Operator input that names an item, or another wait, answers nothing else.
 fn is_answer(trigger: &Trigger<'_>, wait: &Wait) -> bool {
     trigger.kind == TriggerKind::OperatorInput && trigger.wait_id.is_none() && is_of_its_item(trigger, wait)
 }
 
-/// What has to be in the inbox for an active wait to end: without it nothing ends it any more.
+/// What has to be in the inbox for an active wait to end. Without it, nothing ends the wait any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needed {
     /// The message that the wait is bound to.
     Answer(MessageId),
-    /// The result of a task that has ended; and which message that is, where a record says so.
+    /// The result of a task that has ended, and the id of that message if a record has it.
     Result(TaskId, Option<MessageId>),
 }
 
-/// What an active wait needs; nothing where anything else can still end it. `tasks`: those that are open.
+/// What an active wait needs; `None` if something else can still end it. `tasks` are the open ones.
 pub fn needed(wait: &Wait, tasks: &[Task]) -> Option<Needed> {
     if let Some(message) = wait.resolved_by {
         return Some(Needed::Answer(message));

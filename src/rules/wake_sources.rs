@@ -1,9 +1,10 @@
-//! What would end a wait, for people and scripts to see (contract, semantics §5). Nothing that decides reads it.
+//! What would end a wait, for people and scripts (contract, semantics §5). No decision depends on it.
 
 use crate::model::wait::{Wait, WaitKind};
 
-/// What would end a wait or make the agent look, the most telling first: `task:…`, `resource:…`, `trigger:…`,
-/// `source:…`, `external_event` (any that names nothing), `operator`, `timer`, `recheck`, `expiry`.
+/// What would end a wait or make the agent look at it, the most important first: `task:…`, `resource:…`,
+/// `trigger:…`, `source:…`, `external_event` (any that names nothing), `operator`, `timer`, `recheck`,
+/// `expiry`.
 pub fn wake_sources(wait: &Wait) -> Vec<String> {
     let named = |kind: &str, id: Option<&String>| id.map(|id| format!("{kind}:{id}"));
     let resource = named("resource", wait.resource.as_ref());

@@ -1,4 +1,4 @@
-//! How a work item stands: its scheduling state and readiness, derived from it and the waits on it.
+//! The scheduling state and readiness of a work item, derived from it and the waits on it.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use crate::model::id::WorkId;
 use crate::model::wait::{Wait, WaitKind};
 use crate::model::work::{PlanStatus, Readiness, SchedulingState, WorkItem, WorkState};
 
-/// What work items wait for: the active waits on them that are not bound. Sorted out once, so that looking at every item costs one pass over
-/// the waits, and not one for each item.
+/// The active waits on work items that are not bound, by item. They are sorted once, so that looking at every
+/// item takes one pass over the waits and not one for each item.
 #[derive(Debug)]
 pub struct WaitsByItem<'a>(BTreeMap<WorkId, Vec<&'a Wait>>);
 
@@ -22,13 +22,13 @@ impl<'a> WaitsByItem<'a> {
         WaitsByItem(by_item)
     }
 
-    /// Those on one item, in the order of the records.
+    /// The waits on one item, in the order of the records.
     pub fn on(&self, item: WorkId) -> &[&'a Wait] {
         self.0.get(&item).map_or(&[], Vec::as_slice)
     }
 }
 
-/// Contract, semantics §4: first match wins.
+/// The scheduling state of an item (contract, semantics §4): the first match wins.
 pub fn scheduling_state(item: &WorkItem, waits: &WaitsByItem<'_>) -> SchedulingState {
     let waits_for = |kind: WaitKind| waits.on(item.id).iter().any(|wait| wait.kind == kind);
     if item.state == WorkState::Completed {
@@ -64,7 +64,7 @@ pub fn readiness(state: SchedulingState) -> Readiness {
     }
 }
 
-/// The kind of wait that a waiting state is about.
+/// The kind of wait that a waiting state names.
 pub fn wait_kind(state: SchedulingState) -> Option<WaitKind> {
     match state {
         SchedulingState::WaitingTask => Some(WaitKind::Task),

@@ -1,4 +1,4 @@
-//! Setting right what a clock that ran ahead has written (contract, execution §4).
+//! Corrects moments that a clock ahead of now has written (contract, execution §4).
 
 use serde_json::json;
 
@@ -11,7 +11,7 @@ use crate::rules::clock::{Ahead, Place, ahead, lease_ends};
 
 use super::draft::Draft;
 
-/// Takes each stored moment that lies too far ahead for what it is taken for, and says so.
+/// Replaces each stored moment that lies too far ahead, and says so in the ledger.
 pub fn set_right(draft: &mut Draft) {
     let now = draft.now();
     for Ahead { place, stored, taken } in ahead(&draft.records, now) {
@@ -44,7 +44,7 @@ pub fn set_right(draft: &mut Draft) {
     }
 }
 
-/// The same for the lease of a run on another machine. `false`: it was claimed by a clock that went right.
+/// Corrects the lease of a run on another machine. Returns `false` if its moment was not too far ahead.
 pub fn set_lease_right(draft: &mut Draft, run_id: RunId) -> bool {
     let now = draft.now();
     let Some(run) = draft.records.state.current_run.as_mut().filter(|run| run.run_id == run_id) else {

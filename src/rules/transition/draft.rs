@@ -63,7 +63,7 @@ impl Draft {
         !self.touched
     }
 
-    /// There is something to commit that no event tells of.
+    /// Notes that there is something to commit of which no event tells.
     pub fn touch(&mut self) {
         self.touched = true;
     }
@@ -73,7 +73,7 @@ impl Draft {
         self.puts.push(put);
     }
 
-    /// What is to be written so far.
+    /// The records to write so far.
     pub fn puts(&self) -> &[Put] {
         &self.puts
     }
@@ -101,7 +101,7 @@ impl Draft {
         })
     }
 
-    /// Appends to the ledger; the run is the one that the event is about, if it is about one.
+    /// Appends an event to the ledger. `run_id` is the run that it is about, if it is about one.
     pub fn event(&mut self, kind: EventKind, run_id: Option<RunId>, data: Value) {
         self.touched = true;
         let state = &mut self.records.state;
@@ -118,8 +118,9 @@ impl Draft {
         });
     }
 
-    /// Says that a person should look at something: an event, and a mark until that is acknowledged.
-    /// Whoever commits this tells people of it. What is alike in one transaction is one with a count.
+    /// Records that a person should look at something: an event, and a mark that stays until it is
+    /// acknowledged. The command that commits this tells people of it. Equal ones in one transaction become
+    /// one with a count.
     pub fn raise(&mut self, subject: Subject, about: About, reason: impl Into<String>) {
         let reason = reason.into();
         let mut data = json!(about);
@@ -145,12 +146,13 @@ impl Draft {
         self.raised.push(attention);
     }
 
-    /// What this transaction raises.
+    /// The attentions that this transaction raises.
     pub fn raised(&self) -> &[Attention] {
         &self.raised
     }
 
-    /// There is a hook that is to be told of what this transaction raises: until it was, a step may.
+    /// Notes that a hook is to be told of what this transaction raises. Until it was told, a later step may
+    /// do it.
     pub fn is_to_be_told(&mut self) {
         let newest = self.records.state.attention.iter_mut().flat_map(|mark| &mut mark.newest);
         let raised = &self.raised;
@@ -159,7 +161,7 @@ impl Draft {
             .for_each(|attention| attention.untold = true);
     }
 
-    /// The hook was told of these attentions.
+    /// Notes that the hook was told of these attentions.
     pub fn told(&mut self, is_told: impl Fn(&Attention) -> bool) {
         let newest = self.records.state.attention.iter_mut().flat_map(|mark| &mut mark.newest);
         for attention in newest.filter(|attention| attention.untold && is_told(attention)) {
@@ -168,14 +170,14 @@ impl Draft {
         }
     }
 
-    /// A person has seen these of the newest attentions. Returns how many they were.
+    /// Acknowledges some of the newest attentions. Returns how many they were.
     pub fn acknowledge(&mut self, is_seen: impl Fn(&Attention) -> bool) -> u64 {
         let before = self.records.state.attention.take();
         let count = before.as_ref().map_or(0, |mark| mark.count);
         self.seen(count, before.and_then(|mark| mark.without(is_seen)))
     }
 
-    /// A person has seen every attention. Returns how many they were.
+    /// Acknowledges every attention. Returns how many they were.
     pub fn acknowledge_all(&mut self) -> u64 {
         let before = self.records.state.attention.take();
         self.seen(before.map_or(0, |mark| mark.count), None)
@@ -190,7 +192,7 @@ impl Draft {
         count
     }
 
-    /// Enters an execution state, if an edge leads there; the cause goes into the ledger.
+    /// Enters an execution state. Refused if no edge leads there. The cause goes into the ledger.
     pub fn enter(
         &mut self,
         to: ExecutionState,
@@ -215,7 +217,7 @@ impl Draft {
         Ok(())
     }
 
-    /// The state that it is in begins anew, for a reason.
+    /// Begins the present state anew, for a reason.
     pub fn begin_again(&mut self, reason: &str) {
         self.touched = true;
         let execution = &mut self.records.state.execution;
@@ -223,8 +225,8 @@ impl Draft {
         execution.reason = Some(reason.to_owned());
     }
 
-    /// Strikes off what `on-state-change` has been told, and notes where it was killed. Nothing else changes:
-    /// an agent that rests goes on resting.
+    /// Removes the transitions that `on-state-change` has been told, and notes at which one it was killed.
+    /// Nothing else changes: an agent that rests goes on resting.
     pub fn strike_off(&mut self, told: impl Fn(&Untold) -> bool, killed_at: Option<u64>) {
         self.touched = true;
         self.resting = self.records.state.resting.clone();
@@ -253,8 +255,8 @@ impl Draft {
         }
     }
 
-    /// What was last saved for a message: by the run that is at it, else by the one that is held, else by
-    /// the last that has ended.
+    /// The last checkpoint that was saved for a message: by its live run, else by its held run, else by the
+    /// last run that has ended.
     pub fn checkpoint_of(&self, message: &Message) -> Option<Checkpoint> {
         let state = &self.records.state;
         let run = state.current_run.as_ref().filter(|run| run.message_id == message.id);
@@ -266,8 +268,8 @@ impl Draft {
         }
     }
 
-    /// Ends a message: out of the inbox, into the archive. What was saved for it goes, unless it may still
-    /// be brought back.
+    /// Ends a message: moves it from the inbox to the archive. Its checkpoint is removed, unless the message
+    /// can still be brought back.
     pub fn settle_message(&mut self, mut message: Message, settlement: Settlement) {
         message.checkpoint = self.checkpoint_of(&message);
         if settlement.status != MessageStatus::Aborted
@@ -314,7 +316,7 @@ impl Draft {
         self.archive(Archived::Message(Box::new(message)));
     }
 
-    /// Remembers how the message under a `dedupe_key` stands, so that a repeat can be answered.
+    /// Records the status of the message under its `dedupe_key`, so that a repeat can be answered.
     pub fn note_dedupe(&mut self, message: &Message, status: MessageStatus) {
         let Some(key) = &message.dedupe_key else { return };
         self.put(Put::Dedupe(Box::new(DedupeEntry {
@@ -327,28 +329,28 @@ impl Draft {
         })));
     }
 
-    /// Takes messages out of the outbox that have reached the other agent.
+    /// Removes messages from the outbox that have reached the other agent.
     pub fn forget_delivered(&mut self, delivered: impl Fn(&Message) -> bool) {
         self.touched = true;
         self.records.state.outbox.retain(|message| !delivered(message));
     }
 
-    /// The decision that the next step would come to if nothing happened before.
+    /// Records the decision that the next step would make if nothing happened before.
     pub fn rest(&mut self, report: DecisionReport) {
         self.touched = true;
         self.resting = Some(report);
         self.records.state.rested_at = Some(self.stamp.now);
     }
 
-    /// The records as a commit of what has changed so far would leave them; the draft goes on.
+    /// Brings the records to what a commit of the changes so far would make of them. The draft goes on.
     pub fn look_ahead(&mut self) {
         if self.touched {
             derive(&mut self.records);
         }
     }
 
-    /// The transaction. Refuses a status that does not go with the execution state: that would be
-    /// a fault of the rules, and a wrong record is worse than a refused step.
+    /// Makes the transaction. Refuses a status that does not go with the execution state: that is a fault of
+    /// the rules, and a refused step does less harm than a wrong record.
     pub fn finish(mut self) -> Result<Transaction, Refusal> {
         let state = &mut self.records.state;
         if !execution::agrees(state.execution.state, state.status) {
@@ -378,7 +380,7 @@ impl Draft {
     }
 }
 
-/// Sets what `state.json` says of the other records.
+/// Sets the fields of `state.json` that follow from the other records.
 fn derive(records: &mut Records) {
     let due = next_due(records);
     let rests = matches!(records.state.status, Status::Asleep | Status::AwaitingTask);

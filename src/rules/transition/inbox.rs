@@ -1,4 +1,4 @@
-//! Taking in what has arrived, reducing what needs no turn, and emitting the scheduler's own ticks.
+//! Takes in what has arrived, reduces messages that need no turn, and emits the scheduler's own ticks.
 
 use serde_json::json;
 
@@ -37,7 +37,8 @@ use super::resources::{fail_held, try_now};
 use super::timer::{self, NewTimer, take_in_due};
 use super::wait::{heal, note_system_wait};
 
-/// Whether a message is past taking up. `first` is the message that its `dedupe_key` stands for.
+/// Whether a message is not to be taken up any more, and why. `first` is the message that its `dedupe_key`
+/// belongs to.
 pub fn staleness(message: &Message, first: Option<MessageId>, now: Time) -> Option<Staleness> {
     if message.expires_at.is_some_and(|limit| now > limit) && message.attempt == 1 {
         Some(Staleness::Expired)
@@ -48,17 +49,17 @@ pub fn staleness(message: &Message, first: Option<MessageId>, now: Time) -> Opti
     }
 }
 
-/// What is dropped at once asks for nothing, an end of the backoff least of all.
+/// Admits a message that is dropped at once. It starts nothing, and does not end the backoff either.
 fn admitted_in_vain(draft: &mut Draft, message: &Message) {
     admitted(draft, message);
     let last_interject = &mut draft.records.inbox.last_interject;
     *last_interject = last_interject.filter(|id| *id != message.id);
 }
 
-/// Takes in what is due before anything is decided: stale messages are dropped, states whose time
-/// is over fail, hints of one scope become one.
+/// Takes in what is due before anything is decided: drops stale messages, fails states whose timeout is over,
+/// and merges hints of one scope.
 ///
-/// While the agent is stopped messages are kept as they are, and hints are ignored.
+/// While the agent is stopped, messages stay as they are, and hints are ignored.
 pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
     match draft.records.state.status {
         Status::Booting => {
@@ -80,7 +81,7 @@ pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
             }
             Staleness::Duplicate => {
                 admitted_in_vain(draft, &message);
-                // Its first copy is there, and the key stands for that one: this must not take its place.
+                // The key belongs to the first copy, and must not be taken from it.
                 drop_message(draft, Message { dedupe_key: None, ..message }, "duplicate");
             }
         }
@@ -97,8 +98,8 @@ pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Fails a recovery or a held run that has lasted too long, or whose message is gone. A message that was
-/// put off for too long has failed like any other; one that was suspended for too long stays at its attempt.
+/// Fails a recovery or a held run that has lasted too long, or whose message is gone. A message that was put
+/// off for too long has failed like any other. One that was suspended for too long keeps its attempt.
 fn end_overdue_state(draft: &mut Draft) -> Result<(), Refusal> {
     let state = &draft.records.state;
     let overdue = deadline(state, &draft.records.policy.timeouts)
@@ -120,7 +121,7 @@ fn end_overdue_state(draft: &mut Draft) -> Result<(), Refusal> {
     if let Some(mut message) = claimed {
         message.continuation = Some(held.continuation);
         message.checkpoint = held.checkpoint;
-        // Nothing holds it back any more but the backoff; one whose own time is over is dropped.
+        // Only the backoff holds the message back now. If its own time is over, it is dropped instead.
         if staleness(&message, None, draft.now()).is_none() {
             draft.records.inbox.offer(&message);
         }
@@ -137,8 +138,8 @@ fn end_overdue_state(draft: &mut Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// A hint or an interjection that came since a turn put itself off has it tried at once; one that was
-/// there before does not, and none does twice. What a claim lacks is looked for by every step anyway.
+/// A hint or an interjection that came after a turn put its message off has the message tried at once, and
+/// only once. One that was there before does not. What a claim lacks is looked for by every step anyway.
 fn try_if_asked(draft: &mut Draft, by_hint: bool) {
     let state = &draft.records.state;
     let (since, now) = (state.execution.since, draft.now());
@@ -151,8 +152,8 @@ fn try_if_asked(draft: &mut Draft, by_hint: bool) {
     }
 }
 
-/// The first waiting hint becomes the pending one; others that go with it are counted into it. All other
-/// hints stay in the inbox for a later step.
+/// Makes the first waiting hint the pending one, and counts others that go with it into it. All other hints
+/// stay in the inbox for a later step.
 fn coalesce_hints(draft: &mut Draft) {
     let mut hints = std::mem::take(&mut draft.records.inbox.hints).into_iter();
     if draft.records.state.pending_wake_hint.is_none() {
@@ -168,10 +169,10 @@ fn coalesce_hints(draft: &mut Draft) {
             continue;
         }
         pending.count += hint.count;
-        // A chain goes on through whoever joins it.
+        // A hint that is merged carries on its chain.
         pending.hops = pending.hops.max(hint.hops);
         let data = json!({ "hint_id": hint.id, "into": pending.id, "scope": pending.scope(), "count": pending.count });
-        // The newest word wins: it is what the agent will find when it looks.
+        // The newest text counts: it is what the agent finds when it looks.
         pending.body = hint.body.clone().or(pending.body.take());
         pending.reason = hint.reason.clone().or(pending.reason.take());
         draft.delete(Delete::Hint(hint.id));
@@ -191,7 +192,7 @@ pub fn ignore_hints(draft: &mut Draft, why: &str) {
     }
 }
 
-/// Lets go of a pending hint that has become a tick before: it must not stand in the way of the next.
+/// Removes a pending hint that has become a tick already, so that it is not in the way of the next one.
 pub fn ignore_duplicate_hint(draft: &mut Draft) {
     if let Some(hint) = draft.records.state.pending_wake_hint.take() {
         ignore_hint(draft, &hint, "duplicate");
@@ -203,7 +204,7 @@ fn ignore_hint(draft: &mut Draft, hint: &WakeHint, why: &str) {
     draft.event(EventKind::WakeHintIgnored, None, data);
 }
 
-/// The ledger's word that a message came in. The message itself arrived without a transaction.
+/// Records in the ledger that a message was admitted. The message itself arrived without a transaction.
 pub fn admitted(draft: &mut Draft, message: &Message) {
     let mut data = json!({
         "message_id": message.id,
@@ -220,8 +221,8 @@ pub fn admitted(draft: &mut Draft, message: &Message) {
     draft.event(EventKind::MessageAdmitted, None, data);
 }
 
-/// Admits a message in a transaction: one with a `dedupe_key`, or a hand-written file, which the
-/// caller removes. `first` is the message that its key stands for already: the key stays with that.
+/// Admits a message in a transaction: a message with a `dedupe_key`, or a dropped file, which the caller
+/// removes. `first` is the message to which the key belongs already; the key stays with that.
 pub fn admit_drop(draft: &mut Draft, message: Message, first: Option<MessageId>) {
     if first.is_none_or(|first| first == message.id) {
         draft.note_dedupe(&message, MessageStatus::Queued);
@@ -230,7 +231,7 @@ pub fn admit_drop(draft: &mut Draft, message: Message, first: Option<MessageId>)
     draft.put(Put::Message(Box::new(message)));
 }
 
-/// Puts a message off: a timer holds it until then.
+/// Puts a message off until `at`: a timer holds it.
 pub fn put_off(draft: &mut Draft, message: Message, at: Time) -> Result<(), Refusal> {
     draft.note_dedupe(&message, MessageStatus::Queued);
     let schedule = Schedule::At { at };
@@ -241,14 +242,15 @@ pub fn put_off(draft: &mut Draft, message: Message, at: Time) -> Result<(), Refu
     Ok(())
 }
 
-/// Drops a message that nobody asked to be dropped: what it said has not been heard.
+/// Drops a message although no person asked for that, and raises an attention: the agent was not told what it
+/// said.
 pub fn drop_unasked(draft: &mut Draft, message: Message, reason: &str) {
     let id = message.id;
     drop_message(draft, message, reason);
     draft.raise(Subject::MessageDropped, About::message(id), reason);
 }
 
-/// Records a message to another agent which that one does not hear.
+/// Records that a message to another agent was not delivered because that agent does not take it.
 pub fn not_delivered(draft: &mut Draft, message: &Message, reason: &str) {
     let data = json!({ "message_id": message.id, "to": message.agent, "reason": reason });
     draft.event(EventKind::MessageRejected, None, data);
@@ -268,7 +270,7 @@ pub fn drop_message(draft: &mut Draft, message: Message, reason: &str) {
     draft.settle_message(message, settlement);
 }
 
-/// Takes note of a message that starts no turn. The next turn finds it in its context.
+/// Reduces a message that starts no turn. The next turn finds it in its context.
 pub fn reduce(draft: &mut Draft, message: Message, continuation: Option<Continuation>) {
     admitted(draft, &message);
     if let Some(continuation) = &continuation {
@@ -301,7 +303,7 @@ pub fn reduce(draft: &mut Draft, message: Message, continuation: Option<Continua
     draft.settle_message(message, settlement);
 }
 
-/// Remembers input that no turn has been told of, and what kept it out.
+/// Records input that no turn has been told of, and what kept it out.
 fn set_aside(draft: &mut Draft, message_id: MessageId) {
     let prior = derive(&closure_facts(&draft.records));
     let aside = &mut draft.records.state.set_aside;
@@ -316,11 +318,11 @@ fn set_aside(draft: &mut Draft, message_id: MessageId) {
     aside.newest.drain(..surplus);
 }
 
-/// What kept input out has ended, in whatever way: one tick makes the agent look at it.
+/// Emits one tick for input that was set aside, once what kept it out has ended in any way.
 fn look_at_set_aside(draft: &mut Draft) {
     let waits = WaitsByItem::of(&draft.records.waits);
     let still_kept_out = |kept: &KeptOut| match (kept.wait_id, kept.work_item_id) {
-        // The turn that a bound wait is for is told of the input too.
+        // The turn that the bound wait belongs to is told of the input, too.
         (Some(wait), _) => draft.records.waits.iter().any(|other| other.id == wait && other.is_active()),
         (None, Some(item)) => {
             let item = draft.records.works.iter().find(|other| other.id == item);
@@ -406,7 +408,7 @@ fn tick_message(draft: &mut Draft, tick: &Tick, hint: Option<WakeHint>) -> Messa
     message.idempotency_key = Some(tick.key());
     if let Some(hint) = hint {
         message.body = hint.body.unwrap_or(Body::Text { text: String::new() });
-        // Whoever hinted: what a hint says is evidence, and never an instruction.
+        // The body of a hint is evidence and never an instruction, whatever its source.
         message.authority_class = AuthorityClass::IntegrationSignal;
         message.origin.id = Some(hint.source.clone());
         message.wait_id = hint.wait_id;
@@ -472,7 +474,7 @@ pub fn drop_dead_letter(draft: &mut Draft, archived: Message, reason: &str) -> R
     }
 }
 
-/// The archive's newest line about a message is what counts: a dead letter ends by another line.
+/// Appends a line about a message to the archive. The newest line counts, so this one ends a dead letter.
 fn bury(draft: &mut Draft, archived: &Message, last: &Settlement, status: MessageStatus, reason: &str) {
     if last.dead_letter {
         draft.records.state.counters.dead = draft.records.state.counters.dead.saturating_sub(1);
@@ -486,6 +488,6 @@ fn bury(draft: &mut Draft, archived: &Message, last: &Settlement, status: Messag
     };
     let line = Message { settlement: Some(settlement), ..archived.clone() };
     draft.archive(Archived::Message(Box::new(line)));
-    // Whoever decides about a message has seen what became of it.
+    // A person who decides about a message has seen its attention.
     draft.acknowledge(|seen| seen.about.message_id == Some(archived.id) && seen.count == 1);
 }

@@ -28,7 +28,7 @@ use super::resources::{fail_held, let_go, try_anew};
 use super::start::{has_not_begun, pass_through_running};
 use super::turn::release;
 
-/// The first state of a new agent: `booting`, and nothing has happened.
+/// The first transaction of a new agent: it is `booting`, and nothing has happened.
 pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transaction, Refusal> {
     let state = State {
         agent: agent.clone(),
@@ -86,7 +86,7 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
     draft.finish()
 }
 
-/// The start of an agent that has something to do before: from here its `timeouts.init` counts.
+/// Begins the start of an agent that must do something before it runs. Its `timeouts.init` counts from here.
 pub fn begin_start(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
     may_start(&draft.records.state, by)?;
     if draft.records.state.execution.state == ExecutionState::Initializing {
@@ -95,7 +95,7 @@ pub fn begin_start(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses to open the gate of an agent that has nothing to run: it would fail with every message.
+/// Refuses to start an agent that has no turn command, because every message would fail.
 pub fn refuse_without_command(draft: &Draft) -> Result<(), Refusal> {
     let state = &draft.records.state;
     let is_closed = matches!(state.status, Status::Booting | Status::Stopped);
@@ -106,8 +106,8 @@ pub fn refuse_without_command(draft: &Draft) -> Result<(), Refusal> {
         .hint("say in its agent.toml what it runs, as turn.command"))
 }
 
-/// Gives up a start that has lasted too long: the agent has failed, and its gate stays closed. Should it
-/// be opened, the recovery comes after a pause.
+/// Gives up a start that has lasted too long: the agent has failed, and its gate stays closed. If the gate is
+/// opened later, the recovery comes after a pause.
 pub fn end_late_start(draft: &mut Draft) -> Result<(), Refusal> {
     let state = &draft.records.state;
     let overdue = deadline(state, &draft.records.policy.timeouts)
@@ -122,8 +122,8 @@ pub fn end_late_start(draft: &mut Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether it was never started, or its only start was given up: what has to be done before the first
-/// one is still to be done.
+/// Whether the agent was never started, or its only start was given up, so that what belongs to the first
+/// start is still to be done.
 pub fn is_uninitialized(state: &State) -> bool {
     let execution = &state.execution;
     let given_up =
@@ -131,7 +131,7 @@ pub fn is_uninitialized(state: &State) -> bool {
     execution.state == ExecutionState::Initializing || given_up
 }
 
-/// Opens the gate. Creates no message, runs no turn: the next step decides.
+/// Opens the gate. Sends no message and runs no turn: the next step decides.
 pub fn start(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
     let previous = draft.records.state.status;
     may_start(&draft.records.state, by)?;
@@ -145,7 +145,7 @@ pub fn start(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
     if draft.records.state.execution.state == ExecutionState::Initializing {
         draft.enter(ExecutionState::Runnable, None, "start")?;
     }
-    // Nobody could try while the gate was closed.
+    // Nothing could be tried while the gate was closed.
     try_anew(draft);
     Ok(())
 }
@@ -165,12 +165,12 @@ fn may_start(state: &State, by: &Origin) -> Result<(), Refusal> {
     }
 }
 
-/// Closes the gate: from here nothing is claimed. Returns whether anything changed.
+/// Closes the gate: from here on no message is claimed. Returns whether anything changed.
 ///
-/// A run that waits to go on stays where it is, unless its message is to go back to the queue.
-/// A live run is marked as stopping; `shut_down` comes next, and `turn::finish_stop` once its processes
-/// are gone. Until then whoever finishes a stop may still say that the message goes back. What the operator
-/// stops once more, only the operator starts.
+/// A run that waits to go on stays where it is, unless its message is to go back to the queue. A live run is
+/// marked as stopping; `shut_down` comes next, and `turn::finish_stop` once its processes are gone. Until
+/// then, the command that finishes the stop may still send the message back to the queue. If the operator
+/// stops an agent that is already stopped, only the operator can start it.
 pub fn stop(
     draft: &mut Draft,
     grace: Span,
@@ -208,7 +208,7 @@ pub fn stop(
     Ok(true)
 }
 
-/// The message of a run that waits to go on goes back to the queue, at the same attempt.
+/// Puts the message of a run that waits to go on back into the queue, at the same attempt.
 fn requeue_held(draft: &mut Draft) -> Result<(), Refusal> {
     let Some(held) = let_go(draft, "stopped: its message goes back to the queue")? else { return Ok(()) };
     let Some(message) = draft.records.inbox.claimed.clone() else { return Ok(()) };
@@ -226,7 +226,7 @@ pub fn is_to_be_shut_down(state: &State) -> bool {
             || execution == ExecutionState::Recovering)
 }
 
-/// Begins to end what a stopped agent is at; `grace` counts from here, or from the end of a section.
+/// Begins to end what a stopped agent is doing. `grace` counts from here, or from the end of a section.
 pub fn shut_down(draft: &mut Draft, grace: Span) -> Result<(), Refusal> {
     if !is_to_be_shut_down(&draft.records.state) {
         return Ok(());
@@ -241,20 +241,21 @@ pub fn shut_down(draft: &mut Draft, grace: Span) -> Result<(), Refusal> {
     pass_through_running(draft)?;
     draft.enter(ExecutionState::ShuttingDown, message_id, "stop")?;
     if message_id.is_none() {
-        // It has not recovered: the next start begins with that. Nothing of it is waited for.
+        // The agent has not recovered: the next start begins with that. No part of the recovery is waited
+        // for.
         draft.enter(ExecutionState::Failed, None, "stopped while it recovered")?;
     }
     Ok(())
 }
 
-/// What the operator has failed.
+/// What the operator has given up by `fail`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Given {
-    /// Its processes are to be ended now; it is settled after that.
+    /// A run. Its processes are to be ended now, and it is settled after that.
     Run(RunId),
-    /// An attempt that waited to go on: it has failed at once.
+    /// An attempt that waited to go on. It has failed at once.
     Held(MessageId),
-    /// The same of a recovery.
+    /// A recovery. It has failed at once.
     Recovery,
 }
 
@@ -289,7 +290,7 @@ pub fn fail(draft: &mut Draft, reason: &str, by: &Origin) -> Result<Given, Refus
     Ok(given)
 }
 
-/// Has the next step try what waits for resources, at the operator's word.
+/// Has the next step try what waits for resources, because the operator asked for it.
 pub fn retry_held(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
     let status = draft.records.state.status;
     if !try_anew(draft) {

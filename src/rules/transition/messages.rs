@@ -1,4 +1,4 @@
-//! The messages that the runtime itself sends an agent (contract, semantics §9).
+//! Messages that dormouse itself sends to an agent (contract, semantics §9).
 
 use crate::model::id::MessageId;
 use crate::model::message::{
@@ -10,7 +10,7 @@ use crate::rules::admission::{authority, trigger_kind};
 
 use super::draft::Draft;
 
-/// A message of the runtime's own, of which nothing more is said than its kind says.
+/// A message of dormouse's own, with the defaults of its kind.
 pub fn own_message(draft: &mut Draft, kind: MessageKind, body: Body) -> Message {
     let (origin, delivery_surface) = match kind {
         MessageKind::TimerTick => (OriginKind::Timer, DeliverySurface::TimerScheduler),

@@ -1,6 +1,6 @@
-//! What each step and command changes: records and a moment in, one transaction out.
+//! What each step and command changes: a transition takes records and a moment, and returns one transaction.
 //!
-//! `status`, `execution`, `current_run`, `sleeping_until` and `pending_wake_hint` change nowhere else.
+//! Only the files here change `status`, `execution`, `current_run`, `sleeping_until` and `pending_wake_hint`.
 
 pub mod clock;
 pub mod draft;

@@ -26,19 +26,19 @@ use super::timer::{self, NewTimer};
 use super::wait::{self, EndedTask, NewWait, Owner};
 use super::work::{self, NewWork, WorkChange};
 
-/// What the rules can't know: how other agents stand, and where the machine is.
+/// What the rules can't know by themselves: the state of other agents, and the machine.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Surroundings {
-    /// The actions, by their place, that can't be carried out because of other agents, and why.
+    /// The actions, by their index, that can't be carried out because of other agents, and why.
     pub objections: Vec<(usize, Refusal)>,
     pub time_zone: String,
-    /// The prose plans of the work items that the actions complete, as far as there are any.
+    /// The prose plans of the work items that the actions complete, if they have any.
     pub plans: Vec<(crate::model::id::WorkId, String)>,
-    /// Tasks that have ended, as far as the actions name any.
+    /// The tasks that the actions name and that have ended.
     pub ended_tasks: Vec<EndedTask>,
-    /// The agent's `agent.toml`, where the actions delegate.
+    /// The agent's `agent.toml`, if the actions delegate.
     pub policy: String,
-    /// Who starts the tasks.
+    /// The machine and process that start the tasks.
     pub at: Claimant,
 }
 
@@ -63,8 +63,8 @@ pub fn apply(
     Ok(())
 }
 
-/// Refuses what could not be committed, or not be read again: then the turn has failed, where it could not
-/// be settled otherwise.
+/// Refuses a transaction that is too large to be committed or read again. The turn has then failed; otherwise
+/// it could not be settled at all.
 fn check_size(before: &Draft, after: &Draft) -> Result<(), Refusal> {
     if after.records.state.outbox.len() > before.records.state.outbox.len() {
         OUTBOX.check(bytes(&after.records.state.outbox))?;
@@ -99,7 +99,7 @@ fn carry_out(
 ) -> Result<(), Refusal> {
     let now = draft.now();
     let after = |span: Option<Span>| span.map(|span| now.after(span));
-    // What was still to come when the turn began is no mistake of the turn.
+    // A moment that was still to come when the turn began is not a mistake of the turn.
     let began = run.claimed_at.min(now);
     let moment = |at: Option<Time>, past_ok| at.map(|at| to_come(at, began, past_ok)).transpose();
     match action {
@@ -295,7 +295,7 @@ fn send(
         &mut draft.stamp,
     )?;
     if to == own {
-        // What a turn says to itself comes after the turn: the next step takes it.
+        // A message of a turn to its own agent comes after the turn: the next step takes it up.
         message.agent = own;
         return match later {
             Some(at) => put_off(draft, message, at),

@@ -1,4 +1,5 @@
-//! A run is asked to yield, yields, is suspended and goes on; or it is forced (contract, execution §6).
+//! Preemption: a run is asked to yield, yields, is suspended and goes on, or is forced to end (contract,
+//! execution §6).
 
 use serde_json::json;
 
@@ -26,11 +27,11 @@ use super::inbox::admitted;
 use super::turn::{Claimed, leave};
 use super::wait::bind;
 
-/// Why a run has failed that did not yield in time.
+/// The reason of the failure of a run that did not yield in time.
 pub const FORCED: &str = "forced_preemption";
 
-/// Asks the live run to yield. Of several requests the latest says why and for how long, and the
-/// earliest says until when.
+/// Asks the live run to yield. Of several requests, the latest gives the reason and the time of the
+/// suspension, and the earliest deadline counts.
 pub fn request(
     draft: &mut Draft,
     reason: String,
@@ -69,8 +70,8 @@ pub fn request(
     Ok(())
 }
 
-/// Asks a run to leave its slot to a more urgent agent. `false`: it has ended meanwhile, or is about to
-/// leave it anyway.
+/// Asks a run to leave its slot to a more urgent agent. Returns `false` if the run has ended or is about to
+/// leave the slot anyway.
 pub fn request_slot(draft: &mut Draft, run_id: RunId, by: &AgentName, grace: Span) -> Result<bool, Refusal> {
     let asked = current(draft, run_id).is_ok_and(|run| !leaves_its_slot(run));
     if asked {
@@ -81,19 +82,19 @@ pub fn request_slot(draft: &mut Draft, run_id: RunId, by: &AgentName, grace: Spa
     Ok(asked)
 }
 
-/// What `preempt` says where nothing runs.
+/// The refusal of `preempt` if no turn runs.
 pub fn no_live_turn(agent: &impl std::fmt::Display) -> Refusal {
     Refusal::new("no_live_turn", format!("no turn of `{agent}` runs: there is nothing to preempt"))
 }
 
-/// Opens a critical section of the run. Those that are open at once are one stretch: it ends with the
-/// deadline of the first, and no later one makes it longer.
+/// Opens a critical section of the run. Sections that are open at the same time are one stretch, which ends
+/// with the deadline of the first; a later one does not make it longer.
 pub fn open_section(draft: &mut Draft, run_id: RunId, time: Span) -> Result<Section, Refusal> {
     let now = draft.now();
     let time = time.min(draft.records.policy.preemption.max_section);
     let run = current(draft, run_id)?;
     let is_to_end = run.condemned.is_some() || run.told.is_some() || is_overdue(run, now);
-    // A turn that opens section after section would never be preempted.
+    // Otherwise a turn that opens section after section would never be preempted.
     if run.sections.is_empty() && is_to_end {
         return Err(Refusal::new("preemption_overdue", format!("{run_id} had to yield before now")).hint(
             "begin nothing new: run `dormouse yield` and exit; `dormouse safe-point` says in time when to",
@@ -101,7 +102,7 @@ pub fn open_section(draft: &mut Draft, run_id: RunId, time: Span) -> Result<Sect
     }
     let until = match run.sections.first() {
         Some(outermost) => outermost.until,
-        // What a stopped turn still does within its grace is not cut short, and does not make that longer.
+        // What a stopped turn still does within its grace is not cut short, and does not prolong the grace.
         None if run.stopping.is_some() => now,
         None => now.after(time),
     };
@@ -112,8 +113,8 @@ pub fn open_section(draft: &mut Draft, run_id: RunId, time: Span) -> Result<Sect
     Ok(section)
 }
 
-/// Open sections protect the run no longer: whoever ends it does not wait for them. A stop that does has
-/// `grace` from here.
+/// Ends the protection by open sections: the command that ends the run does not wait for them. A stop that
+/// waited has `grace` from here.
 pub fn cut_sections(draft: &mut Draft, grace: Span) {
     let kill_at = draft.now().after(grace);
     let Some(run) = draft.records.state.current_run.as_mut().filter(|run| !run.sections.is_empty()) else {
@@ -124,7 +125,7 @@ pub fn cut_sections(draft: &mut Draft, grace: Span) {
     draft.touch();
 }
 
-/// Notes that the tick of a run tells its turn to end, so that its own commands know of it.
+/// Notes that the tick of a run tells its turn to end, so that commands inside the turn know of it.
 pub fn tell_to_end(draft: &mut Draft, run_id: RunId, why: &str) {
     if let Ok(run) = current(draft, run_id)
         && run.told.is_none()
@@ -134,7 +135,7 @@ pub fn tell_to_end(draft: &mut Draft, run_id: RunId, why: &str) {
     }
 }
 
-/// Closes a section: the one of that number, else the innermost.
+/// Closes a section: the one of that number, or else the innermost.
 pub fn close_section(draft: &mut Draft, run_id: RunId, number: Option<u32>) -> Result<Section, Refusal> {
     let run = current(draft, run_id)?;
     let at = match number {
@@ -150,22 +151,22 @@ pub fn close_section(draft: &mut Draft, run_id: RunId, number: Option<u32>) -> R
     Ok(section)
 }
 
-/// Saves a checkpoint, also of a run whose turn is told to end. Returns its place: it has to be there
-/// before this is committed.
+/// Saves a checkpoint, also for a run whose turn was told to end. Returns its name: the caller must write the
+/// file before this is committed.
 pub fn save(draft: &mut Draft, run_id: RunId) -> Result<Checkpoint, Refusal> {
     let checkpoint = next_checkpoint(current(draft, run_id)?);
     draft.event(EventKind::CheckpointSaved, Some(run_id), json!({ "checkpoint": checkpoint.number }));
     Ok(checkpoint)
 }
 
-/// The turn asks to be suspended as soon as it has ended, and that is what becomes of it unless somebody
-/// ends it: a stop or a failure comes before. Returns the checkpoint that its message then has: with
-/// `saved` a new one, which has to be there before this is committed; else the last one.
+/// Notes that the turn asks to be suspended. That happens as soon as it has ended, unless a stop or `fail`
+/// comes before. Returns the checkpoint that its message then has: with `saved` a new one, whose file the
+/// caller must write before this is committed; else the last one.
 pub fn give_way(draft: &mut Draft, run_id: RunId, saved: bool) -> Result<Option<Checkpoint>, Refusal> {
     let now = draft.now();
     let execution = draft.records.state.execution.state;
     let run = current(draft, run_id)?;
-    // There is nothing to suspend yet: no edge leads from `scheduled` to `suspended`.
+    // There is nothing to suspend yet, and no edge leads from `scheduled` to `suspended`.
     if execution == ExecutionState::Scheduled {
         return Err(Refusal::new(
             "not_begun",
@@ -190,8 +191,8 @@ fn next_checkpoint(run: &mut CurrentRun) -> Checkpoint {
     next
 }
 
-/// What a claimed run should have gone on from is not there, in a clone without it say: it begins anew,
-/// and is told.
+/// Notes that the checkpoint from which a claimed run should go on is missing, for instance in a clone. The
+/// turn begins anew and is told.
 pub fn lose_checkpoint(draft: &mut Draft, claimed: &mut Claimed, path: &str) {
     claimed.lost = claimed.run.checkpoint.take();
     claimed.run.given = None;
@@ -200,14 +201,15 @@ pub fn lose_checkpoint(draft: &mut Draft, claimed: &mut Claimed, path: &str) {
     draft.event(EventKind::CheckpointLost, Some(run_id), json!({ "path": path }));
 }
 
-/// The time of a run that should have yielded is over, by the clock of whoever watches it: that of
-/// the records may have been set. True: its processes are to be ended now. False: it has another time.
+/// Forces a run that should have yielded and whose time is over by the clock of the process that watches it;
+/// the clock of the records may have been set. Returns whether its processes are to be ended now; if not, it
+/// has another deadline by now.
 pub fn force(draft: &mut Draft, run_id: RunId, over: Time) -> bool {
     let Ok(run) = current(draft, run_id) else { return false };
     if force_at(run) != Some(over) {
         return false;
     }
-    // One that has yielded is only late to end: it is suspended all the same.
+    // A run that has yielded is only late to end. It is suspended all the same.
     if run.yielded_at.is_none() && run.condemned.is_none() {
         let reason = run.preemption.as_ref().map(|request| request.reason.clone());
         run.condemned = Some(FORCED.to_owned());
@@ -216,10 +218,10 @@ pub fn force(draft: &mut Draft, run_id: RunId, over: Time) -> bool {
     true
 }
 
-/// Hands messages over to the turn that runs. They never run by themselves any more.
+/// Hands messages over to the running turn. They never get a turn of their own any more.
 ///
-/// What the operator says to a turn answers what any other words of the operator would: those waits are
-/// bound to the message that the turn is for.
+/// They answer the same waits as any other message of the operator. Those waits are bound to the message that
+/// the turn is for.
 pub fn interject(draft: &mut Draft, run_id: RunId, messages: &[Message]) -> Result<(), Refusal> {
     let message_id = current(draft, run_id)?.message_id;
     let at = draft.now();
@@ -238,7 +240,8 @@ pub fn interject(draft: &mut Draft, run_id: RunId, messages: &[Message]) -> Resu
         admitted(draft, message);
         draft.settle_message(message.clone(), settlement);
     }
-    // Whoever works on that message next is told of it: this turn may be killed before it was read.
+    // The next run of that message is told of them too, because this turn may be killed before it has read
+    // them.
     if let Some(claimed) = &mut draft.records.inbox.claimed {
         claimed.interjected.extend(messages.iter().map(|message| message.id));
         let claimed = Box::new(claimed.clone());
@@ -252,7 +255,7 @@ pub(super) fn suspend(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal
     let reason = why_suspended(run);
     let request = run.preemption.as_ref();
     let made_way_for = request.and_then(|request| request.asked_by.clone());
-    // One that has made way goes on by itself, as soon as there is a slot for it again.
+    // A run that has left its slot to another goes on by itself, as soon as there is a slot for it again.
     let pause =
         request.and_then(|request| request.resume_after).or(made_way_for.as_ref().map(|_| Span::ZERO));
     let not_before = pause.map(|pause| draft.now().after(pause));
@@ -279,10 +282,10 @@ pub fn resume(draft: &mut Draft) -> Result<(), Refusal> {
         return Err(Refusal::new("no_held_run", format!("`{}` holds no run that could go on", state.agent))
             .hint("run `dormouse doctor`"));
     };
-    // As old as the state itself: a clock that runs ahead must not put it off.
+    // As old as the state itself, so that a clock that runs ahead does not put the run off.
     let at_once = state.execution.since.min(now);
     held.not_before = Some(held.not_before.map_or(at_once, |at| at.min(at_once)));
-    // Somebody says that it need not wait for the other one any more.
+    // Resumed by a command, the run no longer waits for the other agent.
     held.made_way_for = None;
     let message_id = held.message_id;
     draft.event(
@@ -296,7 +299,7 @@ pub fn resume(draft: &mut Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The run that a turn speaks of must still be the current one.
+/// The current run, which must still be the one that the turn speaks of.
 fn current(draft: &mut Draft, run_id: RunId) -> Result<&mut CurrentRun, Refusal> {
     let state = &mut draft.records.state;
     let agent = state.agent.clone();

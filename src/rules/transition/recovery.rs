@@ -1,4 +1,4 @@
-//! From `failed` back to work.
+//! Recovery: the way from `failed` back to work.
 
 use crate::model::agent::Status;
 use crate::model::attention::{About, Subject};
@@ -37,11 +37,11 @@ pub fn complete(draft: &mut Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// `recovering` → `failed`: the next try comes after a pause, which grows like that of a message. Costs
+/// `recovering` → `failed`: the next try comes after a pause, which grows like that of a message. It costs
 /// the message no attempt.
 ///
-/// After `max_attempts` in a row there is nothing to put aside, as there is with a message: the agent
-/// stops, or goes on to try after the longest pause.
+/// After `max_attempts` in a row no message can be parked, because none has failed: the agent stops, or tries
+/// again after the longest pause, as its policy says.
 pub fn fail(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
     draft.enter(ExecutionState::Failed, None, reason)?;
     let policy = &draft.records.policy.recovery;
@@ -55,7 +55,7 @@ pub fn fail(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
     }
     draft.set_status(Status::AwakeIdle);
     if exhausted && then == OnExhausted::Stop {
-        // The next start is followed by as many tries.
+        // The next start has as many tries again.
         draft.records.state.recovery_failures = 0;
         let itself = authority::agent(&draft.records.state.agent);
         stop(draft, Span::ZERO, false, Some("recovery.on_exhausted".to_owned()), &itself)?;
@@ -66,7 +66,7 @@ pub fn fail(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// A failed agent recovers after a pause, whatever has failed.
+/// Sets the pause after which a failed agent recovers, whatever has failed.
 pub(super) fn pause(draft: &mut Draft, reason: &str) {
     let policy = &draft.records.policy.recovery;
     let failures = draft.records.state.recovery_failures;

@@ -1,4 +1,5 @@
-//! What lies in an inbox and is not taken up: what has ended before, what could not be admitted, and what people decide about it.
+//! Things in an inbox that are not taken up: messages that have ended before, files that could not be
+//! admitted, and what people decide about them.
 
 use serde_json::json;
 
@@ -17,8 +18,8 @@ pub fn rejected(draft: &mut Draft, file: &str, reason: &str) {
     draft.raise(Subject::MessageRejected, About::file(file), reason);
 }
 
-/// Records something in the inbox that can be neither admitted nor moved. Steps pass it over from now on,
-/// and it is said once; of more than are remembered nothing is said.
+/// Records something in the inbox that can be neither admitted nor moved. Steps pass it over from now on, and
+/// it is reported once. Beyond the number that is remembered, nothing is reported.
 pub fn pass_over(draft: &mut Draft, one: PassedOver) {
     let passed_over = &mut draft.records.state.passed_over;
     passed_over.retain(|other| other.file != one.file);
@@ -31,7 +32,7 @@ pub fn pass_over(draft: &mut Draft, one: PassedOver) {
     draft.raise(Subject::MessageRejected, About::file(&file), format!("{reason} (it stays in inbox/)"));
 }
 
-/// Records what a person has decided about something that could not be admitted: they have seen it.
+/// Records what a person has decided about something that could not be admitted, which acknowledges it.
 pub fn decided_about_rejected(draft: &mut Draft, kind: EventKind, file: &str) {
     draft.event(kind, None, json!({ "file": file }));
     draft.acknowledge(|seen| {
@@ -42,12 +43,12 @@ pub fn decided_about_rejected(draft: &mut Draft, kind: EventKind, file: &str) {
     draft.records.state.passed_over.retain(|one| one.file != file);
 }
 
-/// Nothing is left that a person would have to look at of what could not be admitted.
+/// Acknowledges everything that could not be admitted, because nothing of it is left.
 pub fn decided_about_all_rejected(draft: &mut Draft) {
     draft.acknowledge(|seen| seen.subject == Subject::MessageRejected && seen.about.file.is_some());
 }
 
-/// Forgets what was passed over and is gone, or has changed since.
+/// Forgets what was passed over and is gone or has changed since.
 pub fn look_again(draft: &mut Draft, is_as_before: impl Fn(&str) -> bool) {
     let passed_over = &mut draft.records.state.passed_over;
     let before = passed_over.len();
@@ -57,7 +58,7 @@ pub fn look_again(draft: &mut Draft, is_as_before: impl Fn(&str) -> bool) {
     }
 }
 
-/// Removes the file of a message that has ended before. The archive's word about that end stands.
+/// Removes the file of a message that has ended before. What the archive says about its end stays.
 pub fn drop_settled(draft: &mut Draft, message: &Message) {
     let last_interject = &mut draft.records.inbox.last_interject;
     *last_interject = last_interject.filter(|id| *id != message.id);

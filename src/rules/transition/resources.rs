@@ -1,4 +1,5 @@
-//! What is put off: by a claim that finds a resource missing, or by its turn; how it is tried again, and how it ends (contract, execution §8).
+//! Messages that are put off, by a claim that finds a resource missing or by their turn; how they are tried
+//! again, and how that ends (contract, execution §8).
 
 use serde_json::json;
 
@@ -26,10 +27,10 @@ use super::start::{hook_state, to_running};
 use super::trace::cut;
 use super::turn::{Attempt, fail_attempt, leave};
 
-/// Puts a claim off for want of a resource. Its attempt does not count.
+/// Puts a claim off because a resource is missing. Its attempt does not count.
 ///
-/// A claim that lacks what it lacked before changes nothing until it is time to look again, and
-/// then only says when to look next. One that lacks something else goes on with the same row.
+/// If the claim lacks the same resource as before, nothing changes until it is time to look again, and then
+/// only the time of the next look. If it lacks another one, the same row of deferrals goes on.
 pub fn lack(
     draft: &mut Draft,
     message: &Message,
@@ -39,7 +40,7 @@ pub fn lack(
 ) -> Result<(), Refusal> {
     let state = &draft.records.state;
     let before = state.held.clone();
-    // A run that has left its slot to another stays suspended until there is one for it.
+    // A run that has left its slot to another stays suspended until there is a slot for it.
     let made_way = state.execution.state == ExecutionState::Suspended
         && before.as_ref().is_some_and(|held| held.resource.is_some());
     let waits = state.execution.state == ExecutionState::WaitingResources || made_way;
@@ -51,7 +52,7 @@ pub fn lack(
         resource: Some(shortage.resource),
         not_before: look_again(draft, shortage, looks),
         deferred: Some(shortage.deferred()),
-        // What stays suspended is no row of deferrals.
+        // A run that stays suspended is not in a row of deferrals.
         deferred_since: (!made_way || again.is_none()).then(|| row.unwrap_or(draft.now())),
         looks,
         ..before
@@ -69,7 +70,7 @@ pub fn lack(
         }
         return Ok(());
     }
-    // A message that was claimed before has been told of.
+    // For a message that was claimed before, the ledger has this event already.
     if before.is_none() && message.attempt == 1 && message.continuation.is_none() {
         admitted(draft, message);
     }
@@ -82,19 +83,19 @@ pub fn lack(
     Ok(())
 }
 
-/// What a turn has said that ended with exit status 75.
+/// What a turn that ended with exit status 75 has said about its deferral.
 pub(super) fn said(end: &TurnEnd, now: Time) -> Deferred {
     let deferral = end.outcome.as_ref().ok().and_then(|outcome| outcome.deferred.clone()).unwrap_or_default();
     let kept = |text: Option<String>| text.map(|text| cut(text.trim())).filter(|text| !text.is_empty());
     Deferred {
-        // A moment that is past says nothing about the next one.
+        // A moment that is past says nothing about when to try next.
         until: deferral.until(now).filter(|until| *until > now),
         resource: kept(deferral.resource),
         reason: kept(deferral.reason).or_else(|| kept(end.last_error_line.clone())),
     }
 }
 
-/// Not now: the message stays claimed and its attempt does not count.
+/// Defers the run: the message stays claimed, and its attempt does not count.
 pub(super) fn defer(draft: &mut Draft, run: &CurrentRun, deferred: Deferred) -> Result<(), Refusal> {
     let deferrals = run.deferrals + 1;
     let now = draft.now();
@@ -119,7 +120,8 @@ pub(super) fn defer(draft: &mut Draft, run: &CurrentRun, deferred: Deferred) -> 
     Ok(())
 }
 
-/// The next step tries what waits for resources, whatever was said about when. `false`: nothing waits so.
+/// Has the next step try what waits for resources, even if it was put off until later. Returns `false` if
+/// nothing waits for resources.
 pub fn try_now(draft: &mut Draft) -> bool {
     let now = draft.now();
     let state = &mut draft.records.state;
@@ -133,7 +135,8 @@ pub fn try_now(draft: &mut Draft) -> bool {
     true
 }
 
-/// The same at a person's word, from which on the row counts anew: what is tried now is not late.
+/// Like `try_now`, because a person asked for it: the row of deferrals begins anew, so that what is tried now
+/// is not late.
 pub fn try_anew(draft: &mut Draft) -> bool {
     let now = draft.now();
     if !try_now(draft) {
@@ -145,7 +148,7 @@ pub fn try_anew(draft: &mut Draft) -> bool {
     true
 }
 
-/// Fails the attempt that waits to go on: its message goes the way of any that failed.
+/// Fails the attempt that waits to go on. Its message is treated like any other that has failed.
 pub fn fail_held(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
     let Some(held) = draft.records.state.held.take() else { return Ok(()) };
     let attempt = draft.records.inbox.claimed.as_ref().map_or(1, |message| message.attempt);
@@ -179,7 +182,7 @@ pub fn fail_held(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Lets go of what waits to go on, because its message leaves it: the agent recovers to the next one.
+/// Removes the held run, because its message leaves it. The agent recovers and goes on with the next message.
 pub(super) fn let_go(draft: &mut Draft, reason: &str) -> Result<Option<Held>, Refusal> {
     let Some(held) = draft.records.state.held.take() else { return Ok(None) };
     draft.enter(ExecutionState::Failed, Some(held.message_id), reason)?;
@@ -200,8 +203,8 @@ pub fn released(draft: &mut Draft, run_id: RunId, path: &str) {
     draft.event(EventKind::WorkspaceReleased, Some(run_id), json!({ "path": path }));
 }
 
-/// When it is back, if that is known. What others have may be back at any time: every step looks,
-/// and whoever waits for the next one looks more and more rarely.
+/// When to look for the resource again. If the time of its return is known, then; otherwise every step looks,
+/// and the moments at which a step is due for it grow further apart.
 fn look_again(draft: &Draft, shortage: &Shortage, looks: u32) -> Option<Time> {
     if shortage.resource.is_limit() {
         return shortage.back_at;

@@ -1,4 +1,5 @@
-//! The way of a claimed turn to `running`, and the states on it in which hooks run (contract, execution §5).
+//! The way of a claimed turn to `running`, and the states on the way in which hooks run (contract, execution
+//! §5).
 
 use crate::model::execution::ExecutionState;
 use crate::model::id::{MessageId, RunId};
@@ -8,8 +9,9 @@ use crate::rules::preemption::is_being_ended;
 use super::draft::Draft;
 
 /// The first half of the way of a turn that is claimed from `waiting` or `waiting_resources`, if its hook is
-/// installed. The only edge leads to `running` from there: so the agent goes round to where it can be
-/// scheduled or resumed. `pending`: the hook that an earlier claim of the same run has left to this one.
+/// installed. The only edge from there leads to `running`, so the agent goes round to a state from which it
+/// can be scheduled or resumed. `pending` is the state whose hook an earlier claim of the same run has left
+/// to this one.
 pub(super) fn go_round(draft: &mut Draft, pending: Option<ExecutionState>) -> Result<(), Refusal> {
     use ExecutionState::{Completed, Resumed, Runnable, Running, Scheduled, Suspended};
     let from = draft.records.state.execution.state;
@@ -25,8 +27,8 @@ pub(super) fn go_round(draft: &mut Draft, pending: Option<ExecutionState>) -> Re
     steps.iter().try_for_each(|step| draft.enter(*step, None, &format!("on the way to {hook}")))
 }
 
-/// Leads a claimed turn to `running`; or to the state before, where a hook is installed that runs in that
-/// state. That state is returned, and `begin` comes next.
+/// Leads a claimed turn to `running`, or to the state before if a hook is installed that runs in that state.
+/// Returns that state; `begin` comes next.
 pub(super) fn approach(draft: &mut Draft, message_id: MessageId) -> Result<Option<ExecutionState>, Refusal> {
     let onlookers = draft.records.onlookers;
     let hook = enter_before_running(draft, message_id)?.filter(|state| {
@@ -64,8 +66,8 @@ fn start(draft: &mut Draft, message_id: MessageId) -> Result<(), Refusal> {
     draft.enter(ExecutionState::Running, Some(message_id), "turn command starts")
 }
 
-/// The second half of a claim: its hook has run, and the turn command starts. Nothing changes where the
-/// run is over meanwhile, or somebody ends it.
+/// The second half of a claim: the hook has run, and the turn command starts. Nothing changes if the run is
+/// over meanwhile, or is being ended.
 pub fn begin(draft: &mut Draft, run_id: RunId) -> Result<(), Refusal> {
     let run = draft.records.state.current_run.as_ref();
     let Some(run) = run.filter(|run| run.run_id == run_id && !is_being_ended(run)) else { return Ok(()) };
@@ -76,7 +78,7 @@ pub fn begin(draft: &mut Draft, run_id: RunId) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// A run that ends before its turn has begun ends like any other: from `running`, to which the only edge leads.
+/// Lets a run that ends before its turn has begun pass through `running`, because the only edge leads there.
 pub(super) fn pass_through_running(draft: &mut Draft) -> Result<(), Refusal> {
     let execution = &draft.records.state.execution;
     let task = execution.task_id;
@@ -98,7 +100,7 @@ pub(super) fn hook_state(from: ExecutionState, pending: Option<ExecutionState>) 
             Some(ExecutionState::Scheduled)
         }
         ExecutionState::Suspended => Some(ExecutionState::Resumed),
-        // What asked to come back has had its hook. What lacked something has not.
+        // A message that its turn put off has had its hook. One that lacked a resource has not.
         ExecutionState::WaitingResources => pending,
         ExecutionState::Initializing
         | ExecutionState::Scheduled
@@ -110,7 +112,7 @@ pub(super) fn hook_state(from: ExecutionState, pending: Option<ExecutionState>) 
     }
 }
 
-/// From these the only edge leads to `running`.
+/// Whether the only edge from this state leads to `running`.
 fn goes_round(from: ExecutionState) -> bool {
     matches!(from, ExecutionState::Waiting | ExecutionState::WaitingResources)
 }

@@ -28,7 +28,7 @@ pub enum NewJob {
     Command {
         argv: Vec<String>,
     },
-    /// `policy` is what the child runs if it is yet to be made.
+    /// `policy` is the `agent.toml` of the child if it does not exist yet.
     Delegate {
         child: AgentName,
         body: Body,
@@ -41,16 +41,16 @@ pub enum NewJob {
 pub struct NewTask {
     pub job: NewJob,
     pub summary: Option<String>,
-    /// Absent: that of the turn.
+    /// Absent: the work item of the turn.
     pub work_item_id: Option<WorkId>,
     pub notify: bool,
     pub interactive: bool,
     pub timeout: Option<Span>,
     /// Whether the turn that runs is the one that starts it.
     pub from_turn: bool,
-    /// Of the turn or task that starts it, if one does: how many turns it goes back to.
+    /// The hops of the turn or task that starts it, if one does.
     pub hops: Option<u32>,
-    /// Where its supervisor will be.
+    /// The machine on which its supervisor will run.
     pub at: Claimant,
 }
 
@@ -59,7 +59,7 @@ pub struct NewTask {
 pub enum End {
     Seen(TaskEnd),
     Child(ChildEnd),
-    /// Nobody saw it; says why not.
+    /// No process saw the end; the text says why.
     Lost(String),
 }
 
@@ -68,7 +68,7 @@ pub fn check(from: TaskStatus, to: TaskStatus) -> Result<(), Refusal> {
     use TaskStatus::{Cancelled, Cancelling, Completed, Failed, Interrupted, Queued, Running};
     let leads = match from {
         Queued => matches!(to, Running | Cancelling | Failed | Interrupted),
-        // A child that somebody stopped ends its parent's task without being asked to by the parent.
+        // A child that is stopped ends the task of its parent although the parent has not asked for that.
         Running => matches!(to, Cancelling | Completed | Failed | Cancelled | Interrupted),
         Cancelling => matches!(to, Cancelled | Interrupted),
         Completed | Failed | Cancelled | Interrupted => false,
@@ -81,7 +81,7 @@ pub fn check(from: TaskStatus, to: TaskStatus) -> Result<(), Refusal> {
     }
 }
 
-/// Records a task that a supervisor is about to take up.
+/// Records a task that a supervisor is about to take over.
 pub fn start(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
     let state = &draft.records.state;
     if state.status == Status::Stopped {
@@ -91,8 +91,8 @@ pub fn start(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
     record(draft, new)
 }
 
-/// The same for the last word of a turn, its outcome: where the gate is closed by then, the stop that has
-/// closed it ends the task, and the agent hears of that after its next start.
+/// Records a task that a turn's outcome starts. If the gate is closed by then, the stop that has closed it
+/// ends the task, and the agent is told after its next start.
 pub fn record(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
     if let Some(item) = new.work_item_id.filter(|id| !draft.records.works.iter().any(|item| item.id == *id)) {
         return Err(Refusal::new("not_open", format!("{item} is not an open work item")));
@@ -106,7 +106,7 @@ pub fn record(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
     let id = TaskId(draft.stamp.mint());
     let state = &draft.records.state;
     let run = state.current_run.clone().filter(|_| new.from_turn);
-    // A turn that has just completed its own item may well start something all the same.
+    // A turn that has just completed its own item may still start a task.
     let of_turn = run
         .as_ref()
         .and_then(|run| run.work_item_id)
@@ -158,7 +158,7 @@ pub fn record(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
     Ok(task)
 }
 
-/// Whether a delegation to this child can be begun: one at a time, so that its end is plain.
+/// Checks that a delegation to this child may begin: only one at a time, so that its end is plain.
 fn check_child(draft: &Draft, child: &AgentName) -> Result<(), Refusal> {
     let state = &draft.records.state;
     if *child == state.agent {
@@ -173,7 +173,7 @@ fn check_child(draft: &Draft, child: &AgentName) -> Result<(), Refusal> {
     }
 }
 
-/// What the child is told: its operator is its parent.
+/// The message to the child, in which the parent speaks as its operator.
 fn assigned(draft: &mut Draft, child: &AgentName, body: Body) -> Result<Message, Refusal> {
     let parent = draft.records.state.agent.clone();
     let (text, value) = match body {
@@ -199,7 +199,7 @@ fn assigned(draft: &mut Draft, child: &AgentName, body: Body) -> Result<Message,
     Ok(message)
 }
 
-/// A job as the ledger tells of it: an assignment lies in the child's inbox soon enough.
+/// A job as the ledger shows it, without the assignment, which the child's inbox has soon.
 fn named_job(job: &TaskJob) -> Value {
     match job {
         TaskJob::Command { .. } => json!(job),
@@ -209,7 +209,7 @@ fn named_job(job: &TaskJob) -> Value {
     }
 }
 
-/// The supervisor is about to start the command. `None` if somebody has stopped the task before.
+/// Notes that the supervisor is about to start the command. `None` if the task was stopped before.
 pub fn run(draft: &mut Draft, id: TaskId, supervisor: Claimant) -> Result<Option<Task>, Refusal> {
     let now = draft.now();
     let task = open(draft, id)?;
@@ -223,7 +223,7 @@ pub fn run(draft: &mut Draft, id: TaskId, supervisor: Claimant) -> Result<Option
     go_to(draft, id, TaskStatus::Running).map(Some)
 }
 
-/// The child has its message.
+/// Notes that the child has its message.
 pub fn handed_over(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
     let now = draft.now();
     let Some(task) = draft.records.tasks.iter_mut().find(|task| task.id == id) else { return Ok(()) };
@@ -236,7 +236,7 @@ pub fn handed_over(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
     go_to(draft, id, TaskStatus::Running).map(drop)
 }
 
-/// The task is to end. Asking again changes nothing.
+/// Notes that the task is to end. Doing so again changes nothing.
 pub fn cancel(draft: &mut Draft, id: TaskId) -> Result<Task, Refusal> {
     let task = open(draft, id)?;
     if task.status == TaskStatus::Cancelling {
@@ -245,8 +245,8 @@ pub fn cancel(draft: &mut Draft, id: TaskId) -> Result<Task, Refusal> {
     go_to(draft, id, TaskStatus::Cancelling)
 }
 
-/// Ends a task: its terminal record and its message are one transaction. `None` if it is not open
-/// any more: somebody else has ended it, with a message of its own.
+/// Ends a task: its terminal record and its message are one transaction. `None` if the task is no longer open
+/// because another process has ended it, with a message of its own.
 pub fn finish(draft: &mut Draft, id: TaskId, end: End) -> Result<Option<Task>, Refusal> {
     let Some(place) = draft.records.tasks.iter().position(|task| task.id == id) else { return Ok(None) };
     let from = draft.records.tasks[place].status;
@@ -284,7 +284,7 @@ pub fn finish(draft: &mut Draft, id: TaskId, end: End) -> Result<Option<Task>, R
     Ok(Some(task))
 }
 
-/// The terminal status that an end amounts to, and why.
+/// The terminal status that follows from an end, and why.
 fn verdict(
     from: TaskStatus,
     has_begun: bool,
@@ -345,7 +345,7 @@ fn transition(draft: &mut Draft, task: &Task, from: TaskStatus) {
     draft.event(EventKind::TaskTransition, task.run_id, data);
 }
 
-/// What the agent is told of the end. One that is not to be notified of is only taken note of.
+/// The message that tells the agent of the end. With `notify` off it starts no turn.
 fn result(draft: &mut Draft, task: &Task, last_line: Option<&str>) -> Message {
     let kind = if task.notify { MessageKind::TaskResult } else { MessageKind::TaskStatus };
     let mut message = own_message(draft, kind, Body::Text { text: told(task, last_line) });
@@ -355,7 +355,7 @@ fn result(draft: &mut Draft, task: &Task, last_line: Option<&str>) -> Message {
     message.task_status = Some(task.status);
     message.causation_id = Some(task.id.to_string());
     message.source_refs = task.run_id.map(|run| format!("{}/{run}", task.agent)).into_iter().collect();
-    // What has taken longer than that is a pause in itself.
+    // A task that has taken longer than the pause begins a new chain.
     let lasted = task.ended_at.map_or(Span::ZERO, |ended| ended.since(task.created_at));
     message.hops = if lasted > draft.records.policy.limits.chain_pause { 0 } else { task.hops };
     message

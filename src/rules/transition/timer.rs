@@ -1,4 +1,5 @@
-//! Timers, and everything else that comes due by itself: made, cancelled, fired (contract, semantics §4, §5, §11).
+//! Timers, and everything else that is due at a time: made, cancelled, fired (contract, semantics §4, §5,
+//! §11).
 
 use serde_json::json;
 
@@ -29,7 +30,7 @@ pub struct NewTimer {
     pub body: Option<Body>,
     /// A message that is put off until the timer fires.
     pub message: Option<Message>,
-    /// Of the turn that makes it, if one does: how many turns it goes back to.
+    /// The hops of the turn that makes it, if one does.
     pub hops: Option<u32>,
 }
 
@@ -67,7 +68,7 @@ pub fn cancel(draft: &mut Draft, id: TimerId) -> Result<Timer, Refusal> {
         return Err(Refusal::new("not_active", format!("{id} is not an active timer")));
     };
     let timer = draft.records.timers.remove(at);
-    // Whoever repeats its key hears that it was dropped, not that it is still to come.
+    // A caller that repeats its key is told that the message was dropped, not that it is still to come.
     if let Some(message) = &timer.message {
         drop_message(draft, (**message).clone(), "its timer was cancelled");
     }
@@ -94,9 +95,9 @@ fn note(draft: &mut Draft, timer: &Timer, action: &str) {
     draft.event(EventKind::TimerTransition, None, data);
 }
 
-/// Lets everything happen whose time has come: timers, the deadlines of waits, rechecks of blocked work.
+/// Carries out everything whose time has come: timers, the deadlines of waits, rechecks of blocked work.
 ///
-/// What timers say at once is bounded; those that it is too much for are due at the next step.
+/// The messages of timers in one step are bounded. Timers beyond the bound are due at the next step.
 pub fn take_in_due(draft: &mut Draft) {
     let now = draft.now();
     let mut left = AT_ONCE;
@@ -114,16 +115,16 @@ pub fn take_in_due(draft: &mut Draft) {
     remind_of_blocked(draft);
 }
 
-/// How many bytes timers say at once: with more the transaction would be too much to be read back.
+/// How many bytes timers may send in one step, so that the transaction stays small enough to be read back.
 const AT_ONCE: usize = 16 << 20;
 
-/// Returns how many bytes it has said.
+/// Fires a timer. Returns how many bytes it has sent.
 fn fire(draft: &mut Draft, mut timer: Timer) -> usize {
     let now = draft.now();
     let body = timer.message.as_ref().map(|message| &message.body).or(timer.body.as_ref());
     let length = body.map_or(0, Body::bytes).max(1);
     let due = due(&timer.schedule, timer.next_at, now);
-    // On time means: the next fire after this one has not come yet.
+    // A fire is late if the next fire is due as well.
     let late = due.count > 1;
     let to_fire: Vec<Time> = match timer.catch_up {
         CatchUp::All => due.first.into_iter().take((AT_ONCE / length).max(1)).collect(),
@@ -167,8 +168,8 @@ fn fire_message(draft: &mut Draft, timer: &Timer, at: Time, missed: u64) -> Mess
     message
 }
 
-/// Puts a message into the inbox, where this very step may take it; unless its own time was over
-/// before it came to that, and it is to be dropped when it is its turn.
+/// Puts a message into the inbox, where this very step may take it up. If the message expired before its
+/// timer fired, it is dropped in its turn.
 pub fn admit(draft: &mut Draft, message: Message) {
     draft.note_dedupe(&message, MessageStatus::Queued);
     if staleness(&message, None, draft.now()).is_none() {
@@ -177,7 +178,7 @@ pub fn admit(draft: &mut Draft, message: Message) {
     draft.put(Put::Message(Box::new(message)));
 }
 
-/// What a message about a deadline of a wait tells.
+/// The deadline that a message about a wait tells of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Deadline {
     /// The moment of a timer wait.
@@ -186,9 +187,9 @@ enum Deadline {
     Expiry,
 }
 
-/// Tells the agent of the deadlines of a wait that are past. Each message belongs to the moment of its
-/// deadline and stands there in the queue, so a step that comes late weighs them against what arrived
-/// meanwhile. The wait itself stays as it is until a step takes the message up.
+/// Tells the agent of the deadlines of a wait that are past. Each message has the time of its deadline and
+/// its place in the queue by that time, so a step that comes late weighs it against what arrived meanwhile.
+/// The wait itself stays as it is until a step takes the message up.
 fn meet_deadlines(draft: &mut Draft, mut wait: Wait) {
     let now = draft.now();
     let is_due = |at: Option<Time>| at.filter(|at| *at <= now);
@@ -200,13 +201,13 @@ fn meet_deadlines(draft: &mut Draft, mut wait: Wait) {
     }
     let expiry = wait.expires_at.filter(|limit| is_over(*limit, now));
     if let Some(limit) = expiry.filter(|_| wait.expiry_told_at.is_none()) {
-        // At the limit itself it is not over.
+        // At the limit itself the wait is not over yet.
         told.push((Deadline::Expiry, limit.after(Span::from_millis(1))));
         wait.expiry_told_at = Some(now);
     }
     let recheck = is_due(wait.recheck_at);
     if let Some(at) = recheck {
-        // Nobody looks again at what is given up.
+        // A wait that is given up needs no recheck.
         if expiry.is_none() {
             told.push((Deadline::Recheck, at));
         }
@@ -237,7 +238,7 @@ fn deadline_message(draft: &mut Draft, wait: &Wait, deadline: Deadline, at: Time
     let mut message = own_message(draft, kind, Body::Text { text });
     message.id = MessageId(draft.stamp.mint_at(at));
     message.created_at = at;
-    // Behind everything that was said before that moment, whatever its priority.
+    // The message comes after everything that was said before that moment, whatever its priority.
     if draft.records.inbox.has_background {
         message.priority = Priority::Background;
     }
@@ -245,13 +246,14 @@ fn deadline_message(draft: &mut Draft, wait: &Wait, deadline: Deadline, at: Time
     message.work_item_id = wait.work_item_id;
     message.resource = wait.resource.clone();
     message.hops = wait.hops;
-    // A look that the scheduler itself asks for re-enters whatever the agent waits for; the end of a
-    // timer wait is a trigger like any other.
+    // A recheck comes from the scheduler itself, and so runs a turn whatever the agent waits for. The end of
+    // a timer wait is a trigger like any other.
     message.idempotency_key = key.map(|key| format!("{key}{}:{at}", wait.id));
     message
 }
 
-/// One reminder for all blocked items whose recheck is due. It makes nothing runnable and clears nothing.
+/// Sends one reminder for all blocked items whose recheck is due. It makes nothing runnable and clears
+/// nothing.
 fn remind_of_blocked(draft: &mut Draft) {
     let now = draft.now();
     let is_due = |item: &WorkItem| {

@@ -16,7 +16,7 @@ use crate::rules::limits::{self, dollars};
 use super::draft::Draft;
 use super::turn::Settled;
 
-/// The longest text of a turn that is kept in a record, in bytes.
+/// The longest text of a turn that a record keeps, in bytes.
 const KEPT_MAX: usize = 4096;
 
 /// How a turn ended, and why if not well.
@@ -52,7 +52,7 @@ pub(super) fn brief(end: &TurnEnd, terminal: Terminal) -> Option<String> {
     Some(cut(&text)).filter(|text| !text.trim().is_empty())
 }
 
-/// As much of a text as is kept.
+/// A text, cut to what a record keeps.
 pub(super) fn cut(text: &str) -> String {
     let mut end = text.len().min(KEPT_MAX);
     while !text.is_char_boundary(end) {
@@ -68,7 +68,7 @@ pub(super) fn count_usage(draft: &mut Draft, usage: Option<&Usage>) {
     let counters = &mut draft.records.state.counters;
     counters.input_tokens = counters.input_tokens.saturating_add(usage.input_tokens.unwrap_or(0));
     counters.output_tokens = counters.output_tokens.saturating_add(usage.output_tokens.unwrap_or(0));
-    // JSON has no word for an infinite number: one would leave a record that can't be read.
+    // JSON can't express an infinite number: the record could not be read any more.
     counters.cost_usd = dollars(counters.cost_usd + usage.cost_usd.unwrap_or(0.0)).clamp(f64::MIN, f64::MAX);
 }
 
@@ -106,7 +106,7 @@ pub(super) fn note_turn(
     });
 }
 
-/// Notes the model that the last turn says it used.
+/// Records the model that the last turn says it used.
 pub(super) fn name_model(draft: &mut Draft, usage: Option<&Usage>) {
     if let Some(last) = &mut draft.records.state.last_turn {
         last.model = usage.and_then(|usage| usage.model.clone());
@@ -123,7 +123,7 @@ pub(super) fn run_record(draft: &Draft, run: &CurrentRun, terminal: Terminal, en
     }
 }
 
-/// The record of a run whose end nobody saw.
+/// The record of a run whose end no process saw.
 pub(super) fn unseen_run(draft: &Draft, run: &CurrentRun, terminal: Terminal, ended_at: Time) -> Run {
     Run {
         id: run.run_id,
@@ -160,7 +160,7 @@ pub(super) fn settled_event(draft: &mut Draft, record: &Run) {
     draft.event(EventKind::RunSettled, Some(record.id), data);
 }
 
-/// What is left to do for a run that somebody else has settled: add how it ended to its record.
+/// Adds to the record of a run how its turn ended, after another process has settled it.
 pub(super) fn record_output(
     draft: &mut Draft,
     run_id: RunId,

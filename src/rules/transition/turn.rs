@@ -1,4 +1,4 @@
-//! The life of a run: claimed, settled, or found to have been interrupted.
+//! The life of a run: it is claimed, and settled or found to have been interrupted.
 
 use serde_json::json;
 
@@ -42,11 +42,12 @@ use super::trace::{
 };
 use super::wait::take_up;
 
-/// How long beyond its timeout a run on another host counts as live; a day if it has no timeout.
+/// How long after its timeout a run on another host still counts as live. Without a timeout, a run counts as
+/// live for a day.
 const LEASE_MARGIN: Span = Span::from_secs(60);
 const LEASE_WITHOUT_TIMEOUT: Span = Span::from_secs(24 * 3600);
 
-/// How a stop came to its end that did not have to kill.
+/// The reason of a run that ended by itself before a stop had to kill it.
 const IN_TIME: &str = "ended within the grace";
 
 /// A turn that is to run now.
@@ -57,16 +58,16 @@ pub struct Claimed {
     /// The state before `running` that the claim has led to. Its hook runs in it, and `start::begin` goes on
     /// from there. Absent: the agent is `running`.
     pub stands_in: Option<ExecutionState>,
-    /// A checkpoint that it should have gone on from, and that is not there: it begins anew.
+    /// The checkpoint that the turn should go on from, if it is missing. The turn then begins anew.
     pub lost: Option<Checkpoint>,
 }
 
-/// How a settlement found the run.
+/// The result of a settlement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settled {
     pub terminal: Terminal,
     pub reason: Option<String>,
-    /// Absent where the run was no longer current.
+    /// Absent if the run was no longer current.
     pub closure: Option<Closure>,
 }
 
@@ -106,7 +107,7 @@ pub fn claim(
         told: None,
         condemned: None,
     };
-    // A message that was claimed before has been told of, and knows what it means.
+    // For a message that was claimed before, the ledger has this event, and the message has its continuation.
     if held.is_none() && message.attempt == 1 && message.continuation.is_none() {
         admitted(draft, &message);
     }
@@ -122,10 +123,9 @@ pub fn claim(
 
 /// Settles a run whose command has ended.
 ///
-/// A run that `stop` is ending is aborted, unless its turn has done its work by then: it ended with exit
-/// status 0. One that is condemned has failed, and one that has
-/// yielded is suspended, whatever its exit status. A run that is no longer current has been settled
-/// already: its output is recorded, nothing else.
+/// A run that `stop` is ending is aborted, unless its turn completed in time with exit status 0. A condemned
+/// run has failed, and a run that has yielded is suspended, whatever its exit status. A run that is no longer
+/// current was settled already: only its output is recorded.
 pub fn settle(
     draft: &mut Draft,
     run_id: RunId,
@@ -153,13 +153,13 @@ pub fn settle(
             let killed = matches!(end.exit, Exit::Signal { signal: 9 });
             return finish_stop(draft, killed, Some(&end));
         }
-        // Its work is done: nothing of it is aborted.
+        // The turn has completed: nothing is aborted.
         shut_down(draft, Span::ZERO)?;
     }
     if let Some((path, refusal)) = refused {
         terminal = Terminal::Failed;
         reason = Some(format!("outcome file: {path}: {}", refusal.message));
-        // Nothing of the outcome is taken, but what was used is spent.
+        // Nothing else of the outcome is used, but what the turn used is counted.
         if let Some(used) = usage.take() {
             limits::count_usage(&mut draft.records.state.spending, draft.stamp.now, &used);
         }
@@ -194,18 +194,18 @@ pub fn settle(
     Ok(Settled { terminal, reason, closure: Some(closure) })
 }
 
-/// How a run ends whose end was decided before its turn came to it.
+/// How a run ends if that was decided before its turn ended.
 fn decided_before(run: &CurrentRun) -> Option<(Terminal, Option<String>)> {
     let reason = || Some(why_suspended(run).to_owned());
     match &run.condemned {
         Some(reason) => Some((Terminal::Failed, Some(reason.clone()))),
-        // It has said itself that it is not done.
+        // The turn has yielded, so it has said itself that it is not done.
         None if run.stopping.is_some() && run.yielded_at.is_some() => Some((Terminal::Aborted, None)),
         None => will_be_suspended(run).then(|| (Terminal::Suspended, reason())),
     }
 }
 
-/// How a turn has ended that asks to come back later: one too many of a row has failed.
+/// How a turn ends that asks to come back later: one too many in a row has failed.
 fn deferral(run: &CurrentRun, most: u32, why: Option<String>) -> (Terminal, Option<String>) {
     let why = why.unwrap_or_else(|| "the turn asks to come back later".to_owned());
     if run.deferrals < most {
@@ -215,8 +215,8 @@ fn deferral(run: &CurrentRun, most: u32, why: Option<String>) -> (Terminal, Opti
     (Terminal::Failed, Some(format!("put off {times} times in a row (recovery.max_deferrals): {why}")))
 }
 
-/// Settles a run whose tick is gone. Its processes must be gone too: what is left of them would
-/// otherwise run beside the next attempt.
+/// Settles a run whose tick is gone. The caller must have ended its processes: otherwise they would run
+/// beside the next attempt.
 pub fn interrupt(draft: &mut Draft, why: &str) -> Result<(), Refusal> {
     let Some(run) = draft.records.state.current_run.clone() else { return Ok(()) };
     draft.event(
@@ -230,7 +230,7 @@ pub fn interrupt(draft: &mut Draft, why: &str) -> Result<(), Refusal> {
     }
     pass_through_running(draft)?;
     let now = draft.now();
-    // Nobody was there to end it in time, so it ends now, and for that.
+    // No process was there to end the run in time. It ends now, and for that reason.
     let forced = is_overdue(&run, now).then(|| (Terminal::Failed, Some(FORCED.to_owned())));
     let interrupted = || (Terminal::Interrupted, Some(why.to_owned()));
     let (terminal, reason) = decided_before(&run).or(forced).unwrap_or_else(interrupted);
@@ -280,7 +280,7 @@ pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Re
         Some(run.run_id),
         json!({ "message_id": run.message_id, "killed": killed, "requeued": requeue }),
     );
-    // It may have ended before anybody had begun to shut it down.
+    // The run may have ended before the shutdown began.
     shut_down(draft, Span::ZERO)?;
     if draft.records.state.execution.state == ExecutionState::ShuttingDown {
         if let Some(reason) = &run.condemned {
@@ -299,7 +299,7 @@ pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Re
         Some(end) => run_record(draft, &run, terminal, end),
         None => unseen_run(draft, &run, terminal, now),
     };
-    // What it used counts, whether or not it came to its end.
+    // What the turn used counts, whether or not it has completed.
     record.usage = end.and_then(|end| end.outcome.as_ref().ok()).and_then(|outcome| outcome.usage.clone());
     count_usage(draft, record.usage.as_ref());
     name_model(draft, record.usage.as_ref());
@@ -315,7 +315,7 @@ fn claimed_message(draft: &Draft, id: MessageId) -> Option<Message> {
     inbox.claimed.iter().chain(&inbox.head).find(|message| message.id == id).cloned()
 }
 
-/// A message that was claimed stands in the queue like any other again, with what was known of it.
+/// Puts a claimed message back into the queue, with everything that is known of it.
 pub(super) fn release(
     draft: &mut Draft,
     mut message: Message,
@@ -329,7 +329,7 @@ pub(super) fn release(
     draft.put(Put::Message(Box::new(message)));
 }
 
-/// The run is no longer the current one. What it went on from goes, if it has saved something since.
+/// Ends the current run. The checkpoint that it went on from is removed if it has saved a later one.
 pub(super) fn leave(draft: &mut Draft, run: &CurrentRun) {
     draft.records.state.current_run = None;
     if let Some(given) = run.given.filter(|given| run.checkpoint != Some(*given)) {
@@ -353,11 +353,11 @@ fn complete(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// One attempt of a message that did not go well.
+/// An attempt of a message that did not go well.
 pub(super) struct Attempt {
     pub message_id: MessageId,
     pub number: u32,
-    /// Its last run; absent where none had begun.
+    /// Its last run; absent if none had begun.
     pub run_id: Option<RunId>,
     pub terminal: Terminal,
     pub continuation: Continuation,
@@ -419,7 +419,7 @@ pub(super) fn fail_attempt(draft: &mut Draft, failed: Attempt, reason: String) -
     Ok(())
 }
 
-/// A dead letter: it keeps the reason of every attempt and blocks nobody.
+/// Parks a message as a dead letter. It keeps the reason of every attempt and blocks nothing.
 fn park(draft: &mut Draft, message: Message, failed: &Attempt, reason: &str) {
     let settlement = Settlement {
         status: MessageStatus::Aborted,
@@ -431,7 +431,7 @@ fn park(draft: &mut Draft, message: Message, failed: &Attempt, reason: &str) {
     draft.settle_message(message, settlement);
 }
 
-/// Derives the closure and lets status and execution follow it.
+/// Derives the closure, and sets status and execution accordingly.
 fn close(draft: &mut Draft, terminal: Terminal) -> Result<Closure, Refusal> {
     let closure = derive(&closure_facts(&draft.records));
     draft.records.state.last_closure = Some(closure.clone());

@@ -20,7 +20,7 @@ use super::messages::own_message;
 use super::timer::admit;
 use super::work::revise;
 
-/// Whose a new wait is.
+/// What a new wait belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
     Agent,
@@ -41,22 +41,22 @@ pub struct NewWait {
     pub expires_at: Option<Time>,
     pub source: Option<String>,
     pub no_fallback: Option<String>,
-    /// The task that it names, where that has ended by now.
+    /// The task that it names, if that has ended by now.
     pub ended_task: Option<EndedTask>,
-    /// Of the turn that waits, if one does: how many turns it goes back to.
+    /// The hops of the turn that waits, if one does.
     pub hops: Option<u32>,
 }
 
-/// A task that is not open any more.
+/// A task that has ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EndedTask {
     pub id: TaskId,
     pub notify: bool,
-    /// The message that says how it ended, where no step has taken that up yet.
+    /// The message that says how it ended, if no step has taken it up yet.
     pub result_id: Option<MessageId>,
 }
 
-/// Records why progress stops. A new wait on a work item takes the place of the one that was active.
+/// Records why work can't go on. A new wait on a work item replaces the active one.
 ///
 /// A wait for a task that has ended, and whose result a step has taken up, is resolved at once.
 pub fn set(draft: &mut Draft, new: NewWait) -> Result<Wait, Refusal> {
@@ -157,7 +157,7 @@ fn check(draft: &Draft, wait: &Wait, ended_task: Option<&EndedTask>) -> Result<(
     }
 }
 
-/// `notify`: whether the agent hears of the task's end; absent where the agent has no such task.
+/// `notify`: whether the agent is told of the task's end; absent if the agent has no such task.
 fn check_task(wait: &Wait, id: TaskId, notify: Option<bool>) -> Result<(), Refusal> {
     match notify {
         Some(true) => Ok(()),
@@ -176,7 +176,7 @@ pub fn cancel(draft: &mut Draft, id: WaitId) -> Result<Wait, Refusal> {
         .ok_or_else(|| Refusal::new("not_active", format!("{id} is not an active wait")))
 }
 
-/// The result of a task is under way: every wait for it says which message that is.
+/// Notes on every wait for a task which message is its result.
 pub fn note_result(draft: &mut Draft, task: TaskId, message: MessageId) {
     let waits = draft.records.waits.iter().filter(|wait| wait.is_waiting() && wait.task_id() == Some(task));
     for id in waits.map(|wait| wait.id).collect::<Vec<_>>() {
@@ -184,8 +184,8 @@ pub fn note_result(draft: &mut Draft, task: TaskId, message: MessageId) {
     }
 }
 
-/// Binds what a message satisfies, as a step takes it up; ends the wait whose expiry it tells of.
-/// Taking the message up again changes nothing.
+/// Binds the waits that a message satisfies, when a step takes it up, and ends the wait whose expiry it
+/// reports. Taking the message up again changes nothing.
 pub fn take_up(draft: &mut Draft, message: &Message, resolves: &[WaitId]) {
     if message.scheduler_tick() == Some(SchedulerTick::Expiry)
         && let Some(id) = message.wait_id.filter(|id| is_waiting(draft, *id))
@@ -195,7 +195,8 @@ pub fn take_up(draft: &mut Draft, message: &Message, resolves: &[WaitId]) {
     bind(draft, message.id, resolves);
 }
 
-/// From here these waits count for nothing, until a turn for the message has completed.
+/// Binds waits to a message. They keep nothing from going on until a turn for the message has completed, or
+/// the message ends in another way.
 pub fn bind(draft: &mut Draft, to: MessageId, waits: &[WaitId]) {
     for id in waits.iter().copied().filter(|id| is_waiting(draft, *id)).collect::<Vec<_>>() {
         change(draft, id, |wait| {
@@ -217,22 +218,23 @@ fn bound_to(draft: &Draft, message: MessageId) -> Vec<WaitId> {
     bound.map(|wait| wait.id).collect()
 }
 
-/// A turn for the message has completed: what it satisfies is over.
+/// Resolves the waits that are bound to a message, because a turn for it has completed.
 pub fn resolve_bound(draft: &mut Draft, message: MessageId) {
     for id in bound_to(draft, message) {
         end_wait(draft, id, WaitStatus::Resolved, &message.to_string());
     }
 }
 
-/// The message has ended in another way: its answer never reached the agent, which still waits.
+/// Makes the waits that are bound to a message active again, because the message has ended without a
+/// completed turn: the agent has not been told the answer.
 pub fn release_bound(draft: &mut Draft, message: MessageId, why: &str) {
     for id in bound_to(draft, message) {
         lose_answer(draft, id, message, why);
     }
 }
 
-/// The wait is active again, and says that it has lost an answer. An expiry that came meanwhile is told
-/// again.
+/// Makes a wait active again, and notes on it that an answer was lost. An expiry that came meanwhile is
+/// reported again.
 pub fn lose_answer(draft: &mut Draft, id: WaitId, message: MessageId, why: &str) {
     change(draft, id, |wait| {
         wait.resolved_by = None;
@@ -268,13 +270,13 @@ pub fn end_on_item(draft: &mut Draft, item: WorkId, cause: &str) {
     }
 }
 
-/// The agent's own system wait gets its one tick now.
+/// Notes that the agent's own system wait gets its one tick now.
 pub fn note_system_wait(draft: &mut Draft, id: WaitId) {
     let now = draft.now();
     change(draft, id, |wait| wait.ticked_at = Some(now));
 }
 
-/// Mends waits that the other records disagree with: what could have ended them is gone.
+/// Repairs waits that the other records contradict: what could have ended them is gone.
 pub fn heal(draft: &mut Draft) {
     for broken in std::mem::take(&mut draft.records.broken_waits) {
         match broken {
@@ -295,7 +297,7 @@ pub fn heal(draft: &mut Draft) {
     }
 }
 
-/// What makes the agent look after a wait for its task was healed.
+/// The message that makes the agent look after a wait for its task was repaired.
 fn healed(draft: &mut Draft, wait: &Wait) -> Message {
     let task = wait.resource.as_deref().unwrap_or_default();
     let text = format!("{task} has ended, and its result was taken up before: {}", wait.reason);
@@ -307,7 +309,7 @@ fn healed(draft: &mut Draft, wait: &Wait) -> Message {
     message
 }
 
-/// Ends a wait, if it is still active, and returns it. What it was about may go on: its work item counts as changed.
+/// Ends a wait, if it is still active, and returns it. Its work item counts as changed, since it may go on.
 pub fn end_wait(draft: &mut Draft, id: WaitId, status: WaitStatus, cause: &str) -> Option<Wait> {
     let at = draft.records.waits.iter().position(|wait| wait.id == id && wait.is_active())?;
     let mut wait = draft.records.waits.remove(at);
@@ -317,7 +319,7 @@ pub fn end_wait(draft: &mut Draft, id: WaitId, status: WaitStatus, cause: &str) 
         json!({ "wait_id": id, "kind": wait.kind, "from": WaitStatus::Active, "to": status, "cause": cause });
     draft.event(EventKind::WaitTransition, None, data);
     draft.delete(Delete::Wait(id));
-    // A wait on an item that is gone has nobody left to tell.
+    // The item is gone: there is nothing to change.
     if let Some(item) = wait.work_item_id
         && draft.records.works.iter().any(|open| open.id == item)
     {

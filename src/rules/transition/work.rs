@@ -27,7 +27,7 @@ pub struct NewWork {
     pub pick: bool,
 }
 
-/// What changes about an item; what is `None` stays.
+/// The changes to an item; what is `None` stays.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct WorkChange {
     pub objective: Option<String>,
@@ -71,7 +71,7 @@ pub fn add(draft: &mut Draft, new: NewWork) -> Result<WorkItem, Refusal> {
     Ok(item)
 }
 
-/// Every step reads all open items: there may be so many.
+/// Refuses one item too many: every step reads all open items, so their number is limited.
 fn check_room(draft: &Draft) -> Result<(), Refusal> {
     let (open, most) = (draft.records.works.len(), draft.records.policy.limits.max_open_work);
     if (open as u64) < most {
@@ -106,7 +106,8 @@ pub fn update(draft: &mut Draft, id: WorkId, change: WorkChange) -> Result<WorkI
     })
 }
 
-/// Makes an item the current one. With a reason to, its blocker, its recheck and its waits are cleared.
+/// Makes an item the current one. `clear_blocker` is the reason for which its blocker, its recheck and its
+/// waits are cleared.
 pub fn pick(draft: &mut Draft, id: WorkId, clear_blocker: Option<String>) -> Result<WorkItem, Refusal> {
     find(draft, id)?;
     if let Some(reason) = &clear_blocker {
@@ -149,8 +150,8 @@ pub fn unblock(draft: &mut Draft, id: WorkId, reason: &str) -> Result<WorkItem, 
     })
 }
 
-/// Closes an item in one transaction: state, result, focus, waits on it, blocker. `plan` is its
-/// prose plan, which goes into the archive with it.
+/// Completes an item in one transaction: state, result, focus, waits on it, blocker. `plan` is its prose
+/// plan, which goes into the archive with it.
 pub fn complete(
     draft: &mut Draft,
     id: WorkId,
@@ -178,7 +179,7 @@ pub fn complete(
     Ok(item)
 }
 
-/// A change of what surrounds an item makes it eligible for another tick.
+/// Counts an item as changed, because something around it has changed: it is then eligible for another tick.
 pub fn revise(
     draft: &mut Draft,
     id: WorkId,
