@@ -300,27 +300,23 @@ fn enqueue_batch(
             continue;
         }
         let message = batch_message(agent, voice, args, number, &line, &mut stamp)?;
-        staged.push((message.key(), message.dedupe_key.is_some()));
-        batch.stage(&message)?;
+        let once = message.dedupe_key.is_some();
+        staged.push((message.key(), once));
+        if once { batch.stage_apart(&message)? } else { batch.stage(&message)? }
     }
     batch.sync()?;
-    let mut answers = Vec::with_capacity(staged.len());
-    let mut rest = staged.as_slice();
-    while let [(key, once), others @ ..] = rest {
-        if !once {
-            batch.admit(*key)?;
-            answers.push(Admitted::anew(key.id));
-            rest = others;
-            continue;
-        }
-        let count = rest.iter().take(TOGETHER).take_while(|(_, once)| *once).count();
-        let (some, others) = rest.split_at(count);
-        let messages = some.iter().map(|(key, _)| batch.read(*key)).collect::<Result<Vec<_>>>()?;
+    let once: Vec<InboxKey> = staged.iter().filter(|(_, once)| *once).map(|(key, _)| *key).collect();
+    let mut answers = Vec::with_capacity(once.len());
+    for some in once.chunks(TOGETHER) {
+        let messages = some.iter().map(|key| batch.read(*key)).collect::<Result<Vec<_>>>()?;
         answers.extend(admit_each_once(session, agent, &voice.policy, messages, None)?);
-        rest = others;
     }
-    batch.finish()?;
-    answers.iter().for_each(|admitted| say(session, agent.name(), admitted));
+    batch.admit(staged.iter().filter(|(_, once)| !once).map(|(key, _)| *key))?;
+    let mut answers = answers.into_iter();
+    for (key, once) in staged {
+        let answer = if once { answers.next() } else { None };
+        say(session, agent.name(), &answer.unwrap_or(Admitted::anew(key.id)));
+    }
     say_if_closed(session, agent);
     Ok(Status::Done)
 }

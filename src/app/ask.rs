@@ -107,8 +107,9 @@ impl Question<'_> {
     fn follow(&mut self, session: &mut Session) -> Result<Settlement> {
         let mut watch = Watch::new();
         watch.add(self.agent.dir().path());
-        watch.add(&self.agent.dir().join(layout::INBOX));
         loop {
+            // It may have been exchanged for another one.
+            watch.add(&self.agent.dir().join(layout::INBOX));
             let end = settled(self.agent, self.id)?;
             self.listen(session)?;
             if let Some(end) = end {

@@ -54,15 +54,14 @@ pub fn wait_until(session: &mut Session, args: cli::Await) -> Result<Status> {
     let wanted = wanted(&store, &args, &names)?;
     let mut waiting = names.iter().map(|name| store.agent(name)).collect::<Result<Vec<_>>>()?;
     let mut watch = Watch::new();
-    for agent in &waiting {
-        watch.add(agent.dir().path());
-        watch.add(&agent.dir().join(layout::INBOX));
-    }
+    waiting.iter().for_each(|agent| watch.add(agent.dir().path()));
     let mut status = Status::Done;
     let mut warned = false;
     loop {
         let mut still = Vec::new();
         for agent in waiting {
+            // It may have been exchanged for another one.
+            watch.add(&agent.dir().join(layout::INBOX));
             match wanted.look(session, &agent)? {
                 Some(found) => {
                     status = status.graver(found.message_status.map_or(Status::Done, verdict));

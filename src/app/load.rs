@@ -139,9 +139,10 @@ fn inbox(
             None => {}
         }
     }
-    // Mostly the first message is the head; only stale ones and misfits before it ask for a longer look.
+    // Mostly the first message is the head, or the first but one; only stale ones and misfits before it ask
+    // for a longer look.
     let mut looked_at = 0;
-    let mut count = 1;
+    let mut count = 1 + usize::from(claimed_id.is_some());
     loop {
         let found = inbox::first(view, scan, count)?;
         for (key, path) in &found[looked_at.min(found.len())..] {

@@ -167,7 +167,12 @@ fn urgency(store: &Store, name: &AgentName, now: Time) -> Result<Rank> {
     }
     let scan = inbox::scan(&View::settled(agent.dir()))?;
     // An id begins with the moment at which it was made.
-    let arrived = scan.direct.iter().chain(&scan.segments).map(|key| key.id).chain(scan.hints);
+    let arrived = scan
+        .direct
+        .iter()
+        .chain(scan.segments.iter().map(|segment| &segment.from))
+        .map(|key| key.id)
+        .chain(scan.hints);
     let due = state.next_due_at.filter(|due| *due <= now);
     let since = arrived.filter_map(|id| id.minted_at()).chain(due).min();
     Ok(rank(&agent.policy()?.scheduler, since, now))

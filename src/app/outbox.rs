@@ -78,10 +78,7 @@ pub fn put(session: &Session, store: &Store, to: &AgentName, messages: &[&Messag
         staged.push(message.key());
     }
     batch.sync()?;
-    for key in staged {
-        batch.admit(key)?;
-    }
-    batch.finish()
+    batch.admit(staged.into_iter())
 }
 
 /// The agent whose turn says it, if one does.

@@ -132,8 +132,9 @@ fn wait_for_something(
     let until = Instant::now().checked_add(wait.as_std());
     let mut watch = Watch::new();
     watch.add(agent.dir().path());
-    watch.add(&agent.dir().join(layout::INBOX));
     loop {
+        // It may have been exchanged for another one.
+        watch.add(&agent.dir().join(layout::INBOX));
         let found = look(session, agent, run_id)?;
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let has_something = found.reason.is_some() || (is_read && !found.said.is_empty());

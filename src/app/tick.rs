@@ -189,7 +189,7 @@ fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<
         }
         let mut scan = locked.scan()?;
         scan.pass_over(agent.passed_over(&state).into_iter().chain(stuck.iter().cloned()));
-        locked.file_backlog(&mut scan)?;
+        let scan = locked.file_backlog(scan)?;
         let records = load::records(agent, &locked.view(), &scan, state, Lease::Free, now, Purpose::Step)?;
         let draft = Draft::new(records, session.clock.stamp()?);
         let (step, grant) = resources::step(store, agent, draft, tried, resources::Purpose::Take)?;

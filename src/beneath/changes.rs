@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 
 use crate::error::{Context, Result};
@@ -158,6 +158,66 @@ impl Spot {
         self.try_rename(to)?.context("rename to", &to.path)
     }
 
+    /// Lets two things in one directory have each other's names, in one call. The inner error is the system's,
+    /// as of a file system that can't do it.
+    pub fn try_exchange(&self, other: &Spot) -> Result<rustix::io::Result<()>> {
+        let exchanged = self.in_parent(|above, name| {
+            rustix::fs::renameat_with(above, name, above, other.name(), RenameFlags::EXCHANGE)
+        });
+        Ok(exchanged)
+    }
+
+    /// Gives what lies here another name, unless something has it already. Returns whether it was done.
+    pub fn rename_if_free(&self, to: &Spot) -> Result<bool> {
+        let renamed = self.in_parent(|from_dir, from| {
+            let rename = |to_dir: &OwnedFd, name: &OsStr| {
+                rustix::fs::renameat_with(from_dir, from, to_dir, name, RenameFlags::NOREPLACE)
+            };
+            to.in_parent(rename)
+        });
+        match renamed {
+            Ok(()) => Ok(true),
+            Err(Errno::EXIST | Errno::NOENT) => Ok(false),
+            Err(errno) => Err(self.refused(errno, "move")),
+        }
+    }
+
+    /// Says that a directory was last changed at this moment, in seconds since 1970. Its next change takes that
+    /// back. Returns whether this may be said: it is the owner's to say.
+    pub fn set_changed(&self, seconds: i64) -> Result<bool> {
+        let at = Timespec { tv_sec: seconds, tv_nsec: 0 };
+        let times = Timestamps { last_access: at, last_modification: at };
+        let set = self
+            .in_parent(|above, name| rustix::fs::utimensat(above, name, &times, AtFlags::SYMLINK_NOFOLLOW));
+        match set {
+            Ok(()) => Ok(true),
+            Err(Errno::PERM | Errno::ACCESS) => Ok(false),
+            Err(errno) => Err(self.refused(errno, "set the time of")),
+        }
+    }
+
+    /// Gives a directory the owner, the group and the rights of another one. `false` where that can't be: they
+    /// are not ours to give, or there are more rights than these.
+    pub fn take_after(&self, other: &Spot) -> Result<bool> {
+        let (Some(new), Some(old)) = (self.open_dir()?, other.open_dir()?) else { return Ok(false) };
+        let (new_stat, old_stat) = (
+            rustix::fs::fstat(&new).context("look at", &self.path)?,
+            rustix::fs::fstat(&old).context("look at", &other.path)?,
+        );
+        if has_access_list(&old) {
+            return Ok(false);
+        }
+        if (new_stat.st_uid, new_stat.st_gid) != (old_stat.st_uid, old_stat.st_gid) {
+            let (owner, group) = (Uid::from_raw(old_stat.st_uid), Gid::from_raw(old_stat.st_gid));
+            if rustix::fs::fchown(&new, Some(owner), Some(group)).is_err() {
+                return Ok(false);
+            }
+        }
+        rustix::fs::fchmod(&new, Mode::from_raw_mode(old_stat.st_mode))
+            .context("change the mode of", &self.path)?;
+        Ok(true)
+    }
+
     /// Removes anything but a directory: a file, a link, a pipe. If nothing lies here, that is no error.
     pub fn remove(&self) -> Result<()> {
         self.unlink(AtFlags::empty())
@@ -209,5 +269,21 @@ impl Spot {
         };
         let stat = rustix::fs::fstat(&found).context("look at", &self.path)?;
         Ok((kind(&stat) != FileType::Symlink).then_some(Open(found)))
+    }
+}
+
+/// Moves a file from one open directory into another, where it keeps its name. The inner error is the system's.
+pub fn move_file(from: &File, to: &File, name: &OsStr) -> rustix::io::Result<()> {
+    rustix::fs::renameat(from, name, to, name)
+}
+
+/// Whether a directory has rights beside its mode, which a new one would lack.
+fn has_access_list(dir: &File) -> bool {
+    let mut names = [0; 4096];
+    match rustix::fs::flistxattr(dir, &mut names) {
+        Ok(length) => names[..length].split(|byte| *byte == 0).any(|name| name.starts_with(b"system.")),
+        // A file system without any.
+        Err(Errno::NOTSUP | Errno::NOSYS) => false,
+        Err(_) => true,
     }
 }

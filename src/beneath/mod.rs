@@ -25,7 +25,7 @@ use rustix::io::{Errno, retry_on_intr};
 
 use crate::error::{Context, Error, Result};
 
-pub use changes::Access;
+pub use changes::{Access, move_file};
 
 /// An open state directory, or one that is being made.
 #[derive(Debug)]

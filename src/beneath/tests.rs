@@ -207,3 +207,50 @@ fn a_tree_goes_with_its_links_and_not_with_what_they_lead_to() {
     assert_eq!(outside(&dir), before);
     tree.remove_tree().unwrap();
 }
+
+#[test]
+fn two_directories_have_each_others_names_in_one_call() {
+    let dir = tempfile::tempdir().unwrap();
+    let spot = |name: &str| at(dir.path()).join(name);
+    for name in ["one", "other"] {
+        spot(name).make_dir().unwrap();
+        fs::write(spot(name).join(name).path(), "").unwrap();
+    }
+    spot("one").try_exchange(&spot("other")).unwrap().unwrap();
+    assert!(spot("one/other").exists().unwrap() && spot("other/one").exists().unwrap());
+    assert!(spot("one").try_exchange(&spot("none")).unwrap().is_err());
+}
+
+#[test]
+fn what_has_a_name_is_not_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let spot = |name: &str| at(dir.path()).join(name);
+    fs::write(spot("one").path(), "one").unwrap();
+    fs::write(spot("other").path(), "other").unwrap();
+    assert!(!spot("one").rename_if_free(&spot("other")).unwrap());
+    assert!(!spot("none").rename_if_free(&spot("new")).unwrap());
+    assert!(spot("one").rename_if_free(&spot("new")).unwrap());
+    assert_eq!(
+        (fs::read(spot("new").path()).unwrap(), fs::read(spot("other").path()).unwrap()),
+        (b"one".into(), b"other".into())
+    );
+}
+
+/// A new directory has the rights of the one that it takes the place of, and a change says that it was one.
+#[test]
+fn a_directory_takes_after_another_and_shows_a_change() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let dir = tempfile::tempdir().unwrap();
+    let spot = |name: &str| at(dir.path()).join(name);
+    let found = |name: &str| fs::metadata(spot(name).path()).unwrap();
+    for name in ["one", "other"] {
+        spot(name).make_dir().unwrap();
+    }
+    fs::set_permissions(spot("one").path(), fs::Permissions::from_mode(0o3770)).unwrap();
+    assert!(spot("other").take_after(&spot("one")).unwrap());
+    assert_eq!((found("other").mode(), found("other").gid()), (found("one").mode(), found("one").gid()));
+    assert!(spot("other").set_changed(1).unwrap());
+    assert_eq!((found("other").mtime(), found("other").mtime_nsec()), (1, 0));
+    fs::write(spot("other/file").path(), "").unwrap();
+    assert!(found("other").mtime() > 1);
+}

@@ -25,6 +25,7 @@ use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 
+use super::backlog::Filing;
 use super::batch::Batch;
 use super::files;
 use super::journal::{self, Append, Found, Journal, Write};
@@ -265,7 +266,7 @@ pub struct Locked<'a> {
     /// The revision that was read under this lock.
     revision: Cell<Option<u64>>,
     /// The segments of the inbox, once they are known: only who holds the lock makes and removes any.
-    segments: RefCell<Option<Vec<InboxKey>>>,
+    segments: RefCell<Option<Vec<inbox::Segment>>>,
     _held: lock::Held,
 }
 
@@ -286,22 +287,35 @@ impl<'a> Locked<'a> {
     }
 
     /// Files a long backlog, so that taking from it stays cheap.
-    pub fn file_backlog(&self, scan: &mut inbox::Scan) -> Result<()> {
+    pub fn file_backlog(&self, scan: inbox::Scan) -> Result<inbox::Scan> {
+        if !Filing::is_due(&scan) {
+            return Ok(scan);
+        }
         self.segments.replace(None);
-        inbox::file_backlog(&self.view(), scan, self.agent.store.disk)?;
-        self.segments.replace(Some(scan.segments.clone()));
-        Ok(())
-    }
-
-    /// Lists the inbox.
-    pub fn scan(&self) -> Result<inbox::Scan> {
-        let scan = inbox::scan(&self.view())?;
+        let view = self.view();
+        let scan = Filing { view: &view, disk: self.agent.store.disk }.file(scan)?;
         self.segments.replace(Some(scan.segments.clone()));
         Ok(scan)
     }
 
-    /// Where a message lies, or is to lie. The inbox is not listed again for this: one that was
-    /// long has a directory that stays slow to list.
+    /// Puts what was the inbox before a step was killed into its place.
+    pub fn finish_exchange(&self) -> Result<()> {
+        Filing { view: &self.view(), disk: self.agent.store.disk }.finish()
+    }
+
+    /// Lists the inbox. One whose exchange was interrupted is put right first.
+    pub fn scan(&self) -> Result<inbox::Scan> {
+        let view = self.view();
+        let mut scan = inbox::scan(&view)?;
+        if scan.is_unfinished {
+            self.finish_exchange()?;
+            scan = inbox::scan(&view)?;
+        }
+        self.segments.replace(Some(scan.segments.clone()));
+        Ok(scan)
+    }
+
+    /// Where a message lies, or is to lie.
     fn place(&self, key: InboxKey) -> Result<String> {
         let direct = layout::message(key);
         if self.view().exists(&direct)? {
@@ -310,8 +324,7 @@ impl<'a> Locked<'a> {
         if self.segments.borrow().is_none() {
             self.scan()?;
         }
-        let found =
-            inbox::find_filed(&self.view(), self.segments.borrow().as_deref().unwrap_or_default(), key)?;
+        let found = inbox::find_in(&self.view(), self.segments.borrow().as_deref().unwrap_or_default(), key)?;
         Ok(found.unwrap_or(direct))
     }
 

@@ -4,12 +4,14 @@ use std::fs::File;
 
 use uuid::Uuid;
 
-use crate::beneath::{Entry, Spot};
+use crate::beneath::{Access, Entry, Spot};
 use crate::error::Result;
 use crate::model::message::{InboxKey, Message};
 
 use super::agent::Agent;
+use super::backlog;
 use super::files::{self, Disk, Unsynced};
+use super::inbox::SEGMENT;
 use super::layout::{self, AgentDir};
 use super::litter::{abandoned, make_dir_unlocked};
 use super::record::{decode, encode};
@@ -20,9 +22,13 @@ pub struct Batch<'a> {
     agent: &'a AgentDir,
     disk: Disk,
     dir: Spot,
+    /// Those that are admitted together: this directory can become a pile as it is.
+    pile: Spot,
     /// Held for as long as the batch is being made, so that nobody takes it for a leftover.
     _lock: File,
     unsynced: Unsynced,
+    /// How many were written.
+    count: usize,
 }
 
 impl<'a> Batch<'a> {
@@ -33,41 +39,63 @@ impl<'a> Batch<'a> {
         }
         let dir = agent.staging(&format!("{PREFIX}{}", name.simple()));
         let lock = make_dir_unlocked(&dir, disk.access)?;
-        Ok(Batch { agent: agent.dir(), disk, dir, _lock: lock, unsynced: disk.unsynced() })
+        let pile = dir.join("pile");
+        let (agent, unsynced) = (agent.dir(), disk.unsynced());
+        // From here on it removes what it has made.
+        let batch = Batch { agent, disk, dir, pile, _lock: lock, unsynced, count: 0 };
+        batch.pile.make_dir_for(disk.access)?;
+        Ok(batch)
     }
 
-    fn staged(&self, key: InboxKey) -> Spot {
-        self.dir.join(format!("{key}.json"))
-    }
-
-    /// Writes a message aside.
+    /// Writes a message aside that is to be admitted with the others.
     pub fn stage(&mut self, message: &Message) -> Result<()> {
-        let path = self.staged(message.key());
+        self.stage_at(staged(&self.pile, message.key()), message)
+    }
+
+    /// Writes a message aside that is to be read back and admitted in another way.
+    pub fn stage_apart(&mut self, message: &Message) -> Result<()> {
+        self.stage_at(staged(&self.dir, message.key()), message)
+    }
+
+    fn stage_at(&mut self, path: Spot, message: &Message) -> Result<()> {
         let file = self.disk.stage_unsynced(&path, &encode(message))?;
-        self.unsynced.add(file, &path)
+        self.count += 1;
+        if self.count <= ONE_BY_ONE { self.unsynced.add(file, &path) } else { Ok(()) }
     }
 
     /// Makes everything durable that was staged. Must come before the first is admitted.
     pub fn sync(&mut self) -> Result<()> {
-        self.unsynced.sync()
+        self.unsynced.sync()?;
+        if self.count > ONE_BY_ONE { self.disk.sync_file_system(&self.dir) } else { Ok(()) }
     }
 
-    /// Reads a staged message back.
+    /// Reads a message back that was staged apart.
     pub fn read(&self, key: InboxKey) -> Result<Message> {
-        let path = self.staged(key);
+        let path = staged(&self.dir, key);
         let bytes = files::read(&path)?.unwrap_or_default();
         decode(&path, &bytes)
     }
 
-    /// Lets a staged message appear in the inbox.
-    pub fn admit(&self, key: InboxKey) -> Result<()> {
-        files::rename(&self.staged(key), &self.agent.join(layout::message(key)))
+    /// Lets all that were staged for it appear in the inbox, for good: many of them as a pile, in one call.
+    /// `keys`: theirs, in any order.
+    pub fn admit(self, keys: impl Iterator<Item = InboxKey> + Clone) -> Result<()> {
+        // A directory that another user has made is none of the agent's.
+        if self.disk.access == Access::Owner
+            && keys.clone().nth(SEGMENT).is_some()
+            && let Some(first) = keys.clone().min()
+        {
+            backlog::say_looked_through(&self.pile)?;
+            self.disk.sync_dir(&self.pile)?;
+            files::rename(&self.pile, &self.agent.join(layout::pile(first)))?;
+            return self.disk.sync_dir(&self.agent.join(layout::INBOX));
+        }
+        let names = keys.map(|key| (staged(&self.pile, key), self.agent.join(layout::message(key))));
+        self.disk.place_all(names)
     }
+}
 
-    /// Makes the admissions durable: from here on they may be acknowledged.
-    pub fn finish(self) -> Result<()> {
-        self.disk.sync_dir(&self.agent.join(layout::INBOX))
-    }
+fn staged(dir: &Spot, key: InboxKey) -> Spot {
+    dir.join(format!("{key}.json"))
 }
 
 impl Drop for Batch<'_> {
@@ -78,6 +106,10 @@ impl Drop for Batch<'_> {
 }
 
 const PREFIX: &str = "batch-";
+
+/// How many files are synced by themselves: for more, the whole file system is synced once, which takes a
+/// disk less time.
+const ONE_BY_ONE: usize = 256;
 
 /// Removes the batches whose makers are gone.
 fn sweep(tmp: &Spot) -> Result<()> {

@@ -3,7 +3,9 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{Advice, Stat};
 use rustix::io::Errno;
@@ -108,6 +110,14 @@ impl Disk {
         }
     }
 
+    /// Makes everything durable that was written to the file system of a directory, by whomever.
+    pub fn sync_file_system(self, spot: &Spot) -> Result<()> {
+        match spot.open_dir()? {
+            Some(dir) if self.syncs() => rustix::fs::syncfs(dir).context("sync the file system of", spot),
+            _ => Ok(()),
+        }
+    }
+
     /// A new file at `temporary` with this content, durable; on any failure it is gone again.
     pub fn stage(self, temporary: &Spot, bytes: &[u8]) -> Result<()> {
         let mut unfinished = Unfinished(Some(temporary));
@@ -143,12 +153,41 @@ impl Disk {
     /// Gives what was staged its name, durably. What can't have it is removed.
     pub fn place(self, temporary: &Spot, target: &Spot) -> Result<()> {
         let mut unfinished = Unfinished(Some(temporary));
-        let dir = dir_for(target)?;
-        temporary.rename_into(&dir, target)?;
+        self.place_all([(temporary.clone(), target.clone())])?;
         unfinished.0 = None;
-        if self.syncs() { dir.sync_all().context("sync directory", target.parent().path()) } else { Ok(()) }
+        Ok(())
+    }
+
+    /// The same for many, all of which get their names in one directory. What is synced is the directory that
+    /// has them, whatever lies in its place by then.
+    pub fn place_all(self, staged: impl IntoIterator<Item = (Spot, Spot)>) -> Result<()> {
+        let (mut dir, mut patience) = (None, PATIENCE);
+        for (temporary, target) in staged {
+            loop {
+                let (open, _) = match &dir {
+                    Some(open) => open,
+                    None => dir.insert((dir_for(&target)?, target.parent())),
+                };
+                match temporary.rename_into(open, &target) {
+                    // An inbox that was opened, then exchanged, used up and removed: there is another one.
+                    Err(error) if error.is_not_found() && was_removed(open) => dir = None,
+                    // What a member of the group stages in the inbox itself comes back from an exchange.
+                    Err(error) if error.is_not_found() && self.access == Access::Group && patience > 0 => {
+                        patience -= 1;
+                        std::thread::sleep(COMES_BACK / PATIENCE);
+                    }
+                    renamed => break renamed?,
+                }
+            }
+        }
+        let Some((dir, spot)) = dir else { return Ok(()) };
+        if self.syncs() { dir.sync_all().context("sync directory", &spot) } else { Ok(()) }
     }
 }
+
+/// How long what was staged in an inbox may be gone while that is exchanged, and how often one looks.
+const COMES_BACK: Duration = Duration::from_secs(2);
+const PATIENCE: u32 = 200;
 
 /// How many files are open and synced at once: enough to share the cost, few enough for the tightest limits
 /// of open files that are in use.
@@ -211,6 +250,11 @@ fn dir_for(target: &Spot) -> Result<File> {
         dir.sync_all().context("sync directory", above.path())?;
     }
     spot.open_dir()?.ok_or_else(|| Error::gone("open directory", spot.path()))
+}
+
+/// Whether an open directory has no name any more.
+fn was_removed(dir: &File) -> bool {
+    dir.metadata().is_ok_and(|found| found.nlink() == 0)
 }
 
 /// Renames what may have gone away meanwhile. Returns whether it was there.

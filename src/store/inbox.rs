@@ -1,14 +1,19 @@
 //! The inbox: arrivals without a lock, and the next message at a cost that does not grow with the backlog.
 //!
-//! Arrivals are files right in `inbox/`. When many have gathered there, the executor files them,
-//! in order, into segments: directories of at most [`SEGMENT`] messages, each named after its
-//! first. A message is filed once, so a long backlog costs each message one rename, and the next
-//! message is found by a look at what is new and at the first segment.
+//! Arrivals are files right in `inbox/`. What has gathered there in numbers lies in directories, each named
+//! after its first message: piles, of any number, and segments, of at most [`SEGMENT`] messages, which steps
+//! take from a pile when it is its turn (`backlog`). So the next message is found by a look at what is new
+//! and at the first segment.
+//!
+//! A message only ever moves from the inbox to a pile and from there to a segment, and whoever reads
+//! without the lock reads in that order: it sees a message twice rather than not at all.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+
+use uuid::Uuid;
 
 use crate::beneath::Spot;
 use crate::error::{Error, Result};
@@ -17,20 +22,26 @@ use crate::model::message::{InboxKey, Message, Priority, WakeHint};
 use crate::model::records::Misfit;
 
 use super::authors;
+use super::backlog;
 use super::drops::fault_of_file;
-use super::files::{self, Disk};
 use super::layout;
 use super::view::View;
 
 /// How many messages may lie in `inbox/` itself, and in one segment.
 pub const SEGMENT: usize = 1024;
 
+/// When a pile was changed that nobody has looked at.
+const UNKNOWN: (i64, u64) = (0, 0);
+
+/// Nothing comes before it.
+const LEAST: InboxKey = InboxKey { priority: Priority::Interject, id: MessageId(Uuid::nil()) };
+
 /// What a name in the inbox stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Name {
     Message(InboxKey),
     Hint(MessageId),
-    /// A directory of messages from this one on.
+    /// A directory of messages from this one on: a segment or a pile.
     Segment(InboxKey),
     /// A hand-written file that asks to be admitted.
     Drop,
@@ -50,7 +61,8 @@ pub fn parse_name(name: &[u8], is_dir: bool) -> Name {
         return Name::Rejected;
     }
     if is_dir {
-        return InboxKey::parse(text).map_or(Name::Drop, Name::Segment);
+        let first = InboxKey::parse(text).or_else(|| layout::parse_pile(text));
+        return first.map_or(Name::Drop, Name::Segment);
     }
     let Some(stem) = text.strip_suffix(".json") else { return Name::Drop };
     if let Some(id) = stem.strip_prefix("w-").and_then(|id| id.parse().ok()) {
@@ -59,23 +71,60 @@ pub fn parse_name(name: &[u8], is_dir: bool) -> Name {
     InboxKey::parse(stem).map_or(Name::Drop, Name::Message)
 }
 
+/// A directory of messages in the inbox, sorted by what may lie in it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Segment {
+    /// No message before this one lies in it.
+    pub from: InboxKey,
+    /// From the agent's directory.
+    pub path: String,
+    /// Of a pile: when it was last changed, in seconds and nanoseconds.
+    pub pile: Option<(i64, u64)>,
+}
+
+impl Segment {
+    /// Whether something may have come into a pile since it was last looked through.
+    pub fn is_stirred(&self) -> bool {
+        self.pile.is_some_and(|changed_at| changed_at != backlog::LOOKED_THROUGH)
+    }
+}
+
 /// What lies in the inbox, by name alone.
 #[derive(Debug, Default)]
 pub struct Scan {
     /// The messages right in `inbox/`, sorted.
     pub direct: Vec<InboxKey>,
     /// Sorted.
-    pub segments: Vec<InboxKey>,
+    pub segments: Vec<Segment>,
     pub hints: Vec<MessageId>,
     /// Names of hand-written files, sorted.
     pub drops: Vec<PathBuf>,
     /// Whether there is a directory of files that could not be admitted.
     pub has_rejected: bool,
+    /// Whether an exchange of the inbox is still to be finished.
+    pub is_unfinished: bool,
     /// What is left out of all these, in segments too: paths from the inbox.
     passed_over: HashSet<String>,
 }
 
 impl Scan {
+    /// Notes an entry of the inbox, or of what was the inbox. `dir` is from the agent's directory.
+    fn note(&mut self, dir: &str, name: &[u8], is_dir: bool) {
+        match parse_name(name, is_dir) {
+            Name::Message(key) => self.direct.push(key),
+            Name::Segment(from) => {
+                let name = String::from_utf8_lossy(name);
+                // When it was last changed is looked at later.
+                let pile = layout::parse_pile(&name).map(|_| UNKNOWN);
+                self.segments.push(Segment { from, path: format!("{dir}/{name}"), pile });
+            }
+            Name::Hint(id) => self.hints.push(id),
+            Name::Drop => self.drops.push(PathBuf::from(OsStr::from_bytes(name))),
+            Name::Rejected => self.has_rejected = true,
+            Name::Other => {}
+        }
+    }
+
     /// Leaves out what can be neither read nor moved. Its paths are from the inbox.
     pub fn pass_over(&mut self, paths: impl IntoIterator<Item = String>) {
         self.passed_over.extend(paths);
@@ -84,9 +133,21 @@ impl Scan {
             return;
         }
         self.direct.retain(|key| !passed_over.contains(&format!("{key}.json")));
-        self.segments.retain(|key| !passed_over.contains(&key.to_string()));
+        self.segments.retain(|segment| !passed_over.contains(from_inbox(&segment.path)));
         self.hints.retain(|id| !passed_over.contains(&format!("w-{id}.json")));
         self.drops.retain(|name| !passed_over.contains(&*name.to_string_lossy()));
+    }
+
+    /// The same inbox, listed once more.
+    pub fn anew(self, view: &View<'_>) -> Result<Scan> {
+        let mut again = scan(view)?;
+        again.pass_over(self.passed_over);
+        Ok(again)
+    }
+
+    /// Whether something is left out.
+    pub fn passes_over(&self) -> bool {
+        !self.passed_over.is_empty()
     }
 
     /// Whether a message of background priority may wait. Of a backlog nobody knows without a look.
@@ -108,8 +169,8 @@ pub fn is_empty(view: &View<'_>, passed_over: &[String]) -> Result<bool> {
     Ok(empty && !view.has_journal())
 }
 
-/// Lists the inbox. Whoever has no lock lists it until no segment has come since the time before: of a
-/// message that was filed meanwhile either the name was seen, or the segment.
+/// Lists the inbox. Whoever has no lock lists it until no directory has come since the time before: of a
+/// message that was moved meanwhile either the name was seen, or the directory.
 pub fn scan(view: &View<'_>) -> Result<Scan> {
     let mut found = list(view)?;
     while !view.is_locked() {
@@ -122,61 +183,105 @@ pub fn scan(view: &View<'_>) -> Result<Scan> {
     Ok(found)
 }
 
-/// Names in `inbox/` are read before those of segments, so that a message that is filed meanwhile is
-/// seen twice rather than not at all.
+/// Looks into the directories of a scan. Whoever has no lock starts over if messages may have been moved
+/// from one to another meanwhile.
+fn within<T>(view: &View<'_>, scan: &Scan, look: impl Fn(&Scan) -> Result<T>) -> Result<T> {
+    let mut found = look(scan)?;
+    if view.is_locked() || scan.segments.is_empty() {
+        return Ok(found);
+    }
+    let mut before = scan.segments.clone();
+    loop {
+        let mut again = list(view)?;
+        if again.segments == before {
+            return Ok(found);
+        }
+        before.clone_from(&again.segments);
+        again.pass_over(scan.passed_over.iter().cloned());
+        found = look(&again)?;
+    }
+}
+
 fn list(view: &View<'_>) -> Result<Scan> {
     let mut scan = Scan::default();
-    let mut note = |name: &[u8], is_dir: bool| match parse_name(name, is_dir) {
-        Name::Message(key) => scan.direct.push(key),
-        Name::Segment(key) => scan.segments.push(key),
-        Name::Hint(id) => scan.hints.push(id),
-        Name::Drop => scan.drops.push(PathBuf::from(OsStr::from_bytes(name))),
-        Name::Rejected => scan.has_rejected = true,
-        Name::Other => {}
-    };
-    view.agent.join(layout::INBOX).each_entry(|name, is_dir| {
-        note(name, is_dir);
-        true
-    })?;
+    list_dir(view, layout::INBOX, &mut scan)?;
     let mut overlaid = Vec::new();
     view.overlay_names(layout::INBOX, &mut overlaid);
     for path in overlaid {
-        note(path.trim_start_matches("inbox/").as_bytes(), false);
+        scan.note(layout::INBOX, from_inbox(&path).as_bytes(), false);
     }
     if view.has_journal() {
         scan.direct.retain(|key| !view.is_deleted(&layout::message(*key)));
         scan.hints.retain(|id| !view.is_deleted(&layout::hint(*id)));
     }
-    leave_to_others(view, &mut scan)?;
+    // Where an inbox was exchanged, there is a pile in its place from that moment on.
+    if scan.segments.iter().any(|segment| segment.pile.is_some()) {
+        list_former(view, &mut scan)?;
+    }
+    look_at_dirs(view, &mut scan)?;
     scan.direct.sort_unstable();
     scan.direct.dedup();
     scan.segments.sort_unstable();
     scan.hints.sort_unstable();
     scan.hints.dedup();
     scan.drops.sort_unstable();
+    scan.drops.dedup();
     Ok(scan)
 }
 
-/// A directory that another user has made is none of ours, whatever its name: it is set aside like any other
-/// thing that was dropped. There is none where nobody else may write.
-fn leave_to_others(view: &View<'_>, scan: &mut Scan) -> Result<()> {
+fn list_dir(view: &View<'_>, dir: &str, scan: &mut Scan) -> Result<()> {
+    view.agent.join(dir).each_entry(|name, is_dir| {
+        scan.note(dir, name, is_dir);
+        true
+    })
+}
+
+/// What was the inbox until a moment ago, or until a step was killed: what is in it goes back, but for the
+/// messages, which become a pile. Then the inbox is listed once more for what has gone back meanwhile.
+fn list_former(view: &View<'_>, scan: &mut Scan) -> Result<()> {
+    if !view.agent.join(layout::FORMER).exists()? {
+        return Ok(());
+    }
+    let mut former = Scan::default();
+    list_dir(view, layout::FORMER, &mut former)?;
+    list_dir(view, layout::INBOX, scan)?;
+    scan.is_unfinished = true;
+    scan.segments.push(Segment { from: LEAST, path: layout::FORMER.to_owned(), pile: Some(UNKNOWN) });
+    scan.segments.append(&mut former.segments);
+    scan.hints.append(&mut former.hints);
+    scan.drops.append(&mut former.drops);
+    scan.has_rejected |= former.has_rejected;
+    scan.segments.sort_unstable();
+    scan.segments.dedup();
+    Ok(())
+}
+
+/// When each pile was last changed: one that may hold something new may hold anything. And whose each
+/// directory is: one that another user has made is none of ours, whatever its name, and is set aside like any
+/// other thing that was dropped.
+fn look_at_dirs(view: &View<'_>, scan: &mut Scan) -> Result<()> {
     if scan.segments.is_empty() && !scan.has_rejected {
         return Ok(());
     }
-    let inbox = view.agent.join(layout::INBOX);
-    if inbox.look()?.is_none_or(|found| found.st_mode & 0o022 == 0) {
-        return Ok(());
+    let is_shared = view.agent.join(layout::INBOX).look()?.is_some_and(|found| found.st_mode & 0o022 != 0);
+    for mut segment in std::mem::take(&mut scan.segments) {
+        let spot = view.agent.join(&segment.path);
+        if is_shared && !is_own(&spot)? {
+            scan.drops.push(PathBuf::from(from_inbox(&segment.path)));
+            continue;
+        }
+        if segment.pile.is_some() {
+            segment.pile = Some(spot.look()?.map_or(UNKNOWN, |found| (found.st_mtime, found.st_mtime_nsec)));
+            if segment.is_stirred() {
+                segment.from = LEAST;
+            }
+        }
+        scan.segments.push(segment);
     }
-    let mut others = Vec::new();
-    for segment in std::mem::take(&mut scan.segments) {
-        let name = PathBuf::from(segment.to_string());
-        if is_own(&inbox.join(&name))? { scan.segments.push(segment) } else { others.push(name) }
-    }
-    if scan.has_rejected && !is_own(&inbox.join(layout::REJECTED))? {
+    if is_shared && scan.has_rejected && !is_own(&view.agent.join(layout::INBOX).join(layout::REJECTED))? {
         scan.has_rejected = false;
-        others.push(PathBuf::from(layout::REJECTED));
+        scan.drops.push(PathBuf::from(layout::REJECTED));
     }
-    scan.drops.extend(others);
     Ok(())
 }
 
@@ -185,41 +290,31 @@ pub fn is_own(spot: &Spot) -> Result<bool> {
     spot.look()?.map_or(Ok(true), |found| authors::is_owners(spot, found.st_uid))
 }
 
-fn segment_path(segment: InboxKey) -> String {
-    format!("{}/{segment}", layout::INBOX)
+fn from_inbox(path: &str) -> &str {
+    path.strip_prefix(layout::INBOX).and_then(|path| path.strip_prefix('/')).unwrap_or(path)
 }
 
-fn filed_path(segment: InboxKey, key: InboxKey) -> String {
-    format!("{}/{segment}/{key}.json", layout::INBOX)
+fn filed_path(segment: &Segment, key: InboxKey) -> String {
+    format!("{}/{key}.json", segment.path)
 }
 
 /// The messages of a segment, and where each lies. One that can't be opened stands for what is in it: who
 /// reads it finds what is wrong with it.
-fn segment_messages(view: &View<'_>, scan: &Scan, segment: InboxKey) -> Result<Vec<(InboxKey, String)>> {
-    let keys = match segment_keys(view, segment) {
-        Ok(keys) => keys,
-        Err(error) => {
-            fault_of_file(error)?;
-            return Ok(vec![(segment, segment_path(segment))]);
-        }
-    };
-    let placed = keys.into_iter().map(|key| (key, filed_path(segment, key)));
-    let is_left = |path: &str| scan.passed_over.contains(path.trim_start_matches("inbox/"));
-    Ok(placed.filter(|(_, path)| scan.passed_over.is_empty() || !is_left(path)).collect())
-}
-
-fn segment_keys(view: &View<'_>, segment: InboxKey) -> Result<Vec<InboxKey>> {
+fn messages_in(view: &View<'_>, scan: &Scan, segment: &Segment) -> Result<Vec<(InboxKey, String)>> {
     let mut keys = Vec::new();
-    view.agent.join(segment_path(segment)).each_entry(|name, is_dir| {
+    let listed = view.agent.join(&segment.path).each_entry(|name, is_dir| {
         if let Name::Message(key) = parse_name(name, is_dir) {
             keys.push(key);
         }
         true
-    })?;
-    if view.has_journal() {
-        keys.retain(|key| !view.is_deleted(&filed_path(segment, *key)));
+    });
+    if let Err(error) = listed {
+        fault_of_file(error)?;
+        return Ok(vec![(segment.from, segment.path.clone())]);
     }
-    Ok(keys)
+    let placed = keys.into_iter().map(|key| (key, filed_path(segment, key)));
+    let is_there = |path: &str| !scan.passed_over.contains(from_inbox(path)) && !view.is_deleted(path);
+    Ok(placed.filter(|(_, path)| is_there(path)).collect())
 }
 
 /// The first `count` messages in processing order, without those to skip, and where each lies.
@@ -227,38 +322,49 @@ fn segment_keys(view: &View<'_>, segment: InboxKey) -> Result<Vec<InboxKey>> {
 /// A segment holds nothing before its own name, so segments are opened only until the next one
 /// begins behind what was found.
 pub fn first(view: &View<'_>, scan: &Scan, count: usize) -> Result<Vec<(InboxKey, String)>> {
-    let mut found: Vec<(InboxKey, String)> =
-        scan.direct.iter().take(count).map(|key| (*key, layout::message(*key))).collect();
-    for segment in &scan.segments {
-        if found.len() >= count && found[count - 1].0 < *segment {
-            break;
+    within(view, scan, |scan| {
+        let mut found: Vec<(InboxKey, String)> =
+            scan.direct.iter().take(count).map(|key| (*key, layout::message(*key))).collect();
+        for segment in &scan.segments {
+            if found.len() >= count && found[count - 1].0 < segment.from {
+                break;
+            }
+            found.extend(messages_in(view, scan, segment)?);
+            found.sort();
+            // The same message in two places is one message.
+            found.dedup_by_key(|(key, _)| *key);
+            found.truncate(count);
         }
-        found.extend(segment_messages(view, scan, *segment)?);
-        found.sort();
-        // The same message in two places is one message.
-        found.dedup_by_key(|(key, _)| *key);
-        found.truncate(count);
-    }
-    Ok(found)
+        Ok(found)
+    })
 }
 
 /// Every message key, in processing order.
 pub fn all(view: &View<'_>, scan: &Scan) -> Result<Vec<InboxKey>> {
-    let mut keys = scan.direct.clone();
-    for segment in &scan.segments {
-        keys.extend(segment_messages(view, scan, *segment)?.into_iter().map(|(key, _)| key));
-    }
-    keys.sort_unstable();
-    keys.dedup();
-    Ok(keys)
+    within(view, scan, |scan| {
+        let mut keys = scan.direct.clone();
+        let (piles, filed): (Vec<_>, Vec<_>) =
+            scan.segments.iter().partition(|segment| segment.pile.is_some());
+        for segment in piles.into_iter().chain(filed) {
+            keys.extend(messages_in(view, scan, segment)?.into_iter().map(|(key, _)| key));
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        Ok(keys)
+    })
 }
 
 /// Where a message lies that was filed, if it was.
 ///
 /// Segments may overlap where late arrivals were filed, so every one that begins before counts.
-pub fn find_filed(view: &View<'_>, segments: &[InboxKey], key: InboxKey) -> Result<Option<String>> {
-    for segment in segments.iter().rev().filter(|segment| **segment <= key) {
-        let path = filed_path(*segment, key);
+pub fn find_filed(view: &View<'_>, scan: &Scan, key: InboxKey) -> Result<Option<String>> {
+    within(view, scan, |scan| find_in(view, &scan.segments, key))
+}
+
+/// The same for whoever holds the lock and knows the segments.
+pub fn find_in(view: &View<'_>, segments: &[Segment], key: InboxKey) -> Result<Option<String>> {
+    for segment in segments.iter().rev().filter(|segment| segment.from <= key) {
+        let path = filed_path(segment, key);
         if view.exists(&path)? {
             return Ok(Some(path));
         }
@@ -273,7 +379,7 @@ pub fn find_id(view: &View<'_>, scan: &Scan, id: MessageId) -> Result<Option<(In
     }
     for priority in Priority::ALL.iter().filter(|_| !scan.segments.is_empty()) {
         let key = InboxKey { priority: *priority, id };
-        if let Some(path) = find_filed(view, &scan.segments, key)? {
+        if let Some(path) = find_filed(view, scan, key)? {
             return Ok(Some((key, path)));
         }
     }
@@ -283,13 +389,12 @@ pub fn find_id(view: &View<'_>, scan: &Scan, id: MessageId) -> Result<Option<(In
 /// Reads a message at its place, or where it was filed since. It has to be the one that the name says, and
 /// this agent's. A file of another user is that user's word, whatever stands in it.
 pub fn read(view: &View<'_>, key: InboxKey, path: &str) -> Result<Option<Message>> {
-    let found = match view.arrival::<Message>(path)? {
-        None if !view.is_locked() => match find_filed(view, &scan(view)?.segments, key)? {
-            Some(path) => view.arrival(&path)?,
-            None => None,
-        },
-        found => found,
-    };
+    let mut found = view.arrival::<Message>(path)?;
+    // Whoever has no lock looks where it was moved since, as often as that happens.
+    while found.is_none() && !view.is_locked() {
+        let Some(path) = find_filed(view, &scan(view)?, key)? else { break };
+        found = view.arrival(&path)?;
+    }
     let Some((message, user)) = found else { return Ok(None) };
     let wrong = if message.key() != key {
         format!("the file is named {key}, its content is {}", message.key())
@@ -359,31 +464,4 @@ pub fn read_hint(view: &View<'_>, id: MessageId, path: &str) -> Result<Option<Wa
         }));
     };
     Err(Error::damaged(view.agent.join(path).path(), wrong))
-}
-
-/// Files the messages that lie in `inbox/` into segments, if there are many. Only whoever holds the
-/// lock may do this; a kill in between leaves each message in the one place or the other.
-pub fn file_backlog(view: &View<'_>, scan: &mut Scan, disk: Disk) -> Result<()> {
-    if scan.direct.len() <= SEGMENT {
-        return Ok(());
-    }
-    let inbox = view.agent.join(layout::INBOX);
-    let direct = std::mem::take(&mut scan.direct);
-    for keys in direct.chunks(SEGMENT) {
-        view.agent.join(segment_path(keys[0])).make_dirs()?;
-        scan.segments.push(keys[0]);
-    }
-    scan.segments.sort_unstable();
-    // The directories come first: a message that has left inbox/ must have arrived somewhere.
-    disk.sync_dir(&inbox)?;
-    for keys in direct.chunks(SEGMENT) {
-        for key in keys {
-            files::rename(
-                &view.agent.join(layout::message(*key)),
-                &view.agent.join(filed_path(keys[0], *key)),
-            )?;
-        }
-        disk.sync_dir(&view.agent.join(segment_path(keys[0])))?;
-    }
-    disk.sync_dir(&inbox)
 }

@@ -27,9 +27,14 @@ pub const JOURNAL: &str = "journal.json";
 pub const LOCK: &str = "lock";
 pub const RUN_LOCK: &str = "run.lock";
 pub const INBOX: &str = "inbox";
+/// What was the inbox, between its exchange for an empty one and its place as a pile in that.
+pub const FORMER: &str = "inbox.old";
 pub const REJECTED: &str = "rejected";
 /// A file that every inbox has, for git alone.
 pub const KEPT: &str = "inbox/.gitkeep";
+pub const KEPT_NAME: &str = ".gitkeep";
+/// Before the first message of a pile.
+const PILE: &str = "from-";
 pub const WORK: &str = "work";
 pub const WAITS: &str = "waits";
 pub const TIMERS: &str = "timers";
@@ -109,6 +114,21 @@ pub fn hint(id: MessageId) -> String {
     format!("{INBOX}/w-{id}.json")
 }
 
+/// A directory of at most so many messages that were filed, of which this is the first.
+pub fn segment(first: InboxKey) -> String {
+    format!("{INBOX}/{first}")
+}
+
+/// A directory of any number of messages, of which this is the first.
+pub fn pile(first: InboxKey) -> String {
+    format!("{INBOX}/{PILE}{first}")
+}
+
+/// The message that is the first of a pile with this name.
+pub fn parse_pile(name: &str) -> Option<InboxKey> {
+    InboxKey::parse(name.strip_prefix(PILE)?)
+}
+
 pub fn work(id: WorkId) -> String {
     format!("{WORK}/{id}.json")
 }
@@ -161,7 +181,7 @@ pub fn may_write(path: &str) -> bool {
     match path.split('/').collect::<Vec<_>>().as_slice() {
         [STATE] => true,
         [INBOX, name] => is_arrival(name),
-        [INBOX, segment, name] => InboxKey::parse(segment).is_some() && is_arrival(name),
+        [INBOX, dir, name] => InboxKey::parse(dir).or_else(|| parse_pile(dir)).is_some() && is_arrival(name),
         [WORK, name] => is_named::<WorkId>(name, ".json") || is_named::<WorkId>(name, ".plan.md"),
         [WAITS, name] => is_named::<WaitId>(name, ".json"),
         [TIMERS, name] => is_named::<TimerId>(name, ".json"),

@@ -3,6 +3,7 @@
 mod agent;
 mod archive;
 pub mod authors;
+mod backlog;
 mod batch;
 pub mod config;
 pub mod dedupe;

@@ -128,6 +128,7 @@ impl Found {
             "identity.json",
             "state.json",
             "inbox",
+            "inbox.old",
             "work",
             "waits",
             "timers",
@@ -179,12 +180,14 @@ impl Found {
         let inbox = agent.join("inbox");
         for name in names(&inbox) {
             let path = inbox.join(&name);
-            if name == "rejected" {
+            // Hidden files are let be.
+            if name == "rejected" || name.starts_with('.') {
                 continue;
             }
             if path.is_dir() {
+                let first = name.strip_prefix("from-").unwrap_or(&name);
                 for filed in names(&path) {
-                    if filed.trim_end_matches(".json") < name.as_str() {
+                    if filed.trim_end_matches(".json") < first {
                         self.complain(format!("{name}/{filed}: filed in a segment that begins behind it"));
                     }
                     self.message(&path.join(&filed), &filed);

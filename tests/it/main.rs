@@ -10,7 +10,7 @@
 //!    which runs a reference beside the program.
 //! 4. What machines do: `strace` and `held` (a command at one of its system calls), `scenarios`, `crash`, `faults`,
 //!    `power`, `limits`, `concurrency`.
-//! 5. What others put there: `drops`, `rejected`, `sharing`, `clones`, `replays`, `hostile`, `shown`, `fuzz`.
+//! 5. What others put there, and how much of it: `backlog`, `drops`, `rejected`, `sharing`, `clones`, `replays`, `hostile`, `shown`, `fuzz`.
 //! 6. Everything at once: `storm`.
 //! 7. What holds of the project itself: `tidy`, `docs`, `examples`, `format`, `cost`.
 
@@ -18,6 +18,8 @@ mod asking;
 mod attention;
 mod authority;
 mod awaiting;
+#[cfg(target_os = "linux")]
+mod backlog;
 #[cfg(target_os = "linux")]
 mod checker;
 mod clock;

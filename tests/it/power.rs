@@ -26,6 +26,7 @@ enum Change {
     Link { dir: Id, name: String, node: Id },
     Unlink { dir: Id, name: String },
     Rename { from: Id, from_name: String, to: Id, to_name: String, node: Id },
+    Exchange { dir: Id, names: [String; 2], nodes: [Id; 2] },
     Write { file: Id, offset: usize, bytes: Vec<u8> },
     Cut { file: Id, length: usize },
 }
@@ -36,6 +37,7 @@ impl Change {
         match self {
             Change::Link { dir, .. } | Change::Unlink { dir, .. } => *dir,
             Change::Rename { to, .. } => *to,
+            Change::Exchange { dir, .. } => *dir,
             Change::Write { file, .. } | Change::Cut { file, .. } => *file,
         }
     }
@@ -55,6 +57,8 @@ impl Change {
 enum Event {
     Change(Change),
     Sync(Id),
+    /// The whole file system.
+    SyncAll,
     Said(String),
 }
 
@@ -194,13 +198,19 @@ impl Tape {
                     self.events.push(Event::Sync(*node));
                 }
             }
+            "syncfs" => self.events.push(Event::SyncAll),
             "mkdir" => drop(self.make(&call.path(0), Node::Dir(BTreeMap::new()))),
             "mkdirat" => drop(self.make(&call.path_at(0, 1), Node::Dir(BTreeMap::new()))),
             "mknodat" => {}
             "unlink" | "rmdir" => self.unlink(&call.path(0)),
             "unlinkat" => self.unlink(&call.path_at(0, 1)),
             "rename" => self.rename(&call.path(0), &call.path(1)),
+            "renameat2" if call.args[4].contains("RENAME_EXCHANGE") => {
+                self.exchange(&call.path_at(0, 1), &call.path_at(2, 3));
+            }
             "renameat" | "renameat2" => self.rename(&call.path_at(0, 1), &call.path_at(2, 3)),
+            // Rights are no matter of power.
+            "fchmod" => {}
             "pidfd_open" | "pidfd_send_signal" | "kill" | "flock" | "poll" | "ppoll" | "wait4" | "waitid"
             | "clone" | "clone3" | "fork" | "vfork" | "exit_group" => {}
             other => panic!("the model does not know {other}"),
@@ -219,14 +229,24 @@ impl Tape {
         self.change(Change::Rename { from, from_name, to, to_name, node });
     }
 
+    fn exchange(&mut self, one: &Path, other: &Path) {
+        let (Some(node), Some(other_node)) = (self.find(one), self.find(other)) else { return };
+        let ((dir, name), (_, other_name)) = (self.place(one).unwrap(), self.place(other).unwrap());
+        self.change(Change::Exchange { dir, names: [name, other_name], nodes: [node, other_node] });
+    }
+
     /// The tree that is there when the power comes back, if it went after so many events.
     fn tree(&self, events: usize, luck: Luck) -> Tree {
         let events = &self.events[..events];
         let mut durable = vec![false; events.len()];
         for (at, event) in events.iter().enumerate() {
-            let Event::Sync(node) = event else { continue };
+            let is_synced = |change: &Change| match event {
+                Event::Sync(node) => change.is_synced_by(*node),
+                Event::SyncAll => true,
+                Event::Change(_) | Event::Said(_) => false,
+            };
             for (earlier, durable) in events[..at].iter().zip(&mut durable) {
-                *durable |= matches!(earlier, Event::Change(change) if change.is_synced_by(*node));
+                *durable |= matches!(earlier, Event::Change(change) if is_synced(change));
             }
         }
         let mut nodes = self.base.clone();
@@ -247,7 +267,7 @@ impl Tape {
     fn said(&self, events: usize) -> String {
         let said = self.events[..events].iter().filter_map(|event| match event {
             Event::Said(text) => Some(text.as_str()),
-            Event::Change(_) | Event::Sync(_) => None,
+            Event::Change(_) | Event::Sync(_) | Event::SyncAll => None,
         });
         said.collect()
     }
@@ -288,6 +308,11 @@ fn apply(nodes: &mut [Node], change: &Change) {
                 names.remove(from_name);
             }
             names_of(nodes, *to).insert(to_name.clone(), *node);
+        }
+        Change::Exchange { dir, names: [one, other], nodes: [node, other_node] } => {
+            let names = names_of(nodes, *dir);
+            names.insert(one.clone(), *other_node);
+            names.insert(other.clone(), *node);
         }
         Change::Write { file, offset, bytes } => {
             let Node::File(content) = &mut nodes[*file] else { panic!("not a file") };

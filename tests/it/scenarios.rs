@@ -306,9 +306,13 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "tick: a backlog is filed",
         prepare: || {
             let sandbox = started();
-            let batch: String = (0..1100).map(|at| format!("{{\"text\":\"{at}\"}}\n")).collect();
-            let ran = sandbox.cmd(words("enqueue ada --batch")).stdin(batch).output();
-            assert_eq!(ran.stdout.lines().count(), 1100, "{ran}");
+            // Not so many at once that they come as a pile.
+            for _ in 0..2 {
+                let batch: String = (0..550).map(|at| format!("{{\"text\":\"{at}\"}}\n")).collect();
+                let ran = sandbox.cmd(words("enqueue ada --batch")).stdin(batch).output();
+                assert_eq!(ran.stdout.lines().count(), 550, "{ran}");
+            }
+            sandbox.run(words("wake ada"));
             sandbox
         },
         args: |_| words("tick ada"),

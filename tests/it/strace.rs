@@ -13,7 +13,7 @@ use crate::harness::{Ran, Sandbox, dormouse};
 /// What changes something, or is a place where something else has just changed: the turn's end, the
 /// command's own.
 const TRACED: &str = "openat,openat2,open,creat,write,pwrite64,writev,rename,renameat,renameat2,link,linkat,\
-    symlink,symlinkat,unlink,unlinkat,rmdir,mkdir,mkdirat,mknodat,fsync,fdatasync,ftruncate,truncate,flock,\
+    symlink,symlinkat,unlink,unlinkat,rmdir,mkdir,mkdirat,mknodat,fsync,fdatasync,syncfs,ftruncate,truncate,flock,\
     chmod,fchmod,fchmodat,copy_file_range,sendfile,lseek,clone,clone3,fork,vfork,wait4,waitid,poll,\
     ppoll,pidfd_open,pidfd_send_signal,kill,exit_group";
 

@@ -47,9 +47,15 @@ impl Checks<'_> {
             let message = "missing: without it git may take the inbox for another agent's that was renamed";
             self.find(path, "git_inbox", message, Remedy::KeepInbox);
         }
+        let former = self.path(layout::FORMER);
         let mut dirs = vec![inbox.clone()];
+        if former.exists().is_ok_and(|is_there| is_there) {
+            let message = "what was the inbox, before a command was killed";
+            self.find(former.clone(), "unfinished_exchange", message, Remedy::FinishExchange);
+            dirs.push(former.clone());
+        }
         while let Some(dir) = dirs.pop() {
-            let is_inbox = dir == inbox;
+            let is_inbox = dir == inbox || dir == former;
             let entries = match dir.entries() {
                 Ok(entries) => entries,
                 Err(error) => {

@@ -44,6 +44,8 @@ enum Remedy {
     Sweep,
     /// Put the file into the inbox that keeps it in git.
     KeepInbox,
+    /// Put what was the inbox into its place.
+    FinishExchange,
     /// Add these lines to a file of the state directory that git reads.
     AddLines(&'static str, Vec<String>),
     /// Files that could not be admitted: a person puts them right, or takes them away.
@@ -59,6 +61,7 @@ impl Remedy {
             Remedy::Untangle
             | Remedy::Sweep
             | Remedy::KeepInbox
+            | Remedy::FinishExchange
             | Remedy::AddLines(..)
             | Remedy::Permit(_)
             | Remedy::Join
@@ -84,6 +87,7 @@ impl Remedy {
             Remedy::Recount(_) => "set the counter right",
             Remedy::Sweep => "remove it",
             Remedy::KeepInbox => "put it there",
+            Remedy::FinishExchange => "put it into its place",
             Remedy::AddLines(..) => "add what is missing",
             Remedy::Sort => "look at it with `dormouse queue rejected`, then --accept or --drop it",
             Remedy::Acknowledge => "look at it, then `dormouse queue dead --ack`",

@@ -25,6 +25,7 @@ pub fn repair(session: &Session, agent: &Agent<'_>, locked: &Locked<'_>, finding
             return Ok(false);
         }
         Remedy::KeepInbox => agent.keep_inbox()?,
+        Remedy::FinishExchange => locked.finish_exchange()?,
         Remedy::Sweep => {
             locked.sweep()?;
             hook::end_abandoned(&agent.tmp())?;
@@ -53,6 +54,7 @@ pub fn outside(store: &Store, finding: &Finding) -> Result<bool> {
         | Remedy::Recount(_)
         | Remedy::KeepInbox
         | Remedy::Join
+        | Remedy::FinishExchange
         | Remedy::Sort
         | Remedy::Acknowledge => return Ok(false),
     }

@@ -69,32 +69,39 @@ fn a_turn_is_told_of_the_past_whoever_writes_meanwhile() {
     assert_eq!(found.ended_as(&other), Some("dropped"));
 }
 
-/// A long inbox is filed into directories, and no record tells of that.
+/// A long inbox is exchanged, and filed into directories, and no record tells of that.
 #[test]
 fn who_reads_while_messages_are_filed_finds_all_of_them() {
     const MESSAGES: usize = 1100;
     const LIST: &[&str] = &["queue", "list", "-a", AGENT, "--limit", "0"];
     const TICK: &[&str] = &["tick", AGENT];
-    let long = || {
-        let sandbox = agent("true", "");
-        sandbox.run(["tick", AGENT]);
-        let batch = "{\"text\":\"hello\"}\n".repeat(MESSAGES);
-        let ran = sandbox.cmd(["enqueue", AGENT, "--batch"]).stdin(batch).output();
-        assert_eq!(ran.stdout.lines().count(), MESSAGES, "{ran}");
-        sandbox
-    };
-    let sandbox = long();
-    let files = record(&sandbox.copy(), TICK, "").calls;
-    let reads = record(&sandbox, LIST, "").calls;
-    let is_of_inbox = |call: &&Call| call.act() == "open" && call.rest.contains("/inbox");
-    // Before it looks into the inbox, between two looks, and when it has begun to read what it has found.
-    for call in reads.iter().filter(is_of_inbox).take(4) {
-        let sandbox = long();
-        let reader = Held::at(&sandbox, LIST, "", call);
-        // All are filed, half of them, or those of one directory; and nothing is committed.
-        let moves: Vec<&Call> = files.iter().filter(|call| call.rest.contains("/inbox/")).collect();
-        harm(&sandbox, TICK, "", moves[moves.len() - 20], Harm::Kill);
-        let ran = reader.go_on();
-        assert_eq!((ran.code(), ran.stdout.lines().count()), (0, MESSAGES), "{call}");
+    // In an inbox, and as a pile.
+    for at_once in [MESSAGES / 2, MESSAGES] {
+        let template = agent("true", "");
+        template.run(["tick", AGENT]);
+        for _ in 0..MESSAGES / at_once {
+            let batch = "{\"text\":\"hello\"}\n".repeat(at_once);
+            let ran = template.cmd(["enqueue", AGENT, "--batch"]).stdin(batch).output();
+            assert_eq!(ran.stdout.lines().count(), at_once, "{ran}");
+        }
+        let files = record(&template.copy(), TICK, "").calls;
+        let reads = record(&template, LIST, "").calls;
+        let moves: Vec<&Call> = files
+            .iter()
+            .filter(|call| call.rest.contains("/inbox") && ["rename", "rmdir"].contains(&call.act()))
+            .collect();
+        let is_of_inbox = |call: &&Call| call.act() == "open" && call.rest.contains("/inbox");
+        // Before it looks into the inbox, between two looks, and when it has begun to read what it has found.
+        for call in reads.iter().filter(is_of_inbox).take(6) {
+            // Nothing but the exchange is done, half of it, or all; and nothing is committed.
+            for until in [1, 4, moves.len() / 2, moves.len() - 20] {
+                let sandbox = template.copy();
+                let reader = Held::at(&sandbox, LIST, "", call);
+                harm(&sandbox, TICK, "", moves[until], Harm::Kill);
+                let ran = reader.go_on();
+                let found = (ran.code(), ran.stdout.lines().count());
+                assert_eq!(found, (0, MESSAGES), "{call}, until {}", moves[until]);
+            }
+        }
     }
 }
