@@ -208,11 +208,11 @@ impl Error {
             Error::NoAgent { known: None, .. } => None,
             Error::Busy { .. } => Some("try again, or wait longer with --lock-timeout".into()),
             Error::Newer { .. } => {
-                Some("read it with the newer dormouse that wrote it; nothing was touched".into())
+                Some("read it with the newer dormouse that wrote it; nothing was changed".into())
             }
             Error::Io { source, .. } => hint_at(source),
             Error::NoRecord { .. } => None,
-            Error::TimedOut { .. } => Some("`dormouse explain` says what would wake it".into()),
+            Error::TimedOut { .. } => Some("`dormouse explain` shows what would wake it".into()),
         }
     }
 
@@ -281,10 +281,7 @@ fn hint_at(source: &io::Error) -> Option<String> {
         ),
         (io::ErrorKind::StorageFull, "make room and try again; no record is half-written"),
         (io::ErrorKind::QuotaExceeded, "make room and try again; no record is half-written"),
-        (
-            io::ErrorKind::PermissionDenied,
-            "it is there, and you may not: see whose it is with `ls -ld`, or ask its owner",
-        ),
+        (io::ErrorKind::PermissionDenied, "you have no permission: see its owner and mode with `ls -ld`"),
     ];
     let errno = Errno::from_io_error(source);
     let by_number = BY_NUMBER.iter().find(|(known, _)| Some(*known) == errno).map(|(_, hint)| hint);

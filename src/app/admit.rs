@@ -446,8 +446,8 @@ fn hint_source(agent: &Agent<'_>, caller: Option<&Caller>, named: Option<String>
     if let Some(user) = named.as_deref().filter(|named| is_users(named)) {
         return Err(Error::Refused {
             kind: "origin_not_allowed",
-            message: format!("`{user}`: which user a hint is of is told by whose file it is"),
-            hint: Some("name the source otherwise".to_owned()),
+            message: format!("`{user}`: a user's source comes from the owner of the file"),
+            hint: Some("give the source another name".to_owned()),
         });
     }
     let Some(caller) = caller else {
@@ -459,7 +459,7 @@ fn hint_source(agent: &Agent<'_>, caller: Option<&Caller>, named: Option<String>
         Some(other) => Err(Error::Refused {
             kind: "origin_not_allowed",
             message: format!("an agent can't give a hint as `{other}`"),
-            hint: Some("leave out --source: it is the agent's own".to_owned()),
+            hint: Some("leave out --source: the hint then comes from the agent".to_owned()),
         }),
     }
 }

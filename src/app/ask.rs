@@ -86,7 +86,7 @@ fn refuse_closed(state: &State, queued: Option<MessageId>) -> Result<()> {
     let said = if queued.is_some() { "" } else { ", and nothing was said to it" };
     Err(Error::Refused {
         kind: "not_started",
-        message: format!("`{}` {how}: it answers nobody{said}", state.agent),
+        message: format!("`{}` {how}: it can't answer{said}", state.agent),
         hint: Some(format!("start it with `dormouse start {}`", state.agent)),
     })
 }

@@ -45,7 +45,9 @@ pub fn check(store: &Store, parent: &AgentName, child: &AgentName, policy: &str)
         Ok(_) => Err(Error::Refused {
             kind: "not_a_child",
             message: format!("`{child}` is not a child of `{parent}`"),
-            hint: Some(format!("say it with `dormouse enqueue {child}`, or delegate to a new name")),
+            hint: Some(format!(
+                "send it a message with `dormouse enqueue {child}`, or delegate to a new name"
+            )),
         }),
         Err(Error::NoAgent { .. }) => {
             store.policy_from(std::path::Path::new(layout::POLICY), policy).map(drop)

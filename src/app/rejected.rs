@@ -222,7 +222,7 @@ fn say(session: &mut Session, agent: &AgentName, one: &Rejected, done: Result<Do
             let error = Error::Refused {
                 kind: "still_refused",
                 message: format!("{file} is still no message: {reason}"),
-                hint: Some("put it right where it lies, in inbox/rejected/, and accept it then".to_owned()),
+                hint: Some("correct the file in inbox/rejected/, and accept it again".to_owned()),
             };
             session.out.failure(&error, None, Some(agent.as_str()));
             return error.exit_status();

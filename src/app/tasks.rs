@@ -212,7 +212,7 @@ fn refuse_elsewhere(task: &Task) -> Result<()> {
     Err(Error::Refused {
         kind: "task_on_another_host",
         message: format!("{} runs on {}", task.id, task.host),
-        hint: Some("go there; if that host is gone for good: `dormouse task stop --force`".to_owned()),
+        hint: Some("stop it there; if that host is gone for good: `dormouse task stop --force`".to_owned()),
     })
 }
 

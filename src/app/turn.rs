@@ -399,7 +399,7 @@ fn argv(policy: &Policy, agent: &Agent<'_>) -> Result<Vec<OsString>> {
         Some(CommandSpec::Line(line)) => Ok(["sh", "-c", line].iter().map(OsString::from).collect()),
         None => Err(Error::Failed {
             message: format!("{} has no turn.command", agent.dir().join(layout::POLICY).display()),
-            hint: Some("say there what the agent runs".to_owned()),
+            hint: Some("write there which program the agent runs".to_owned()),
         }),
     }
 }

@@ -377,8 +377,7 @@ impl Spot {
                     path: here.path,
                     line: 0,
                     column: 0,
-                    message: "a symbolic link: records and their directories are never followed elsewhere"
-                        .to_owned(),
+                    message: "a symbolic link: dormouse follows none inside a state directory".to_owned(),
                     hint: Some("put the real file or directory in its place".to_owned()),
                 });
             }

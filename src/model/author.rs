@@ -39,7 +39,7 @@ impl Message {
     /// why the message is refused.
     pub fn said_by(self, user: &str) -> Result<Message, String> {
         if self.priority == Priority::Interject {
-            return Err(format!("only the operator can interject, and the file is of user `{user}`"));
+            return Err(format!("only the operator can interject, and the file belongs to user `{user}`"));
         }
         Ok(Message {
             kind: MessageKind::ChannelEvent,

@@ -30,7 +30,7 @@ pub const CHECKPOINT: Bound = Bound {
     what: "the checkpoint",
     name: "max_checkpoint",
     most: Size(64 << 20),
-    hint: "keep what is large in a file of its own, and save where that is",
+    hint: "put what is large into a file of its own, and save the path of that file",
 };
 
 /// A brief. The last one is part of `state.json`.
@@ -48,7 +48,7 @@ pub const OUTBOX: Bound = Bound {
     what: "the outbox",
     name: "max_outbox",
     most: Size(8 << 20),
-    hint: "see why what is in it does not arrive, or say less at once",
+    hint: "find out why its messages are not delivered, or send less at once",
 };
 
 /// One record when it is made. Readers accept twice as much, because a record grows with what happens to it.

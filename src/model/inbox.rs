@@ -43,7 +43,7 @@ impl<'de> Deserialize<'de> for DropsAs {
         let origin: Origin = word.parse().map_err(de::Error::custom)?;
         if origin.is_of_user() {
             return Err(de::Error::custom(format!(
-                "inbox.drops_as = \"{word}\": which user a file is of is told by whose it is"
+                "inbox.drops_as = \"{word}\": a user's origin comes from the owner of the file; name another origin"
             )));
         }
         match origin.kind {

@@ -1,15 +1,15 @@
-//! `[retention]` of `dormouse.toml` and `agent.toml`: what stays of what has ended.
+//! `[retention]` of `dormouse.toml` and `agent.toml`: what is kept of turns that have ended.
 
 use serde::Deserialize;
 
 use super::run::Terminal;
 
 names! {
-    /// Of which runs the context stays in their directory.
+    /// The runs whose context stays in their directory.
     #[derive(Default)]
     "choice of runs" ContextOf {
         None = "none",
-        /// Of those that did not come to the end that they were meant to come to.
+        /// Runs that failed, timed out, were aborted or interrupted.
         #[default]
         Failed = "failed",
         All = "all",
@@ -20,12 +20,12 @@ names! {
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Retention {
-    /// Of which runs the context stays in their directory.
+    /// The runs whose context stays in their directory.
     pub context: ContextOf,
 }
 
 impl Retention {
-    /// Whether the context of a run is kept that has ended so.
+    /// Whether the context of a run that has ended in this way is kept.
     pub fn keeps_context(&self, terminal: Terminal) -> bool {
         match self.context {
             ContextOf::None => false,

@@ -21,7 +21,7 @@ pub struct StoreConfig {
     pub git: GitSettings,
     #[serde(default)]
     pub sharing: SharingSettings,
-    /// What every agent keeps of what has ended. The defaults below go over it.
+    /// What every agent keeps of turns that have ended. The defaults below go over it.
     #[serde(default)]
     pub retention: toml::Table,
     /// Settings for every agent. Its `agent.toml` goes over them.
@@ -69,11 +69,11 @@ impl Default for GitSettings {
     }
 }
 
-/// Who besides the owner may put messages and hints into the inboxes.
+/// Which users besides the owner may put messages and hints into the inboxes.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SharingSettings {
-    /// The users of this group; absent: nobody.
+    /// The users of this group; absent: no other users.
     pub group: Option<Group>,
 }
 

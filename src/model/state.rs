@@ -440,7 +440,7 @@ impl Record for State {
 
     fn check(&self) -> Result<(), String> {
         if self.revision > MOST_REVISIONS {
-            return Err("`revision` is more than there can have been".to_owned());
+            return Err("`revision` is larger than dormouse ever writes".to_owned());
         }
         Ok(())
     }

@@ -38,7 +38,7 @@ impl Submission {
         match (self.text.take(), self.body.take()) {
             (Some(text), None) => Ok(Body::Text { text }),
             (None, Some(value)) => Ok(Body::Json { value }),
-            (None, None) => Err("neither `text` nor `body`: say something".to_owned()),
+            (None, None) => Err("neither `text` nor `body`: a message has one of them".to_owned()),
             (Some(_), Some(_)) => Err("both `text` and `body`: a message has one of them".to_owned()),
         }
     }

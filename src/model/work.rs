@@ -111,7 +111,7 @@ impl Record for WorkItem {
             return Err("`revision` counts from 1".to_owned());
         }
         if self.revision > MOST_REVISIONS {
-            return Err("`revision` is more than there can have been".to_owned());
+            return Err("`revision` is larger than dormouse ever writes".to_owned());
         }
         Ok(())
     }

@@ -98,7 +98,7 @@ impl<'a> Repository<'a> {
         }
         self.wait_for(&index)?;
         for identity in ["GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"] {
-            let hint = "say it with `git config user.name` and `git config user.email`";
+            let hint = "set it with `git config user.name` and `git config user.email`";
             self.ask(&["var", identity], hint)?;
         }
         let unmerged = self.ask(&["ls-files", "--unmerged", "--", "."], "see `git status`")?;
@@ -107,7 +107,7 @@ impl<'a> Repository<'a> {
                 path: self.state_dir.join(path.1),
                 line: 0,
                 column: 0,
-                message: "a merge has left it to be resolved".to_owned(),
+                message: "it has a merge conflict that is not resolved".to_owned(),
                 hint: Some(
                     "take one side whole (git checkout --ours or --theirs), then `git add` it".to_owned(),
                 ),
@@ -183,7 +183,7 @@ impl<'a> Repository<'a> {
         let driver = format!("'{program}' merge-driver %O %A %B %P");
         let is_known = self.run(&["config", "--local", "merge.dormouse.driver"])?.stdout.trim_end() == driver;
         if !is_known {
-            let hint = "see what keeps git from its configuration";
+            let hint = "see why git can't write its configuration";
             let name = "a state directory of dormouse";
             self.ask(&["config", "--local", "merge.dormouse.name", name], hint)?;
             self.ask(&["config", "--local", "merge.dormouse.driver", &driver], hint)?;
@@ -256,7 +256,7 @@ impl<'a> Repository<'a> {
             return Ok(said.stdout);
         }
         // The other lines are advice for other cases.
-        let first = said.stderr.lines().find(|line| !line.trim().is_empty()).unwrap_or("no word of why");
+        let first = said.stderr.lines().find(|line| !line.trim().is_empty()).unwrap_or("it gives no reason");
         let first = first.trim_start_matches("fatal: ").trim_start_matches("error: ");
         Err(refuse(format!("git in {}: {first}", self.state_dir.display()), hint))
     }
@@ -300,7 +300,7 @@ impl<'a> Repository<'a> {
         }
         let _ = child.try_wait();
         let message = format!(
-            "`git {}` in {} was not done in git.timeout = {}",
+            "`git {}` in {} took longer than git.timeout = {}",
             words[0],
             self.state_dir.display(),
             self.settings.timeout

@@ -62,7 +62,7 @@ pub fn start(
     // The supervisor is not waited for: it is meant to outlive this process.
     Ok(match String::from_utf8_lossy(&said).trim_end() {
         BEGUN => Ok(()),
-        "" => Err("it ended without a word".to_owned()),
+        "" => Err("it ended without saying why".to_owned()),
         trouble => Err(trouble.to_owned()),
     })
 }
@@ -177,9 +177,11 @@ pub fn feed(path: &Spot, bytes: &[u8], patience: Duration) -> Result<()> {
                 looks += 1;
             }
             Err(Errno::NXIO) => {
-                return Err(nobody("nobody reads it: the command has closed its stdin or ended"));
+                return Err(nobody("no process reads it: the command has closed its stdin or ended"));
             }
-            Err(Errno::NOENT) => return Err(nobody("it is not there yet: the command has not begun")),
+            Err(Errno::NOENT) => {
+                return Err(nobody("the pipe does not exist yet: the command has not begun"));
+            }
             Err(errno) => return Err(errno).context("open", path),
         }
     };

@@ -120,12 +120,12 @@ fn end_of_wait(wait: &Wait, records: &Records, now: Time) -> String {
             format!("the result of {named}")
         }
         WaitKind::External => match &wait.resource {
-            Some(resource) => format!("word of {resource} (dormouse wake {agent} --resource {resource})"),
+            Some(resource) => format!("word about {resource} (dormouse wake {agent} --resource {resource})"),
             None => format!("word from outside (dormouse wake {agent} --wait {})", wait.id),
         },
         WaitKind::Timer => wait.wake_at.map(|at| moment(at, now)).unwrap_or_default(),
         WaitKind::System => match &wait.resource {
-            Some(resource) => format!("word of {resource} (dormouse wake {agent} --resource {resource})"),
+            Some(resource) => format!("word about {resource} (dormouse wake {agent} --resource {resource})"),
             None => format!("its end (dormouse wake {agent} --wait {})", wait.id),
         },
     };

@@ -182,9 +182,9 @@ fn origin_and_kind(submission: &Submission, speaker: Speaker<'_>) -> Result<(Ori
     if origin.is_of_user() {
         return Err(Refusal::new(
             "origin_not_allowed",
-            format!("`{origin}`: which user a message is of is told by whose file it is"),
+            format!("`{origin}`: a user's origin comes from the owner of the file"),
         )
-        .hint("name the channel otherwise"));
+        .hint("give the channel another name"));
     }
     if let Speaker::File(most) = speaker
         && standing(origin.kind) > standing(most.kind)
@@ -193,7 +193,7 @@ fn origin_and_kind(submission: &Submission, speaker: Speaker<'_>) -> Result<(Ori
             "origin_not_allowed",
             format!("a dropped file can't speak as `{origin}`: inbox.drops_as = \"{most}\""),
         )
-        .hint("leave out `origin`, or let agent.toml say otherwise"));
+        .hint("leave out `origin`, or change inbox.drops_as in agent.toml"));
     }
     if !kinds(origin.kind).contains(&kind) {
         let allowed: Vec<&str> = kinds(origin.kind).iter().map(|kind| kind.name()).collect();
@@ -201,7 +201,7 @@ fn origin_and_kind(submission: &Submission, speaker: Speaker<'_>) -> Result<(Ori
             "kind_origin_mismatch",
             format!("a message from `{}` can't be of kind `{kind}`", origin.kind),
         )
-        .hint(format!("from there it is {}", allowed.join(" or "))));
+        .hint(format!("from that origin the kind is {}", allowed.join(" or "))));
     }
     Ok((origin, kind))
 }
@@ -237,7 +237,7 @@ fn of_agent(
         let who =
             if other.kind == OriginKind::Operator { "the operator".to_owned() } else { format!("`{other}`") };
         return Err(Refusal::new("origin_not_allowed", format!("an agent can't speak as {who}"))
-            .hint("leave out --origin and --kind: it speaks as the agent"));
+            .hint("leave out --origin and --kind: the message then comes from the agent"));
     }
     if kind != MessageKind::InternalFollowup {
         return Err(Refusal::new(

@@ -73,7 +73,7 @@ pub fn hears(target: &Identity, speaker: &AgentName) -> Result<(), Refusal> {
     Err(Refusal::new(
         "private",
         format!(
-            "`{}` is private: it does not hear `{speaker}`, only the operator{parent} and its triggers",
+            "`{}` is private: it takes no messages from `{speaker}`, only from the operator{parent} and its triggers",
             target.name
         ),
     ))

@@ -31,7 +31,7 @@ pub fn check(schedule: &Schedule, now: Time) -> Result<Time, Refusal> {
             zone(time_zone)?;
             cron(expression)?;
             next_after(schedule, now).ok_or_else(|| {
-                Refusal::new("schedule_never", format!("`{expression}` names no moment that is to come"))
+                Refusal::new("schedule_never", format!("`{expression}` names no time that is still to come"))
             })
         }
     }

@@ -75,7 +75,10 @@ fn refused(root: &Path, doubt: &str, settings: Option<&Path>) -> Error {
     });
     Error::Refused {
         kind: "not_trusted",
-        message: format!("found {}, but {doubt}: what stands in it would be run as you", root.display()),
+        message: format!(
+            "found {}, but {doubt}: the programs that it names would be run as you",
+            root.display()
+        ),
         hint: Some(format!("if you trust it, name it with --dir{}", listed.unwrap_or_default())),
     }
 }

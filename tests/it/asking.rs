@@ -125,7 +125,7 @@ fn a_stop_ends_the_wait() {
     sandbox.run(["stop", "ada"]);
     let ran = ask.end();
     assert_eq!(ran.code(), 4, "{ran}");
-    assert!(ran.stderr.contains("`ada` is stopped: it answers nobody"), "{ran}");
+    assert!(ran.stderr.contains("`ada` is stopped: it can't answer"), "{ran}");
 }
 
 #[test]

@@ -240,7 +240,7 @@ fn a_private_agent_hears_its_parent_and_no_other_agent() {
     let step: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(
         step["terminal_reason"],
-        "outcome file: $.actions[0]: `kid` is private: it does not hear `eve`, only the operator, its parent `boss` and its triggers"
+        "outcome file: $.actions[0]: `kid` is private: it takes no messages from `eve`, only from the operator, its parent `boss` and its triggers"
     );
 }
 

@@ -131,9 +131,9 @@ fn what_a_merge_left_in_the_state_directory_is_not_committed_with_its_markers() 
     fs::write(&policy, format!("# committed\n{text}")).unwrap();
     git(&sandbox, &["commit", "--quiet", "-am", "edited"]);
     assert_ne!(raw_git(&sandbox, &sandbox.project(), &["stash", "pop"]).code(), 0);
-    refused(&sandbox, &tick(&sandbox), 6, "agent.toml: a merge has left it to be resolved");
+    refused(&sandbox, &tick(&sandbox), 6, "agent.toml: it has a merge conflict that is not resolved");
     fs::write(&policy, text).unwrap();
-    refused(&sandbox, &tick(&sandbox), 6, "agent.toml: a merge has left it to be resolved");
+    refused(&sandbox, &tick(&sandbox), 6, "agent.toml: it has a merge conflict that is not resolved");
     git(&sandbox, &["add", ".dormouse"]);
     assert_eq!(tick(&sandbox).code(), 0);
 }
@@ -335,7 +335,7 @@ fn a_git_that_hangs_is_ended() {
         assert_eq!(ran.code(), 1, "{ran}");
         let failed = failure(&ran);
         let words =
-            format!("`git {word}` in {} was not done in git.timeout = 500ms", sandbox.store().display());
+            format!("`git {word}` in {} took longer than git.timeout = 500ms", sandbox.store().display());
         assert_eq!(failed["message"], words);
         assert_eq!(objects(&ran.stdout).len(), 1 + usize::from(begins), "{ran}");
         assert_eq!(names(&sandbox.agent("ada").join("runs")).len(), usize::from(begins));

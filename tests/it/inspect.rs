@@ -278,7 +278,7 @@ fn explain_names_everything_that_would_wake_the_agent() {
     assert_eq!(
         wakes,
         json!([
-            "word of pr#1 (dormouse wake ada --resource pr#1): review, looked at 2026-01-02T04:04:08.000Z (in 59m), given up 2026-01-02T05:04:08.000Z (in 1h59m)",
+            "word about pr#1 (dormouse wake ada --resource pr#1): review, looked at 2026-01-02T04:04:08.000Z (in 59m), given up 2026-01-02T05:04:08.000Z (in 1h59m)",
             "an answer (dormouse enqueue ada TEXT): a word",
             format!("the result of {} (kid)", task.trim()),
             format!(

@@ -108,7 +108,7 @@ fn init_leaves_a_directory_of_a_newer_format_alone() {
     let before = tree(&sandbox.store());
     let told = "dormouse: [SANDBOX]/project/.dormouse/dormouse.toml is written in format 2, newer than the \
                 format 1 that this dormouse reads\n\
-                hint: read it with the newer dormouse that wrote it; nothing was touched\n";
+                hint: read it with the newer dormouse that wrote it; nothing was changed\n";
     sandbox.cmd(["init"]).status(6).stderr(told).check();
     sandbox.cmd(["list"]).status(6).stderr(told).check();
     sandbox.cmd(["enqueue", "ada", "hello"]).status(6).stderr(told).check();

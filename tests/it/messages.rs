@@ -361,7 +361,7 @@ fn a_bad_line_of_a_batch_admits_none_and_is_named() {
             ", column 6: invalid type: string \"text\", expected struct Submission",
             "nothing was admitted",
         ),
-        ("{}", 4, ": neither `text` nor `body`: say something", "nothing was admitted"),
+        ("{}", 4, ": neither `text` nor `body`: a message has one of them", "nothing was admitted"),
         (
             "{\"text\": \"a\", \"body\": 1}",
             4,
@@ -809,7 +809,7 @@ fn an_invalid_file_is_moved_aside_with_the_reason() {
              dormouse: ada: message rejected b: not a message: expected value at line 1 column 1 (it is in inbox/rejected/)\n\
              dormouse: ada: message rejected c.json: `task` is the runtime's own origin (it is in inbox/rejected/)\n\
              dormouse: ada: message rejected d.json: a dropped file can't speak as `webhook`: inbox.drops_as = \"channel:file\" (it is in inbox/rejected/)\n\
-             dormouse: ada: message rejected e.json: a symbolic link: records and their directories are never followed elsewhere (it is in inbox/rejected/)\n",
+             dormouse: ada: message rejected e.json: a symbolic link: dormouse follows none inside a state directory (it is in inbox/rejected/)\n",
         )
         .status(7)
         .check();

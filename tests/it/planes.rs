@@ -1081,7 +1081,7 @@ fn one_action_that_can_not_be_is_the_end_of_all_and_named() {
         (json!({ "do": "enqueue", "text": "x", "wait_id": no_wait }), format!("no active wait `{no_wait}`")),
         (
             json!({ "do": "task.start", "delegate": "child", "text": "" }),
-            "a delegation says what there is to do".to_owned(),
+            "a delegation needs a text that says what to do".to_owned(),
         ),
         (
             json!({ "do": "work.add", "objective": "x", "plan": "p".repeat((1 << 20) + 1) }),

@@ -249,7 +249,7 @@ fn nobody_claims_to_be_a_user() {
         [&["enqueue", "a", "x", "--origin", "channel:uid:ci"][..], &["wake", "a", "--source", "uid:ci"]]
     {
         let ran = sandbox.cmd(claim).output();
-        assert!(ran.code() == 4 && ran.stderr.contains("told by whose file it is"), "{ran}");
+        assert!(ran.code() == 4 && ran.stderr.contains("comes from the owner of the file"), "{ran}");
     }
     crate::setup::extend_policy(&sandbox, "a", "[inbox]\ndrops_as = \"channel:uid:ci\"\n");
     let ran = sandbox.cmd(["enqueue", "a", "x"]).output();

@@ -407,7 +407,7 @@ fn an_interactive_task_reads_what_it_is_told() {
     soon("the answer", || sandbox.run(["task", "output", &id]) == "hello Ada\nagain\n");
     soon("the end of listening", || {
         let ran = sandbox.cmd(["task", "input", &id, "anybody?"]).output();
-        ran.code() == 4 && ran.stderr.contains("nobody reads it")
+        ran.code() == 4 && ran.stderr.contains("no process reads it")
     });
     assert_eq!(sandbox.json(["task", "stop", &id])["status"], "cancelled");
     let ran = sandbox.cmd(["task", "input", &id, "late"]).output();

@@ -133,7 +133,7 @@ fn writable_by_others(
         agent: agent.cloned(),
         path: path.clone(),
         kind: "writable_by_others",
-        message: format!("mode {mode:o}: {who} may write here, and what stands here is run"),
+        message: format!("mode {mode:o}: {who} may write here, and dormouse runs what this names"),
         remedy: Remedy::Protect,
     })
 }

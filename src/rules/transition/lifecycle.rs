@@ -262,7 +262,7 @@ pub enum Given {
 /// Fails what runs, shuts down, waits to go on or recovers, for a reason.
 pub fn fail(draft: &mut Draft, reason: &str, by: &Origin) -> Result<Given, Refusal> {
     if reason.trim().is_empty() {
-        return Err(Refusal::new("empty_reason", "the next attempt is told why: a failure needs a reason"));
+        return Err(Refusal::new("empty_reason", "the reason is empty: say why the attempt has failed"));
     }
     let state = &mut draft.records.state;
     let (status, from) = (state.status, state.execution.state);

@@ -45,10 +45,7 @@ pub fn request(
         return Err(Refusal::new("already_ending", format!("{} is being ended already", run.run_id)));
     }
     if reason.trim().is_empty() {
-        return Err(Refusal::new(
-            "empty_reason",
-            "whoever is to yield is told why: a request needs a reason",
-        ));
+        return Err(Refusal::new("empty_reason", "the reason is empty: say why the turn should yield"));
     }
     let force_at = now.after(grace);
     let pending = run.preemption.take();
@@ -96,9 +93,8 @@ pub fn open_section(draft: &mut Draft, run_id: RunId, time: Span) -> Result<Sect
     let is_to_end = run.condemned.is_some() || run.told.is_some() || is_overdue(run, now);
     // Otherwise a turn that opens section after section would never be preempted.
     if run.sections.is_empty() && is_to_end {
-        return Err(Refusal::new("preemption_overdue", format!("{run_id} had to yield before now")).hint(
-            "begin nothing new: run `dormouse yield` and exit; `dormouse safe-point` says in time when to",
-        ));
+        return Err(Refusal::new("preemption_overdue", format!("{run_id} should have yielded already"))
+            .hint("run `dormouse yield` and exit; `dormouse safe-point` tells a turn in time"));
     }
     let until = match run.sections.first() {
         Some(outermost) => outermost.until,

@@ -99,7 +99,7 @@ pub fn record(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
     }
     if let NewJob::Delegate { child, body, .. } = &new.job {
         if !body.is_contentful() {
-            return Err(Refusal::new("blank_message", "a delegation says what there is to do"));
+            return Err(Refusal::new("blank_message", "a delegation needs a text that says what to do"));
         }
         check_child(draft, child)?;
     }
@@ -163,12 +163,12 @@ fn check_child(draft: &Draft, child: &AgentName) -> Result<(), Refusal> {
     let state = &draft.records.state;
     if *child == state.agent {
         return Err(Refusal::new("not_a_child", format!("`{child}` can't delegate to itself"))
-            .hint("`dormouse enqueue` says something to oneself"));
+            .hint("send the agent a message with `dormouse enqueue`"));
     }
     let busy = draft.records.tasks.iter().find(|task| task.child() == Some(child));
     match busy {
         None => Ok(()),
-        Some(task) => Err(Refusal::new("child_busy", format!("`{child}` is still at {}", task.id))
+        Some(task) => Err(Refusal::new("child_busy", format!("`{child}` is still working on {}", task.id))
             .hint(format!("wait for its result, or add to it with `dormouse enqueue {child}`"))),
     }
 }
