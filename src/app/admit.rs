@@ -17,21 +17,18 @@ use crate::model::message::{
     AdmissionContext, Body, DeliverySurface, InboxKey, Message, MessageStatus, Origin, OriginKind, WakeHint,
 };
 use crate::model::policy::{Policy, Size};
-use crate::model::records::Lease;
 use crate::model::refusal::Refusal;
 use crate::model::stamp::Stamp;
 use crate::model::submission::{Caller, Speaker, Submission};
 use crate::model::time::{Span, Time};
 use crate::rules::admission::{admit, one_further};
-use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox as rules;
 use crate::store::view::View;
 use crate::store::{Agent, Store, dedupe, inbox, layout};
 
 use super::authority;
+use super::desk::Desk;
 use super::guests::{self, surface};
-use super::hooks;
-use super::load::{self, Purpose};
 use super::lookup;
 use super::session::Session;
 use super::words::{moment, parse, parse_optional, text};
@@ -261,16 +258,15 @@ fn admit_each_once(
         return Ok(answers);
     }
     dedupe::forget_old_days(&locked.view(), now, window)?;
-    let scan = inbox::Scan::default();
-    let records = load::records(agent, &locked.view(), &scan, state, Lease::Free, now, Purpose::Change)?;
-    let mut draft = Draft::new(records, session.clock.stamp()?);
+    let desk = Desk::new(session, agent);
+    let mut draft = desk.draft(&locked, &inbox::Scan::default(), state)?;
     for message in new {
         match later {
             Some(at) => rules::put_off(&mut draft, message, at)?,
             None => rules::admit_drop(&mut draft, message, None),
         }
     }
-    hooks::commit(session, &locked, draft)?;
+    desk.commit(&locked, draft)?;
     Ok(answers)
 }
 

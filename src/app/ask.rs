@@ -21,7 +21,7 @@ use crate::store::{Agent, Store, evidence, layout};
 use super::admit;
 use super::authority;
 use super::awaiting::{settled, verdict};
-use super::delegate::tell_parent;
+use super::desk::Desk;
 use super::lifecycle::refuse_from_inside;
 use super::log::Log;
 use super::session::Session;
@@ -126,7 +126,7 @@ impl Question<'_> {
             }
             let report = step(session, self.store, self.agent)?;
             if report.did_something() {
-                tell_parent(session, self.store, self.agent);
+                Desk::new(session, self.agent).tell_parent();
                 tell_of_failure(session, &report);
                 continue;
             }

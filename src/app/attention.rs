@@ -7,45 +7,17 @@ use crate::error::Result;
 use crate::model::attention::Attention;
 use crate::model::id::AgentName;
 use crate::report::text::one_line;
-use crate::rules::transition::draft::Draft;
-use crate::store::lock::{self, Sharing};
+use crate::store::lock::Sharing;
 use crate::store::{Agent, Store};
 
+use super::desk::Desk;
 use super::hooks::{self, Occasion};
-use super::load::begin;
+use super::installed::{ON_ATTENTION, is_nested};
 use super::session::Session;
+use super::untold::ToTell;
 
 /// How long the line may be: a reason from outside may be of any length.
 const LINE: usize = 500;
-
-/// What this process has raised and not told yet.
-#[derive(Default)]
-pub struct ToTell {
-    attentions: Vec<(AgentName, Attention)>,
-    /// As long as one is held, no other process takes what is to be told of that agent for abandoned.
-    held: Vec<(AgentName, lock::Held)>,
-}
-
-/// Notes in a draft that is about to be committed that the hook is to be told of what it raises.
-pub fn note(session: &Session, agent: &Agent<'_>, draft: &mut Draft) -> Result<()> {
-    if draft.raised().is_empty() || hooks::program(agent.store(), agent, hooks::ON_ATTENTION).is_none() {
-        return Ok(());
-    }
-    draft.is_to_be_told();
-    // A command that a hook has called leaves it to a step outside.
-    if !hooks::is_nested() {
-        let held = &mut session.to_tell.borrow_mut().held;
-        held.extend(agent.telling(Sharing::Shared)?.map(|lock| (agent.name().clone(), lock)));
-    }
-    Ok(())
-}
-
-/// Remembers what a commit has raised, for whoever tells of it and for the exit status.
-pub fn add(session: &Session, agent: &AgentName, raised: Vec<Attention>) {
-    let named = raised.iter().map(|attention| (agent.clone(), attention.clone()));
-    session.to_tell.borrow_mut().attentions.extend(named);
-    session.raised.borrow_mut().extend(raised);
-}
 
 /// Tells of what was raised about an agent since the last time. To be called without the lock.
 pub fn tell(session: &Session, store: &Store, agent: &Agent<'_>) {
@@ -80,7 +52,7 @@ pub fn tell_rest(session: &Session) {
 
 /// Tells of what was left untold by a process that was killed, or was called from a hook: it is new to people.
 pub fn tell_abandoned(session: &Session, store: &Store, agent: &Agent<'_>) {
-    if hooks::is_nested() {
+    if is_nested() {
         return;
     }
     let abandoned = agent.telling(Sharing::Exclusive).and_then(|alone| {
@@ -104,10 +76,10 @@ fn next_agent(session: &Session) -> Option<AgentName> {
 
 fn tell_these(session: &Session, store: &Store, agent: &Agent<'_>, these: &[Attention]) {
     these.iter().for_each(|attention| say(session, agent.name(), attention));
-    let hook = hooks::find(store, agent, hooks::ON_ATTENTION);
+    let hook = hooks::find(store, agent, ON_ATTENTION);
     // Where it has gone since there is nobody to be told, and where this is itself called from a hook it
     // is for a step outside.
-    let is_due = hook.is_some() || (these.iter().any(|attention| attention.untold) && !hooks::is_nested());
+    let is_due = hook.is_some() || (these.iter().any(|attention| attention.untold) && !is_nested());
     let mut told = Vec::new();
     for attention in these {
         // Who is told to end has no time for more: a later step tells.
@@ -134,10 +106,7 @@ fn say(session: &Session, agent: &AgentName, attention: &Attention) {
 
 /// Records that the hook was told.
 fn record(session: &Session, agent: &Agent<'_>, told: &[u64]) -> Result<()> {
-    let (mut draft, locked) = begin(session, agent)?;
-    draft.told(|attention| told.contains(&attention.seq));
-    if !draft.is_empty() {
-        hooks::commit(session, &locked, draft)?;
-    }
-    Ok(())
+    let mut open = Desk::new(session, agent).open()?;
+    open.draft.told(|attention| told.contains(&attention.seq));
+    open.commit().map(drop)
 }

@@ -19,8 +19,7 @@ use crate::store::view::View;
 use crate::store::{Agent, Store, layout, lock};
 
 use super::delegate;
-use super::hooks;
-use super::load;
+use super::desk::Desk;
 use super::patience::wait_until;
 use super::session::Session;
 
@@ -195,12 +194,7 @@ fn remains(agent: &Agent<'_>, id: TaskId) -> Result<Remains> {
 
 /// Commits the end of a task, unless somebody else has.
 pub fn finish(session: &Session, agent: &Agent<'_>, id: TaskId, end: End) -> Result<Option<Task>> {
-    let (mut draft, locked) = load::begin(session, agent)?;
-    let ended = rules::finish(&mut draft, id, end)?;
-    if ended.is_some() {
-        hooks::commit(session, &locked, draft)?;
-    }
-    Ok(ended)
+    Ok(Desk::new(session, agent).change(|draft| rules::finish(draft, id, end))?.made)
 }
 
 /// What the next step will make of the open tasks. `false`: nothing is due with them.
@@ -224,16 +218,13 @@ pub fn foresee(store: &Store, agent: &Agent<'_>, draft: &mut Draft) -> Result<bo
 
 /// Marks those of the tasks that are still open, in one transaction.
 fn cancel(session: &Session, agent: &Agent<'_>, ids: &[TaskId]) -> Result<()> {
-    let (mut draft, locked) = load::begin(session, agent)?;
-    for id in ids {
-        if draft.records.tasks.iter().any(|task| task.id == *id) {
-            rules::cancel(&mut draft, *id)?;
-        }
-    }
-    if !draft.is_empty() {
-        hooks::commit(session, &locked, draft)?;
-    }
-    Ok(())
+    let mark = |draft: &mut Draft| {
+        ids.iter().try_for_each(|id| {
+            let is_open = draft.records.tasks.iter().any(|task| task.id == *id);
+            if is_open { rules::cancel(draft, *id).map(drop) } else { Ok(()) }
+        })
+    };
+    Desk::new(session, agent).change(mark).map(drop)
 }
 
 /// Ends every task of a stopped agent. Returns which, and what went wrong on the way. Their results

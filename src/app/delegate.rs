@@ -3,12 +3,10 @@
 use crate::error::{Error, Result};
 use crate::model::agent::Status;
 use crate::model::id::{AgentName, MessageId, TaskId};
-use crate::model::records::Lease;
 use crate::model::task::{Assignment, ChildEnd, Task, TaskJob, TaskStatus};
 use crate::model::time::{Span, Time};
 use crate::rules::authority as rights;
 use crate::rules::delegation::{self, Child};
-use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox as arrivals;
 use crate::rules::transition::task::{self as rules, End};
 use crate::store::view::View;
@@ -16,9 +14,9 @@ use crate::store::{Agent, Store, inbox, layout};
 
 use super::background::{self, Due};
 use super::create::{New, make};
-use super::hooks;
+use super::desk::Desk;
 use super::lifecycle::{Stop, open_gate, stop_agent};
-use super::load::{self, Purpose};
+use super::load::{self};
 use super::lookup::{Whereabouts, whereabouts};
 use super::outbox;
 use super::secret::Secret;
@@ -124,12 +122,7 @@ pub fn hand_over(session: &Session, store: &Store, parent: &Agent<'_>, id: TaskI
         return Ok(());
     }
     outbox::put(session, store, &child, &[&assignment.message])?;
-    let (mut draft, locked) = load::begin(session, parent)?;
-    rules::handed_over(&mut draft, id)?;
-    if !draft.is_empty() {
-        hooks::commit(session, &locked, draft)?;
-    }
-    Ok(())
+    Desk::new(session, parent).change(|draft| rules::handed_over(draft, id)).map(drop)
 }
 
 /// Why a delegation that is to be handed over will never be, as far as that shows before anybody tries.
@@ -237,8 +230,7 @@ pub fn stop_child(
 
 /// Takes the message of a cancelled delegation back, unless a run has it. `false`: one has.
 fn withdraw(session: &Session, child: &Agent<'_>, id: MessageId) -> Result<bool> {
-    let now = session.clock.now();
-    let locked = child.lock(now)?;
+    let locked = child.lock(session.clock.now())?;
     let state = locked.state()?;
     if state.current_run.as_ref().is_some_and(|run| run.message_id == id) {
         return Ok(false);
@@ -246,18 +238,21 @@ fn withdraw(session: &Session, child: &Agent<'_>, id: MessageId) -> Result<bool>
     let scan = locked.scan()?;
     let Some((key, path)) = inbox::find_id(&locked.view(), &scan, id)? else { return Ok(true) };
     let Some(Ok(message)) = inbox::try_read(&locked.view(), key, &path)? else { return Ok(true) };
-    let records = load::records(child, &locked.view(), &scan, state, Lease::Free, now, Purpose::Change)?;
-    let mut draft = Draft::new(records, session.clock.stamp()?);
+    let desk = Desk::new(session, child);
+    let mut draft = desk.draft(&locked, &scan, state)?;
     arrivals::drop_message(&mut draft, message, CANCELLED);
-    hooks::commit(session, &locked, draft)?;
+    desk.commit(&locked, draft)?;
     Ok(true)
 }
 
 /// Settles the parent's task if this child has come to an end, so that the parent hears of it at
 /// once. What keeps it from that is no failure of the child's: the parent's next step sees it.
-pub fn tell_parent(session: &Session, store: &Store, child: &Agent<'_>) {
-    if let Err(error) = try_to_tell(session, store, child) {
-        session.out.note(&format!("{}: its parent has not heard of it yet: {error}", child.name()));
+impl Desk<'_> {
+    pub fn tell_parent(self) {
+        let Desk { session, agent: child } = self;
+        if let Err(error) = try_to_tell(session, self.store(), child) {
+            session.out.note(&format!("{}: its parent has not heard of it yet: {error}", child.name()));
+        }
     }
 }
 

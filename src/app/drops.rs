@@ -21,7 +21,7 @@ use crate::store::view::View;
 use crate::store::{Agent, Locked, authors, files, layout};
 
 use super::admit::refuse_missing;
-use super::hooks;
+use super::desk::Desk;
 use super::load::{self, Purpose};
 use super::session::Session;
 
@@ -134,9 +134,7 @@ pub fn take_in(
         count += 1;
     }
     let any = count > 0 || !stuck.is_empty() || !draft.is_empty();
-    if !draft.is_empty() {
-        hooks::commit(session, locked, draft)?;
-    }
+    Desk::new(session, agent).commit(locked, draft)?;
     admitted.iter().try_for_each(|taken| locked.remove_drop(taken))?;
     Ok(TakenIn { any, stuck })
 }
@@ -155,9 +153,7 @@ pub fn set_aside(
     for misfit in std::mem::take(&mut draft.records.inbox.misfits).into_iter().take(most) {
         stuck.extend(reject(agent, locked, &mut draft, Path::new(&misfit.path), &misfit.reason)?);
     }
-    if !draft.is_empty() {
-        hooks::commit(session, locked, draft)?;
-    }
+    Desk::new(session, agent).commit(locked, draft)?;
     Ok(stuck)
 }
 

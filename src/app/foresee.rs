@@ -17,7 +17,8 @@ use crate::store::{Agent, Store};
 use super::background;
 use super::drops;
 use super::load;
-use super::recover::{account_for, is_elsewhere};
+use super::owner::is_elsewhere;
+use super::recover::account_for;
 use super::resources;
 use super::session::Session;
 

@@ -5,7 +5,6 @@
 
 use std::path::PathBuf;
 
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::beneath::Spot;
@@ -15,51 +14,21 @@ use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, MessageId, RunId};
 use crate::model::policy::Policy;
-use crate::model::records::Onlookers;
 use crate::model::run::Exit;
 use crate::model::state::{FailureTold, State, Untold};
 use crate::model::time::Span;
-use crate::process;
 use crate::process::hook::{self, HookSpec};
 use crate::process::turn::{Ended, Nobody, Overseer};
 use crate::rules::telling as rules;
-use crate::rules::transition::draft::Draft;
-use crate::store::{Agent, Locked, Store, layout};
+use crate::store::{Agent, Store, layout};
 
-use super::attention;
-use super::load::begin;
-use super::resources::workspace_path;
+use super::desk::Desk;
+use super::environment::{environment, workspace_path};
+use super::installed::{is_nested, program};
 use super::session::Session;
-use super::telling;
-use super::turn::environment;
 
 /// How much of what a hook says goes into the ledger, in bytes: the end of it.
 const OUTPUT_MAX: usize = 4096;
-
-pub const ON_STARTUP: &str = "on-startup";
-pub const ON_SCHEDULED: &str = "on-scheduled";
-pub const ON_PREEMPT_REQUEST: &str = "on-preempt-request";
-pub const ON_SUSPEND: &str = "on-suspend";
-pub const ON_RESUME: &str = "on-resume";
-pub const ON_SHUTDOWN: &str = "on-shutdown";
-pub const ON_RECOVERY_START: &str = "on-recovery-start";
-pub const ON_RECOVERY_COMPLETE: &str = "on-recovery-complete";
-pub const ON_STATE_CHANGE: &str = "on-state-change";
-pub const ON_ATTENTION: &str = "on-attention";
-
-/// Every hook, in the order of an agent's life.
-const NAMES: [&str; 10] = [
-    ON_STARTUP,
-    ON_SCHEDULED,
-    ON_PREEMPT_REQUEST,
-    ON_SUSPEND,
-    ON_RESUME,
-    ON_SHUTDOWN,
-    ON_RECOVERY_START,
-    ON_RECOVERY_COMPLETE,
-    ON_STATE_CHANGE,
-    ON_ATTENTION,
-];
 
 /// What a hook is told.
 #[derive(Debug, Clone)]
@@ -140,41 +109,6 @@ impl Occasion {
     }
 }
 
-/// Commits, and remembers for `tell` the transitions and what a person should look at. Everything
-/// that changes an agent is committed here.
-pub fn commit(session: &Session, locked: &Locked<'_>, mut draft: Draft) -> Result<State> {
-    let agent = locked.agent;
-    attention::note(session, agent, &mut draft)?;
-    let raised = draft.raised().to_vec();
-    let onlookers = draft.records.onlookers;
-    let mut transaction = draft.finish()?;
-    let moves = telling::note(session, agent, &mut transaction, onlookers)?;
-    let state = locked.commit(transaction)?;
-    session.moves.borrow_mut().add(moves);
-    attention::add(session, &state.agent, raised);
-    Ok(state)
-}
-
-/// Tells of what was committed since the last time: of every transition, and of what a person should
-/// look at. To be called without the lock.
-pub fn tell(session: &Session, store: &Store, agent: &Agent<'_>) {
-    // First: a hook of the others may take its time, and be killed at that.
-    attention::tell(session, store, agent);
-    telling::tell(session, store, agent);
-}
-
-/// Looks which hooks there are that see a turn on its way to `running`.
-pub fn onlookers(store: &Store, agent: &Agent<'_>, state: &State) -> Onlookers {
-    let is_there = |name| find(store, agent, name).is_some();
-    let goes_on = state.execution.state == ExecutionState::Suspended
-        || state.held.as_ref().is_some_and(|held| held.entered == Some(ExecutionState::Resumed));
-    Onlookers {
-        on_scheduled: !goes_on && is_there(ON_SCHEDULED),
-        on_resume: goes_on && is_there(ON_RESUME),
-        on_state_change: is_there(ON_STATE_CHANGE),
-    }
-}
-
 /// What became of a hook whose failure is no more than recorded.
 pub fn recorded(session: &Session, ran: Result<Ran>) {
     match ran {
@@ -199,52 +133,6 @@ pub fn find<'a>(store: &'a Store, agent: &'a Agent<'a>, name: &'static str) -> O
     }
     let program = program(store, agent, name)?;
     Some(Hook { store, agent, name, program })
-}
-
-/// Whether this command is called from a hook: then it runs none.
-pub fn is_nested() -> bool {
-    std::env::var_os(process::HOOK).is_some_and(|outer| !outer.is_empty())
-}
-
-/// Where the hook of an agent is, if there is one.
-pub fn program(store: &Store, agent: &Agent<'_>, name: &str) -> Option<PathBuf> {
-    places(store, agent).map(|(_, place)| place.join(name)).into_iter().find(|path| hook::is_there(path))
-}
-
-/// Where hooks lie: the first that is there runs.
-fn places(store: &Store, agent: &Agent<'_>) -> [(&'static str, PathBuf); 2] {
-    [("agent", agent.dir().path().join(layout::HOOKS)), ("shared", store.root().join(layout::HOOKS))]
-}
-
-/// A hook that is installed for an agent, whether or not it runs.
-#[derive(Debug, Serialize)]
-pub struct Installed {
-    pub hook: &'static str,
-    /// `agent`, or `shared` with all agents of the state directory.
-    pub place: &'static str,
-    pub path: PathBuf,
-    pub in_effect: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub why_not: Option<&'static str>,
-}
-
-/// The hooks of an agent, in the order of an agent's life.
-pub fn installed(store: &Store, agent: &Agent<'_>) -> Vec<Installed> {
-    let mut found = Vec::new();
-    for hook in NAMES {
-        let program = program(store, agent, hook);
-        for (place, dir) in places(store, agent) {
-            let path = dir.join(hook);
-            let why_not = match &program {
-                Some(program) if *program == path => None,
-                _ if path.symlink_metadata().is_err() => continue,
-                _ if !hook::is_there(&path) => Some("not an executable file"),
-                _ => Some("the agent's own runs instead"),
-            };
-            found.push(Installed { hook, place, path, in_effect: why_not.is_none(), why_not });
-        }
-    }
-    found
 }
 
 /// How a hook ended.
@@ -356,10 +244,9 @@ impl Hook<'_> {
         if let Some(said) = said {
             data["output"] = json!(end_of(said));
         }
-        let (mut draft, locked) = begin(session, self.agent)?;
-        draft.event(EventKind::HookEnded, occasion.run_id, data);
-        commit(session, &locked, draft)?;
-        Ok(())
+        let mut open = Desk::new(session, self.agent).open()?;
+        open.draft.event(EventKind::HookEnded, occasion.run_id, data);
+        open.commit().map(drop)
     }
 }
 

@@ -20,8 +20,7 @@ use crate::rules::transition::draft::Draft;
 use crate::rules::transition::preemption as rules;
 use crate::store::{Agent, Store};
 
-use super::hooks;
-use super::load::begin;
+use super::desk::Desk;
 use super::session::Session;
 use super::words::{bytes, parse};
 
@@ -104,14 +103,14 @@ fn save(
     rule: impl FnOnce(&mut Draft) -> std::result::Result<Option<Checkpoint>, Refusal>,
 ) -> Result<(State, Option<Checkpoint>)> {
     let staged = bytes.map(|bytes| agent.stage_checkpoint(run_id, bytes)).transpose()?;
-    let (mut draft, locked) = begin(session, agent)?;
-    let named = rule(&mut draft)?;
+    let mut open = Desk::new(session, agent).open()?;
+    let named = rule(&mut open.draft)?;
     let saved = named.zip(staged);
     let is_new = saved.is_some();
     if let Some((place, staged)) = saved {
         agent.save_checkpoint(place, staged)?;
     }
-    let state = hooks::commit(session, &locked, draft)?;
+    let state = Desk::new(session, agent).commit(&open.locked, open.draft)?;
     if let Some(place) = named.filter(|_| is_new) {
         // What can't be removed is in the way of nobody.
         let _ = agent.remove_older(place);
@@ -170,17 +169,11 @@ fn within(
 }
 
 fn open(session: &Session, agent: &Agent<'_>, run_id: RunId, time: Span) -> Result<Section> {
-    let (mut draft, locked) = begin(session, agent)?;
-    let section = rules::open_section(&mut draft, run_id, time)?;
-    hooks::commit(session, &locked, draft)?;
-    Ok(section)
+    Ok(Desk::new(session, agent).change(|draft| rules::open_section(draft, run_id, time))?.made)
 }
 
 fn close(session: &Session, agent: &Agent<'_>, run_id: RunId, number: Option<u32>) -> Result<Section> {
-    let (mut draft, locked) = begin(session, agent)?;
-    let section = rules::close_section(&mut draft, run_id, number)?;
-    hooks::commit(session, &locked, draft)?;
-    Ok(section)
+    Ok(Desk::new(session, agent).change(|draft| rules::close_section(draft, run_id, number))?.made)
 }
 
 /// For scripts; in a turn's own output a line about it would be in the way.

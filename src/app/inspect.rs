@@ -21,10 +21,10 @@ use crate::rules::execution::{can, next};
 use crate::store::view::View;
 use crate::store::{Agent, Store, drops as dropped, evidence, inbox};
 
+use super::environment;
 use super::foresee::{Foreseen, foresee};
-use super::hooks::{self, Installed};
+use super::installed::{self, Installed};
 use super::load::{self, Purpose};
-use super::resources;
 use super::session::Session;
 use super::words::parse;
 
@@ -103,7 +103,7 @@ pub fn get(session: &mut Session, args: cli::Get) -> Result<Status> {
     let children = if all { Some(all_children(&store, agent.name())?) } else { None };
     let places = Places {
         cwd: store.home().join(&records.policy.turn.workdir),
-        workspace: resources::workspace_path(&store, &records.policy),
+        workspace: environment::workspace_path(&store, &records.policy),
     };
     let facts = Facts {
         identity: &identity,
@@ -220,7 +220,7 @@ pub fn state(session: &mut Session, args: cli::State) -> Result<Status> {
 
 /// Which hooks are installed, and which of them run.
 fn show_hooks(session: &mut Session, store: &Store, agent: &Agent<'_>) {
-    let hooks = hooks::installed(store, agent);
+    let hooks = installed::installed(store, agent);
     session.out.result(&json!({ "agent": agent.name(), "hooks": hooks }), |out| {
         let row = |hook: &Installed| {
             let why_not = hook.why_not.map(|why| format!("does not run: {why}")).unwrap_or_default();

@@ -19,22 +19,21 @@ use crate::process::remains::{EndedBy, Remains};
 use crate::process::turn::{Nobody, is_past};
 use crate::process::{Mark, Patience};
 use crate::rules::preemption::protected_until;
-use crate::rules::transition::draft::Draft;
 use crate::rules::transition::lifecycle::{self, Given};
 use crate::rules::transition::preemption::cut_sections;
 use crate::rules::transition::turn::{finish_stop, interrupt, settle};
 use crate::store::watch::Watch;
-use crate::store::{Agent, Locked, Store, layout};
+use crate::store::{Agent, Store, layout};
 
 use super::authority;
 use super::background;
-use super::delegate::tell_parent;
+use super::desk::Desk;
 use super::hooks::{self, Occasion};
+use super::installed;
 use super::litter;
-use super::load::begin;
 use super::oversee::Grace;
+use super::owner::{Owner, TICK_GONE};
 use super::patience::wait_until;
-use super::recover::{Owner, TICK_GONE};
 use super::resources;
 use super::session::Session;
 use super::turn::{KILL_GRACE, surroundings};
@@ -76,24 +75,25 @@ pub fn open_gate(
     agent: &Agent<'_>,
     by: &Origin,
 ) -> Result<(AgentStatus, State)> {
-    let (mut draft, mut locked) = begin(session, agent)?;
-    let previous = draft.records.state.status;
-    lifecycle::refuse_without_command(&draft)?;
-    if lifecycle::is_uninitialized(&draft.records.state)
-        && let Some(hook) = hooks::find(store, agent, hooks::ON_STARTUP)
+    let desk = Desk::new(session, agent);
+    let mut open = desk.open()?;
+    let previous = open.draft.records.state.status;
+    lifecycle::refuse_without_command(&open.draft)?;
+    if lifecycle::is_uninitialized(&open.draft.records.state)
+        && let Some(hook) = hooks::find(store, agent, installed::ON_STARTUP)
     {
-        lifecycle::begin_start(&mut draft, by)?;
-        let limit = draft.records.policy.timeouts.init.0;
-        let state =
-            if draft.is_empty() { draft.records.state } else { hooks::commit(session, &locked, draft)? };
-        drop(locked);
+        lifecycle::begin_start(&mut open.draft, by)?;
+        let limit = open.draft.records.policy.timeouts.init.0;
+        let state = open.commit()?;
         let occasion = Occasion::of(&state, ExecutionState::Runnable, Some("start".to_owned()));
         if let Some(failure) = hook.run_within(session, &occasion, limit, &mut Nobody)?.failure {
-            give_up_late_start(session, store, agent)?;
+            if desk.change(lifecycle::end_late_start)?.is_changed {
+                desk.tell();
+            }
             return Err(Error::Failed { message: failure.to_string(), hint: None });
         }
-        (draft, locked) = begin(session, agent)?;
-        if state.status != AgentStatus::Stopped && draft.records.state.status == AgentStatus::Stopped {
+        open = desk.open()?;
+        if state.status != AgentStatus::Stopped && open.draft.records.state.status == AgentStatus::Stopped {
             return Err(Error::Refused {
                 kind: "stopped_meanwhile",
                 message: format!("`{}` was stopped while its start went on", agent.name()),
@@ -101,22 +101,9 @@ pub fn open_gate(
             });
         }
     }
-    lifecycle::start(&mut draft, by)?;
-    let state = hooks::commit(session, &locked, draft)?;
-    drop(locked);
-    hooks::tell(session, store, agent);
+    let state = open.change(|draft| lifecycle::start(draft, by))?.state;
+    desk.tell();
     Ok((previous, state))
-}
-
-fn give_up_late_start(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<()> {
-    let (mut draft, locked) = begin(session, agent)?;
-    lifecycle::end_late_start(&mut draft)?;
-    if !draft.is_empty() {
-        hooks::commit(session, &locked, draft)?;
-        drop(locked);
-        hooks::tell(session, store, agent);
-    }
-    Ok(())
 }
 
 fn report(
@@ -167,7 +154,7 @@ pub fn stop(session: &mut Session, args: cli::Stop) -> Result<Status> {
         authority::reach(session, &store, &agent, "stop")?;
         let Stopped { state, previous, changed, run, tasks, cleared } =
             stop_agent(session, &store, &agent, &stop)?;
-        tell_parent(session, &store, &agent);
+        Desk::new(session, &agent).tell_parent();
         report(session, &state, "stop", previous, changed, run.as_ref(), &tasks);
         cleared.map(|()| Status::Done)
     }))
@@ -216,7 +203,7 @@ pub fn stop_agent(session: &Session, store: &Store, agent: &Agent<'_>, how: &Sto
     if state.status != AgentStatus::Stopped {
         // The run had ended while the hook ran, and somebody has started the agent again: what it is
         // at now is none of this stop's.
-        hooks::tell(session, store, agent);
+        Desk::new(session, agent).tell();
         let (run, tasks, cleared) = (run_before.map(|id| EndedRun::of(id, &state)), Vec::new(), Ok(()));
         return Ok(Stopped { state, previous, changed, run, tasks, cleared });
     }
@@ -248,7 +235,7 @@ pub fn stop_agent(session: &Session, store: &Store, agent: &Agent<'_>, how: &Sto
     };
     let (tasks, tasks_ended) = background::stop_all(session, store, agent, grace)?;
     // Not before: that would be on the grace of the turn, and give others the time to begin anew.
-    hooks::tell(session, store, agent);
+    Desk::new(session, agent).tell();
     let state = if tasks.is_empty() { state } else { agent.peek()? };
     let released = run.as_ref().map_or(Ok(()), |run| resources::release(session, store, agent, run.id));
     Ok(Stopped { state, previous, changed, run, tasks, cleared: ended.and(tasks_ended).and(released) })
@@ -269,29 +256,28 @@ struct Closed {
 /// Closes the gate and commits that; then the hook, and the commit that the shutdown begins. Without a
 /// hook both are one.
 fn close_gate(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -> Result<Closed> {
-    let (mut draft, locked) = begin(session, agent)?;
+    let desk = Desk::new(session, agent);
+    let mut open = desk.open()?;
+    let draft = &mut open.draft;
     let (before, preemption) = (draft.records.state.clone(), draft.records.policy.preemption);
     let grace = how.grace.unwrap_or(draft.records.policy.timeouts.shutdown);
-    let hook = hooks::find(store, agent, hooks::ON_SHUTDOWN);
+    let hook = hooks::find(store, agent, installed::ON_SHUTDOWN);
     // Should this stop be killed while its hook runs, the tick ends the turn after that much.
     let at_most = match &hook {
         Some(_) => grace.plus(draft.records.policy.timeouts.hook.0.unwrap_or(HOOK_WITHOUT_LIMIT)),
         None => grace,
     };
     if how.now {
-        cut_sections(&mut draft, grace);
+        cut_sections(draft, grace);
     }
-    let changed = lifecycle::stop(&mut draft, at_most, how.requeue, how.reason.clone(), &how.by)?;
+    let changed = lifecycle::stop(draft, at_most, how.requeue, how.reason.clone(), &how.by)?;
     let state = match hook.filter(|_| lifecycle::is_to_be_shut_down(&draft.records.state)) {
-        None => shut_down(session, locked, draft, grace)?,
+        None => open.change(|draft| lifecycle::shut_down(draft, grace))?.state,
         Some(hook) => {
-            let closed =
-                if draft.is_empty() { draft.records.state } else { hooks::commit(session, &locked, draft)? };
-            drop(locked);
+            let closed = open.commit()?;
             let occasion = Occasion::of(&closed, ExecutionState::ShuttingDown, how.reason.clone());
             hooks::recorded(session, hook.run(session, &occasion));
-            let (draft, locked) = begin(session, agent)?;
-            shut_down(session, locked, draft, grace)?
+            desk.change(|draft| lifecycle::shut_down(draft, grace))?.state
         }
     };
     Ok(Closed {
@@ -303,12 +289,6 @@ fn close_gate(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -
         grace,
         preemption,
     })
-}
-
-/// Commits that the shutdown begins. The lock is free when it has begun: ending processes takes time.
-fn shut_down(session: &Session, locked: Locked<'_>, mut draft: Draft, grace: Span) -> Result<State> {
-    lifecycle::shut_down(&mut draft, grace)?;
-    if draft.is_empty() { Ok(draft.records.state) } else { hooks::commit(session, &locked, draft) }
 }
 
 /// Nobody stops an agent from inside its own work, or that of a child: the stop would wait for the
@@ -347,14 +327,14 @@ pub fn fail(session: &mut Session, args: cli::Fail) -> Result<Status> {
     refuse_from_inside(session, &store, &agent, "fail")?;
     authority::reach(session, &store, &agent, "fail")?;
     let by = authority::actor(session, &store)?;
-    let (mut draft, locked) = begin(session, &agent)?;
-    let preemption = draft.records.policy.preemption;
+    let desk = Desk::new(session, &agent);
+    let mut open = desk.open()?;
+    let preemption = open.draft.records.policy.preemption;
     if args.now {
-        cut_sections(&mut draft, Span::ZERO);
+        cut_sections(&mut open.draft, Span::ZERO);
     }
-    let given = lifecycle::fail(&mut draft, &args.reason, &by)?;
-    let state = hooks::commit(session, &locked, draft)?;
-    drop(locked);
+    let given = lifecycle::fail(&mut open.draft, &args.reason, &by)?;
+    let state = open.commit()?;
     let state = match state.current_run.clone() {
         Some(run) => {
             // A stop has had its own grace.
@@ -369,9 +349,9 @@ pub fn fail(session: &mut Session, args: cli::Fail) -> Result<Status> {
         }
         None => state,
     };
-    hooks::tell(session, &store, &agent);
+    desk.tell();
     background::end_if_stopped(session, &store, &agent, &state);
-    tell_parent(session, &store, &agent);
+    desk.tell_parent();
     let mut object = json!({
         "agent": agent.name(),
         "action": "fail",
@@ -414,25 +394,25 @@ fn end_run(
         return agent.peek();
     }
     let killed = end_processes(agent, run.run_id, grace, first)?;
-    let (mut draft, locked) = begin(session, agent)?;
+    let mut open = Desk::new(session, agent).open()?;
+    let draft = &mut open.draft;
     let is_current =
         draft.records.state.current_run.as_ref().is_some_and(|current| current.run_id == run.run_id);
     if !is_current {
-        return Ok(draft.records.state);
+        return Ok(open.draft.records.state);
     }
     match agent.noted_end(run.run_id)? {
         Some(end) => {
-            let around = surroundings(session, store, agent, &locked.view(), &end)?;
-            settle(&mut draft, run.run_id, end, None, &around)?;
+            let around = surroundings(session, store, agent, &open.locked.view(), &end)?;
+            settle(draft, run.run_id, end, None, &around)?;
         }
         None if run.stopping.is_some() => {
-            finish_stop(&mut draft, killed, None)?;
+            finish_stop(draft, killed, None)?;
         }
-        None => interrupt(&mut draft, TICK_GONE)?,
+        None => interrupt(draft, TICK_GONE)?,
     }
     let (run, retention) = (draft.settled_run().cloned(), draft.records.policy.retention);
-    let state = hooks::commit(session, &locked, draft)?;
-    drop(locked);
+    let state = open.commit()?;
     // Its tick, if it lives, has still to say how the turn ended, and clears it then.
     if let Ok(Some(_lease)) = agent.lease(now) {
         litter::clear(agent, run.as_ref(), retention);

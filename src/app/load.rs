@@ -13,14 +13,11 @@ use crate::model::task::Task;
 use crate::model::time::Time;
 use crate::model::wait::Wait;
 use crate::rules::admission::check_size;
-use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox::staleness;
 use crate::rules::waits::{Needed, needed};
 use crate::store::inbox::{self, Scan};
 use crate::store::view::View;
-use crate::store::{Agent, Locked, dedupe, settled};
-
-use super::session::Session;
+use crate::store::{Agent, dedupe, settled};
 
 /// How many stale messages one transaction drops at most.
 const STALE_MAX: usize = 64;
@@ -243,26 +240,4 @@ pub fn foresee(agent: &Agent<'_>, now: Time) -> Result<(Records, Vec<PathBuf>)> 
         let records = records(agent, view, &scan, state, lease, now, Purpose::Foresee)?;
         Ok((records, scan.drops))
     })
-}
-
-/// Locks the agent and loads its records for a change.
-pub fn begin<'a>(session: &Session, agent: &'a Agent<'a>) -> Result<(Draft, Locked<'a>)> {
-    session.is_about(agent.name());
-    let locked = agent.lock(session.clock.now())?;
-    Ok((draft(session, agent, &locked)?, locked))
-}
-
-/// The same for whoever can't wait. `None`: somebody else has the lock.
-pub fn try_begin<'a>(session: &Session, agent: &'a Agent<'a>) -> Result<Option<(Draft, Locked<'a>)>> {
-    let Some(locked) = agent.try_lock(session.clock.now())? else { return Ok(None) };
-    Ok(Some((draft(session, agent, &locked)?, locked)))
-}
-
-fn draft(session: &Session, agent: &Agent<'_>, locked: &Locked<'_>) -> Result<Draft> {
-    let now = session.clock.now();
-    let state = locked.state()?;
-    let mut scan = locked.scan()?;
-    scan.pass_over(names_of(&state));
-    let records = records(agent, &locked.view(), &scan, state, Lease::Free, now, Purpose::Change)?;
-    Ok(Draft::new(records, session.clock.stamp()?))
 }

@@ -11,7 +11,7 @@ use crate::rules::due::next_due;
 use crate::store::{Agent, Store};
 
 use super::foresee::{Foreseen, at_rest, foresee};
-use super::recover::given_up_at;
+use super::owner::given_up_at;
 use super::session::{Session, agents};
 
 #[derive(Serialize)]

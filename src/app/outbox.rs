@@ -9,16 +9,22 @@ use crate::rules::transition::inbox as arrivals;
 use crate::store::{Agent, Store, evidence, inbox};
 
 use super::authority;
-use super::hooks;
-use super::load;
+use super::desk::Desk;
 use super::session::Session;
 
 /// How many messages are delivered under one lock: it is another agent's, and others wait for it.
 const UNDER_ONE_LOCK: usize = 1000;
 
+impl Desk<'_> {
+    /// Delivers what turns of the agent say to others. To be called without the lock.
+    pub fn deliver(self, outbox: &[Message]) -> Result<()> {
+        deliver(self.session, self.store(), self.agent, outbox)
+    }
+}
+
 /// Delivers the outbox of an agent. Each message is delivered once, however often this is tried: one that
 /// the other agent has, or has dealt with, is not put into its inbox again.
-pub fn deliver(session: &Session, store: &Store, agent: &Agent<'_>, outbox: &[Message]) -> Result<()> {
+fn deliver(session: &Session, store: &Store, agent: &Agent<'_>, outbox: &[Message]) -> Result<()> {
     let mut by_ends: BTreeMap<(&AgentName, Option<AgentName>), Vec<&Message>> = BTreeMap::new();
     for message in outbox {
         by_ends.entry((&message.agent, speaker(message))).or_default().push(message);
@@ -47,14 +53,13 @@ pub fn deliver(session: &Session, store: &Store, agent: &Agent<'_>, outbox: &[Me
     if dealt_with.is_empty() && unheard.is_empty() {
         return Ok(());
     }
-    let (mut draft, locked) = load::begin(session, agent)?;
+    let mut open = Desk::new(session, agent).open()?;
     for (message, reason) in unheard {
-        arrivals::not_delivered(&mut draft, message, &reason);
+        arrivals::not_delivered(&mut open.draft, message, &reason);
         dealt_with.insert(message.id);
     }
-    draft.forget_delivered(|message| dealt_with.contains(&message.id));
-    hooks::commit(session, &locked, draft)?;
-    Ok(())
+    open.draft.forget_delivered(|message| dealt_with.contains(&message.id));
+    open.commit().map(drop)
 }
 
 /// Puts messages of one speaker into the inbox of the agent that they are for, unless they are there or have been.

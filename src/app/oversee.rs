@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::id::RunId;
 use crate::model::state::State;
 use crate::model::time::{Span, Time};
@@ -11,8 +11,7 @@ use crate::rules::preemption::{force_at, protected_until};
 use crate::rules::transition::preemption::{force, tell_to_end};
 use crate::store::{Agent, Version};
 
-use super::hooks;
-use super::load;
+use super::desk::Desk;
 use super::session::Session;
 
 /// How often somebody looks whether the record has changed. To be told of it by the kernel would cost
@@ -132,16 +131,13 @@ impl<O> OfTurn<'_, O> {
     /// somebody keeps the records locked, it is told without.
     fn tell(&self, why: &str) {
         for _ in 0..TRIES_TO_TELL {
-            match load::try_begin(self.session, self.agent) {
-                Ok(Some((mut draft, locked))) => {
-                    tell_to_end(&mut draft, self.run_id, why);
-                    if !draft.is_empty() {
-                        let _ = hooks::commit(self.session, &locked, draft);
-                    }
-                    return;
-                }
+            let told = Desk::new(self.session, self.agent).try_change(|draft| {
+                tell_to_end(draft, self.run_id, why);
+                Ok::<_, Error>(())
+            });
+            match told {
                 Ok(None) => std::thread::sleep(BUSY_PAUSE),
-                Err(_) => return,
+                Ok(Some(_)) | Err(_) => return,
             }
         }
     }
@@ -196,10 +192,6 @@ impl Grace {
 
 /// Commits that the run is forced before any signal is sent: from then on no section is opened.
 fn force_under_lock(session: &Session, agent: &Agent<'_>, run_id: RunId, over: Time) -> Result<bool> {
-    let Some((mut draft, locked)) = load::try_begin(session, agent)? else { return Ok(false) };
-    let forced = force(&mut draft, run_id, over);
-    if !draft.is_empty() {
-        hooks::commit(session, &locked, draft)?;
-    }
-    Ok(forced)
+    let forced = Desk::new(session, agent).try_change(|draft| Ok::<_, Error>(force(draft, run_id, over)))?;
+    Ok(forced.is_some_and(|forced| forced.made))
 }

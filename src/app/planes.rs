@@ -27,8 +27,8 @@ use crate::store::view::View;
 use crate::store::{Agent, Store, evidence, inbox, layout};
 
 use super::authority;
-use super::hooks;
-use super::load::{self, begin};
+use super::desk::Desk;
+use super::load;
 use super::lookup::{self, Found};
 use super::session::{Session, plane_agent, required_agent};
 use super::words::{moment, parse, parse_optional, text};
@@ -44,10 +44,7 @@ fn change<T>(
     rule: impl FnOnce(&mut Draft) -> std::result::Result<T, Refusal>,
 ) -> Result<T> {
     authority::reach_records(session, store, agent, CHANGE)?;
-    let (mut draft, locked) = begin(session, agent)?;
-    let made = rule(&mut draft)?;
-    hooks::commit(session, &locked, draft)?;
-    Ok(made)
+    Ok(Desk::new(session, agent).change(rule)?.made)
 }
 
 fn moment_in(session: &Session, flag: &str, word: Option<&str>) -> Result<Option<Time>> {
@@ -158,11 +155,11 @@ fn complete_work(
     let found = find_work(store, agent, part)?;
     let agent = store.agent(&found.agent)?;
     authority::reach_records(session, store, &agent, CHANGE)?;
-    let (mut draft, locked) = begin(session, &agent)?;
-    let plan = read_plan(&locked.view(), found.id)?;
-    let item = work::complete(&mut draft, found.id, result, plan)?;
-    let changed = changed(&draft, item);
-    hooks::commit(session, &locked, draft)?;
+    let mut open = Desk::new(session, &agent).open()?;
+    let plan = read_plan(&open.locked.view(), found.id)?;
+    let item = work::complete(&mut open.draft, found.id, result, plan)?;
+    let changed = changed(&open.draft, item);
+    open.commit()?;
     show_changed(session, changed)
 }
 

@@ -15,10 +15,11 @@ use crate::rules::transition::preemption as rules;
 use crate::store::{Agent, Store};
 
 use super::authority;
+use super::desk::Desk;
 use super::hooks::{self, Occasion};
+use super::installed;
 use super::lifecycle::start_one;
-use super::load::{begin, try_begin};
-use super::recover::Owner;
+use super::owner::Owner;
 use super::resources::slotted;
 use super::session::Session;
 use super::words::{parse, parse_optional};
@@ -29,15 +30,14 @@ pub fn preempt(session: &mut Session, args: cli::Preempt) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     authority::reach_records(session, &store, &agent, "preempt")?;
-    let (mut draft, locked) = begin(session, &agent)?;
-    let now = draft.now();
-    if !is_live(&agent, &draft.records.state, now)? {
+    let mut open = Desk::new(session, &agent).open()?;
+    let now = open.draft.now();
+    if !is_live(&agent, &open.draft.records.state, now)? {
         return Err(rules::no_live_turn(agent.name()).into());
     }
-    let grace = grace.unwrap_or(draft.records.policy.preemption.grace);
-    rules::request(&mut draft, args.reason, grace, resume_after)?;
-    let state = hooks::commit(session, &locked, draft)?;
-    drop(locked);
+    let grace = grace.unwrap_or(open.draft.records.policy.preemption.grace);
+    rules::request(&mut open.draft, args.reason, grace, resume_after)?;
+    let state = open.commit()?;
     let Some((run, request)) =
         state.current_run.as_ref().and_then(|run| Some((run, run.preemption.clone()?)))
     else {
@@ -78,22 +78,20 @@ fn try_to_ask(session: &Session, store: &Store, agent: &Agent<'_>, priority: i32
     let turns = slotted(store, slots, session.clock.now());
     let Some(turn) = to_make_way(agent.name(), priority, margin, &turns) else { return Ok(()) };
     let other = store.agent(&turn.agent)?;
-    let Some((mut draft, locked)) = try_begin(session, &other)? else { return Ok(()) };
-    let grace = draft.records.policy.preemption.grace;
-    if !rules::request_slot(&mut draft, turn.run_id, agent.name(), grace)? {
-        return Ok(());
-    }
-    let state = hooks::commit(session, &locked, draft)?;
-    drop(locked);
+    let asked = Desk::new(session, &other).try_change(|draft| {
+        let grace = draft.records.policy.preemption.grace;
+        rules::request_slot(draft, turn.run_id, agent.name(), grace)
+    })?;
+    let Some(asked) = asked.filter(|asked| asked.made) else { return Ok(()) };
     session.out.detail(&format!("{}: asked {} for its slot", agent.name(), turn.agent));
-    requested(session, store, &other, &state);
+    requested(session, store, &other, &asked.state);
     Ok(())
 }
 
 /// Runs the hook of a request that has been committed.
 fn requested(session: &Session, store: &Store, agent: &Agent<'_>, state: &State) {
     let request = state.current_run.as_ref().and_then(|run| run.preemption.as_ref());
-    if let Some(hook) = hooks::find(store, agent, hooks::ON_PREEMPT_REQUEST) {
+    if let Some(hook) = hooks::find(store, agent, installed::ON_PREEMPT_REQUEST) {
         let reason = request.map(|request| request.reason.clone());
         let occasion = Occasion::of(state, ExecutionState::Suspended, reason);
         hooks::recorded(session, hook.run(session, &occasion));
@@ -128,10 +126,7 @@ fn resume_one(session: &mut Session, store: &Store, name: &AgentName) -> Result<
         return start_one(session, store, name);
     }
     authority::reach_records(session, store, &agent, "resume")?;
-    let (mut draft, locked) = begin(session, &agent)?;
-    rules::resume(&mut draft)?;
-    let state = hooks::commit(session, &locked, draft)?;
-    drop(locked);
+    let state = Desk::new(session, &agent).change(rules::resume)?.state;
     let message_id = state.held.as_ref().map(|held| held.message_id);
     let object = json!({
         "agent": name,

@@ -8,7 +8,6 @@ use crate::cli::QueueCommand;
 use crate::error::{Error, Result, Status};
 use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{Message, MessageStatus};
-use crate::model::records::Lease;
 use crate::model::refusal::Refusal;
 use crate::model::state::State;
 use crate::report::output::{Output, Tone};
@@ -20,8 +19,7 @@ use crate::store::view::View;
 use crate::store::{Agent, Store, evidence, inbox, layout};
 
 use super::authority;
-use super::hooks;
-use super::load::{self, Purpose};
+use super::desk::Desk;
 use super::lookup::{self, Found};
 use super::rejected;
 use super::session::{Session, plane_agent, required_agent};
@@ -184,23 +182,22 @@ fn dead(session: &mut Session, store: &Store, name: &AgentName) -> Result<Status
 fn acknowledge(session: &mut Session, store: &Store, name: &AgentName, words: &[String]) -> Result<Status> {
     let agent = store.agent(name)?;
     authority::reach(session, store, &agent, "acknowledge for")?;
-    let (mut draft, locked) = load::begin(session, &agent)?;
-    let mut seen = 0;
-    for word in words {
-        let count =
-            draft.acknowledge(|attention| attention.about.ids().iter().any(|id| matches_id(id, word)));
-        if count == 0 {
-            return Err(Error::NoRecord { what: "attention", id: word.clone() });
+    let done = Desk::new(session, &agent).change(|draft| {
+        if words.is_empty() {
+            return Ok(draft.acknowledge_all());
         }
-        seen += count;
-    }
-    if words.is_empty() {
-        seen = draft.acknowledge_all();
-    }
-    let left = draft.records.state.attention.as_ref().map_or(0, |mark| mark.count);
-    if !draft.is_empty() {
-        hooks::commit(session, &locked, draft)?;
-    }
+        let mut seen = 0;
+        for word in words {
+            let count =
+                draft.acknowledge(|attention| attention.about.ids().iter().any(|id| matches_id(id, word)));
+            if count == 0 {
+                return Err(Error::NoRecord { what: "attention", id: word.clone() });
+            }
+            seen += count;
+        }
+        Ok(seen)
+    })?;
+    let (seen, left) = (done.made, done.state.attention.as_ref().map_or(0, |mark| mark.count));
     let object = json!({ "agent": name, "action": "acknowledged", "count": seen, "left": left });
     session.out.result(&object, |_| format!("{name}  acknowledged {seen}, {left} left"));
     Ok(Status::Done)
@@ -216,19 +213,16 @@ fn change(
 ) -> Result<Status> {
     let agent: Agent<'_> = store.agent(&found.agent)?;
     authority::reach_records(session, store, &agent, "settle messages of")?;
-    let now = session.clock.now();
-    let locked = agent.lock(now)?;
+    let desk = Desk::new(session, &agent);
+    let locked = agent.lock(session.clock.now())?;
     let state = locked.state()?;
     let message = find(&locked.view(), found.id)?
         .ok_or(Error::NoRecord { what: "message", id: found.id.to_string() })?;
-    let scan = locked.scan()?;
-    let records =
-        load::records(&agent, &locked.view(), &scan, state.clone(), Lease::Free, now, Purpose::Change)?;
-    let mut draft = Draft::new(records, session.clock.stamp()?);
+    let mut draft = desk.draft(&locked, &locked.scan()?, state.clone())?;
     rule(&mut draft, message, &state)?;
-    hooks::commit(session, &locked, draft)?;
+    desk.commit(&locked, draft)?;
     std::mem::drop(locked);
-    hooks::tell(session, store, &agent);
+    desk.tell();
     let object = json!({ "agent": found.agent, "message_id": found.id, "action": done });
     session.out.result(&object, |_| format!("{done} {}", found.id));
     Ok(Status::Done)

@@ -8,12 +8,11 @@ use crate::cli;
 use crate::error::{Error, Result, Status};
 use crate::model::execution::ExecutionState;
 use crate::model::id::RunId;
-use crate::model::records::{Lease, Records};
-use crate::model::state::{CurrentRun, State};
-use crate::model::time::{Span, Time};
+use crate::model::records::Records;
+use crate::model::state::State;
+use crate::process::Mark;
 use crate::process::remains::Remains;
 use crate::process::turn::Fate;
-use crate::process::{Mark, host};
 use crate::rules::execution::{deadline, is_over};
 use crate::rules::transition::clock::set_lease_right;
 use crate::rules::transition::draft::Draft;
@@ -25,48 +24,20 @@ use crate::store::{Agent, Locked, Store, layout, lock};
 
 use super::authority;
 use super::background;
+use super::desk::{Desk, Open};
 use super::hooks::{self, Failure, Occasion};
+use super::installed;
 use super::litter;
-use super::load::{self, Purpose};
 use super::oversee::Overseen;
+use super::owner::{Owner, TICK_GONE};
 use super::session::Session;
 use super::turn::{before_suspension, surroundings};
 use super::words::parse;
 
-/// Why a run counts as interrupted.
-pub const TICK_GONE: &str = "its tick is gone";
 const ASKED_FOR: &str = "asked for by the operator";
 
 /// How long what is left of an interrupted run may take to end by itself.
 const LAST_GRACE: Duration = Duration::from_secs(5);
-
-/// Where the tick of a current run is, or was.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Owner {
-    /// On this machine: its lock tells whether it lives.
-    Here,
-    /// On another machine, and its lease has not ended.
-    Elsewhere,
-}
-
-impl Owner {
-    pub fn of(run: &CurrentRun, now: Time) -> Owner {
-        // Containers of one machine have other names but the same boot, and share its locks.
-        let here = run.host == host::hostname() || run.boot_id == host::boot_id();
-        if here || now > run.lease_expires_at { Owner::Here } else { Owner::Elsewhere }
-    }
-}
-
-/// Whether the run of an agent goes on elsewhere, for all that is known here.
-pub fn is_elsewhere(state: &State, now: Time) -> bool {
-    state.current_run.as_ref().is_some_and(|run| Owner::of(run, now) == Owner::Elsewhere)
-}
-
-/// When a run on another machine stops counting as live; nobody there may be left to end it.
-pub fn given_up_at(state: &State, now: Time) -> Option<Time> {
-    let run = state.current_run.as_ref().filter(|_| is_elsewhere(state, now))?;
-    Some(run.lease_expires_at.after(Span::from_millis(1)))
-}
 
 /// Sets the lease of a run on another machine right that was claimed by a clock that ran ahead: nobody there
 /// may be left to end it.
@@ -77,11 +48,10 @@ pub fn repair_lease(
     state: State,
     run_id: RunId,
 ) -> Result<()> {
-    let (scan, now) = (locked.scan()?, session.clock.now());
-    let records = load::records(agent, &locked.view(), &scan, state, Lease::Held, now, Purpose::Change)?;
-    let mut draft = Draft::new(records, session.clock.stamp()?);
+    let desk = Desk::new(session, agent);
+    let mut draft = desk.draft(locked, &locked.scan()?, state)?;
     set_lease_right(&mut draft, run_id);
-    hooks::commit(session, locked, draft).map(drop)
+    desk.commit(locked, draft).map(drop)
 }
 
 /// Settles a run that nobody holds the lease of but us: first what is left of its processes ends,
@@ -97,20 +67,18 @@ pub fn settle_abandoned(
     let leader = agent.dir().run_dir(run_id).join(layout::LEADER);
     Remains::find(&Mark::run(run_id), &leader)?.end(LAST_GRACE)?;
     before_suspension(session, store, agent, run_id)?;
-    let now = session.clock.now();
-    let locked = agent.lock(now)?;
+    let desk = Desk::new(session, agent);
+    let locked = agent.lock(session.clock.now())?;
     let state = locked.state()?;
     if state.current_run.as_ref().is_none_or(|run| run.run_id != run_id) {
         return Ok(false);
     }
-    let scan = locked.scan()?;
-    let records = load::records(agent, &locked.view(), &scan, state, Lease::Free, now, Purpose::Change)?;
-    let mut draft = Draft::new(records, session.clock.stamp()?);
+    let mut draft = desk.draft(&locked, &locked.scan()?, state)?;
     account_for(session, store, agent, &locked.view(), &mut draft, run_id)?;
     let (run, retention) = (draft.settled_run().cloned(), draft.records.policy.retention);
-    let state = hooks::commit(session, &locked, draft)?;
+    let state = desk.commit(&locked, draft)?;
     drop(locked);
-    hooks::tell(session, store, agent);
+    desk.tell();
     litter::clear(agent, run.as_ref(), retention);
     background::end_if_stopped(session, store, agent, &state);
     Ok(true)
@@ -153,23 +121,24 @@ pub fn carry_out(
     mut draft: Draft,
     cause: &str,
 ) -> Result<Recovery> {
-    let Some(hook) = hooks::find(store, agent, hooks::ON_RECOVERY_START) else {
+    let Some(hook) = hooks::find(store, agent, installed::ON_RECOVERY_START) else {
         recovery::recover(&mut draft, cause)?;
-        let records = ended(session, store, agent, locked, draft)?;
+        let records = ended(Desk::new(session, agent), locked, draft)?;
         return Ok(Recovery { records, failure: None });
     };
     recovery::begin(&mut draft, cause)?;
     let limit = draft.records.policy.timeouts.recovery.0;
-    let begun = if draft.is_empty() { draft.records.state } else { hooks::commit(session, &locked, draft)? };
+    let desk = Desk::new(session, agent);
+    let begun = desk.commit(&locked, draft)?;
     drop(locked);
-    hooks::tell(session, store, agent);
+    desk.tell();
     let occasion = Occasion::of(&begun, ExecutionState::Runnable, Some(cause.to_owned()));
     // A stop, say, ends the recovery, and with it its hook.
     let lasts = |state: &State| {
         if state.execution == begun.execution { Fate::GoesOn { ask_again: None } } else { Fate::Ends }
     };
     let failure = hook.run_within(session, &occasion, limit, &mut Overseen::new(agent, lasts))?.failure;
-    let (mut draft, locked) = load::begin(session, agent)?;
+    let Open { locked, mut draft, .. } = desk.open()?;
     if draft.records.state.execution != begun.execution {
         return Ok(Recovery { records: draft.records, failure: None });
     }
@@ -181,21 +150,15 @@ pub fn carry_out(
         Some(reason) => recovery::fail(&mut draft, reason)?,
     }
     let failure = reason.map(str::to_owned);
-    Ok(Recovery { records: ended(session, store, agent, locked, draft)?, failure })
+    Ok(Recovery { records: ended(desk, locked, draft)?, failure })
 }
 
 /// Commits the end of a recovery, and tells of it.
-fn ended(
-    session: &Session,
-    store: &Store,
-    agent: &Agent<'_>,
-    locked: Locked<'_>,
-    draft: Draft,
-) -> Result<Records> {
+fn ended(desk: Desk<'_>, locked: Locked<'_>, draft: Draft) -> Result<Records> {
     let mut records = draft.records.clone();
-    records.state = hooks::commit(session, &locked, draft)?;
+    records.state = desk.commit(&locked, draft)?;
     drop(locked);
-    hooks::tell(session, store, agent);
+    desk.tell();
     Ok(records)
 }
 
@@ -225,7 +188,7 @@ pub fn recover(session: &mut Session, args: cli::Recover) -> Result<Status> {
         interrupted = is_ours.then_some(run.run_id);
     }
     // Nobody else may run the hook, or go on with this recovery, as long as it runs.
-    let hook = hooks::find(&store, &agent, hooks::ON_RECOVERY_START);
+    let hook = hooks::find(&store, &agent, installed::ON_RECOVERY_START);
     let lease = hook.map(|_| agent.lease(now)).transpose()?;
     if matches!(lease, Some(None)) {
         return Err(Error::Refused {
@@ -240,13 +203,12 @@ pub fn recover(session: &mut Session, args: cli::Recover) -> Result<Status> {
     let after = if already_fine {
         state
     } else {
-        let scan = locked.scan()?;
+        let desk = Desk::new(session, &agent);
         let waits = state.execution.state == ExecutionState::WaitingResources;
-        let records = load::records(&agent, &locked.view(), &scan, state, Lease::Free, now, Purpose::Change)?;
-        let mut draft = Draft::new(records, session.clock.stamp()?);
+        let mut draft = desk.draft(&locked, &locked.scan()?, state)?;
         if waits {
             retry_held(&mut draft, &authority::actor(session, &store)?)?;
-            hooks::commit(session, &locked, draft)?
+            desk.commit(&locked, draft)?
         } else {
             carry_out(session, &store, &agent, locked, draft, ASKED_FOR)?.records.state
         }

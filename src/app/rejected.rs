@@ -21,9 +21,8 @@ use crate::store::view::View;
 use crate::store::{Agent, Locked, Store, layout};
 
 use super::authority;
+use super::desk::Desk;
 use super::drops::read_drop;
-use super::hooks;
-use super::load;
 use super::session::{Session, required_agent};
 
 /// How many files one transaction tells of at most.
@@ -113,21 +112,18 @@ fn decide(
     let mut status = Status::Done;
     for some in chosen.chunks(TOGETHER) {
         let mut said = Vec::with_capacity(some.len());
-        let (mut draft, locked) = load::begin(session, agent)?;
+        let mut open = Desk::new(session, agent).open()?;
         for one in some {
-            let done = carry_out(session, agent, &locked, &draft.records.policy, verdict, one);
+            let done = carry_out(session, agent, &open.locked, &open.draft.records.policy, verdict, one);
             if let Ok(Done::As(_)) = &done {
-                rules::decided_about_rejected(&mut draft, verdict.event(), &one.name.to_string_lossy());
+                rules::decided_about_rejected(&mut open.draft, verdict.event(), &one.name.to_string_lossy());
             }
             said.push((one, done));
         }
-        if draft.records.state.passed_over.is_empty() && nothing_rejected(&locked.view())? {
-            rules::decided_about_all_rejected(&mut draft);
+        if open.draft.records.state.passed_over.is_empty() && nothing_rejected(&open.locked.view())? {
+            rules::decided_about_all_rejected(&mut open.draft);
         }
-        if !draft.is_empty() {
-            hooks::commit(session, &locked, draft)?;
-        }
-        drop(locked);
+        open.commit()?;
         for (one, done) in said {
             status = status.graver(say(session, agent.name(), one, done));
         }

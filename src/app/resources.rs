@@ -1,14 +1,13 @@
 //! What a turn needs besides its message: looked for when a claim is next, held until it is settled
 //! (contract, execution §8).
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::error::{Error, Result, describe};
 use crate::model::agent::Status;
 use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, RunId};
-use crate::model::policy::{Policy, WorkspaceMode};
+use crate::model::policy::WorkspaceMode;
 use crate::model::records::Records;
 use crate::model::resource::{Resource, Shortage};
 use crate::model::time::{Span, Time};
@@ -23,10 +22,9 @@ use crate::store::lock::{self, Sharing};
 use crate::store::occupancy::{Occupant, Place};
 use crate::store::{Agent, Store, layout};
 
-use super::hooks;
-use super::load::begin;
+use super::desk::Desk;
+use super::owner::Owner;
 use super::patience::wait_until;
-use super::recover::Owner;
 use super::session::Session;
 
 /// The resources of one turn. They are free again when this is dropped, or its process ends.
@@ -102,12 +100,6 @@ fn take(
         }
     }
     Ok(Ok(Grant { _locks: locks }))
-}
-
-/// Where the turn works, as it is told: without symbolic links, if it is there.
-pub fn workspace_path(store: &Store, policy: &Policy) -> PathBuf {
-    let path = &policy.workspace.path;
-    store.place(path).map_or_else(|_| store.home().join(path), |place| place.path)
 }
 
 /// `None`: it is there to be had, and was only looked for.
@@ -266,8 +258,7 @@ pub fn release(session: &Session, store: &Store, agent: &Agent<'_>, run_id: RunI
             hint: Some("the agent is stopped; end that process".to_owned()),
         });
     }
-    let (mut draft, locked) = begin(session, agent)?;
-    released(&mut draft, run_id, &place.path.to_string_lossy());
-    hooks::commit(session, &locked, draft)?;
-    Ok(())
+    let mut open = Desk::new(session, agent).open()?;
+    released(&mut open.draft, run_id, &place.path.to_string_lossy());
+    open.commit().map(drop)
 }

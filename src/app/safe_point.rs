@@ -20,9 +20,9 @@ use crate::store::view::View;
 use crate::store::watch::Watch;
 use crate::store::{Agent, evidence, layout};
 
-use super::hooks;
+use super::desk::Desk;
 use super::inside::{current, own_run};
-use super::load::{self, Purpose, begin};
+use super::load::{self, Purpose};
 use super::oversee::{Overseen, instant_of};
 use super::session::Session;
 use super::words::{parse, parse_optional};
@@ -199,17 +199,17 @@ fn is_spoken_to(session: &Session, agent: &Agent<'_>) -> Result<bool> {
 /// Marks what was written out as handed over: from then on nobody else gets it. A turn that is killed
 /// before it has read it leaves it to the next run of its message.
 fn mark(session: &Session, agent: &Agent<'_>, run_id: RunId, told: &[MessageId]) -> Result<()> {
-    let (mut draft, locked) = begin(session, agent)?;
-    let (view, scan) = (locked.view(), locked.scan()?);
+    let mut open = Desk::new(session, agent).open()?;
+    let (view, scan) = (open.locked.view(), open.locked.scan()?);
     let mut messages = Vec::new();
-    for (key, path) in interjections_in(&view, &scan, &draft.records.state)? {
+    for (key, path) in interjections_in(&view, &scan, &open.draft.records.state)? {
         if told.contains(&key.id) {
             messages.extend(inbox::try_read(&view, key, &path)?.and_then(std::result::Result::ok));
         }
     }
     if !messages.is_empty() {
-        rules::interject(&mut draft, run_id, &messages)?;
-        hooks::commit(session, &locked, draft)?;
+        rules::interject(&mut open.draft, run_id, &messages)?;
+        open.commit()?;
     }
     Ok(())
 }

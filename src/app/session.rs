@@ -17,8 +17,7 @@ use crate::process::{self, git, host};
 use crate::report::output::{Output, Style, talk};
 use crate::store::{Opener, Store, layout, search};
 
-use super::attention::ToTell;
-use super::telling::Moves;
+use super::untold::{Moves, ToTell};
 use super::words::parse;
 
 pub struct Session {

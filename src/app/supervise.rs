@@ -19,10 +19,9 @@ use crate::rules::transition::task::{self as rules, End};
 use crate::store::{Agent, Store, layout};
 
 use super::background::{KILL_GRACE, finish};
-use super::hooks;
-use super::load::begin;
+use super::desk::Desk;
+use super::environment::{claimant, environment};
 use super::session::Session;
-use super::turn::{claimant, environment};
 use super::words::parse;
 
 /// How often a supervisor tries to settle its task, a second apart at most: the lock may be busy, the disk full.
@@ -49,12 +48,7 @@ fn look_after(
     let id: TaskId = parse("TASK", &args.task)?;
     // Until this process ends, however it ends.
     let _held = agent.inherited_task_lock(id, lock, session.clock.now())?;
-    let (mut draft, locked) = begin(session, &agent)?;
-    let task = rules::run(&mut draft, id, claimant())?;
-    if task.is_some() {
-        hooks::commit(session, &locked, draft)?;
-    }
-    drop(locked);
+    let task = Desk::new(session, &agent).change(|draft| rules::run(draft, id, claimant()))?.made;
     let end = match task {
         Some(task) => {
             let run = prepare(store, &agent, &task).and_then(|(spec, input)| {

@@ -20,13 +20,13 @@ use crate::store::{Agent, Store, evidence, layout};
 
 use super::authority;
 use super::background::{self, Due, is_here};
-use super::hooks;
+use super::delegate;
+use super::desk::Desk;
+use super::environment::claimant;
 use super::log::Log;
 use super::lookup::{self, Found};
 use super::session::{Session, plane_agent, required_agent};
-use super::turn::claimant;
 use super::words::{parse, parse_optional, text};
-use super::{delegate, load};
 
 /// How often `task output --follow` looks for something new.
 const FOLLOW_PAUSE: Duration = Duration::from_millis(100);
@@ -161,10 +161,7 @@ fn list(session: &mut Session, agent: &Agent<'_>, ended: bool) -> Result<Status>
 }
 
 fn start(session: &mut Session, store: &Store, agent: &Agent<'_>, new: NewTask) -> Result<Status> {
-    let (mut draft, locked) = load::begin(session, agent)?;
-    let task = rules::start(&mut draft, new)?;
-    hooks::commit(session, &locked, draft)?;
-    drop(locked);
+    let task = Desk::new(session, agent).change(|draft| rules::start(draft, new))?.made;
     match &task.job {
         TaskJob::Command { .. } => background::begin(session, store, agent, task.id)?,
         // What can't be handed over now is by a later step: it is committed.

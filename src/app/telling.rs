@@ -4,81 +4,38 @@
 //! struck off there when the hook has been told. What a process leaves that was killed is told by the next step.
 
 use crate::error::Result;
-use crate::model::id::AgentName;
-use crate::model::records::Onlookers;
 use crate::model::state::Untold;
-use crate::model::transaction::Transaction;
-use crate::rules::telling::transitions;
 use crate::store::lock::{self, Sharing};
 use crate::store::{Agent, Store};
 
-use super::hooks::{self, Failure, Hook, ON_RECOVERY_COMPLETE, ON_STATE_CHANGE, Occasion, find, is_nested};
-use super::load::begin;
+use super::attention;
+use super::desk::Desk;
+use super::hooks::{self, Failure, Hook, Occasion, find};
+use super::installed::{ON_RECOVERY_COMPLETE, ON_STATE_CHANGE, is_nested};
 use super::session::Session;
+use super::untold::Move;
 
-/// The transitions that this process has committed and not told of yet.
-#[derive(Debug, Default)]
-pub struct Moves {
-    moves: Vec<Move>,
-    /// As long as one is held, no other process takes the transitions of that agent for abandoned.
-    held: Vec<(AgentName, lock::Held)>,
-}
-
-/// One of them.
-#[derive(Debug)]
-pub struct Move {
-    agent: AgentName,
-    untold: Untold,
-    /// `on-state-change` was there when it was committed.
-    is_heard: bool,
-}
-
-impl Moves {
-    pub fn add(&mut self, moves: Vec<Move>) {
-        self.moves.extend(moves);
+impl Desk<'_> {
+    /// Tells of what was committed since the last time: of every transition, and of what a person should
+    /// look at. To be called without the lock.
+    pub fn tell(self) {
+        let Desk { session, agent } = self;
+        // First: a hook of the others may take its time, and be killed at that.
+        attention::tell(session, self.store(), agent);
+        tell(session, self.store(), agent);
     }
 
-    /// Those of one agent. The others stay: a parent begins and stops its children while its own transitions
-    /// are still to be told.
-    fn take(&mut self, agent: &AgentName) -> (Vec<Move>, Option<lock::Held>) {
-        let (ours, others) =
-            std::mem::take(&mut self.moves).into_iter().partition(|one: &Move| one.agent == *agent);
-        self.moves = others;
-        let at = self.held.iter().position(|(name, _)| name == agent);
-        (ours, at.map(|at| self.held.remove(at).1))
+    /// Tells of what killed processes have left, as far as it is told to hooks. To be called without the lock.
+    pub fn tell_abandoned(self) {
+        let Desk { session, agent } = self;
+        attention::tell_abandoned(session, self.store(), agent);
+        tell_abandoned(session, self.store(), agent);
     }
-}
-
-/// Notes the transitions of a transaction that is about to be committed. Returns them, for `Moves` once it is.
-pub fn note(
-    session: &Session,
-    agent: &Agent<'_>,
-    transaction: &mut Transaction,
-    onlookers: Onlookers,
-) -> Result<Vec<Move>> {
-    let moves = transitions(transaction);
-    // What a command changes that a hook has called is told to no hook.
-    if moves.is_empty() || is_nested() {
-        return Ok(Vec::new());
-    }
-    let is_heard = onlookers.on_state_change || find(agent.store(), agent, ON_STATE_CHANGE).is_some();
-    if is_heard {
-        let held = &mut session.moves.borrow_mut().held;
-        if !held.iter().any(|(name, _)| name == agent.name()) {
-            held.extend(agent.telling(Sharing::Shared)?.map(|lock| (agent.name().clone(), lock)));
-        }
-        transaction.state.untold.extend(moves.iter().cloned());
-    } else {
-        // A hook that is installed later is not told of what was before.
-        transaction.state.untold.clear();
-    }
-    let named = |untold| Move { agent: agent.name().clone(), untold, is_heard };
-    Ok(moves.into_iter().map(named).collect())
 }
 
 /// Tells the hooks of every transition of an agent that this process has committed and not told of yet, and
 /// before those of what killed processes have left. To be called without the lock.
-pub fn tell(session: &Session, store: &Store, agent: &Agent<'_>) {
+fn tell(session: &Session, store: &Store, agent: &Agent<'_>) {
     let (moves, held) = session.moves.borrow_mut().take(agent.name());
     if moves.is_empty() {
         return;
@@ -118,7 +75,7 @@ fn tell_in_order(
 }
 
 /// Tells of what killed processes have left. Nothing is told that belongs to a process which is still at it.
-pub fn tell_abandoned(session: &Session, store: &Store, agent: &Agent<'_>) {
+fn tell_abandoned(session: &Session, store: &Store, agent: &Agent<'_>) {
     if is_nested() {
         return;
     }
@@ -183,8 +140,7 @@ fn strike_off(session: &Session, agent: &Agent<'_>, told: &[u64], killed_at: Opt
     if told.is_empty() && killed_at.is_none() {
         return Ok(());
     }
-    let (mut draft, locked) = begin(session, agent)?;
-    draft.strike_off(|untold| told.contains(&untold.seq), killed_at);
-    hooks::commit(session, &locked, draft)?;
-    Ok(())
+    let mut open = Desk::new(session, agent).open()?;
+    open.draft.strike_off(|untold| told.contains(&untold.seq), killed_at);
+    open.commit().map(drop)
 }

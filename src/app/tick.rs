@@ -25,23 +25,22 @@ use crate::rules::transition::turn::claim;
 use crate::store::inbox::Scan;
 use crate::store::{Agent, Locked, Store};
 
-use super::attention;
 use super::authority;
 use super::background;
 use super::committing;
-use super::delegate::tell_parent;
+use super::desk::Desk;
 use super::drops;
+use super::environment;
 use super::foresee::{Foreseen, at_rest, foresee};
-use super::hooks;
+use super::installed;
 use super::litter;
 use super::load::{self, Purpose};
 use super::many;
-use super::outbox;
+use super::owner::{given_up_at, is_elsewhere};
 use super::preempt;
-use super::recover::{Recovery, carry_out, given_up_at, is_elsewhere, repair_lease, settle_abandoned};
+use super::recover::{Recovery, carry_out, repair_lease, settle_abandoned};
 use super::resources::{self, Hold};
 use super::session::Session;
-use super::telling;
 use super::turn::{self, Turn};
 
 pub fn tick(session: &mut Session, args: cli::Tick) -> Result<Status> {
@@ -99,7 +98,7 @@ pub fn steps(
         let did = report.did_something();
         moved |= did;
         if did && !args.dry_run {
-            tell_parent(session, store, &agent);
+            Desk::new(session, &agent).tell_parent();
         }
         session.out.result(&report, |out| shown::text(&report, out));
         if let Some(error) = session.lacked.take() {
@@ -144,6 +143,7 @@ fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<
     // What this step can't get out of the way: it does not try twice.
     let mut stuck = Vec::<String>::new();
     loop {
+        let desk = Desk::new(session, agent);
         let now = session.clock.now();
         let locked = agent.lock(now)?;
         let state = locked.state()?;
@@ -159,8 +159,7 @@ fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<
             Some(Before::Tell) => {
                 tried.telling = true;
                 drop(locked);
-                attention::tell_abandoned(session, store, agent);
-                telling::tell_abandoned(session, store, agent);
+                desk.tell_abandoned();
                 continue;
             }
             Some(Before::Settle(run_id)) => {
@@ -173,7 +172,7 @@ fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<
             Some(Before::Deliver) => {
                 tried.outbox = true;
                 drop(locked);
-                outbox::deliver(session, store, agent, &state.outbox)?;
+                desk.deliver(&state.outbox)?;
                 continue;
             }
             Some(Before::LookAfterTasks) => {
@@ -203,11 +202,11 @@ fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<
                 stuck.extend(taken.stuck);
             }
             Next::SetAside => stuck.extend(drops::set_aside(session, agent, &locked, step.draft)?),
-            Next::DropStale => drop(hooks::commit(session, &locked, step.draft)?),
+            Next::DropStale => drop(desk.commit(&locked, step.draft)?),
             Next::Decided(decision) => {
                 let hold = Hold { lease, grant };
                 let mut report = act(session, store, agent, (locked, scan), step.draft, decision, hold)?;
-                hooks::tell(session, store, agent);
+                Desk::new(session, agent).tell();
                 report.recovered_run_id = recovered;
                 report.failure = report.failure.or(overdue);
                 report.duration_ms = millis_since(started);
@@ -254,13 +253,14 @@ fn act(
         | Decision::Resume { message_id, continuation, .. } => {
             let message = take(&draft.records, message_id)?;
             decided(&mut draft, &decision_report);
-            draft.records.onlookers = hooks::onlookers(store, agent, &draft.records.state);
-            let mut claimed = claim(&mut draft, message, continuation, turn::claimant())?;
+            draft.records.onlookers = installed::onlookers(store, agent, &draft.records.state);
+            let mut claimed = claim(&mut draft, message, continuation, environment::claimant())?;
             turn::look_for_checkpoint(session, agent, &mut draft, &mut claimed);
             let records = draft.records.clone();
-            hooks::commit(session, &locked, draft)?;
+            let desk = Desk::new(session, agent);
+            desk.commit(&locked, draft)?;
             drop(locked);
-            hooks::tell(session, store, agent);
+            desk.tell();
             let turn = Turn { store, agent, claimed: &claimed, records: &records };
             run_turn(session, &turn, decision_report, hold)
         }
@@ -268,7 +268,7 @@ fn act(
             let message = take(&draft.records, message_id)?;
             lack(&mut draft, &message, continuation, &shortage, &decision_report)?;
             let priority = i32::from(draft.records.policy.scheduler.priority);
-            let report = commit(session, &locked, draft, decision_report)?;
+            let report = commit(Desk::new(session, agent), &locked, draft, decision_report)?;
             drop(locked);
             if shortage.resource == Resource::Slot {
                 preempt::ask_for_slot(session, store, agent, priority);
@@ -289,7 +289,7 @@ fn act(
             let key = message.key();
             arrivals::reduce(&mut draft, message, continuation);
             let mut records = draft.records.clone();
-            records.state = hooks::commit(session, &locked, draft)?;
+            records.state = Desk::new(session, agent).commit(&locked, draft)?;
             scan.direct.retain(|other| *other != key);
             records.inbox.head = None;
             load::offer_first(&locked.view(), &scan, &mut records.inbox)?;
@@ -299,12 +299,12 @@ fn act(
         Decision::EmitTick(tick) => {
             decided(&mut draft, &decision_report);
             arrivals::emit_tick(&mut draft, &tick);
-            commit(session, &locked, draft, decision_report)
+            commit(Desk::new(session, agent), &locked, draft, decision_report)
         }
         Decision::Duplicate(DuplicateTick::WakeHint) => {
             decided(&mut draft, &decision_report);
             arrivals::ignore_duplicate_hint(&mut draft);
-            commit(session, &locked, draft, decision_report)
+            commit(Desk::new(session, agent), &locked, draft, decision_report)
         }
         Decision::Stop
         | Decision::NotStarted
@@ -316,21 +316,16 @@ fn act(
         | Decision::StayIdle
         | Decision::Sleep => {
             rest(&mut draft, &decision);
-            let report = commit(session, &locked, draft, decision_report)?;
+            let report = commit(Desk::new(session, agent), &locked, draft, decision_report)?;
             litter::sweep(agent, locked);
             Ok(report)
         }
     }
 }
 
-fn commit(
-    session: &Session,
-    locked: &Locked<'_>,
-    draft: Draft,
-    decision: DecisionReport,
-) -> Result<StepReport> {
+fn commit(desk: Desk<'_>, locked: &Locked<'_>, draft: Draft, decision: DecisionReport) -> Result<StepReport> {
     let posture = posture(&draft.records).posture;
-    let state = if draft.is_empty() { draft.records.state } else { hooks::commit(session, locked, draft)? };
+    let state = desk.commit(locked, draft)?;
     Ok(StepReport { scheduling_posture: Some(posture), ..report(&state, decision) })
 }
 
@@ -355,8 +350,9 @@ fn run_turn(
     let cancelled_by = end.cancelled_by;
     let (settled, after, run) = turn::settle(session, store, agent, run_id, end, hold.lease)?;
     drop(hold.grant);
+    let desk = Desk::new(session, agent);
     if !after.state.outbox.is_empty() {
-        outbox::deliver(session, store, agent, &after.state.outbox)?;
+        desk.deliver(&after.state.outbox)?;
     }
     // What a stopped agent has asked for with its last word is not begun: its stop ends it.
     if after.state.status != AgentStatus::Stopped {
@@ -364,7 +360,7 @@ fn run_turn(
     }
     background::end_if_stopped(session, store, agent, &after.state);
     // Who is told to end runs no hook any more: this is told of first.
-    hooks::tell(session, store, agent);
+    desk.tell();
     litter::clear(agent, run.as_ref(), after.policy.retention);
     session.cancelled_by.set(session.cancelled_by.get().or(cancelled_by));
     let brief = after

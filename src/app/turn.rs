@@ -13,12 +13,12 @@ use crate::model::policy::{CommandSpec, Policy, StdinForm};
 use crate::model::records::{Lease, Records};
 use crate::model::refusal::Refusal;
 use crate::model::run::{Exit, Run};
-use crate::model::state::{CurrentRun, State};
+use crate::model::state::State;
 use crate::model::time::Time;
-use crate::model::turn::{Claimant, Outcome, TurnEnd};
+use crate::model::turn::{Outcome, TurnEnd};
 use crate::model::wait::WaitKind;
+use crate::process::Mark;
 use crate::process::turn::{Ended, Stdin, TurnSpec};
-use crate::process::{self, Mark, host};
 use crate::report::context::{self, Past};
 use crate::report::output;
 use crate::report::prompt;
@@ -34,12 +34,14 @@ use crate::store::{Agent, Store, evidence, layout, lock};
 use super::admit::refuse_missing;
 use super::authority;
 use super::delegate;
+use super::desk::Desk;
+use super::environment::{claimant, environment, set, workspace_path};
 use super::hooks::{self, Occasion};
+use super::installed;
 use super::load::{self, Purpose};
 use super::outcome;
 use super::oversee;
 use super::planes::{ended_task, read_plan};
-use super::resources;
 use super::session::Session;
 
 /// Between SIGTERM and SIGKILL.
@@ -52,11 +54,6 @@ pub struct Turn<'a> {
     pub claimed: &'a Claimed,
     /// The records as the claim left them.
     pub records: &'a Records,
-}
-
-/// This process, as the one that runs a turn.
-pub fn claimant() -> Claimant {
-    Claimant { host: host::hostname(), boot_id: host::boot_id(), pid: std::process::id() }
 }
 
 /// A turn whose checkpoint is not there begins anew: it could not go on, and its message would never be
@@ -115,9 +112,9 @@ fn not_run(session: &Session, error: String, took: Duration) -> TurnEnd {
 fn entered(session: &Session, turn: &Turn<'_>) -> Result<()> {
     if let Some(to) = turn.claimed.stands_in {
         let (name, from) = if to == ExecutionState::Resumed {
-            (hooks::ON_RESUME, ExecutionState::Suspended)
+            (installed::ON_RESUME, ExecutionState::Suspended)
         } else {
-            (hooks::ON_SCHEDULED, ExecutionState::Runnable)
+            (installed::ON_SCHEDULED, ExecutionState::Runnable)
         };
         let hook = hooks::find(turn.store, turn.agent, name).filter(|_| session.cancelled_by.get().is_none());
         if let Some(hook) = hook {
@@ -143,12 +140,9 @@ fn entered(session: &Session, turn: &Turn<'_>) -> Result<()> {
 
 /// The second commit of a claim whose hooks have run: from here the agent is `running`.
 fn begin(session: &Session, turn: &Turn<'_>) -> Result<()> {
-    let (mut draft, locked) = load::begin(session, turn.agent)?;
-    start::begin(&mut draft, turn.claimed.run.run_id)?;
-    if !draft.is_empty() {
-        hooks::commit(session, &locked, draft)?;
-        drop(locked);
-        hooks::tell(session, turn.store, turn.agent);
+    let desk = Desk::new(session, turn.agent);
+    if desk.change(|draft| start::begin(draft, turn.claimed.run.run_id))?.is_changed {
+        desk.tell();
     }
     Ok(())
 }
@@ -163,7 +157,7 @@ fn is_wanted(turn: &Turn<'_>) -> Result<bool> {
 /// Runs the hook of a run that has ended and is about to be suspended. It is still the current run:
 /// the hook can save a checkpoint by `yield`.
 pub fn before_suspension(session: &Session, store: &Store, agent: &Agent<'_>, run_id: RunId) -> Result<()> {
-    let Some(hook) = hooks::find(store, agent, hooks::ON_SUSPEND) else { return Ok(()) };
+    let Some(hook) = hooks::find(store, agent, installed::ON_SUSPEND) else { return Ok(()) };
     let state = agent.peek()?;
     let Some(run) = state.current_run.as_ref().filter(|run| run.run_id == run_id) else { return Ok(()) };
     if will_be_suspended(run) {
@@ -216,9 +210,7 @@ pub fn settle(
     let settled = rules::settle(&mut draft, run_id, end, previous, &around)?;
     let run = draft.settled_run().cloned();
     let mut after = draft.records.clone();
-    if !draft.is_empty() {
-        after.state = hooks::commit(session, &locked, draft)?;
-    }
+    after.state = Desk::new(session, agent).commit(&locked, draft)?;
     drop(lease);
     // The next message may now be another one.
     if let Some(key) = claimed
@@ -324,7 +316,7 @@ fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {
             },
         })
     })?;
-    let workspace = resources::workspace_path(store, policy);
+    let workspace = workspace_path(store, policy);
     let document = context::document(
         &context::Places { state_dir: store.root(), run_dir: &dir, workspace: &workspace },
         claimed,
@@ -402,50 +394,4 @@ fn argv(policy: &Policy, agent: &Agent<'_>) -> Result<Vec<OsString>> {
             hint: Some("write there which program the agent runs".to_owned()),
         }),
     }
-}
-
-/// The environment of a command of the agent: what it inherits, what its policy sets over that, who it
-/// is, and which run it speaks for, if it speaks for one.
-pub fn environment(
-    store: &Store,
-    agent: &Agent<'_>,
-    policy: &Policy,
-    run: Option<&CurrentRun>,
-) -> Vec<(OsString, OsString)> {
-    let mut env = inherited(policy);
-    let mut set = |name: &str, value: OsString| set(&mut env, name, value);
-    set("DORMOUSE_DIR", store.root().into());
-    set("DORMOUSE_AGENT", agent.name().as_str().into());
-    let Some(run) = run else { return env };
-    set(process::RUN, run.run_id.to_string().into());
-    set("DORMOUSE_ATTEMPT", run.attempt.to_string().into());
-    set("DORMOUSE_MESSAGE", run.message_id.to_string().into());
-    if let Some(item) = run.work_item_id {
-        set("DORMOUSE_WORK_ITEM", item.to_string().into());
-    }
-    if let Some(checkpoint) = run.checkpoint {
-        set("DORMOUSE_CHECKPOINT", agent.checkpoint(checkpoint).path().into());
-    }
-    env
-}
-
-/// What is inherited, and what the policy sets over that. Nothing of ours.
-fn inherited(policy: &Policy) -> Vec<(OsString, OsString)> {
-    let inherited = |name: &OsString| match &policy.turn.inherit_env {
-        Some(names) => names.iter().any(|allowed| name == allowed.as_str()),
-        None => true,
-    };
-    let own = |name: &OsString| name.to_str().is_some_and(|name| name.starts_with("DORMOUSE_"));
-    let mut env: Vec<(OsString, OsString)> = std::env::vars_os()
-        .filter(|(name, _)| inherited(name) && (!own(name) || name == "DORMOUSE_NOW"))
-        .collect();
-    for (name, value) in &policy.turn.env {
-        set(&mut env, name, value.into());
-    }
-    env
-}
-
-fn set(env: &mut Vec<(OsString, OsString)>, name: &str, value: OsString) {
-    env.retain(|(other, _)| other != name);
-    env.push((name.into(), value));
 }

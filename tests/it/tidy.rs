@@ -287,9 +287,20 @@ fn only_transitions_move_an_agent() {
 #[test]
 fn changes_are_committed_in_one_place() {
     let found = offences(&shipped(), |source, line| {
-        line.contains("locked.commit(") && source.path != "src/app/hooks.rs"
+        (line.contains("locked.commit(") || line.contains(".finish()?;") && line.contains("transaction"))
+            && source.path != "src/app/desk.rs"
     });
-    assert_none(found, "what a transition raises is told of by whoever commits it: hooks::commit");
+    assert_none(found, "what a transition raises is told of by whoever commits it: Desk::commit");
+}
+
+#[test]
+fn what_was_committed_is_told_and_delivered_at_the_desk() {
+    let ways = ["attention::tell", "telling::", "outbox::deliver"];
+    let found = offences(&shipped(), |source, line| {
+        let is_desk = ["src/app/telling.rs", "src/app/mod.rs"].contains(&source.path.as_str());
+        !is_desk && ways.iter().any(|way| line.contains(way)) && !line.contains("rules::telling")
+    });
+    assert_none(found, "Desk::tell, Desk::tell_abandoned, Desk::deliver and Desk::tell_parent do it");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::process::hook;
 use crate::rules::transition::draft::Draft;
 use crate::store::{Agent, Locked, Store, files, inbox, layout, lines};
 
-use super::super::hooks;
+use super::super::desk::Desk;
 use super::super::load::{self, Purpose};
 use super::super::session::Session;
 use super::{Finding, Remedy};
@@ -121,8 +121,7 @@ fn recount(session: &Session, agent: &Agent<'_>, locked: &Locked<'_>, dead: u64)
         None,
         json!({ "counter": "dead", "before": before, "after": dead }),
     );
-    hooks::commit(session, locked, draft)?;
-    Ok(())
+    Desk::new(session, agent).commit(locked, draft).map(drop)
 }
 
 /// Records what was mended.
@@ -135,6 +134,5 @@ pub fn note(session: &Session, agent: &Agent<'_>, locked: &Locked<'_>, finding: 
         "repair": finding.remedy.describe(),
     });
     draft.event(EventKind::RecordRepaired, None, data);
-    hooks::commit(session, locked, draft)?;
-    Ok(())
+    Desk::new(session, agent).commit(locked, draft).map(drop)
 }

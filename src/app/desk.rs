@@ -1,0 +1,126 @@
+//! The desk at which one agent is worked on: what is changed in its records is committed here, and nowhere else.
+//!
+//! What a commit moves or raises is noted on the way, and told by [`Desk::tell`].
+
+use crate::error::{Error, Result};
+use crate::model::records::Lease;
+use crate::model::state::State;
+use crate::rules::transition::draft::Draft;
+use crate::store::inbox::Scan;
+use crate::store::{Agent, Locked, Store};
+
+use super::load::{self, Purpose};
+use super::session::Session;
+
+/// A command and the agent that it works on.
+#[derive(Clone, Copy)]
+pub struct Desk<'a> {
+    pub session: &'a Session,
+    pub agent: &'a Agent<'a>,
+}
+
+/// What came of a change.
+pub struct Committed<T> {
+    /// What the rule made.
+    pub made: T,
+    /// As it stands now.
+    pub state: State,
+    /// Whether anything was to be committed.
+    pub is_changed: bool,
+}
+
+/// The records of an agent, under its lock, and what a command is about to change in them.
+pub struct Open<'a> {
+    desk: Desk<'a>,
+    pub locked: Locked<'a>,
+    pub draft: Draft,
+}
+
+impl<'a> Desk<'a> {
+    pub fn new(session: &'a Session, agent: &'a Agent<'a>) -> Desk<'a> {
+        Desk { session, agent }
+    }
+
+    pub fn store(self) -> &'a Store {
+        self.agent.store()
+    }
+
+    /// Takes the lock and loads the records.
+    pub fn open(self) -> Result<Open<'a>> {
+        self.session.is_about(self.agent.name());
+        self.load(self.agent.lock(self.session.clock.now())?)
+    }
+
+    /// The same for a command that can't wait. `None`: another process has the lock.
+    pub fn try_open(self) -> Result<Option<Open<'a>>> {
+        self.agent.try_lock(self.session.clock.now())?.map(|locked| self.load(locked)).transpose()
+    }
+
+    fn load(self, locked: Locked<'a>) -> Result<Open<'a>> {
+        let state = locked.state()?;
+        let mut scan = locked.scan()?;
+        scan.pass_over(load::names_of(&state));
+        let draft = self.draft(&locked, &scan, state)?;
+        Ok(Open { desk: self, locked, draft })
+    }
+
+    /// The records as a draft for a change, around a `state.json` and an inbox that were read under this lock.
+    pub fn draft(self, locked: &Locked<'_>, scan: &Scan, state: State) -> Result<Draft> {
+        let (view, now) = (locked.view(), self.session.clock.now());
+        let records = load::records(self.agent, &view, scan, state, Lease::Free, now, Purpose::Change)?;
+        Ok(Draft::new(records, self.session.clock.stamp()?))
+    }
+
+    /// Changes the records by a rule, in one transaction. A rule that refuses, or changes nothing, commits
+    /// nothing.
+    pub fn change<T, E: Into<Error>>(
+        self,
+        rule: impl FnOnce(&mut Draft) -> std::result::Result<T, E>,
+    ) -> Result<Committed<T>> {
+        self.open()?.change(rule)
+    }
+
+    /// The same for a command that can't wait. `None`: another process has the lock.
+    pub fn try_change<T, E: Into<Error>>(
+        self,
+        rule: impl FnOnce(&mut Draft) -> std::result::Result<T, E>,
+    ) -> Result<Option<Committed<T>>> {
+        self.try_open()?.map(|open| open.change(rule)).transpose()
+    }
+
+    /// Commits, and notes for [`Desk::tell`] which transitions and attentions that makes. A draft in which
+    /// nothing has changed is not committed.
+    pub fn commit(self, locked: &Locked<'_>, mut draft: Draft) -> Result<State> {
+        if draft.is_empty() {
+            return Ok(draft.records.state);
+        }
+        let Desk { session, agent } = self;
+        session.to_tell.borrow_mut().note(agent, &mut draft)?;
+        let raised = draft.raised().to_vec();
+        let onlookers = draft.records.onlookers;
+        let mut transaction = draft.finish()?;
+        let moves = session.moves.borrow_mut().note(agent, &mut transaction, onlookers)?;
+        let state = locked.commit(transaction)?;
+        session.moves.borrow_mut().add(moves);
+        session.to_tell.borrow_mut().add(&state.agent, &raised);
+        session.raised.borrow_mut().extend(raised);
+        Ok(state)
+    }
+}
+
+impl<'a> Open<'a> {
+    /// Lets a rule change the draft, commits it, and lets go of the lock.
+    pub fn change<T, E: Into<Error>>(
+        mut self,
+        rule: impl FnOnce(&mut Draft) -> std::result::Result<T, E>,
+    ) -> Result<Committed<T>> {
+        let made = rule(&mut self.draft).map_err(E::into)?;
+        let is_changed = !self.draft.is_empty();
+        Ok(Committed { made, state: self.commit()?, is_changed })
+    }
+
+    /// Commits the draft and lets go of the lock. Returns the agent as it stands then.
+    pub fn commit(self) -> Result<State> {
+        self.desk.commit(&self.locked, self.draft)
+    }
+}

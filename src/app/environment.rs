@@ -1,0 +1,68 @@
+//! In what surroundings the commands of an agent run: its turns, its hooks, its tasks.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use crate::model::policy::Policy;
+use crate::model::state::CurrentRun;
+use crate::model::turn::Claimant;
+use crate::process::{self, host};
+use crate::store::{Agent, Store};
+
+/// This process, as the one that runs a turn.
+pub fn claimant() -> Claimant {
+    Claimant { host: host::hostname(), boot_id: host::boot_id(), pid: std::process::id() }
+}
+
+/// Where the turn works, as it is told: without symbolic links, if it is there.
+pub fn workspace_path(store: &Store, policy: &Policy) -> PathBuf {
+    let path = &policy.workspace.path;
+    store.place(path).map_or_else(|_| store.home().join(path), |place| place.path)
+}
+
+/// The environment of a command of the agent: what it inherits, what its policy sets over that, who it
+/// is, and which run it speaks for, if it speaks for one.
+pub fn environment(
+    store: &Store,
+    agent: &Agent<'_>,
+    policy: &Policy,
+    run: Option<&CurrentRun>,
+) -> Vec<(OsString, OsString)> {
+    let mut env = inherited(policy);
+    let mut set = |name: &str, value: OsString| set(&mut env, name, value);
+    set("DORMOUSE_DIR", store.root().into());
+    set("DORMOUSE_AGENT", agent.name().as_str().into());
+    let Some(run) = run else { return env };
+    set(process::RUN, run.run_id.to_string().into());
+    set("DORMOUSE_ATTEMPT", run.attempt.to_string().into());
+    set("DORMOUSE_MESSAGE", run.message_id.to_string().into());
+    if let Some(item) = run.work_item_id {
+        set("DORMOUSE_WORK_ITEM", item.to_string().into());
+    }
+    if let Some(checkpoint) = run.checkpoint {
+        set("DORMOUSE_CHECKPOINT", agent.checkpoint(checkpoint).path().into());
+    }
+    env
+}
+
+/// What is inherited, and what the policy sets over that. Nothing of ours.
+fn inherited(policy: &Policy) -> Vec<(OsString, OsString)> {
+    let inherited = |name: &OsString| match &policy.turn.inherit_env {
+        Some(names) => names.iter().any(|allowed| name == allowed.as_str()),
+        None => true,
+    };
+    let own = |name: &OsString| name.to_str().is_some_and(|name| name.starts_with("DORMOUSE_"));
+    let mut env: Vec<(OsString, OsString)> = std::env::vars_os()
+        .filter(|(name, _)| inherited(name) && (!own(name) || name == "DORMOUSE_NOW"))
+        .collect();
+    for (name, value) in &policy.turn.env {
+        set(&mut env, name, value.into());
+    }
+    env
+}
+
+/// Sets a variable, in the place of what was inherited.
+pub fn set(env: &mut Vec<(OsString, OsString)>, name: &str, value: OsString) {
+    env.retain(|(other, _)| other != name);
+    env.push((name.into(), value));
+}

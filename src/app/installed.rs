@@ -1,0 +1,95 @@
+//! Which hooks there are: executable files in `hooks/` of an agent, or of the state directory.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::model::execution::ExecutionState;
+use crate::model::records::Onlookers;
+use crate::model::state::State;
+use crate::process;
+use crate::process::hook;
+use crate::store::{Agent, Store, layout};
+
+pub const ON_STARTUP: &str = "on-startup";
+pub const ON_SCHEDULED: &str = "on-scheduled";
+pub const ON_PREEMPT_REQUEST: &str = "on-preempt-request";
+pub const ON_SUSPEND: &str = "on-suspend";
+pub const ON_RESUME: &str = "on-resume";
+pub const ON_SHUTDOWN: &str = "on-shutdown";
+pub const ON_RECOVERY_START: &str = "on-recovery-start";
+pub const ON_RECOVERY_COMPLETE: &str = "on-recovery-complete";
+pub const ON_STATE_CHANGE: &str = "on-state-change";
+pub const ON_ATTENTION: &str = "on-attention";
+
+/// Every hook, in the order of an agent's life.
+const NAMES: [&str; 10] = [
+    ON_STARTUP,
+    ON_SCHEDULED,
+    ON_PREEMPT_REQUEST,
+    ON_SUSPEND,
+    ON_RESUME,
+    ON_SHUTDOWN,
+    ON_RECOVERY_START,
+    ON_RECOVERY_COMPLETE,
+    ON_STATE_CHANGE,
+    ON_ATTENTION,
+];
+
+/// Looks which hooks there are that see a turn on its way to `running`.
+pub fn onlookers(store: &Store, agent: &Agent<'_>, state: &State) -> Onlookers {
+    let is_there = |name| !is_nested() && program(store, agent, name).is_some();
+    let goes_on = state.execution.state == ExecutionState::Suspended
+        || state.held.as_ref().is_some_and(|held| held.entered == Some(ExecutionState::Resumed));
+    Onlookers {
+        on_scheduled: !goes_on && is_there(ON_SCHEDULED),
+        on_resume: goes_on && is_there(ON_RESUME),
+        on_state_change: is_there(ON_STATE_CHANGE),
+    }
+}
+
+/// Whether this command is called from a hook: then it runs none.
+pub fn is_nested() -> bool {
+    std::env::var_os(process::HOOK).is_some_and(|outer| !outer.is_empty())
+}
+
+/// Where the hook of an agent is, if there is one.
+pub fn program(store: &Store, agent: &Agent<'_>, name: &str) -> Option<PathBuf> {
+    places(store, agent).map(|(_, place)| place.join(name)).into_iter().find(|path| hook::is_there(path))
+}
+
+/// Where hooks lie: the first that is there runs.
+fn places(store: &Store, agent: &Agent<'_>) -> [(&'static str, PathBuf); 2] {
+    [("agent", agent.dir().path().join(layout::HOOKS)), ("shared", store.root().join(layout::HOOKS))]
+}
+
+/// A hook that is installed for an agent, whether or not it runs.
+#[derive(Debug, Serialize)]
+pub struct Installed {
+    pub hook: &'static str,
+    /// `agent`, or `shared` with all agents of the state directory.
+    pub place: &'static str,
+    pub path: PathBuf,
+    pub in_effect: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why_not: Option<&'static str>,
+}
+
+/// The hooks of an agent, in the order of an agent's life.
+pub fn installed(store: &Store, agent: &Agent<'_>) -> Vec<Installed> {
+    let mut found = Vec::new();
+    for hook in NAMES {
+        let program = program(store, agent, hook);
+        for (place, dir) in places(store, agent) {
+            let path = dir.join(hook);
+            let why_not = match &program {
+                Some(program) if *program == path => None,
+                _ if path.symlink_metadata().is_err() => continue,
+                _ if !hook::is_there(&path) => Some("not an executable file"),
+                _ => Some("the agent's own runs instead"),
+            };
+            found.push(Installed { hook, place, path, in_effect: why_not.is_none(), why_not });
+        }
+    }
+    found
+}
