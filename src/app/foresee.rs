@@ -14,8 +14,8 @@ use crate::rules::transition::draft::Draft;
 use crate::store::view::View;
 use crate::store::{Agent, Store};
 
-use super::background;
 use super::drops;
+use super::due;
 use super::load;
 use super::owner::is_elsewhere;
 use super::recover::account_for;
@@ -33,7 +33,7 @@ pub fn at_rest(store: &Store, agent: &Agent<'_>, now: Time) -> Result<Option<(St
     if comes_first || is_due || !agent.is_quiet(&state)? {
         return Ok(None);
     }
-    let nothing_is_due = background::due(store, agent, &View::settled(agent.dir()), &state, now)?.is_empty();
+    let nothing_is_due = due::due(store, agent, &View::settled(agent.dir()), &state, now)?.is_empty();
     Ok(nothing_is_due.then_some((state, resting)))
 }
 
@@ -89,7 +89,7 @@ pub fn foresee(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -
             }
             Some(Before::LookAfterTasks) => {
                 tried.tasks = true;
-                has_errands |= background::foresee(store, agent, &mut draft)?;
+                has_errands |= due::foresee(store, agent, &mut draft)?;
                 continue;
             }
             None => {}

@@ -23,8 +23,8 @@ use crate::store::view::View;
 use crate::store::{Agent, Locked, Store, layout, lock};
 
 use super::authority;
-use super::background;
 use super::desk::{Desk, Open};
+use super::errand::end_if_stopped;
 use super::hooks::{self, Failure, Occasion};
 use super::installed;
 use super::litter;
@@ -80,7 +80,7 @@ pub fn settle_abandoned(
     drop(locked);
     desk.tell();
     litter::clear(agent, run.as_ref(), retention);
-    background::end_if_stopped(session, store, agent, &state);
+    end_if_stopped(session, store, agent, &state);
     Ok(true)
 }
 

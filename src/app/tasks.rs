@@ -19,10 +19,11 @@ use crate::rules::transition::task::{self as rules, End, NewJob, NewTask};
 use crate::store::{Agent, Store, evidence, layout};
 
 use super::authority;
-use super::background::{self, Due, is_here};
-use super::delegate;
+use super::background;
 use super::desk::Desk;
+use super::due::{self, Due, is_here};
 use super::environment::claimant;
+use super::errand;
 use super::log::Log;
 use super::lookup::{self, Found};
 use super::session::{Session, plane_agent, required_agent};
@@ -88,7 +89,7 @@ fn wanted(session: &Session, store: &Store, agent: &Agent<'_>, args: TaskStart) 
                 Some(path) => std::fs::read_to_string(path).context("read", path)?,
                 None => agent.policy_text()?,
             };
-            delegate::check(store, agent.name(), &child, &policy)?;
+            due::check(store, agent.name(), &child, &policy)?;
             let bound = Bound::message("the text", agent.policy()?.limits.max_message);
             let text = text("TEXT", args.text.as_deref(), &bound)?;
             NewJob::Delegate { child, body: Body::Text { text }, policy }
@@ -166,7 +167,7 @@ fn start(session: &mut Session, store: &Store, agent: &Agent<'_>, new: NewTask) 
         TaskJob::Command { .. } => background::begin(session, store, agent, task.id)?,
         // What can't be handed over now is by a later step: it is committed.
         TaskJob::ChildAgent { .. } => {
-            background::look_after(session, store, agent, &[(task.clone(), Due::HandOver)]);
+            errand::look_after(session, store, agent, &[(task.clone(), Due::HandOver)]);
         }
     }
     let task = read(agent, task.id)?;
@@ -185,7 +186,7 @@ fn stop(session: &mut Session, store: &Store, agent: &Agent<'_>, id: TaskId, gra
                 hint: Some("end the command; that ends the task".to_owned()),
             });
         }
-        background::stop(session, store, agent, std::slice::from_ref(&task), grace)?;
+        errand::stop_tasks(session, store, agent, std::slice::from_ref(&task), grace)?;
     }
     let task = read(agent, id)?;
     show(session, &task);

@@ -26,11 +26,12 @@ use crate::store::inbox::Scan;
 use crate::store::{Agent, Locked, Store};
 
 use super::authority;
-use super::background;
 use super::committing;
 use super::desk::Desk;
 use super::drops;
+use super::due;
 use super::environment;
+use super::errand;
 use super::foresee::{Foreseen, at_rest, foresee};
 use super::installed;
 use super::litter;
@@ -177,10 +178,10 @@ fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<
             }
             Some(Before::LookAfterTasks) => {
                 tried.tasks = true;
-                let due = background::due(store, agent, &locked.view(), &state, now)?;
-                if !due.is_empty() {
+                let found = due::due(store, agent, &locked.view(), &state, now)?;
+                if !found.is_empty() {
                     drop(locked);
-                    background::look_after(session, store, agent, &due);
+                    errand::look_after(session, store, agent, &found);
                     continue;
                 }
             }
@@ -356,9 +357,9 @@ fn run_turn(
     }
     // What a stopped agent has asked for with its last word is not begun: its stop ends it.
     if after.state.status != AgentStatus::Stopped {
-        background::begin_queued(session, store, agent, &after.tasks);
+        errand::begin_queued(session, store, agent, &after.tasks);
     }
-    background::end_if_stopped(session, store, agent, &after.state);
+    errand::end_if_stopped(session, store, agent, &after.state);
     // Who is told to end runs no hook any more: this is told of first.
     desk.tell();
     litter::clear(agent, run.as_ref(), after.policy.retention);

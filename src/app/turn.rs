@@ -33,8 +33,8 @@ use crate::store::{Agent, Store, evidence, layout, lock};
 
 use super::admit::refuse_missing;
 use super::authority;
-use super::delegate;
 use super::desk::Desk;
+use super::due;
 use super::environment::{claimant, environment, set, workspace_path};
 use super::hooks::{self, Occasion};
 use super::installed;
@@ -256,7 +256,7 @@ pub fn surroundings(
             }
             Action::TaskStart { delegate: Some(child), .. } => {
                 around.policy = agent.policy_text()?;
-                if let Err(error) = delegate::check(store, agent.name(), child, &around.policy) {
+                if let Err(error) = due::check(store, agent.name(), child, &around.policy) {
                     around.objections.push((at, objection(error)?));
                 }
             }

@@ -12,8 +12,10 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
+use super::patience::is_past;
+use super::patience::timespec;
 use super::signals::Signals;
-use super::turn::{Fate, Overseer, is_past, timespec};
+use super::turn::{Fate, Overseer};
 use super::{Patience, Signal, kernel, spawn};
 use crate::error::{Context, Result, describe};
 

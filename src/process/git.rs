@@ -14,7 +14,7 @@ use rustix::fs::{Access, MemfdFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 
-use super::turn::timespec;
+use super::patience::timespec;
 use super::{kernel, spawn};
 use crate::error::{Context, Error, Result, describe};
 use crate::model::settings::GitSettings;

@@ -19,7 +19,7 @@ mod table;
 
 use std::time::Duration;
 
-pub use patience::Patience;
+pub use patience::{Patience, is_past};
 pub use rustix::process::Signal;
 
 /// The variable that marks the supervisor of a background task, which outlives the turn that started it.

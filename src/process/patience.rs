@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::turn::is_past;
+use rustix::event::Timespec;
 
 /// Into how many parts a time is divided, and how many of them must at least have been waited for.
 const PARTS: u32 = 20;
@@ -42,6 +42,16 @@ impl Patience {
         self.left = self.left.checked_sub(1)?;
         Some(next)
     }
+}
+
+/// How long a call of the system may wait at most.
+pub fn timespec(duration: Duration) -> Timespec {
+    Timespec::try_from(duration).unwrap_or(Timespec { tv_sec: i32::MAX.into(), tv_nsec: 0 })
+}
+
+/// Whether a moment is over; one that never comes is not.
+pub fn is_past(until: Option<Instant>) -> bool {
+    until.is_some_and(|until| Instant::now() >= until)
 }
 
 #[cfg(test)]

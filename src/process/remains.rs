@@ -8,9 +8,9 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
-use super::table::{self, Environment, Process};
-use super::turn::{immortal, process_path, timespec};
-use super::{KILL_TAKES, Mark, Patience, SUPERVISOR, Signal, kernel, spawn};
+use super::patience::timespec;
+use super::table::{self, Environment, Process, immortal, process_path};
+use super::{KILL_TAKES, Mark, Patience, SUPERVISOR, Signal, host, kernel};
 use crate::beneath::Spot;
 use crate::error::{Context, Result};
 use crate::model::policy::FirstTold;
@@ -53,7 +53,7 @@ impl Remains {
     /// Searches for the processes. `leader_file` is the file that the turn was started with. If it is missing
     /// or makes no sense, only the environment tells which processes belong to the run.
     pub fn find(mark: &Mark, leader_file: &Spot) -> Result<Remains> {
-        let leader = spawn::leader(leader_file)?;
+        let leader = leader(leader_file)?;
         let mut remains = Remains { mark: mark.clone(), leader, held: Vec::new(), leads: false };
         remains.look_again()?;
         Ok(remains)
@@ -257,6 +257,19 @@ fn with_descendants(all: &[Process], pids: &mut HashSet<i32>, own: &HashSet<i32>
     }
 }
 
+/// The most that is read of a leader file, in bytes.
+const MAX_LEADER: u64 = 64 << 10;
+
+/// The leader of a turn's process group, from the file that the turn was started with. `None` if the turn did
+/// not get that far, or if the machine was rebooted since.
+pub fn leader(spot: &Spot) -> Result<Option<Process>> {
+    let Some(text) = spot.read(MAX_LEADER)? else { return Ok(None) };
+    // A line without its end was cut off, and so may be a number in it.
+    let mut lines = text.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
+    let (boot, line) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    Ok(Process::parse(line).filter(|_| boot == host::boot_id().as_bytes()))
+}
+
 #[cfg(test)]
 mod tests {
     use crate::beneath::at;
@@ -268,7 +281,7 @@ mod tests {
 
     use tempfile::TempDir;
 
-    use super::super::{RUN, alone, host, mark, run_id};
+    use super::super::{RUN, alone, mark, run_id};
     use super::*;
 
     /// Longer than anything here takes, even on a busy machine.

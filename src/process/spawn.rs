@@ -10,10 +10,9 @@ use rustix::fs::{Access, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Signal, setrlimit};
 
-use super::table::Process;
+use super::remains::leader;
 use super::turn::{Stdin, TurnSpec};
 use super::{SUPERVISOR, host, kernel, limits};
-use crate::beneath::Spot;
 use crate::error::{Context, Error, Result, describe};
 
 pub enum Spawned {
@@ -57,19 +56,6 @@ pub fn spawn(spec: &TurnSpec) -> Result<Spawned> {
         Ok(child) => Ok(Spawned::Yes(child)),
         Err(error) => refusal(spec, error).map(Spawned::No),
     }
-}
-
-/// The most that is read of a leader file, in bytes.
-const MAX_LEADER: u64 = 64 << 10;
-
-/// The leader of a turn's process group, from the file that the turn was started with. `None` if the turn did
-/// not get that far, or if the machine was rebooted since.
-pub fn leader(spot: &Spot) -> Result<Option<Process>> {
-    let Some(text) = spot.read(MAX_LEADER)? else { return Ok(None) };
-    // A line without its end was cut off, and so may be a number in it.
-    let mut lines = text.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
-    let (boot, line) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
-    Ok(Process::parse(line).filter(|_| boot == host::boot_id().as_bytes()))
 }
 
 /// Gives a command the limit of open files that this process was started with: programs that use `select`

@@ -13,7 +13,8 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::turn::{Fate, Overseer, is_past, timespec};
+use super::patience::{is_past, timespec};
+use super::turn::{Fate, Overseer};
 use super::{RUN, SUPERVISOR, TASK, spawn};
 use crate::beneath::Spot;
 use crate::error::{Context, Error, Result};

@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::process::Pid;
 
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 
 /// The fields of /proc/PID/stat that are needed here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,6 +106,19 @@ fn children_by_scan() -> Result<Vec<Pid>> {
 
 fn pid_of(text: &str) -> Option<Pid> {
     text.parse().ok().filter(|pid| *pid > 0).and_then(Pid::from_raw)
+}
+
+/// Where the system shows a process.
+pub fn process_path(pid: Pid) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}"))
+}
+
+/// The error for a process that not even SIGKILL ends.
+pub fn immortal(pid: Pid, run_id: &str) -> Error {
+    Error::Failed {
+        message: format!("process {pid} of {run_id} does not end, not even by SIGKILL"),
+        hint: Some(format!("look at it with `ps -o pid,user,stat,wchan:30,args -p {pid}`, then try again")),
+    }
 }
 
 #[cfg(test)]

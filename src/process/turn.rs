@@ -7,17 +7,18 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions};
 
 pub use super::output::Captured;
 
 use super::output::Log;
+use super::patience::{is_past, timespec};
 use super::remains;
 use super::signals::Signals;
 use super::spawn::{Spawned, spawn};
-use super::table::{self, Environment};
+use super::table::{self, Environment, immortal, process_path};
 use super::{KILL_TAKES, Mark, Patience, SUPERVISOR, Signal, kernel};
 use crate::beneath::Spot;
 use crate::error::{Context, Error, Result};
@@ -456,26 +457,6 @@ impl Stream {
     }
 }
 
-/// The error for a process that not even SIGKILL ends.
-pub fn immortal(pid: Pid, run_id: &str) -> Error {
-    Error::Failed {
-        message: format!("process {pid} of {run_id} does not end, not even by SIGKILL"),
-        hint: Some(format!("look at it with `ps -o pid,user,stat,wchan:30,args -p {pid}`, then try again")),
-    }
-}
-
-pub fn is_past(until: Option<Instant>) -> bool {
-    until.is_some_and(|until| Instant::now() >= until)
-}
-
-pub fn timespec(duration: Duration) -> Timespec {
-    Timespec::try_from(duration).unwrap_or(Timespec { tv_sec: i32::MAX.into(), tv_nsec: 0 })
-}
-
-pub fn process_path(pid: Pid) -> PathBuf {
-    PathBuf::from(format!("/proc/{pid}"))
-}
-
 /// No other process can have a child's pid until the child is reaped, so a plain kill is safe.
 fn signal_child(child: Pid, signal: Signal) {
     let _ = rustix::process::kill_process(child, signal);
@@ -496,7 +477,7 @@ mod tests {
     use crate::beneath::at;
 
     use super::super::table::Process;
-    use super::super::{RUN, alone, mark, remains::Remains, run_id, signals, spawn};
+    use super::super::{RUN, alone, mark, remains::Remains, run_id, signals};
     use super::*;
 
     /// Longer than anything here takes, even on a busy machine.
@@ -671,14 +652,14 @@ mod tests {
         assert_eq!(lines[0], super::super::host::boot_id());
         assert_eq!(recorded.group, recorded.pid.as_raw_pid());
         assert!(recorded.is_same(&Process::parse(lines[3].as_bytes()).unwrap()));
-        assert_eq!(spawn::leader(&spec.leader).unwrap(), Some(recorded));
+        assert_eq!(remains::leader(&spec.leader).unwrap(), Some(recorded));
     }
 
     #[test]
     fn a_record_of_another_boot_or_a_cut_one_says_nothing() {
         let dir = tempdir();
         let path = at(dir.path()).join("leader");
-        assert_eq!(spawn::leader(&path).unwrap(), None);
+        assert_eq!(remains::leader(&path).unwrap(), None);
         let stat = fs::read_to_string("/proc/self/stat").unwrap();
         let boot = super::super::host::boot_id();
         let cut = &stat[..stat.len() - 1];
@@ -686,10 +667,10 @@ mod tests {
             [String::new(), stat.clone(), format!("x\n{stat}"), format!("{boot}\n{cut}"), format!("{boot}\n")]
         {
             fs::write(path.path(), &text).unwrap();
-            assert_eq!(spawn::leader(&path).unwrap(), None, "{text}");
+            assert_eq!(remains::leader(&path).unwrap(), None, "{text}");
         }
         fs::write(path.path(), format!("{boot}\n{stat}")).unwrap();
-        assert!(spawn::leader(&path).unwrap().is_some());
+        assert!(remains::leader(&path).unwrap().is_some());
     }
 
     #[test]
@@ -814,7 +795,7 @@ mod tests {
             assert!(us.try_wait().unwrap().is_none());
             std::thread::yield_now();
         }
-        let leader = spawn::leader(&at(dir.path()).join("leader")).unwrap().unwrap();
+        let leader = remains::leader(&at(dir.path()).join("leader")).unwrap().unwrap();
         let handle = kernel::open(leader.pid).unwrap();
         let run = &Mark::run(format!("run_{}", us.id()));
         us.kill().unwrap();

@@ -31,6 +31,9 @@ struct Situation {
     stdin: &'static str,
 }
 
+/// A task that lasts until this test says so.
+const UNTIL_GO: &str = "until test -e go; do sleep 0.05; done";
+
 const TICK: fn(&Sandbox) -> Vec<String> = |_| words("tick ada");
 
 /// Beyond those of the crash tests: what has more than one process, or lies in the inbox in numbers.
@@ -53,7 +56,7 @@ const SITUATIONS: &[Situation] = &[
         prepare: || {
             const ANSWER: &str = r#"case $(cat "$DORMOUSE_CONTEXT") in *task_result*) ;; *)
                 printf '{"actions": [
-                    {"do": "task.start", "command": ["true"]},
+                    {"do": "task.start", "command": ["sh", "-c", "until test -e go; do sleep 0.05; done"]},
                     {"do": "task.start", "delegate": "kid", "text": "help"},
                     {"do": "wait", "kind": "task", "reason": "the help of the kid"}]}' > "$DORMOUSE_OUTCOME"
                 esac"#;
@@ -79,7 +82,10 @@ const SITUATIONS: &[Situation] = &[
     Situation {
         name: "the start of a task",
         prepare: started,
-        args: |_| words("task start -a ada -- true"),
+        args: |_| {
+            let command = ["task", "start", "-a", "ada", "--", "sh", "-c", UNTIL_GO];
+            command.map(str::to_owned).into()
+        },
         stdin: "",
     },
     Situation { name: "a task without its supervisor", prepare: without_supervisor, args: TICK, stdin: "" },
@@ -292,8 +298,11 @@ fn told(step: &Value, is_known: impl Fn(&str) -> bool) -> Value {
 /// Asks what the next step will do, and has it done.
 #[track_caller]
 fn foreseen_is_done(sandbox: &Sandbox, what: &str) -> Value {
-    // What goes on without the commands comes to its end first.
+    // What goes on without the commands comes to its end first, and what the step begins not before it decides.
+    let go = sandbox.project().join("go");
+    fs::write(&go, "").unwrap();
     eventually("the end of all processes", || processes(sandbox).is_empty().then_some(()));
+    fs::remove_file(&go).unwrap();
     // All at one moment.
     let now = record_now(sandbox);
     let ask = |words: &[&str]| {

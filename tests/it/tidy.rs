@@ -1,5 +1,7 @@
 //! How the house is kept: who may know whom, where things happen, and what is not there.
 
+mod circles;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -344,7 +346,7 @@ fn processes_are_started_in_one_place() {
 /// programs that an agent runs.
 const OF_OUTSIDE: &[&str] = &[
     "src/app/create.rs",
-    "src/app/hooks.rs",
+    "src/app/installed.rs",
     "src/app/merging.rs",
     "src/app/secret.rs",
     "src/app/session.rs",

@@ -1,0 +1,210 @@
+//! What is due with the open tasks of an agent, as it looks from outside: nothing is done here.
+
+use crate::error::{Error, Result};
+use crate::model::agent::Status;
+use crate::model::id::{AgentName, MessageId, TaskId};
+use crate::model::state::State;
+use crate::model::task::{ChildEnd, Task, TaskJob, TaskStatus};
+use crate::model::time::Time;
+use crate::process::host;
+use crate::rules::authority as rights;
+use crate::rules::delegation::{self, Child};
+use crate::rules::transition::draft::Draft;
+use crate::rules::transition::task::{self as rules, End};
+use crate::store::view::View;
+use crate::store::{Agent, Store, layout};
+
+use super::load;
+use super::lookup::{Whereabouts, whereabouts};
+
+/// Why a task counts as interrupted.
+pub const SUPERVISOR_GONE: &str = "its supervisor is gone";
+
+/// What has to be done about an open task, from outside it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Due {
+    /// Its supervisor was never started.
+    Begin,
+    /// Its supervisor is gone.
+    Settle,
+    /// Its child has not been given the message.
+    HandOver,
+    /// Its child has come to an end.
+    End(ChildEnd),
+    /// Its child has to be stopped first.
+    StopChild(ChildEnd),
+}
+
+/// What is due with the open tasks. Costs nothing where no task is open.
+pub fn due(
+    store: &Store,
+    agent: &Agent<'_>,
+    view: &View<'_>,
+    state: &State,
+    now: Time,
+) -> Result<Vec<(Task, Due)>> {
+    if state.open_tasks == 0 {
+        return Ok(Vec::new());
+    }
+    due_with(store, agent, view.records(layout::TASKS)?, state, now)
+}
+
+fn due_with(
+    store: &Store,
+    agent: &Agent<'_>,
+    tasks: Vec<Task>,
+    state: &State,
+    now: Time,
+) -> Result<Vec<(Task, Due)>> {
+    let mut found = Vec::new();
+    for task in tasks {
+        let due = match &task.job {
+            TaskJob::Command { .. } => due_with_command(agent, state, &task)?,
+            TaskJob::ChildAgent { .. } => due_with_child(store, &task, now)?,
+        };
+        // Behind a closed gate nobody is told anything new either.
+        let due = due.filter(|due| *due != Due::HandOver || state.status != Status::Stopped);
+        found.extend(due.map(|due| (task, due)));
+    }
+    Ok(found)
+}
+
+fn due_with_command(agent: &Agent<'_>, state: &State, task: &Task) -> Result<Option<Due>> {
+    if task.status.is_terminal() || !is_here(task) || agent.is_supervised(task.id)? {
+        return Ok(None);
+    }
+    // Behind a closed gate nothing begins: `stop` is about to end it.
+    let begins = task.status == TaskStatus::Queued && state.status != Status::Stopped;
+    Ok(Some(if begins { Due::Begin } else { Due::Settle }))
+}
+
+/// Whether its supervisor is, or was, on this machine.
+pub fn is_here(task: &Task) -> bool {
+    task.host == host::hostname() || task.boot_id == host::boot_id()
+}
+
+/// Refuses a child that isn't one, and an `agent.toml` that would not do.
+pub fn check(store: &Store, parent: &AgentName, child: &AgentName, policy: &str) -> Result<()> {
+    match store.agent(child) {
+        Ok(found) if found.identity()?.parent.as_ref() == Some(parent) => {
+            // One that was stopped is started again for this, unless that is not for its parent to do.
+            let state = found.peek()?;
+            match state.status {
+                Status::Stopped => Ok(rights::may_start(&state, &rights::agent(parent))?),
+                Status::Booting
+                | Status::AwakeIdle
+                | Status::AwakeRunning
+                | Status::AwaitingTask
+                | Status::Asleep => Ok(()),
+            }
+        }
+        Ok(_) => Err(Error::Refused {
+            kind: "not_a_child",
+            message: format!("`{child}` is not a child of `{parent}`"),
+            hint: Some(format!(
+                "send it a message with `dormouse enqueue {child}`, or delegate to a new name"
+            )),
+        }),
+        Err(Error::NoAgent { .. }) => {
+            store.policy_from(std::path::Path::new(layout::POLICY), policy).map(drop)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// What is due with a delegation.
+pub fn due_with_child(store: &Store, task: &Task, now: Time) -> Result<Option<Due>> {
+    let TaskJob::ChildAgent { child, message_id, assignment } = &task.job else { return Ok(None) };
+    match task.status {
+        TaskStatus::Cancelling => {
+            return Ok(Some(Due::StopChild(ChildEnd::without_brief(TaskStatus::Cancelled, None))));
+        }
+        TaskStatus::Queued if assignment.is_some() => return Ok(Some(Due::HandOver)),
+        TaskStatus::Queued | TaskStatus::Running => {}
+        TaskStatus::Completed | TaskStatus::Failed | TaskStatus::Cancelled | TaskStatus::Interrupted => {
+            return Ok(None);
+        }
+    }
+    if let Some(end) = how_it_ended(store, child, *message_id, now)? {
+        return Ok(Some(Due::End(end)));
+    }
+    let limit = task.timeout.filter(|limit| task.created_at.after(*limit) <= now);
+    Ok(limit.map(|limit| {
+        let reason = Some(format!("timed out after {limit}"));
+        Due::StopChild(ChildEnd::without_brief(TaskStatus::Failed, reason))
+    }))
+}
+
+fn how_it_ended(
+    store: &Store,
+    child: &AgentName,
+    message_id: MessageId,
+    now: Time,
+) -> Result<Option<ChildEnd>> {
+    let agent = match store.agent(child) {
+        Ok(agent) => agent,
+        Err(Error::NoAgent { .. }) => {
+            let reason = Some(format!("`{child}` is gone"));
+            return Ok(Some(ChildEnd::without_brief(TaskStatus::Interrupted, reason)));
+        }
+        Err(error) => return Err(error),
+    };
+    // Mostly it is still at work: then one small read tells.
+    let state = agent.peek()?;
+    if state.current_run.is_some() || (state.status != Status::Stopped && state.held.is_some()) {
+        return Ok(None);
+    }
+    let records = load::look(&agent, now)?;
+    let settlement = match whereabouts(&agent, message_id)? {
+        Whereabouts::Archived(message) => message.settlement,
+        Whereabouts::Unknown | Whereabouts::InInbox => None,
+    };
+    Ok(delegation::end(&Child::new(&records, settlement)))
+}
+
+/// Why a delegation that is to be handed over will never be, as far as that shows before anybody tries.
+pub fn hindrance(store: &Store, parent: &AgentName, task: &Task) -> Result<Option<Error>> {
+    let TaskJob::ChildAgent { child, assignment: Some(assignment), .. } = &task.job else { return Ok(None) };
+    match check(store, parent, child, &assignment.policy) {
+        Ok(()) => Ok(None),
+        Err(error) if is_lasting(&error) => Ok(Some(error)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether another try would go no better.
+pub fn is_lasting(error: &Error) -> bool {
+    matches!(error, Error::Refused { .. } | Error::NoEdge { .. } | Error::Damaged { .. })
+}
+
+/// The end of a delegation that could not be handed over.
+pub fn never_begun(error: &Error) -> ChildEnd {
+    ChildEnd::without_brief(TaskStatus::Failed, Some(error.to_string()))
+}
+
+/// How a task ended whose supervisor is gone: as that has noted, else nobody knows.
+pub fn unseen(agent: &Agent<'_>, id: TaskId, why: &str) -> Result<End> {
+    Ok(match agent.noted_task_end(id)? {
+        Some(seen) => End::Seen(seen),
+        None => End::Lost(why.to_owned()),
+    })
+}
+
+/// What the next step will make of the open tasks. `false`: nothing is due with them.
+pub fn foresee(store: &Store, agent: &Agent<'_>, draft: &mut Draft) -> Result<bool> {
+    let due = due_with(store, agent, draft.records.tasks.clone(), &draft.records.state, draft.now())?;
+    let is_any = !due.is_empty();
+    for (task, due) in due {
+        let end = match due {
+            Due::Begin => continue,
+            Due::HandOver => match hindrance(store, agent.name(), &task)? {
+                None => continue,
+                Some(error) => End::Child(never_begun(&error)),
+            },
+            Due::Settle => unseen(agent, task.id, SUPERVISOR_GONE)?,
+            Due::End(end) | Due::StopChild(end) => End::Child(end),
+        };
+        rules::finish(draft, task.id, end)?;
+    }
+    Ok(is_any)
+}

@@ -1,0 +1,327 @@
+//! The gate of an agent: how it is opened, how it is closed, and how the run behind it ends (contract, execution §10).
+
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+use crate::model::agent::Status as AgentStatus;
+use crate::model::execution::ExecutionState;
+use crate::model::id::RunId;
+use crate::model::message::Origin;
+use crate::model::policy::{FirstTold, PreemptionPolicy};
+use crate::model::run::Terminal;
+use crate::model::state::{CurrentRun, State};
+use crate::model::time::{Span, Time};
+use crate::process::is_past;
+use crate::process::remains::{EndedBy, Remains};
+use crate::process::turn::Nobody;
+use crate::process::{Mark, Patience};
+use crate::rules::preemption::protected_until;
+use crate::rules::transition::lifecycle;
+use crate::rules::transition::preemption::cut_sections;
+use crate::rules::transition::turn::{finish_stop, interrupt, settle};
+use crate::store::watch::Watch;
+use crate::store::{Agent, Store, layout};
+
+use super::desk::Desk;
+use super::hooks::{self, Occasion};
+use super::installed;
+use super::litter;
+use super::oversee::Grace;
+use super::owner::{Owner, TICK_GONE};
+use super::patience::wait_until;
+use super::session::Session;
+use super::turn::{KILL_GRACE, surroundings};
+
+/// How long `stop` waits for the tick of an ended run to see that it ended.
+pub const TICK_GRACE: Duration = LOOKS_AGAIN.saturating_mul(QUIET_LOOKS);
+
+/// How long `stop` waits for that before it looks for processes of the run again.
+const LOOKS_AGAIN: Duration = Duration::from_millis(100);
+
+/// How often it looks in vain before it goes on without the tick.
+const QUIET_LOOKS: u32 = 20;
+
+/// How long a stop that was killed is given for a hook whose time has no limit.
+const HOOK_WITHOUT_LIMIT: Span = Span::from_secs(24 * 3600);
+
+/// Opens the gate of an agent that is not started, if `by` may. Returns the status before, and the state after.
+pub fn open_gate(
+    session: &Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    by: &Origin,
+) -> Result<(AgentStatus, State)> {
+    let desk = Desk::new(session, agent);
+    let mut open = desk.open()?;
+    let previous = open.draft.records.state.status;
+    lifecycle::refuse_without_command(&open.draft)?;
+    if lifecycle::is_uninitialized(&open.draft.records.state)
+        && let Some(hook) = hooks::find(store, agent, installed::ON_STARTUP)
+    {
+        lifecycle::begin_start(&mut open.draft, by)?;
+        let limit = open.draft.records.policy.timeouts.init.0;
+        let state = open.commit()?;
+        let occasion = Occasion::of(&state, ExecutionState::Runnable, Some("start".to_owned()));
+        if let Some(failure) = hook.run_within(session, &occasion, limit, &mut Nobody)?.failure {
+            if desk.change(lifecycle::end_late_start)?.is_changed {
+                desk.tell();
+            }
+            return Err(Error::Failed { message: failure.to_string(), hint: None });
+        }
+        open = desk.open()?;
+        if state.status != AgentStatus::Stopped && open.draft.records.state.status == AgentStatus::Stopped {
+            return Err(Error::Refused {
+                kind: "stopped_meanwhile",
+                message: format!("`{}` was stopped while its start went on", agent.name()),
+                hint: None,
+            });
+        }
+    }
+    let state = open.change(|draft| lifecycle::start(draft, by))?.state;
+    desk.tell();
+    Ok((previous, state))
+}
+
+/// How an agent is to be stopped.
+pub struct Stop {
+    /// Absent: what its settings say.
+    pub grace: Option<Span>,
+    /// Whether a section of the run is not waited for.
+    pub now: bool,
+    pub requeue: bool,
+    pub reason: Option<String>,
+    pub by: Origin,
+}
+
+/// The run that a stop has seen end.
+pub struct EndedRun {
+    pub id: RunId,
+    /// Its turn has done its work within the grace; else the run was aborted.
+    pub is_completed: bool,
+}
+
+impl EndedRun {
+    fn of(id: RunId, state: &State) -> EndedRun {
+        let last = state.last_turn.as_ref().filter(|turn| turn.run_id == id);
+        EndedRun { id, is_completed: last.is_some_and(|turn| turn.terminal == Terminal::Completed) }
+    }
+}
+
+/// An agent whose gate is closed and whose run is over, as far as it could be ended.
+pub struct Halted {
+    pub state: State,
+    pub previous: AgentStatus,
+    pub changed: bool,
+    pub run: Option<EndedRun>,
+    pub grace: Span,
+    /// What kept its run from ending: the gate is closed all the same.
+    pub ended: Result<()>,
+}
+
+impl Halted {
+    /// Whether the gate is still closed. Else another command has started the agent again: what it is at now is
+    /// none of this stop's.
+    pub fn is_stopped(&self) -> bool {
+        self.state.status == AgentStatus::Stopped
+    }
+}
+
+/// Closes the gate of an agent, and ends its run.
+pub fn halt(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -> Result<Halted> {
+    let Closed { state, previous, changed, run: run_before, recovered, grace, preemption } =
+        close_gate(session, store, agent, how)?;
+    if state.status != AgentStatus::Stopped {
+        // The run had ended while the hook ran.
+        let run = run_before.map(|id| EndedRun::of(id, &state));
+        return Ok(Halted { state, previous, changed, run, grace, ended: Ok(()) });
+    }
+    // A stop that was itself interrupted has left its run: any later one finishes it.
+    let (state, run, ended) = match state.current_run.clone() {
+        Some(run) => {
+            wait_for_section(session, agent, &run, &preemption)?;
+            let left = kill_at(agent, run.run_id)?.map_or(Span::ZERO, |at| at.since(session.clock.now()));
+            match end_run(session, store, agent, &run, left.min(grace).as_std(), preemption.signal) {
+                // One that won't end is no reason to let its tasks go on.
+                Err(error) => (state, None, Err(error)),
+                Ok(state) => {
+                    // On another machine the turn goes on: then nothing has ended.
+                    let goes_on =
+                        state.current_run.as_ref().is_some_and(|current| current.run_id == run.run_id);
+                    let ended = (!goes_on).then(|| EndedRun::of(run.run_id, &state));
+                    (state, ended, Ok(()))
+                }
+            }
+        }
+        None => {
+            if !recovered {
+                wait_until(KILL_GRACE + TICK_GRACE, || Ok(!agent.is_leased()?))?;
+            }
+            // The turn may have come to its end while the hook ran.
+            let ended = run_before.map(|id| EndedRun::of(id, &state));
+            (state, ended, Ok(()))
+        }
+    };
+    Ok(Halted { state, previous, changed, run, grace, ended })
+}
+
+/// An agent whose gate is closed, and what it was at.
+struct Closed {
+    state: State,
+    previous: AgentStatus,
+    changed: bool,
+    run: Option<RunId>,
+    /// Whether it was at no recovery.
+    recovered: bool,
+    grace: Span,
+    preemption: PreemptionPolicy,
+}
+
+/// Closes the gate and commits that; then the hook, and the commit that the shutdown begins. Without a
+/// hook both are one.
+fn close_gate(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -> Result<Closed> {
+    let desk = Desk::new(session, agent);
+    let mut open = desk.open()?;
+    let draft = &mut open.draft;
+    let (before, preemption) = (draft.records.state.clone(), draft.records.policy.preemption);
+    let grace = how.grace.unwrap_or(draft.records.policy.timeouts.shutdown);
+    let hook = hooks::find(store, agent, installed::ON_SHUTDOWN);
+    // Should this stop be killed while its hook runs, the tick ends the turn after that much.
+    let at_most = match &hook {
+        Some(_) => grace.plus(draft.records.policy.timeouts.hook.0.unwrap_or(HOOK_WITHOUT_LIMIT)),
+        None => grace,
+    };
+    if how.now {
+        cut_sections(draft, grace);
+    }
+    let changed = lifecycle::stop(draft, at_most, how.requeue, how.reason.clone(), &how.by)?;
+    let state = match hook.filter(|_| lifecycle::is_to_be_shut_down(&draft.records.state)) {
+        None => open.change(|draft| lifecycle::shut_down(draft, grace))?.state,
+        Some(hook) => {
+            let closed = open.commit()?;
+            let occasion = Occasion::of(&closed, ExecutionState::ShuttingDown, how.reason.clone());
+            hooks::recorded(session, hook.run(session, &occasion));
+            desk.change(|draft| lifecycle::shut_down(draft, grace))?.state
+        }
+    };
+    Ok(Closed {
+        state,
+        previous: before.status,
+        changed,
+        run: before.current_run.map(|run| run.run_id),
+        recovered: before.execution.state != ExecutionState::Recovering,
+        grace,
+        preemption,
+    })
+}
+
+/// Ends the processes of a run that is stopped or failed, and settles it if its own tick does not.
+/// `grace`: between SIGTERM and SIGKILL.
+pub fn end_run(
+    session: &Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    run: &CurrentRun,
+    grace: Duration,
+    first: FirstTold,
+) -> Result<State> {
+    let now = session.clock.now();
+    if Owner::of(run, now) == Owner::Elsewhere {
+        let stopped = run.stopping.is_some();
+        let then =
+            if stopped { "the gate is closed, its turn goes on there" } else { "its tick there ends it" };
+        session.out.note(&format!("{}: {} runs on {}; {then}", agent.name(), run.run_id, run.host));
+        return agent.peek();
+    }
+    let killed = end_processes(agent, run.run_id, grace, first)?;
+    let mut open = Desk::new(session, agent).open()?;
+    let draft = &mut open.draft;
+    let is_current =
+        draft.records.state.current_run.as_ref().is_some_and(|current| current.run_id == run.run_id);
+    if !is_current {
+        return Ok(open.draft.records.state);
+    }
+    match agent.noted_end(run.run_id)? {
+        Some(end) => {
+            let around = surroundings(session, store, agent, &open.locked.view(), &end)?;
+            settle(draft, run.run_id, end, None, &around)?;
+        }
+        None if run.stopping.is_some() => {
+            finish_stop(draft, killed, None)?;
+        }
+        None => interrupt(draft, TICK_GONE)?,
+    }
+    let (run, retention) = (draft.settled_run().cloned(), draft.records.policy.retention);
+    let state = open.commit()?;
+    // Its tick, if it lives, has still to say how the turn ended, and clears it then.
+    if let Ok(Some(_lease)) = agent.lease(now) {
+        litter::clear(agent, run.as_ref(), retention);
+    }
+    Ok(state)
+}
+
+/// Whether a run is still the current one of its agent.
+pub fn is_current(agent: &Agent<'_>, run_id: RunId) -> Result<bool> {
+    Ok(agent.peek()?.current_run.is_some_and(|run| run.run_id == run_id))
+}
+
+/// When the processes of a run that is stopped are killed.
+fn kill_at(agent: &Agent<'_>, run_id: RunId) -> Result<Option<Time>> {
+    let run = agent.peek()?.current_run.filter(|run| run.run_id == run_id);
+    Ok(run.and_then(|run| run.stopping).map(|stopping| stopping.kill_at))
+}
+
+/// Waits until no section protects a run on this machine any more: they have ended, or their time is over,
+/// or the run is. What else changes meanwhile, a `--now` say, is seen at once.
+pub fn wait_for_section(
+    session: &Session,
+    agent: &Agent<'_>,
+    run: &CurrentRun,
+    preemption: &PreemptionPolicy,
+) -> Result<()> {
+    let now = session.clock.now();
+    if protected_until(run, now).is_none() || Owner::of(run, now) == Owner::Elsewhere {
+        return Ok(());
+    }
+    let mut grace = Grace::default();
+    let mut watch = Watch::new();
+    watch.add(agent.dir().path());
+    loop {
+        let now = session.clock.now();
+        let state = agent.peek()?;
+        let current = state.current_run.filter(|current| current.run_id == run.run_id);
+        let Some(until) = current.and_then(|current| protected_until(&current, now)) else { return Ok(()) };
+        let end = grace.end(until, until.min(now.after(preemption.max_section)), now);
+        if is_past(end) || !agent.is_leased()? {
+            return Ok(());
+        }
+        watch.wait(end.map(|end| end.saturating_duration_since(Instant::now())));
+    }
+}
+
+/// Ends the processes of a run, until its tick has settled it or is gone. Returns whether any of them
+/// had to be killed. A tick that has just claimed the run may have been about to begin it: so it is
+/// looked for processes again. Where none come and it doesn't settle (it was stopped itself, say) we do.
+fn end_processes(agent: &Agent<'_>, run_id: RunId, grace: Duration, first: FirstTold) -> Result<bool> {
+    let leader = agent.dir().run_dir(run_id).join(layout::LEADER);
+    let mut patience = Patience::of(grace);
+    let mut killed = false;
+    let mut quiet = 0;
+    loop {
+        let mut remains = Remains::find(&Mark::run(run_id), &leader)?;
+        remains.ask(first)?;
+        let ended = remains.end_by(&mut patience)?;
+        killed |= ended == EndedBy::Kill;
+        quiet = if ended == EndedBy::Nothing { quiet + 1 } else { 0 };
+        if is_over(agent, run_id)? || quiet == QUIET_LOOKS {
+            return Ok(killed);
+        }
+    }
+}
+
+/// Whether the tick of a run has settled it, or is gone. Waits a little for that.
+fn is_over(agent: &Agent<'_>, run_id: RunId) -> Result<bool> {
+    wait_until(LOOKS_AGAIN, || {
+        let settled = agent.peek()?.current_run.is_none_or(|run| run.run_id != run_id);
+        Ok(settled || !agent.is_leased()?)
+    })
+}
