@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::model::id::RunId;
+use crate::model::time::Time;
 use crate::process::git::Repository;
 use crate::report::step::StepReport;
 use crate::store::{Agent, Store};
@@ -28,10 +29,13 @@ impl<'r> Before<'r> {
     /// One commit of the state directory, with the decision as its message, if the step has changed
     /// anything. Falling asleep does nothing and is recorded all the same. Returns what git said of files that
     /// it may not read, and has left out.
-    pub fn commit(self, agent: &Agent<'_>, report: &StepReport) -> Result<Option<String>> {
+    ///
+    /// Before that the disk has all of it: what git takes is what is there after a power cut, too.
+    pub fn commit(self, agent: &Agent<'_>, report: &StepReport, now: Time) -> Result<Option<String>> {
         if agent.peek()?.revision == self.revision {
             return Ok(None);
         }
+        agent.empty_journal(now)?;
         let decision = &report.decision;
         let subject = format!("{}: {} ({})", report.agent, decision.decision, decision.reason);
         let run: Option<RunId> = decision.run_id;

@@ -150,10 +150,9 @@ pub fn make(session: &Session, store: &Store, new: New) -> Result<Made> {
     };
     // The first transaction has no directory to be committed to: it is the directory.
     let first = lifecycle::create(name.clone(), policy, stamp)?;
-    let mut state = first.state;
-    state.events = first.events;
-    let made = Made { status: state.status, trigger_id: trigger.id };
-    store.create(&NewAgent { identity, policy: text, state, trigger })?;
+    let made = Made { status: first.state.status, trigger_id: trigger.id };
+    let (state, events) = (first.state, first.events);
+    store.create(&NewAgent { identity, policy: text, state, events, trigger })?;
     Ok(made)
 }
 

@@ -32,7 +32,7 @@ pub fn foresee(
     draft: &mut Draft,
     waiting: &mut VecDeque<PathBuf>,
 ) -> Result<()> {
-    let view = View::open(agent.dir())?;
+    let view = agent.view()?;
     let most = at_once(&draft.records.policy);
     let (mut count, mut bytes) = (0, 0);
     while count < most && bytes < AT_ONCE {
@@ -208,7 +208,7 @@ pub fn read_drop(
     path: &Path,
 ) -> Result<Option<std::result::Result<Message, String>>> {
     let path = agent.dir().join(path);
-    let Content { bytes, owner } = match files::read_owned(&path) {
+    let Content { bytes, owner, .. } = match files::read_owned(&path) {
         Ok(Some(content)) => content,
         Ok(None) => return Ok(None),
         Err(error) => return fault_of_file(error).map(|why| Some(Err(why))),

@@ -77,7 +77,7 @@ pub fn foresee(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -
                 continue;
             }
             Some(Before::Settle(run_id)) => {
-                account_for(session, store, agent, &View::open(agent.dir())?, &mut draft, run_id)?;
+                account_for(session, store, agent, &agent.view()?, &mut draft, run_id)?;
                 recovered = Some(run_id);
                 continue;
             }

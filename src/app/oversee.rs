@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::beneath::Version;
 use crate::error::{Error, Result};
 use crate::model::id::RunId;
 use crate::model::state::State;
@@ -10,7 +11,7 @@ use crate::process::is_past;
 use crate::process::turn::{Fate, Overseer};
 use crate::rules::preemption::{force_at, protected_until};
 use crate::rules::transition::preemption::{force, tell_to_end};
-use crate::store::{Agent, Version};
+use crate::store::Agent;
 
 use super::desk::Desk;
 use super::session::Session;

@@ -27,7 +27,7 @@ mod readers {
     use crate::model::work::WorkItem;
     use crate::rules::schedule;
     use crate::store::config::{policy_from, store_config};
-    use crate::store::journal::Journal;
+    use crate::store::journal::{Entry, decode_all};
     use crate::store::record::{decode, decode_plain, encode};
 
     /// How long each is tried where nobody says otherwise.
@@ -195,11 +195,13 @@ mod readers {
     fn journals() {
         let journal = br#"{"schema":"dormouse/journal/1","base_revision":7,"writes":[{"path":"state.json","content":"{}"}],
             "appends":[{"path":"ledger/2026-01.jsonl","offset":12,"content":"{}\n"}],"deletes":["inbox/x.json"]}"#;
-        tried(&[journal.to_vec()], |bytes| {
-            if let Ok(journal) = decode_plain::<Journal>(Path::new("journal.json"), 0, bytes) {
-                assert!(journal.counts_at(journal.base_revision));
-                assert!(!journal.counts_at(journal.base_revision.wrapping_add(2)));
+        let lines = include_bytes!("../../tests/data/v2/agents/ada/journal.jsonl");
+        tried(&[journal.to_vec(), lines.to_vec()], |bytes| {
+            if let Ok(entry) = decode_plain::<Entry>(Path::new("journal.json"), 0, bytes) {
+                assert!(entry.counts_at(entry.base_revision));
+                assert!(!entry.counts_at(entry.base_revision.wrapping_add(2)));
             }
+            drop(decode_all(Path::new("journal.jsonl"), bytes));
         });
     }
 
@@ -209,8 +211,8 @@ mod readers {
             r#"{{"schema":"dormouse/journal/1","base_revision":{},"writes":[],"appends":[],"deletes":[]}}"#,
             u64::MAX
         );
-        let journal = decode_plain::<Journal>(Path::new("journal.json"), 0, last.as_bytes()).unwrap();
-        assert!(journal.counts_at(u64::MAX) && !journal.counts_at(0));
+        let entry = decode_plain::<Entry>(Path::new("journal.json"), 0, last.as_bytes()).unwrap();
+        assert!(entry.counts_at(u64::MAX) && !entry.counts_at(0));
     }
 
     #[test]

@@ -116,7 +116,7 @@ pub fn steps(
         }
         // What was done is said by now, whatever git says.
         if let Some(before) = before
-            && let Some(left_out) = before.commit(&agent, &report)?
+            && let Some(left_out) = before.commit(&agent, &report, session.clock.now())?
         {
             session.out.note(&format!("{}: not in git: {left_out}", agent.name()));
         }

@@ -8,6 +8,7 @@
 mod changes;
 #[cfg(test)]
 mod tests;
+mod version;
 
 use std::cmp::Ordering;
 use std::ffi::{OsStr, OsString};
@@ -20,12 +21,13 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::buffer::spare_capacity;
-use rustix::fs::{FileType, Mode, OFlags, RawDir, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat};
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::error::{Context, Error, Result};
 
 pub use changes::{Access, move_file};
+pub use version::{VERSION_LENGTH, Version, nanoseconds};
 
 /// An open state directory, or one that is being made.
 #[derive(Debug)]
@@ -74,6 +76,18 @@ pub struct Content {
     pub bytes: Vec<u8>,
     /// The user id of the owner of the file that was read.
     pub owner: u32,
+    pub version: Version,
+    /// When the file, its rights or its name was last changed, in nanoseconds since 1970.
+    pub changed: u64,
+}
+
+/// Why a place has no content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lacks {
+    /// Nothing lies there.
+    Everything,
+    /// A plain file lies there, and is empty.
+    Length,
 }
 
 /// How many bytes of entries one system call returns: enough for most directories.
@@ -136,6 +150,19 @@ impl Spot {
         }
     }
 
+    /// Whether nothing lies here, or a plain file of no length, at the cost of one call that opens nothing. Only
+    /// this look goes through a link on the way: what it tells is a length.
+    pub fn lacks_content(&self) -> Result<Option<Lacks>> {
+        match rustix::fs::statat(&self.root.dir, self.way(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) if kind(&found) == FileType::RegularFile && found.st_size == 0 => {
+                Ok(Some(Lacks::Length))
+            }
+            Ok(_) => Ok(None),
+            Err(Errno::NOENT) => Ok(Some(Lacks::Everything)),
+            Err(errno) => Err(self.refused(errno, "look at")),
+        }
+    }
+
     /// Whether a directory lies here.
     pub fn is_dir(&self) -> Result<bool> {
         Ok(self.look()?.is_some_and(|found| kind(&found) == FileType::Directory))
@@ -178,7 +205,8 @@ impl Spot {
         if bytes.len() as u64 > most {
             return Err(self.too_large(bytes.len() as u64, most));
         }
-        Ok(Some(Content { bytes, owner: stat.st_uid }))
+        let changed = nanoseconds(stat.st_ctime, stat.st_ctime_nsec);
+        Ok(Some(Content { bytes, owner: stat.st_uid, version: Version::of(&stat), changed }))
     }
 
     /// The user id of the owner of the state directory.

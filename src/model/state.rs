@@ -386,8 +386,7 @@ pub struct State {
     pub passed_over: Vec<PassedOver>,
     #[serde(default)]
     pub counters: Counters,
-    /// Events of transactions that changed nothing but this record. The next transaction that writes the
-    /// ledger takes them along.
+    /// Events that a version before this one kept here. The next transaction takes them to the ledger.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Event>,
     /// Transitions of which the hook `on-state-change` is still to be told, oldest first. Empty for an agent
@@ -422,6 +421,11 @@ impl State {
     /// The decision that holds as long as nothing happens. `None` if a wrong clock wrote it.
     pub fn resting(&self, now: Time) -> Option<&DecisionReport> {
         self.resting.as_ref().filter(|_| self.rested_at.is_some_and(|at| at <= now))
+    }
+
+    /// Whether the last step has found nothing to do, or nothing is to be done.
+    pub fn is_at_rest(&self) -> bool {
+        self.resting.is_some() || self.status == Status::Stopped
     }
 
     /// Whether a hook is still to be told of something. The process that was to tell it is still at that, or

@@ -21,7 +21,7 @@ pub const MAX_RECORD: u64 = 16 << 20;
 /// The most that a file of lines may have, in bytes, where it is read as a whole.
 pub const MAX_LINES: u64 = 256 << 20;
 
-/// The most that a journal may have, in bytes: what is written as one is read as one.
+/// The most that a journal may have, in bytes, and so the most that one transaction may change.
 pub const MAX_JOURNAL: u64 = 256 << 20;
 
 /// The content of a record's file; `None` if there is none. What is no plain file, or too large for a
@@ -71,7 +71,8 @@ impl Disk {
         Disk { durability, access: Access::Owner }
     }
 
-    fn syncs(self) -> bool {
+    /// Whether anything is to survive a power cut.
+    pub fn syncs(self) -> bool {
         self.durability == Durability::Full
     }
 
@@ -85,18 +86,9 @@ impl Disk {
         Unsynced { disk: self, files: Vec::new() }
     }
 
-    /// Makes the names in several directories durable; those that are gone have none.
-    pub fn sync_dirs(self, spots: impl IntoIterator<Item = Spot>) -> Result<()> {
-        if !self.syncs() {
-            return Ok(());
-        }
-        let mut dirs = self.unsynced();
-        for spot in spots {
-            if let Some(dir) = spot.open_dir()? {
-                dirs.add(dir, &spot)?;
-            }
-        }
-        dirs.sync()
+    /// Makes the content of a file durable, with its length, and nothing else about it.
+    pub fn sync_content(self, file: &File, path: &Path) -> Result<()> {
+        if self.syncs() { file.sync_data().context("sync", path) } else { Ok(()) }
     }
 
     /// Makes the names in a directory durable.

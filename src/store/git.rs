@@ -29,6 +29,7 @@ agents/*/run.lock
 agents/*/tasks/*.lock
 agents/*/tasks/*/
 agents/*/journal.json
+agents/*/journal.jsonl
 agents/*/tmp/
 agents/*/cache/
 agents/*/runs/*/leader

@@ -1,110 +1,72 @@
-//! The journal: a transaction over several files happens whole or not at all.
+//! The journal: a transaction over several files happens whole or not at all, at the price of one sync.
 //!
 //! Invariants, and the order of writes that follows from them:
 //!
-//! 1. Once `journal.json` is durable the transaction **must** become visible, so every file it
-//!    names **must** be durable before the journal goes away.
-//! 2. Applying a journal twice **must** be the same as applying it once: contents are whole,
-//!    appends have a recorded offset, deletes don't mind what is gone.
-//! 3. A journal **must not** be applied over later transactions: it holds while `state.json` is at
-//!    its base revision or the one after, and is void from then on.
-//! 4. Reading goes the other way round: `journal.json` first, then the files, whose contents in
-//!    the journal count.
-//! 5. A journal belongs to the machine on which it was written, and never to git. One of another machine,
-//!    or one that git tracks, **must not** be applied: what it was about happened elsewhere.
+//! 1. A transaction is committed once its line is durable in `journal.jsonl`. No file that it names **must** be
+//!    touched before that.
+//! 2. Lines **must not** be cut off before the disk has all that they say.
+//! 3. What is not durable is at the end: one line that was never committed, and the mark in the last one that
+//!    was. A line that can't be read anywhere else is damage.
+//! 4. The mark says that a line was applied, and which `state.json` was left then. Within one boot that is
+//!    true. After another boot it says nothing: the power may have failed, and any line counts as not applied.
+//! 5. All lines were written in one boot, and each goes on from the one before.
+//! 6. Reading goes the other way round: the journal first, then the files, over which lines that are not
+//!    applied count.
+//! 7. A journal belongs to the machine on which it was written, and never to git. One of another machine, or one
+//!    that git tracks, **must not** be applied: what it was about happened elsewhere.
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::beneath::Spot;
+use crate::beneath::{Content, Lacks, Spot, VERSION_LENGTH, Version, nanoseconds};
 use crate::error::{Context, Error, Result};
 
+use super::changes::{Append, Changes, Write};
 use super::files::{self, Disk};
 use super::layout::{self, AgentDir};
 use super::machine;
-use super::record::decode_plain;
+use super::record::{conflict_marker, decode_plain};
 
-/// A file of the transaction, in its new wording.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Write {
-    pub path: String,
-    pub content: String,
-}
-
-/// Lines that go to the end of a file, which was `offset` bytes long.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Append {
-    pub path: String,
-    pub offset: u64,
-    pub content: String,
-}
-
-/// `journal.json`: paths are relative to the agent's directory.
+/// One transaction. Paths are relative to the agent's directory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Journal {
+pub struct Entry {
     pub schema: String,
     /// Where it was written, if the machine has a name of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
     pub base_revision: u64,
+    /// The `state.json` that it replaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over: Option<Version>,
     pub writes: Vec<Write>,
     pub appends: Vec<Append>,
     pub deletes: Vec<String>,
+    /// Its place among the lines, from 1.
+    #[serde(default)]
+    pub number: u64,
 }
 
-/// What lies in a journal's place.
-pub enum Found {
-    Nothing,
-    Ours(Journal),
-    /// One that came from another machine.
-    Foreign,
-}
+pub const SCHEMA: &str = "dormouse/journal/3";
 
-pub const SCHEMA: &str = "dormouse/journal/2";
-/// Did not say on which machine it was written.
-const SCHEMA_1: &str = "dormouse/journal/1";
-
-impl Journal {
-    /// The journal of an interrupted transaction, if there is one of this machine.
-    pub fn read(agent: &AgentDir) -> Result<Option<Journal>> {
-        match Journal::find(agent)? {
-            Found::Ours(journal) => {
-                journal.check_paths(&agent.join(layout::JOURNAL))?;
-                Ok(Some(journal))
-            }
-            Found::Foreign | Found::Nothing => Ok(None),
+impl Entry {
+    /// Refuses one of another schema than these.
+    pub fn check(&self, path: &Path, schemas: &[&str]) -> Result<()> {
+        if !schemas.contains(&self.schema.as_str()) {
+            let (path, found) = (path.to_owned(), self.schema.clone());
+            return Err(Error::Newer { path, found, known: SCHEMA.to_owned() });
         }
+        Ok(())
     }
 
-    /// The journal that lies there, wherever it comes from and whatever it names.
-    pub fn find(agent: &AgentDir) -> Result<Found> {
-        let path = agent.join(layout::JOURNAL);
-        let Some(bytes) = path.read(files::MAX_JOURNAL)? else { return Ok(Found::Nothing) };
-        let journal: Journal = decode_plain(&path, 0, &bytes)?;
-        if ![SCHEMA, SCHEMA_1].contains(&journal.schema.as_str()) {
-            return Err(Error::Newer {
-                path: path.to_path_buf(),
-                found: journal.schema,
-                known: SCHEMA.to_owned(),
-            });
-        }
-        // Where either has no name nothing speaks against it.
-        if let (Some(there), Some(here)) = (&journal.machine, machine::id())
-            && *there != here
-        {
-            return Ok(Found::Foreign);
-        }
-        Ok(Found::Ours(journal))
-    }
-
-    /// A journal names what transactions write, by the layout, and nothing else: no settings, no hooks, and
-    /// nothing outside the agent's directory.
-    fn check_paths(&self, journal: &Path) -> Result<()> {
+    /// It names what transactions write, by the layout, and nothing else: no settings, no hooks, and nothing
+    /// outside the agent's directory.
+    pub fn check_paths(&self, journal: &Path) -> Result<()> {
         let writes = self.writes.iter().map(|write| &write.path);
         let appends = self.appends.iter().map(|append| &append.path);
         let bad = writes.filter(|path| !layout::may_write(path));
@@ -118,67 +80,275 @@ impl Journal {
         }
     }
 
-    /// Whether it still counts beside a `state.json` of this revision.
+    /// Where either machine has no name nothing speaks against it.
+    pub fn is_of_another_machine(&self) -> bool {
+        matches!((&self.machine, machine::id()), (Some(there), Some(here)) if there != here)
+    }
+
+    /// Whether it still counts beside a `state.json` of this revision: it was never applied whole.
     pub fn counts_at(&self, revision: u64) -> bool {
         revision == self.base_revision || revision.checked_sub(1) == Some(self.base_revision)
     }
 
-    /// Makes the transaction durable: from here on it has happened. Refuses one that no reader would take.
-    pub fn commit(&self, agent: &AgentDir, disk: Disk) -> Result<()> {
-        let journal = agent.join(layout::JOURNAL);
-        // Nothing is committed that could not be carried out.
-        self.check_paths(&journal)?;
-        let mut bytes = serde_json::to_vec(self).unwrap_or_default();
-        bytes.push(b'\n');
-        let largest = self.writes.iter().max_by_key(|write| write.content.len());
-        if let Some(write) = largest.filter(|write| write.content.len() as u64 > files::MAX_RECORD) {
-            return Err(too_large(&agent.join(&write.path), write.content.len(), files::MAX_RECORD));
+    fn state(&self) -> Option<&[u8]> {
+        let state = self.writes.iter().rfind(|write| write.path == layout::STATE);
+        state.map(|write| write.content.as_bytes())
+    }
+}
+
+/// What these do together, one after the other.
+pub fn changes<'e>(entries: impl IntoIterator<Item = &'e Entry>) -> Changes<'e> {
+    entries
+        .into_iter()
+        .fold(Changes::default(), |all, entry| all.and(&entry.writes, &entry.appends, &entry.deletes))
+}
+
+/// A line is `{"sum":"…",` and an entry without its first brace, of which that is the sum, and then what may
+/// change after it is durable: the boot in which it was written, and its mark.
+const HEAD: usize = 8 + 32 + 2;
+const TAIL: usize = 9 + BOOT + 13 + VERSION_LENGTH + 3;
+const BOOT: usize = 32;
+/// In place of a boot that has no name, and of a mark that is still to be made.
+const NONE: &str = "--------------------------------";
+
+fn encode(entry: &Entry) -> Vec<u8> {
+    let entry = serde_json::to_vec(entry).unwrap_or_default();
+    let body = entry.get(1..entry.len().saturating_sub(1)).unwrap_or_default();
+    let mut line = format!("{{\"sum\":\"{}\",", machine::digest(&[body])).into_bytes();
+    line.extend_from_slice(body);
+    let boot = machine::boot().unwrap_or(NONE);
+    line.extend_from_slice(format!(",\"boot\":\"{boot}\",\"applied\":\"{NONE}\"}}\n").as_bytes());
+    line
+}
+
+/// What may change about a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Tail {
+    is_of_this_boot: bool,
+    /// The `state.json` that was left when it was applied.
+    left: Option<Version>,
+}
+
+impl Tail {
+    fn decode(bytes: &[u8]) -> Option<Tail> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        let (boot, rest) = text.strip_prefix(",\"boot\":\"")?.split_once("\",\"applied\":\"")?;
+        let left = rest.strip_suffix("\"}\n")?.parse().ok();
+        Some(Tail { is_of_this_boot: machine::boot() == Some(boot), left })
+    }
+}
+
+/// A line that was committed.
+#[derive(Debug)]
+pub struct Line {
+    pub entry: Entry,
+    tail: Tail,
+}
+
+/// `None`: it was not written to its end. Of the tail only the length and the end of the line have to be
+/// right: it changes after the rest is durable.
+fn decode(path: &Path, number: usize, line: &[u8]) -> Result<Option<Line>> {
+    let Some(at) = line.len().checked_sub(TAIL).filter(|at| *at > HEAD && line.ends_with(b"\n")) else {
+        return Ok(None);
+    };
+    let (head, body, tail) = (&line[..HEAD], &line[HEAD..at], &line[at..]);
+    if head != format!("{{\"sum\":\"{}\",", machine::digest(&[body])).as_bytes() {
+        return Ok(None);
+    }
+    let entry: Entry = decode_plain(path, number, &[b"{", body, b"}"].concat())?;
+    entry.check(path, &[SCHEMA])?;
+    if entry.number != number as u64 {
+        return Err(Error::damaged(path, format!("line {number} says that it is line {}", entry.number)));
+    }
+    let tail = Tail::decode(tail).unwrap_or(Tail { is_of_this_boot: false, left: None });
+    Ok(Some(Line { entry, tail }))
+}
+
+/// How many lines gather before the disk is made to have what they say, and how many bytes.
+const LONG: u64 = 64;
+const LARGE: u64 = 1 << 20;
+/// More lines than that were not written by this program.
+const MOST_LINES: usize = 1024;
+/// How much room a journal has beyond its end, so that a full disk keeps nobody from settling what it has begun;
+/// and how much it takes when it has less.
+const AHEAD: u64 = 16 << 10;
+const ROOM: u64 = 64 << 10;
+
+/// An open journal: all its lines are applied, or about to be.
+#[derive(Debug)]
+pub struct Journal {
+    spot: Spot,
+    file: File,
+    length: u64,
+    lines: u64,
+    /// The `state.json` that the last line left.
+    left: Option<Version>,
+}
+
+/// What lies in a journal's place.
+pub enum Found {
+    Nothing,
+    /// No transaction is on its way to the disk.
+    Blank,
+    /// All its lines were applied in this boot.
+    Applied(Journal),
+    /// Something is to be done about it.
+    Open(Unfinished),
+}
+
+/// A journal that nobody has finished.
+#[derive(Debug)]
+pub struct Unfinished {
+    pub journal: Journal,
+    lines: Vec<Line>,
+    /// Whether there is a beginning of one more line.
+    pub is_torn: bool,
+    /// When it was last written, in nanoseconds since 1970.
+    written: u64,
+}
+
+impl Journal {
+    /// Looks at the journal of an agent. `writes`: whether it is to be written as well.
+    pub fn look(agent: &AgentDir, writes: bool) -> Result<Found> {
+        let spot = agent.join(layout::JOURNAL);
+        match spot.lacks_content()? {
+            Some(Lacks::Everything) => return Ok(Found::Nothing),
+            Some(Lacks::Length) => return Ok(Found::Blank),
+            None => {}
         }
-        if bytes.len() as u64 > files::MAX_JOURNAL {
-            return Err(too_large(&journal, bytes.len(), files::MAX_JOURNAL));
+        let opened = if writes { spot.open_in_place(false)? } else { spot.open_file()? };
+        let Some((file, length)) = opened else { return Ok(Found::Nothing) };
+        if let Some((lines, tail)) = end(&file, length).context("read", &spot)?
+            && tail.is_of_this_boot
+            && tail.left.is_some()
+        {
+            return Ok(Found::Applied(Journal { spot, file, length, lines, left: tail.left }));
         }
-        disk.replace(&agent.join(layout::TMP).join(layout::JOURNAL), &journal, &bytes)
+        Unfinished::read(spot, file, length).map(Found::Open)
     }
 
-    /// Carries it out, as often as it takes, and removes it.
-    ///
-    /// Everything is written and synced, many files at once, before the first name changes; the names are
-    /// synced in the same way. The journal goes last. However much it names, few files are open at a time.
-    pub fn apply(&self, agent: &AgentDir, disk: Disk) -> Result<()> {
-        self.check_paths(&agent.join(layout::JOURNAL))?;
-        let mut touched = BTreeSet::new();
-        let mut written = disk.unsynced();
-        for (at, write) in self.writes.iter().enumerate() {
-            let staged = staged_name(agent, at);
-            written.add(disk.stage_unsynced(&staged, write.content.as_bytes())?, &staged)?;
+    /// Reads every line, as whoever looks what is wrong does.
+    pub fn check(agent: &AgentDir) -> Result<()> {
+        let spot = agent.join(layout::JOURNAL);
+        let Some((file, length)) = spot.open_file()? else { return Ok(()) };
+        Unfinished::read(spot, file, length)?.check_paths()
+    }
+
+    /// One without lines.
+    pub fn begin(agent: &AgentDir) -> Result<Journal> {
+        let spot = agent.join(layout::JOURNAL);
+        let (file, _) = spot.open_in_place(true)?.ok_or_else(|| Error::gone("open", &spot))?;
+        Ok(Journal { spot, file, length: 0, lines: 0, left: None })
+    }
+
+    /// The number of the line that comes next.
+    pub fn next_number(&self) -> u64 {
+        self.lines + 1
+    }
+
+    pub fn is_blank(&self) -> bool {
+        self.lines == 0
+    }
+
+    /// Whether it is time for the disk to have what the lines say.
+    pub fn is_long(&self) -> bool {
+        self.lines >= LONG || self.length >= LARGE
+    }
+
+    /// Whether another line may come: it goes on from the `state.json` that the last one left, and there is
+    /// room for it.
+    pub fn goes_on(&self, entry: &Entry, line: &Encoded) -> bool {
+        self.is_blank()
+            || (self.left == entry.over && self.length + line.0.len() as u64 <= files::MAX_JOURNAL)
+    }
+
+    /// Adds a line and makes it durable: from here on the transaction has happened. If the line can't be
+    /// written nothing has; if it can't be synced nobody knows.
+    pub fn commit(&mut self, line: &Encoded, disk: Disk) -> Result<()> {
+        let end = self.length + line.0.len() as u64;
+        let written = self.make_room(end).and_then(|()| self.file.write_all_at(&line.0, self.length));
+        if let Err(error) = written {
+            // Half a line counts for nothing; this spares the next command the look.
+            let _ = self.file.set_len(self.length);
+            return Err(error).context("write", &self.spot);
         }
-        for append in &self.appends {
-            let spot = agent.join(&append.path);
-            written.add(write_append(&spot, append, &mut touched)?, &spot)?;
+        (self.length, self.lines, self.left) = (end, self.lines + 1, None);
+        disk.sync_content(&self.file, &self.spot)
+    }
+
+    fn make_room(&self, end: u64) -> std::io::Result<()> {
+        let found = rustix::fs::fstat(&self.file)?;
+        let there = u64::try_from(found.st_blocks).unwrap_or(0).saturating_mul(512);
+        if there >= end + AHEAD {
+            return Ok(());
         }
-        written.sync()?;
-        for (at, write) in self.writes.iter().enumerate() {
-            note_dirs(&write.path, &mut touched);
-            files::rename(&staged_name(agent, at), &agent.join(&write.path))?;
+        match rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, end + ROOM) {
+            // What a line fits into is enough for it.
+            Err(errno @ (Errno::NOSPC | Errno::DQUOT)) if there < end => Err(errno.into()),
+            // Many file systems have no such thing.
+            Ok(()) | Err(_) => Ok(()),
         }
-        for delete in &self.deletes {
-            agent.join(delete).remove()?;
-            touched.extend(Path::new(delete).parent());
-        }
-        disk.sync_dirs(touched.into_iter().map(|dir| agent.join(dir)))?;
-        agent.join(layout::JOURNAL).remove()?;
-        self.remove_empty_segments(agent);
+    }
+
+    /// Marks the last line: it is applied, and this is the `state.json` that it left.
+    pub fn mark(&mut self, left: Version) -> Result<()> {
+        self.write_tail(VERSION_LENGTH + 3, &left.to_string())?;
+        self.left = Some(left);
         Ok(())
     }
 
-    /// A directory of the inbox that has given its last message is of no more use. One that is
-    /// not empty stays by itself.
-    fn remove_empty_segments(&self, agent: &AgentDir) {
-        for delete in &self.deletes {
-            if Path::new(delete).components().count() == 3 && delete.starts_with(layout::INBOX) {
-                let _ = agent.join(delete).parent().remove_dir();
-            }
+    /// Has the next command apply all lines once more: what the disk has of them is not known.
+    pub fn doubt(&mut self) -> Result<()> {
+        self.left = None;
+        self.write_tail(TAIL - 9, NONE)
+    }
+
+    /// Makes the last line durable that was found without its mark: nobody knows whether its command came to
+    /// that, or was told that it could not.
+    pub fn sync_again(&self, disk: Disk) -> Result<()> {
+        // Pages that could not be written pass for clean: they are written anew.
+        let mut bytes = vec![0; usize::try_from(self.length).unwrap_or(usize::MAX)];
+        let read = read_all(&self.file, &mut bytes).context("read", &self.spot)?;
+        self.file.write_all_at(&bytes[..read], 0).context("write", &self.spot)?;
+        disk.sync_content(&self.file, &self.spot)
+    }
+
+    fn write_tail(&self, before_end: usize, text: &str) -> Result<()> {
+        let at = self.length.saturating_sub(before_end as u64);
+        self.file.write_all_at(text.as_bytes(), at).context("write", &self.spot)
+    }
+
+    /// Cuts off what is no whole line.
+    pub fn trim(&self) -> Result<()> {
+        self.file.set_len(self.length).context("cut", &self.spot)
+    }
+
+    /// Cuts off all lines, for good: the disk has what they say.
+    pub fn cut(&mut self, disk: Disk) -> Result<()> {
+        self.file.set_len(0).context("cut", &self.spot)?;
+        (self.length, self.lines, self.left) = (0, 0, None);
+        disk.sync_content(&self.file, &self.spot)
+    }
+}
+
+/// An entry as it is written.
+pub struct Encoded(Vec<u8>);
+
+impl Encoded {
+    /// Refuses what no reader would take.
+    pub fn of(agent: &AgentDir, entry: &Entry) -> Result<Encoded> {
+        let journal = agent.join(layout::JOURNAL);
+        // Nothing is committed that could not be carried out.
+        entry.check_paths(&journal)?;
+        let largest = entry.writes.iter().max_by_key(|write| write.content.len());
+        if let Some(write) = largest.filter(|write| write.content.len() as u64 > files::MAX_RECORD) {
+            return Err(too_large(&agent.join(&write.path), write.content.len(), files::MAX_RECORD));
         }
+        let line = encode(entry);
+        if line.len() as u64 > files::MAX_JOURNAL {
+            return Err(too_large(&journal, line.len(), files::MAX_JOURNAL));
+        }
+        Ok(Encoded(line))
     }
 }
 
@@ -190,26 +360,122 @@ fn too_large(spot: &Spot, bytes: usize, most: u64) -> Error {
     }
 }
 
-/// Only whoever holds the lock stages, so that the same names will do every time.
-fn staged_name(agent: &AgentDir, at: usize) -> Spot {
-    agent.join(layout::TMP).join(format!("apply-{at}"))
-}
-
-/// The directory of a new name must be synced, and so must all above it: each may be new itself,
-/// made a moment ago for this run, or by an earlier attempt at this very transaction that was killed.
-fn note_dirs<'j>(target: &'j str, touched: &mut BTreeSet<&'j Path>) {
-    touched.extend(Path::new(target).ancestors().skip(1));
-}
-
-fn write_append<'j>(spot: &Spot, append: &'j Append, touched: &mut BTreeSet<&'j Path>) -> Result<File> {
-    let begins = append.offset == 0;
-    if begins {
-        note_dirs(&append.path, touched);
-        spot.parent().make_dirs()?;
+/// The number of the last line, and what may change about it.
+fn end(file: &File, length: u64) -> std::io::Result<Option<(u64, Tail)>> {
+    const LOOK: usize = TAIL + 32;
+    if length < LOOK as u64 {
+        return Ok(None);
     }
-    let (file, _) = spot.open_in_place(begins)?.ok_or_else(|| Error::gone("append to", spot))?;
-    file.write_all_at(append.content.as_bytes(), append.offset).context("append to", spot)?;
-    // What a torn earlier attempt may have left behind goes.
-    file.set_len(append.offset + append.content.len() as u64).context("append to", spot)?;
-    Ok(file)
+    let mut bytes = [0; LOOK];
+    file.read_exact_at(&mut bytes, length - LOOK as u64)?;
+    let (before, tail) = bytes.split_at(LOOK - TAIL);
+    let number = std::str::from_utf8(before).ok().and_then(|text| text.rsplit_once("\"number\":"));
+    let number = number.and_then(|(_, digits)| digits.parse().ok());
+    Ok(number.zip(Tail::decode(tail)))
+}
+
+/// Reads from the beginning, as far as there is something: another command may cut the file meanwhile.
+fn read_all(file: &File, bytes: &mut [u8]) -> std::io::Result<usize> {
+    let mut at = 0;
+    while at < bytes.len() {
+        match file.read_at(&mut bytes[at..], at as u64)? {
+            0 => break,
+            read => at += read,
+        }
+    }
+    Ok(at)
+}
+
+/// All lines that were committed, and where the last of them ends.
+pub fn decode_all(path: &Path, bytes: &[u8]) -> Result<(Vec<Line>, usize)> {
+    let (mut lines, mut whole) = (Vec::new(), 0);
+    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+        let number = lines.len() + 1;
+        if number > MOST_LINES {
+            return Err(Error::damaged(path, format!("a journal has at most {MOST_LINES} lines")));
+        }
+        match decode(path, number, line)? {
+            Some(line) => lines.push(line),
+            None if whole + line.len() == bytes.len() => break,
+            None => {
+                let message =
+                    format!("line {number} is not what was written: what follows it is not applied");
+                return Err(Error::damaged(path, message));
+            }
+        }
+        whole += line.len();
+    }
+    Ok((lines, whole))
+}
+
+impl Unfinished {
+    fn read(spot: Spot, file: File, length: u64) -> Result<Unfinished> {
+        if length > files::MAX_JOURNAL {
+            return Err(spot.too_large(length, files::MAX_JOURNAL));
+        }
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+        let read = read_all(&file, &mut bytes).context("read", &spot)?;
+        bytes.truncate(read);
+        let (lines, whole) = decode_all(&spot, &bytes)?;
+        let found = rustix::fs::fstat(&file).context("look at", &spot)?;
+        let (count, is_torn) = (lines.len() as u64, whole < bytes.len());
+        let left = lines.last().and_then(|line| line.tail.left);
+        let journal = Journal { spot, file, length: whole as u64, lines: count, left };
+        let written = nanoseconds(found.st_mtime, found.st_mtime_nsec);
+        Ok(Unfinished { journal, lines, is_torn, written })
+    }
+
+    /// What is to be applied: the last line where its command was interrupted, and all of another boot.
+    pub fn entries(&self) -> impl DoubleEndedIterator<Item = &Entry> {
+        let is_applied = |line: &Line| self.is_of_this_boot() && line.tail.left.is_some();
+        let done = match self.lines.last() {
+            Some(last) if is_applied(last) => self.lines.len(),
+            Some(_) if self.is_of_this_boot() => self.lines.len() - 1,
+            Some(_) | None => 0,
+        };
+        self.lines[done..].iter().map(|line| &line.entry)
+    }
+
+    pub fn into_entries(self) -> Vec<Entry> {
+        let applied = self.lines.len() - self.entries().count();
+        self.lines.into_iter().skip(applied).map(|line| line.entry).collect()
+    }
+
+    fn is_of_this_boot(&self) -> bool {
+        self.lines.last().is_some_and(|line| line.tail.is_of_this_boot)
+    }
+
+    pub fn is_of_another_machine(&self) -> bool {
+        self.lines.iter().any(|line| line.entry.is_of_another_machine())
+    }
+
+    pub fn check_paths(&self) -> Result<()> {
+        self.lines.iter().try_for_each(|line| line.entry.check_paths(&self.journal.spot))
+    }
+
+    /// Whether what is to be applied goes on from the records as they are. It does not where they were put back
+    /// since, from git or a backup: then it is about what is no more.
+    ///
+    /// Within one boot the revision tells. After another boot `state.json` may be older than the last line, or
+    /// torn, because the power failed: it is then one that a line replaces, or was not changed after the last
+    /// line was written. Who puts records back makes a new file, later.
+    pub fn goes_on_from(&self, path: &Path, state: Option<&Content>) -> Result<bool> {
+        #[derive(Deserialize)]
+        struct Revision {
+            revision: u64,
+        }
+        let Some(last) = self.entries().next_back() else { return Ok(true) };
+        let revision = |bytes: &[u8]| decode_plain::<Revision>(path, 0, bytes).map(|state| state.revision);
+        let Some(state) = state else { return Ok(!self.is_of_this_boot()) };
+        if self.is_of_this_boot() {
+            return Ok(last.counts_at(revision(&state.bytes)?));
+        }
+        match revision(&state.bytes) {
+            Err(error) if conflict_marker(&state.bytes).is_some() => Err(error),
+            Err(_) => Ok(true),
+            Ok(_) => Ok(last.state() == Some(&state.bytes)
+                || self.entries().any(|entry| entry.over == Some(state.version))
+                || state.changed <= self.written),
+        }
+    }
 }

@@ -23,7 +23,9 @@ pub const SLOTS: &str = "slots";
 pub const STATE: &str = "state.json";
 pub const IDENTITY: &str = "identity.json";
 pub const POLICY: &str = "agent.toml";
-pub const JOURNAL: &str = "journal.json";
+pub const JOURNAL: &str = "journal.jsonl";
+/// The journal of one transaction, as versions before `journal.jsonl` left it.
+pub const OLD_JOURNAL: &str = "journal.json";
 pub const LOCK: &str = "lock";
 pub const RUN_LOCK: &str = "run.lock";
 pub const INBOX: &str = "inbox";

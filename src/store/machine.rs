@@ -1,17 +1,33 @@
-//! Which machine this is, as far as that can be known.
+//! Which machine this is, and which boot of it, as far as that can be known.
 
 use std::fs;
+use std::path::Path;
+use std::sync::OnceLock;
 
 use sha2::{Digest, Sha256};
 
 /// Tells this machine from others, if it has a name of that sort: many containers have none. The system's own
 /// name is nobody's business, so this is its hash.
-pub fn id() -> Option<String> {
-    let own = fs::read("/etc/machine-id").ok()?;
+pub fn id() -> Option<&'static str> {
+    static ID: OnceLock<Option<String>> = OnceLock::new();
+    ID.get_or_init(|| hash_of(Path::new("/etc/machine-id"), "dormouse ")).as_deref()
+}
+
+/// Tells this boot of the machine from all others, of this machine or any: 32 hexadecimal digits. `None` where
+/// the system has no such thing.
+pub fn boot() -> Option<&'static str> {
+    static BOOT: OnceLock<Option<String>> = OnceLock::new();
+    BOOT.get_or_init(|| hash_of(Path::new("/proc/sys/kernel/random/boot_id"), "dormouse boot ")).as_deref()
+}
+
+fn hash_of(path: &Path, purpose: &str) -> Option<String> {
+    let own = fs::read(path).ok()?;
     let own = own.trim_ascii();
-    if own.is_empty() {
-        return None;
-    }
-    let hash = Sha256::new().chain_update("dormouse ").chain_update(own).finalize();
-    Some(hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect())
+    (!own.is_empty()).then(|| digest(&[purpose.as_bytes(), own]))
+}
+
+/// The first half of the SHA-256 of these, as 32 hexadecimal digits.
+pub fn digest(parts: &[&[u8]]) -> String {
+    let hash = parts.iter().fold(Sha256::new(), |hash, part| hash.chain_update(part)).finalize();
+    hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }

@@ -5,6 +5,7 @@ mod archive;
 pub mod authors;
 mod backlog;
 mod batch;
+mod changes;
 pub mod config;
 pub mod dedupe;
 pub mod drops;
@@ -19,11 +20,13 @@ mod leavings;
 pub mod lines;
 mod litter;
 pub mod lock;
+mod locked;
 mod machine;
 pub mod merge;
 pub mod months;
 mod notes;
 pub mod occupancy;
+pub mod old_journal;
 pub mod record;
 pub mod search;
 pub mod settled;
@@ -43,6 +46,7 @@ use rustix::io::Errno;
 use crate::beneath::{self, Access, Root, Spot};
 use crate::error::{Context, Error, Result};
 use crate::model::agent::Identity;
+use crate::model::event::Event;
 use crate::model::id::AgentName;
 use crate::model::policy::Policy;
 use crate::model::settings::{Durability, GitSettings, StoreConfig};
@@ -50,7 +54,8 @@ use crate::model::state::State;
 use crate::model::time::Time;
 use crate::model::trigger::Trigger;
 
-pub use agent::{Agent, Locked, Version};
+pub use agent::Agent;
+pub use locked::Locked;
 
 use files::Disk;
 use layout::AgentDir;
@@ -85,6 +90,8 @@ pub struct NewAgent {
     pub identity: Identity,
     pub policy: String,
     pub state: State,
+    /// How it came to be.
+    pub events: Vec<Event>,
     pub trigger: Trigger,
 }
 
@@ -244,20 +251,21 @@ impl Store {
             staged.join(dir).make_dirs()?;
         }
         let trigger = format!("{}/{}.json", layout::TRIGGERS, new.trigger.id);
+        let ledger = layout::ledger(new.identity.created_at);
         let contents = [
             (layout::IDENTITY, record::encode(&new.identity)),
             (layout::POLICY, new.policy.clone().into_bytes()),
             (layout::STATE, record::encode(&new.state)),
             (&trigger, record::encode(&new.trigger)),
+            (&ledger, new.events.iter().flat_map(record::encode_plain_line).collect()),
             (layout::KEPT, git::KEPT.into()),
+            (layout::JOURNAL, Vec::new()),
         ];
         for (path, bytes) in contents {
-            self.disk.stage(&staged.join(path), &bytes)?;
+            self.disk.stage_unsynced(&staged.join(path), &bytes)?;
         }
         self.share([staged])?;
-        self.disk.sync_dir(&staged.join(layout::INBOX))?;
-        self.disk.sync_dir(&staged.join(layout::TRIGGERS))?;
-        self.disk.sync_dir(staged.spot())
+        self.disk.sync_file_system(staged.spot())
     }
 
     fn holder(&self, now: Time) -> lock::Holder {

@@ -94,23 +94,24 @@ pub fn newest_first(
 /// The last whole lines of a file that only grows, at most about [`TAIL`] bytes of it, with those that the
 /// journal appends to it, and whether that is all of it.
 pub fn tail(view: &View<'_>, path: &str) -> Result<(Vec<u8>, bool)> {
-    let (length, appended) = view.appended(path).unwrap_or((u64::MAX, &[]));
-    let full = view.agent.join(path);
-    let mut bytes = Vec::new();
-    let mut is_whole = true;
-    if let Some((mut file, there)) = full.open_file()? {
-        let length = there.min(length);
+    let (mut bytes, is_whole) = if view.is_appended(path) {
+        let mut whole = view.lines(path)?;
+        let from = whole.len().saturating_sub(usize::try_from(TAIL).unwrap_or(usize::MAX));
+        (whole.split_off(from), from == 0)
+    } else {
+        let full = view.agent.join(path);
+        let Some((mut file, length)) = full.open_file()? else { return Ok((Vec::new(), true)) };
         let from = length.saturating_sub(TAIL);
+        let mut bytes = Vec::new();
         file.seek(SeekFrom::Start(from)).context("read", &full)?;
         file.take(length - from).read_to_end(&mut bytes).context("read", &full)?;
-        if from > 0 {
-            // The first line is cut: leave it out.
-            is_whole = false;
-            let whole = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
-            bytes.drain(..whole);
-        }
+        (bytes, from == 0)
+    };
+    if !is_whole {
+        // The first line is cut: leave it out.
+        let cut = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
+        bytes.drain(..cut);
     }
-    bytes.extend_from_slice(appended);
     Ok((bytes, is_whole))
 }
 

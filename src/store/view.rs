@@ -1,4 +1,4 @@
-//! The files of one agent as they are once an interrupted transaction is finished, read without a lock.
+//! The files of one agent as they are once interrupted transactions are finished, read without a lock.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -10,12 +10,13 @@ use crate::error::{Error, Result};
 use crate::model::record::Record;
 
 use super::authors;
+use super::changes::{Append, add_to};
 use super::files;
-use super::journal::Journal;
+use super::journal::Entry;
 use super::layout::AgentDir;
 use super::record::decode;
 
-/// An agent's directory, with the contents of a journal over it that nobody has applied yet.
+/// An agent's directory, with what a journal has over it that nobody has applied yet.
 #[derive(Debug)]
 pub struct View<'a> {
     pub agent: &'a AgentDir,
@@ -23,25 +24,30 @@ pub struct View<'a> {
     is_locked: bool,
 }
 
-/// A journal, and where in it each file is.
+/// Transactions that are not applied, and where in them each file is.
 #[derive(Debug)]
 struct Overlay {
-    journal: Journal,
-    /// By path, the place of a file among the writes; `None`: it is deleted.
-    places: HashMap<String, Option<usize>>,
+    entries: Vec<Entry>,
+    /// By path, the transaction and the place of a file among its writes; `None`: it is deleted.
+    places: HashMap<String, Option<(usize, usize)>>,
 }
 
 impl Overlay {
-    /// As carrying it out would leave the files: the last write counts, and deletes come after all writes.
-    fn of(journal: Journal) -> Overlay {
-        let writes = journal.writes.iter().enumerate().map(|(at, write)| (write.path.clone(), Some(at)));
-        let places = writes.chain(journal.deletes.iter().map(|path| (path.clone(), None))).collect();
-        Overlay { journal, places }
+    /// As applying them would leave the files.
+    fn of(entries: Vec<Entry>) -> Overlay {
+        let mut places = HashMap::new();
+        for (number, entry) in entries.iter().enumerate() {
+            let writes = entry.writes.iter().enumerate();
+            places.extend(writes.map(|(at, write)| (write.path.clone(), Some((number, at)))));
+            places.extend(entry.deletes.iter().map(|path| (path.clone(), None)));
+        }
+        Overlay { entries, places }
     }
 
-    /// The new content of a file: `Some(None)` if the transaction deletes it.
+    /// The new content of a file: `Some(None)` if it is deleted.
     fn content(&self, path: &str) -> Option<Option<&str>> {
-        self.places.get(path).map(|place| place.map(|at| self.journal.writes[at].content.as_str()))
+        let content = |(number, at): (usize, usize)| self.entries[number].writes[at].content.as_str();
+        self.places.get(path).map(|place| place.map(content))
     }
 }
 
@@ -51,29 +57,20 @@ impl<'a> View<'a> {
         View { agent, overlay: None, is_locked: true }
     }
 
-    /// For whoever reads without the lock.
-    pub fn open(agent: &'a AgentDir) -> Result<View<'a>> {
-        Ok(View { agent, overlay: Journal::read(agent)?.map(Overlay::of), is_locked: false })
+    /// For whoever reads without the lock: with the transactions that are not applied.
+    pub fn over(agent: &'a AgentDir, entries: Vec<Entry>) -> View<'a> {
+        let overlay = (!entries.is_empty()).then(|| Overlay::of(entries));
+        View { agent, overlay, is_locked: false }
+    }
+
+    /// The revision from which the last of these goes on, if there are any.
+    pub fn base_revision(&self) -> Option<u64> {
+        Some(self.overlay.as_ref()?.entries.last()?.base_revision)
     }
 
     /// Whether nobody else can move anything meanwhile.
     pub fn is_locked(&self) -> bool {
         self.is_locked
-    }
-
-    /// Takes a journal as void that later transactions have gone past.
-    pub fn at_revision(&mut self, revision: u64) {
-        if self.overlay.as_ref().is_some_and(|overlay| !overlay.journal.counts_at(revision)) {
-            self.overlay = None;
-        }
-    }
-
-    /// Whether a transaction has begun since to change files under a reader at this revision: one that
-    /// this view does not know of.
-    pub fn is_overtaken_at(&self, revision: u64) -> Result<bool> {
-        let known = self.overlay.as_ref().map(|overlay| overlay.journal.base_revision);
-        let now = Journal::read(self.agent)?.filter(|journal| journal.counts_at(revision));
-        Ok(now.is_some_and(|journal| Some(journal.base_revision) != known))
     }
 
     pub fn has_journal(&self) -> bool {
@@ -110,7 +107,7 @@ impl<'a> View<'a> {
             return Ok(self.record(path)?.map(|record| (record, None)));
         }
         let spot = self.agent.join(path);
-        let Some(Content { bytes, owner }) = files::read_owned(&spot)? else { return Ok(None) };
+        let Some(Content { bytes, owner, .. }) = files::read_owned(&spot)? else { return Ok(None) };
         let record = self.decoded(path, &bytes)?;
         Ok(Some((record, authors::other(&spot, owner)?)))
     }
@@ -164,15 +161,21 @@ impl<'a> View<'a> {
 
     /// Adds the names that the journal puts into a directory; what it deletes reads as absent.
     pub fn overlay_names(&self, dir: &str, paths: &mut Vec<String>) {
-        let Some(Overlay { journal, .. }) = &self.overlay else { return };
+        let Some(Overlay { places, .. }) = &self.overlay else { return };
         let here = |path: &str| Path::new(path).parent() == Some(Path::new(dir));
-        paths.extend(journal.writes.iter().map(|write| write.path.clone()).filter(|path| here(path)));
+        let written = places.iter().filter(|(path, place)| place.is_some() && here(path));
+        paths.extend(written.map(|(path, _)| path.clone()));
     }
 
     /// The files below a directory that the journal appends to: the first line of one makes it.
     pub fn overlay_appends<'v>(&'v self, dir: &'v str) -> impl Iterator<Item = String> + 'v {
-        let appends = self.overlay.iter().flat_map(|overlay| &overlay.journal.appends);
-        appends.map(|append| append.path.clone()).filter(move |path| Path::new(path).starts_with(dir))
+        let paths = self.appends().map(|append| append.path.clone());
+        paths.filter(move |path| Path::new(path).starts_with(dir))
+    }
+
+    fn appends(&self) -> impl Iterator<Item = &Append> {
+        let entries = self.overlay.iter().flat_map(|overlay| &overlay.entries);
+        entries.flat_map(|entry| &entry.appends)
     }
 
     /// Whether the journal deletes this file.
@@ -183,17 +186,12 @@ impl<'a> View<'a> {
     /// A file that only grows, with the lines that the journal appends to it.
     pub fn lines(&self, path: &str) -> Result<Vec<u8>> {
         let mut bytes = self.agent.join(path).read(files::MAX_LINES)?.unwrap_or_default();
-        if let Some((offset, appended)) = self.appended(path) {
-            bytes.truncate(usize::try_from(offset).unwrap_or(usize::MAX));
-            bytes.extend_from_slice(appended);
-        }
+        self.appends().filter(|append| append.path == path).for_each(|append| add_to(&mut bytes, append));
         Ok(bytes)
     }
 
-    /// From where on a file that only grows is what the journal says, and what that is.
-    pub fn appended(&self, path: &str) -> Option<(u64, &[u8])> {
-        let mut appends = self.overlay.iter().flat_map(|overlay| &overlay.journal.appends);
-        let append = appends.find(|append| append.path == path)?;
-        Some((append.offset, append.content.as_bytes()))
+    /// Whether the journal appends to this file.
+    pub fn is_appended(&self, path: &str) -> bool {
+        self.appends().any(|append| append.path == path)
     }
 }

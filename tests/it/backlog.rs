@@ -200,8 +200,7 @@ fn an_exchange_that_was_killed_hides_nothing() {
     let points = strace::record(&template.copy(), TICK, "").points();
     let at = points.iter().position(|call| call.rest.contains("RENAME_EXCHANGE")).unwrap();
     // From the making of the new one until all that is filed is in its place.
-    let is_commit = |call: &Call| call.rest.contains("/tmp/journal") || call.rest.contains("/tmp/apply");
-    let end = at + points[at..].iter().position(is_commit).unwrap();
+    let end = at + points[at..].iter().position(Call::is_about_journal).unwrap();
     let is_near = |number: usize| number + 8 > at && (number < at + 22 || number + 14 > end) && number < end;
     let cases: Vec<(usize, &Call)> =
         points.iter().enumerate().filter(|(number, _)| is_near(*number)).collect();

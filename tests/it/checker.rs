@@ -6,6 +6,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::setup::has_journal;
+
 /// What lies in an agent's directory, and what is wrong with it.
 #[derive(Debug, Default)]
 pub struct Found {
@@ -32,7 +34,7 @@ pub struct Found {
 /// Reads everything. An interrupted transaction is not finished: whatever it has left half-done is
 /// complained about, unless `has_journal`.
 pub fn look(agent: &Path) -> Found {
-    let mut found = Found { has_journal: agent.join("journal.json").exists(), ..Found::default() };
+    let mut found = Found { has_journal: has_journal(agent), ..Found::default() };
     found.leftovers = names(&agent.join("tmp"));
     // A lock stays: it is never deleted.
     found.leftovers.retain(|name| name != "telling.lock");
@@ -140,7 +142,7 @@ impl Found {
             "hooks",
             "lock",
             "run.lock",
-            "journal.json",
+            "journal.jsonl",
             "tmp",
             "cache",
         ];

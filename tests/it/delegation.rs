@@ -280,7 +280,7 @@ fn what_was_not_handed_over_is_by_the_next_step_and_once() {
 #[cfg(target_os = "linux")]
 #[test]
 fn cut_anywhere_a_delegation_is_done_once_or_was_never_there() {
-    let calls = ["renameat", "unlinkat", "fsync", "mkdirat"];
+    let calls = ["renameat", "unlinkat", "fsync", "fdatasync", "pwrite64", "mkdirat"];
     let commands = ["task start -a boss --delegate kid dig", "tick kid"];
     let mut cuts = Vec::new();
     for command in commands {

@@ -112,6 +112,9 @@ fn each_kind_of_damage_is_found_with_its_place() {
         ("damaged", "journal.json", |sandbox| {
             fs::write(sandbox.agent("ada").join("journal.json"), "half a jour").unwrap();
         }),
+        ("damaged", "journal.jsonl", |sandbox| {
+            fs::write(sandbox.agent("ada").join("journal.jsonl"), "half\na journal").unwrap();
+        }),
         ("writable_by_others", "inbox", |sandbox| {
             fs::set_permissions(sandbox.agent("ada").join("inbox"), fs::Permissions::from_mode(0o777))
                 .unwrap();

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::harness::{Sandbox, copy_tree, dormouse, each_in_parallel};
 use crate::setup::{
-    Beside, HOOKS, changes, edit_state, eventually, extend_policy, failure, field, hook, in_time, say, step,
-    tree, wait_for,
+    Beside, HOOKS, changes, edit_state, eventually, extend_policy, failure, field, has_journal, hook,
+    in_time, say, step, tree, wait_for,
 };
 
 /// What a turn of `ada` does is told by a file, so that one agent can be led anywhere.
@@ -131,8 +131,8 @@ fn bring(state: &str) -> (Sandbox, Vec<Beside>) {
             beside.push(running(&sandbox, "stays"));
             beside.push(Beside::start(sandbox.cmd(["stop", "ada", "--grace", "1h"])));
             // Committed, and with nothing left to write.
-            let journal = sandbox.agent("ada").join("journal.json");
-            let is_there = || field(&sandbox, "execution.state") == state && !journal.exists();
+            let is_under_way = || has_journal(&sandbox.agent("ada"));
+            let is_there = || field(&sandbox, "execution.state") == state && !is_under_way();
             eventually("shutting_down", || is_there().then_some(()));
         }
         "recovering" => {

@@ -167,7 +167,7 @@ fn check_failure(
 /// The contents of all that is a record.
 fn records(agent: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut records = BTreeMap::new();
-    let is_ours = |name: &str| !["lock", "run.lock", "tmp", "cache"].contains(&name);
+    let is_ours = |name: &str| !["lock", "run.lock", "journal.jsonl", "tmp", "cache"].contains(&name);
     for name in checker::names(agent).into_iter().filter(|name| is_ours(name)) {
         read(&agent.join(&name), &name, &mut records);
     }

@@ -131,6 +131,8 @@ impl Sandbox {
         let fresh = format!("{}{:012x}", &run[..run.len() - 12], number & 0xffff_ffff_ffff);
         let state = self.agent(agent).join("state.json");
         fs::write(&state, fs::read_to_string(&state).unwrap().replace(run, &fresh)).unwrap();
+        // It was all applied, and would put the old name back.
+        fs::write(self.agent(agent).join("journal.jsonl"), "").unwrap();
         let dir = self.agent(agent).join("runs");
         if dir.join(run).exists() {
             fs::rename(dir.join(run), dir.join(&fresh)).unwrap();

@@ -114,11 +114,10 @@ fn a_link_in_place_of_anything_leads_nowhere() {
         "identity.json",
         "agent.toml",
         "journal.json",
+        "journal.jsonl",
         "quarantine",
         "inbox/rejected",
-        "tmp/journal.json",
-        "tmp/state.json",
-        "tmp/apply-0",
+        "tmp/apply",
         "cache/dedupe",
     ];
     each_in_parallel(&places, |place| {
@@ -304,7 +303,7 @@ fn what_is_no_file_of_its_kind_stops_no_command_for_long() {
         .map(|entry| entry.path().strip_prefix(&ada).unwrap().to_owned())
         .collect();
     files.push("journal.json".into());
-    files.push("tmp/journal.json".into());
+    files.push("tmp/apply".into());
     each_in_parallel(&files, |file| {
         for instead in ["pipe", "socket", "directory", "sparse"] {
             let sandbox = template.copy();

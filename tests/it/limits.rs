@@ -249,6 +249,8 @@ fn what_changes_twice_in_one_transaction_is_read_as_it_is_in_the_end() {
         "deletes": [],
     });
     fs::write(dir.join("state.json"), state).unwrap();
+    // As a version that had no other journal left it.
+    fs::remove_file(dir.join("journal.jsonl")).unwrap();
     fs::write(dir.join("journal.json"), format!("{journal}\n")).unwrap();
     let before = sandbox.json(["work", "show", &item]);
     assert!(dir.join("journal.json").exists() && before["objective"] == "third", "{before}");

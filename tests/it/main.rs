@@ -52,6 +52,8 @@ mod hooks;
 #[cfg(target_os = "linux")]
 mod hostile;
 mod inspect;
+#[cfg(target_os = "linux")]
+mod journal;
 mod leavings;
 mod lifecycle;
 #[cfg(target_os = "linux")]

@@ -82,6 +82,8 @@ fn open_to_all() -> Open {
     // The task's result is taken up, so that one message is in the inbox.
     sandbox.run(["tick", "ada", "--until-idle"]);
     let message = say(&sandbox, "y");
+    // So that the journal has something in it.
+    sandbox.run(["work", "add", "z", "-a", "ada"]);
     open_all(&sandbox.store());
     Open { sandbox, message, done, run, task }
 }
@@ -110,7 +112,7 @@ fn what_may_not_be_read_is_not_told_as_what_is_not_there() {
         (agent("identity.json"), vec!["get", "ada"], damaged),
         (agent("agent.toml"), vec!["get", "ada"], damaged),
         (agent("agent.toml"), vec!["explain", "ada"], damaged),
-        (agent("journal.json"), vec!["get", "ada"], None),
+        (agent("journal.jsonl"), vec!["get", "ada"], None),
         (agent("inbox"), vec!["get", "ada"], None),
         (agent("inbox"), vec!["queue", "list", "-a", "ada"], None),
         (only_file(sandbox, "inbox"), vec!["queue", "list", "-a", "ada"], None),

@@ -775,13 +775,18 @@ fn killed_before_the_note(sandbox: Sandbox) -> Sandbox {
 
 /// After a tick that was killed when it was about to settle.
 pub fn killed_after_the_note(sandbox: Sandbox) -> Sandbox {
-    killed_at(sandbox, |call| call.act() == "open" && call.rest.contains("/tmp/journal.json\""))
+    killed_after(sandbox, Call::is_about_end_note, Call::is_about_journal)
 }
 
 /// After a tick that was killed at the first call that satisfies `at`.
 fn killed_at(sandbox: Sandbox, at: fn(&Call) -> bool) -> Sandbox {
+    killed_after(sandbox, |_| true, at)
+}
+
+/// The same, from the first call on that satisfies `from`.
+fn killed_after(sandbox: Sandbox, from: fn(&Call) -> bool, at: fn(&Call) -> bool) -> Sandbox {
     let calls = strace::record(&sandbox.copy(), &["tick", AGENT], "").calls;
-    let call = calls.into_iter().find(at).unwrap();
+    let call = calls.into_iter().skip_while(|call| !from(call)).find(at).unwrap();
     let harmed = strace::harm(&sandbox, &["tick", AGENT], "", &call, Harm::Kill);
     assert_eq!(harmed.hit.len(), 1, "{}", harmed.ran);
     sandbox
@@ -833,12 +838,13 @@ pub fn noted_ends(sandbox: &Sandbox) -> BTreeSet<String> {
     let archive = agent.join("archive");
     let settled = checker::names(&archive).into_iter().map(|month| archive.join(month).join("run.jsonl"));
     let mut lines: Vec<String> = settled.flat_map(fs::read_to_string).collect();
-    let journal = fs::read(agent.join("journal.json")).unwrap_or_default();
-    let journal: Value = serde_json::from_slice(&journal).unwrap_or_default();
-    let appends = journal["appends"].as_array().into_iter().flatten();
-    let of_runs =
-        appends.filter(|append| append["path"].as_str().is_some_and(|path| path.ends_with("/run.jsonl")));
-    lines.extend(of_runs.map(|append| append["content"].as_str().unwrap_or_default().to_owned()));
+    let journal = fs::read_to_string(agent.join("journal.jsonl")).unwrap_or_default();
+    for entry in journal.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+        let appends = entry["appends"].as_array().into_iter().flatten();
+        let of_runs =
+            appends.filter(|append| append["path"].as_str().is_some_and(|path| path.ends_with("/run.jsonl")));
+        lines.extend(of_runs.map(|append| append["content"].as_str().unwrap_or_default().to_owned()));
+    }
     for line in lines.iter().flat_map(|lines| lines.lines()) {
         let run: Value = serde_json::from_str(line).unwrap_or_default();
         if run["exit"]["how"] == "code" {

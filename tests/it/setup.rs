@@ -318,3 +318,10 @@ pub fn hook(dir: &Path, name: &str, script: &str) -> PathBuf {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     path
 }
+
+/// Whether a transaction was begun, or committed, and is not applied.
+pub fn has_journal(agent: &Path) -> bool {
+    let journal = fs::read_to_string(agent.join("journal.jsonl")).unwrap_or_default();
+    let is_applied = journal.ends_with('\n') && !journal.ends_with("-\"}\n");
+    !journal.is_empty() && !is_applied
+}

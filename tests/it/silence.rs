@@ -6,7 +6,9 @@ use std::fs;
 use serde_json::Value;
 
 use crate::harness::Sandbox;
-use crate::setup::{decision, decisions, eventually, extend_policy, objects, say, started, step};
+use crate::setup::{
+    decision, decisions, eventually, extend_policy, has_journal, objects, say, started, step,
+};
 
 /// Notes the text of each message that a turn is given, and the waits that it ends.
 const NOTING: &str = r#"jq -r '.message.body.text // ""' < "$DORMOUSE_CONTEXT" >> "$HOME/heard""#;
@@ -342,8 +344,7 @@ fn a_wait_for_a_task_whose_result_is_lost_is_healed() {
     end_task(&sandbox, "over");
     eventually("the end of the supervisor's transaction", || {
         let dir = sandbox.agent("ada");
-        let is_under_way =
-            dir.join("journal.json").exists() || dir.join("tasks").join(format!("{task}.json")).exists();
+        let is_under_way = has_journal(&dir) || dir.join("tasks").join(format!("{task}.json")).exists();
         (!is_under_way).then_some(())
     });
     // A merge of two clones, or a hand, takes the message away.

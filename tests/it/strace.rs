@@ -13,7 +13,7 @@ use crate::harness::{Ran, Sandbox, dormouse};
 /// What changes something, or is a place where something else has just changed: the turn's end, the
 /// command's own.
 const TRACED: &str = "openat,openat2,open,creat,write,pwrite64,writev,rename,renameat,renameat2,link,linkat,\
-    symlink,symlinkat,unlink,unlinkat,rmdir,mkdir,mkdirat,mknodat,fsync,fdatasync,syncfs,ftruncate,truncate,flock,\
+    symlink,symlinkat,unlink,unlinkat,rmdir,mkdir,mkdirat,mknodat,fsync,fdatasync,syncfs,fallocate,ftruncate,truncate,flock,\
     chmod,fchmod,fchmodat,copy_file_range,sendfile,lseek,clone,clone3,fork,vfork,wait4,waitid,poll,\
     ppoll,pidfd_open,pidfd_send_signal,kill,exit_group";
 
@@ -54,6 +54,11 @@ impl Call {
             "flock" => !self.rest.contains("= -1 EAGAIN"),
             name => !HARMLESS.contains(&name),
         }
+    }
+
+    /// Whether it adds a line to a journal, or marks one.
+    pub fn is_about_journal(&self) -> bool {
+        self.act() == "pwrite64" && self.rest.contains("/journal.jsonl")
     }
 
     pub fn is_about_end_note(&self) -> bool {

@@ -431,7 +431,7 @@ fn ended_once(sandbox: &Sandbox, what: &str) -> usize {
 
 #[test]
 fn cut_anywhere_a_task_has_one_result_or_was_never_there() {
-    let often = ["renameat", "unlinkat", "fsync", "write"].map(|call| (call, 12, 1));
+    let often = ["renameat", "unlinkat", "fdatasync", "pwrite64", "write"].map(|call| (call, 12, 1));
     let rare = ["flock", "ftruncate", "mkdirat", "execve", "wait4", "waitid", "poll", "ppoll", "exit_group"];
     let rare = rare.map(|call| (call, 4, 1));
     let calls = often.into_iter().chain(rare).chain([("openat2", 60, 4)]);

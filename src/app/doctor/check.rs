@@ -23,6 +23,7 @@ use crate::model::work::WorkItem;
 use crate::rules::execution::agrees;
 use crate::store::inbox::is_own;
 use crate::store::journal::Journal;
+use crate::store::old_journal::Old;
 use crate::store::record::decode;
 use crate::store::sharing::{Misfit, is_writable_by_others};
 use crate::store::{Agent, Store, files, git, layout};
@@ -216,8 +217,11 @@ impl Checks<'_> {
     }
 
     fn journal(&mut self) {
-        if let Err(error) = Journal::read(self.agent.dir()) {
+        if let Err(error) = Journal::check(self.agent.dir()) {
             self.unreadable(self.path(layout::JOURNAL), &error);
+        }
+        if let Err(error) = Old::check(self.agent.dir()) {
+            self.unreadable(self.path(layout::OLD_JOURNAL), &error);
         }
         for lock in [layout::LOCK, layout::RUN_LOCK] {
             let path = self.path(lock);

@@ -32,9 +32,20 @@ pub fn repair(session: &Session, agent: &Agent<'_>, locked: &Locked<'_>, finding
         }
         Remedy::Protect => protect(&finding.path)?,
         Remedy::Permit(rights) => rights.set(&finding.path)?,
-        Remedy::Quarantine => move_aside(agent, &finding.path)?,
-        Remedy::QuarantineLines(lines) => move_lines_aside(agent, &finding.path, lines)?,
-        Remedy::Untangle => untangle(agent, &finding.path)?,
+        Remedy::Quarantine => {
+            if !is_journal(agent, &finding.path) {
+                locked.empty_journal()?;
+            }
+            move_aside(agent, &finding.path)?;
+        }
+        Remedy::QuarantineLines(lines) => {
+            locked.empty_journal()?;
+            move_lines_aside(agent, &finding.path, lines)?;
+        }
+        Remedy::Untangle => {
+            locked.empty_journal()?;
+            untangle(agent, &finding.path)?;
+        }
         Remedy::Recount(dead) => recount(session, agent, locked, *dead)?,
     }
     Ok(true)
@@ -74,6 +85,10 @@ fn quarantine_place(agent: &Agent<'_>, spot: &Spot) -> Result<Spot> {
     dir.make_dirs()?;
     let name = spot.below(agent.dir().spot()).to_string_lossy().replace('/', "__");
     files::free_place(&dir, OsStr::new(&name))
+}
+
+fn is_journal(agent: &Agent<'_>, path: &Spot) -> bool {
+    [layout::JOURNAL, layout::OLD_JOURNAL].iter().any(|name| *path == agent.dir().join(name))
 }
 
 fn move_aside(agent: &Agent<'_>, path: &Spot) -> Result<()> {

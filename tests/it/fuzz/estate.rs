@@ -15,7 +15,7 @@ use super::judge::Touched;
 use super::tree::{Node, Owner, Tree};
 use crate::harness::{Sandbox, dormouse};
 use crate::scenarios::words;
-use crate::setup::{eventually, extend_policy};
+use crate::setup::{eventually, extend_policy, has_journal};
 
 /// When the commands run that are tried: after all that has made the directory.
 pub const NOW: &str = "2026-01-02T06:00:00Z";
@@ -217,12 +217,12 @@ fn interrupted_transaction(sandbox: &Sandbox) {
     sandbox.run(words("create jon -- sh ../bin/turn"));
     sandbox.run(words("start jon"));
     let line =
-        "-qq -e trace=rename,renameat,renameat2 -e inject=rename,renameat,renameat2:signal=SIGKILL:when=2";
+        "-qq -e trace=rename,renameat,renameat2 -e inject=rename,renameat,renameat2:signal=SIGKILL:when=1";
     let mut line: Vec<OsString> = words(line).into_iter().map(OsString::from).collect();
     line.push(dormouse().into());
     line.extend(words("work add interrupted -a jon --plan prose").into_iter().map(OsString::from));
     let ran = sandbox.program("strace", line).output();
-    assert!(sandbox.agent("jon").join("journal.json").exists(), "no interrupted transaction: {ran}");
+    assert!(has_journal(&sandbox.agent("jon")), "no interrupted transaction: {ran}");
 }
 
 /// Ends who looks after a task, as a crash of the machine does.

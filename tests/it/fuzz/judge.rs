@@ -162,7 +162,12 @@ pub fn of_the_files(copy: &Copy, changes: &Changes, touched: &[Touched]) -> Vec<
         let is_known = copy.store.nodes().contains_key(path) || path.ends_with("telling.lock");
         // What is to be put in place by a transaction that is committed, and could not be carried out.
         let is_staged = path.ancestors().nth(2).is_some_and(|agent| {
-            copy.store.root().join(agent).join("journal.json").symlink_metadata().is_ok()
+            copy.store
+                .root()
+                .join(agent)
+                .join("journal.jsonl")
+                .symlink_metadata()
+                .is_ok_and(|found| found.len() > 0)
         });
         if is_in_tmp && !is_known && !is_staged && !is_ours(path) {
             wrong.push(format!("{} was left behind", path.display()));

@@ -97,7 +97,7 @@ pub fn gather(world: &World) -> Evidence {
         let taken = checker::names(&dir.join("inbox")).into_iter().filter(is_taken);
         evidence.litter.extend(taken.map(|left| format!("{name}/inbox/{left}")));
         if found.has_journal {
-            evidence.litter.push(format!("{name}/journal.json"));
+            evidence.litter.push(format!("{name}/journal.jsonl"));
         }
         evidence.records.insert(name, records(&dir, found));
     }

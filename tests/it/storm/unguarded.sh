@@ -22,8 +22,8 @@ guards() {
     let tried' 'path: &Path) -> Result<bool> {
     if path.ends_with("lock") { return Ok(true); }
     let tried'
-    guard journal src/store/agent.rs 'journal.commit(dir, disk)?;' ''
-    guard recovery src/store/agent.rs 'journal.apply(dir, self.agent.store.disk)' 'dir.join(layout::JOURNAL).remove()'
+    guard journal src/store/locked.rs 'journal.commit(&line, disk)?;' ''
+    guard recovery src/store/locked.rs 'journal::changes(found.entries()).apply(dir, disk)?;' ''
     guard remains src/app/recover.rs 'Remains::find(&Mark::run(run_id), &leader)?.end(LAST_GRACE)?;' \
         'Remains::find(&Mark::run(run_id), &leader)?;'
     guard arrival src/app/admit.rs 'agent.arrive(&message)?;' 'let _ = agent.arrive(&message);'

@@ -1,0 +1,84 @@
+//! Which file it is that lies somewhere: files that are replaced as a whole are told apart by this.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::str::FromStr;
+
+use rustix::fs::Stat;
+use serde::{Deserialize, Serialize};
+
+/// Tells one content of a file that is only ever replaced from the next: its number, and when it was written.
+/// As text it is 32 hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Version {
+    inode: u64,
+    /// In nanoseconds since 1970.
+    written: u64,
+}
+
+/// How many characters a version has as text.
+pub const VERSION_LENGTH: usize = 32;
+
+impl Version {
+    pub fn of(found: &Stat) -> Version {
+        Version { inode: found.st_ino, written: nanoseconds(found.st_mtime, found.st_mtime_nsec) }
+    }
+
+    pub fn of_file(file: &File) -> io::Result<Version> {
+        Ok(Version::of(&rustix::fs::fstat(file)?))
+    }
+}
+
+/// A moment of a file, in nanoseconds since 1970; those before are all one.
+pub fn nanoseconds(seconds: i64, rest: u64) -> u64 {
+    u64::try_from(seconds).unwrap_or(0).saturating_mul(1_000_000_000).saturating_add(rest)
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}{:016x}", self.inode, self.written)
+    }
+}
+
+impl FromStr for Version {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Version, Self::Err> {
+        let number = |digits: Option<&str>| u64::from_str_radix(digits?, 16).ok();
+        match (number(text.get(..16)), number(text.get(16..))) {
+            (Some(inode), Some(written)) if text.len() == VERSION_LENGTH => Ok(Version { inode, written }),
+            _ => Err("not the version of a file"),
+        }
+    }
+}
+
+impl From<Version> for String {
+    fn from(version: Version) -> String {
+        version.to_string()
+    }
+}
+
+impl TryFrom<String> for Version {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Version, Self::Error> {
+        text.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_read_back_from_its_text() {
+        let version = Version { inode: 7, written: u64::MAX };
+        assert_eq!(version.to_string().len(), VERSION_LENGTH);
+        assert_eq!(version.to_string().parse(), Ok(version));
+        for wrong in ["", "0", "--------------------------------", "00000000000000070000000000000000z"] {
+            assert!(wrong.parse::<Version>().is_err(), "{wrong:?}");
+        }
+    }
+}

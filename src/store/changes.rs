@@ -1,0 +1,239 @@
+//! What a transaction does to the files of an agent, as values, and how that is done to the files themselves.
+//!
+//! Doing it twice is the same as doing it once: contents are whole, lines have a recorded offset, and what is
+//! to be deleted may be gone. Nothing is synced here: the journal has all of it until the disk has it.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::beneath::{Spot, Version};
+use crate::error::{Context, Error, Result};
+
+use super::files::{self, Disk};
+use super::layout::{self, AgentDir};
+
+/// A file of the transaction, in its new wording. Paths are relative to the agent's directory.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Write {
+    pub path: String,
+    pub content: String,
+}
+
+/// Lines that go to the end of a file, which was `offset` bytes long.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Append {
+    pub path: String,
+    pub offset: u64,
+    pub content: String,
+}
+
+/// What one transaction does, or several that follow each other do together.
+#[derive(Debug, Default)]
+pub struct Changes<'e> {
+    /// Each path once. `state.json` comes last, so that a reader in between finds the old revision beside
+    /// what is new.
+    writes: Vec<&'e Write>,
+    /// In order.
+    appends: Vec<&'e Append>,
+    /// Nothing that is written.
+    deletes: Vec<&'e str>,
+}
+
+impl<'e> Changes<'e> {
+    /// What `later` does after these. Within one transaction deletes come after writes.
+    pub fn and(self, writes: &'e [Write], appends: &'e [Append], deletes: &'e [String]) -> Changes<'e> {
+        let deleted: HashSet<&str> = deletes.iter().map(String::as_str).collect();
+        let written: HashSet<&str> = writes.iter().map(|write| write.path.as_str()).collect();
+        let mut all = self;
+        all.writes.retain(|write| !written.contains(&*write.path) && !deleted.contains(&*write.path));
+        let mut seen = HashSet::new();
+        let last = writes.iter().rev().filter(|write| !deleted.contains(&*write.path));
+        let mut last: Vec<&Write> = last.filter(|write| seen.insert(&write.path)).collect();
+        last.reverse();
+        all.writes.extend(last);
+        // Stable: only `state.json` moves.
+        all.writes.sort_by_key(|write| write.path == layout::STATE);
+        all.deletes.retain(|path| !written.contains(path) && !deleted.contains(path));
+        all.deletes.extend(deletes.iter().map(String::as_str));
+        all.appends.extend(appends);
+        all
+    }
+
+    /// Does it to the files. Returns which `state.json` is there then, if that is among them.
+    pub fn apply(&self, agent: &AgentDir, disk: Disk) -> Result<Option<Version>> {
+        let (state, others): (Vec<&Write>, Vec<&Write>) =
+            self.writes.iter().partition(|write| write.path == layout::STATE);
+        for write in others {
+            // Where there is no cache of keys none begins with one key: it would pass for the whole.
+            let is_forgotten =
+                write.path.starts_with(layout::DEDUPE) && !agent.join(layout::DEDUPE).exists()?;
+            if !is_forgotten {
+                put(agent, write, disk)?;
+            }
+        }
+        for append in &self.appends {
+            add_lines(&agent.join(&append.path), append)?;
+        }
+        for path in &self.deletes {
+            agent.join(path).remove()?;
+            remove_empty_dir(agent, path);
+        }
+        state.last().map(|write| put(agent, write, disk)).transpose()
+    }
+}
+
+/// Puts a file in place as a whole. Only the holder of the lock does, so one name will do for all.
+fn put(agent: &AgentDir, write: &Write, disk: Disk) -> Result<Version> {
+    let staged = agent.join(layout::TMP).join("apply");
+    let put = || {
+        let file = disk.stage_unsynced(&staged, write.content.as_bytes())?;
+        let version = Version::of_file(&file).context("look at", &staged)?;
+        files::rename(&staged, &agent.join(&write.path)).map(|()| version)
+    };
+    let version = put();
+    if version.is_err() {
+        // The error that got us here is the one worth telling.
+        let _ = staged.remove();
+    }
+    version
+}
+
+/// A directory of the inbox that has given its last message is of no more use, nor is that of a settled run of
+/// which nothing was left but a checkpoint. One that is not empty stays by itself.
+fn remove_empty_dir(agent: &AgentDir, deleted: &str) {
+    let path = Path::new(deleted);
+    let may_go = [layout::INBOX, layout::RUNS].iter().any(|dir| path.starts_with(dir));
+    if may_go && path.components().count() == 3 {
+        let _ = agent.join(path).parent().remove_dir();
+    }
+}
+
+/// Adds lines to a file where they belong, unless they are there. Where other lines have taken that place, as
+/// after a merge, they stay, and what is missing comes after them.
+fn add_lines(spot: &Spot, append: &Append) -> Result<()> {
+    let (file, length) = open_lines(spot)?;
+    let there = read_from(&file, append.offset, append.content.len().min(beyond(length, append.offset)))
+        .context("read", spot)?;
+    if length >= append.offset && is_free(&there, append.content.as_bytes()) {
+        if there.len() < append.content.len() || there != append.content.as_bytes() {
+            file.write_all_at(append.content.as_bytes(), append.offset).context("append to", spot)?;
+        }
+        return Ok(());
+    }
+    let whole = spot.read(files::MAX_LINES)?.unwrap_or_default();
+    let missing = lacking(&whole, append.content.as_bytes());
+    file.write_all_at(&missing, whole.len() as u64).context("append to", spot)
+}
+
+fn open_lines(spot: &Spot) -> Result<(File, u64)> {
+    let opened = match spot.open_in_place(true) {
+        Err(error) if error.is_not_found() => {
+            spot.parent().make_dirs()?;
+            spot.open_in_place(true)
+        }
+        opened => opened,
+    };
+    opened?.ok_or_else(|| Error::gone("append to", spot))
+}
+
+fn beyond(length: u64, offset: u64) -> usize {
+    usize::try_from(length.saturating_sub(offset)).unwrap_or(usize::MAX)
+}
+
+fn read_from(file: &File, offset: u64, count: usize) -> std::io::Result<Vec<u8>> {
+    let mut bytes = vec![0; count];
+    file.read_exact_at(&mut bytes, offset)?;
+    Ok(bytes)
+}
+
+/// The same to the content of a file that was read.
+pub fn add_to(bytes: &mut Vec<u8>, append: &Append) {
+    let content = append.content.as_bytes();
+    let offset = usize::try_from(append.offset).unwrap_or(usize::MAX);
+    match bytes.get_mut(offset..) {
+        Some(there) if is_free(there, content) => {
+            let end = bytes.len().max(offset + content.len());
+            bytes.resize(end, 0);
+            bytes[offset..offset + content.len()].copy_from_slice(content);
+        }
+        Some(_) | None => {
+            let missing = lacking(bytes, content);
+            bytes.extend_from_slice(&missing);
+        }
+    }
+}
+
+/// Whether nothing but a part of `content` stands in its place: what was not synced may be missing or zeros.
+fn is_free(there: &[u8], content: &[u8]) -> bool {
+    there.iter().zip(content).all(|(there, new)| there == new || *there == 0)
+}
+
+/// The lines that a file does not have, to come after its end.
+fn lacking(whole: &[u8], content: &[u8]) -> Vec<u8> {
+    let known: HashSet<&[u8]> = whole.split(|byte| *byte == b'\n').collect();
+    let mut missing = Vec::new();
+    if whole.last().is_some_and(|last| *last != b'\n') {
+        missing.push(b'\n');
+    }
+    for line in content.split(|byte| *byte == b'\n').filter(|line| !line.is_empty() && !known.contains(line))
+    {
+        missing.extend_from_slice(line);
+        missing.push(b'\n');
+    }
+    missing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn append(offset: u64, content: &str) -> Append {
+        Append { path: "ledger/2026-07.jsonl".to_owned(), offset, content: content.to_owned() }
+    }
+
+    #[test]
+    fn lines_come_once_and_keep_those_of_others() {
+        let rows: [(&str, u64, &str, &str); 9] = [
+            ("", 0, "one\n", "one\n"),
+            ("zero\n", 5, "one\n", "zero\none\n"),
+            ("zero\none\n", 5, "one\n", "zero\none\n"),
+            ("zero\non", 5, "one\n", "zero\none\n"),
+            ("zero\n\0\0\0\0", 5, "one\n", "zero\none\n"),
+            ("zero\n\0\0\0\0two\n", 5, "one\n", "zero\none\ntwo\n"),
+            // Others' lines have come there, or some have gone.
+            ("zero\nsix\n", 5, "one\n", "zero\nsix\none\n"),
+            ("zero\nsix\none\n", 5, "one\n", "zero\nsix\none\n"),
+            ("no", 5, "one\n", "no\none\n"),
+        ];
+        for (before, offset, content, after) in rows {
+            let mut bytes = before.as_bytes().to_vec();
+            add_to(&mut bytes, &append(offset, content));
+            assert_eq!(String::from_utf8_lossy(&bytes), after, "{before:?}");
+            let dir = tempfile::tempdir().unwrap();
+            let spot = crate::beneath::at(dir.path()).join("lines");
+            std::fs::write(&*spot, before).unwrap();
+            for _ in 0..2 {
+                add_lines(&spot, &append(offset, content)).unwrap();
+                assert_eq!(std::fs::read_to_string(&*spot).unwrap(), after, "{before:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn of_several_transactions_the_last_word_about_a_file_counts() {
+        let write = |path: &str, content: &str| Write { path: path.to_owned(), content: content.to_owned() };
+        let first = [write("work/a", "1"), write("work/b", "1"), write("state.json", "1")];
+        let second = [write("work/c", "2"), write("work/a", "2"), write("state.json", "2")];
+        let gone = ["work/b".to_owned(), "work/c".to_owned()];
+        let early = ["work/c".to_owned()];
+        let both = Changes::default().and(&first, &[], &early).and(&second, &[], &gone);
+        let left: Vec<(&str, &str)> =
+            both.writes.iter().map(|write| (&*write.path, &*write.content)).collect();
+        assert_eq!(left, [("work/a", "2"), ("state.json", "2")]);
+        assert_eq!(both.deletes, ["work/b", "work/c"]);
+    }
+}

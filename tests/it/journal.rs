@@ -1,0 +1,461 @@
+//! The journal: what a power cut, a kill, a copy, a restore or a hand can make of it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::harness::{Sandbox, copy_tree};
+use crate::setup::{field, git, has_journal, make_repository, names, say, started, step};
+use crate::strace::{self, Call, Harm};
+
+const NO_MARK: &str = "--------------------------------";
+const BOOT: &str = ",\"boot\":\"";
+
+/// A line of a journal, as the program writes it.
+pub fn line(entry: &Value, boot: &str, mark: &str) -> String {
+    let entry = entry.to_string();
+    let body = &entry[1..entry.len() - 1];
+    let sum = Sha256::digest(body.as_bytes());
+    let sum: String = sum.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    format!("{{\"sum\":\"{sum}\",{body},\"boot\":\"{boot}\",\"applied\":\"{mark}\"}}\n")
+}
+
+/// The same lines, as if the machine had been started again since.
+pub fn of_another_boot(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    let places = bytes.windows(BOOT.len()).enumerate().filter(|(_, window)| *window == BOOT.as_bytes());
+    let places: Vec<usize> = places.map(|(at, _)| at + BOOT.len()).collect();
+    for at in places {
+        // A power cut may have left less.
+        let end = bytes.len().min(at + 32);
+        bytes[at..end].fill(b'0');
+    }
+    bytes
+}
+
+/// Writes a journal into the file that is there, so that it is newer than what it names.
+pub fn write(path: &Path, bytes: &[u8]) {
+    // Clocks of file systems have steps of a few milliseconds.
+    std::thread::sleep(std::time::Duration::from_millis(8));
+    fs::write(path, bytes).unwrap();
+}
+
+fn path(sandbox: &Sandbox) -> PathBuf {
+    sandbox.agent("ada").join("journal.jsonl")
+}
+
+fn lines(sandbox: &Sandbox) -> Vec<Value> {
+    let text = fs::read_to_string(path(sandbox)).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn boot_again(sandbox: &Sandbox) {
+    let bytes = fs::read(path(sandbox)).unwrap();
+    write(&path(sandbox), &of_another_boot(&bytes));
+}
+
+fn add(sandbox: &Sandbox, objective: &str) -> String {
+    sandbox.run(["work", "add", objective, "-a", "ada"]).trim_end().to_owned()
+}
+
+/// A copy of the agent's records, without the journal: what git or a backup keeps.
+fn keep(sandbox: &Sandbox) -> PathBuf {
+    let kept = sandbox.root().join("kept");
+    fs::create_dir(&kept).unwrap();
+    copy_tree(&sandbox.agent("ada"), &kept);
+    for own in ["journal.jsonl", "lock", "run.lock"] {
+        let _ = fs::remove_file(kept.join(own));
+    }
+    kept
+}
+
+/// Puts the records back as they were kept; what lies there besides goes, as git has it.
+fn put_back(sandbox: &Sandbox, kept: &Path) {
+    std::thread::sleep(std::time::Duration::from_millis(8));
+    for dir in ["work", "inbox", "ledger", "archive"] {
+        fs::remove_dir_all(sandbox.agent("ada").join(dir)).unwrap();
+    }
+    fs::remove_file(sandbox.agent("ada").join("state.json")).unwrap();
+    copy_tree(kept, &sandbox.agent("ada"));
+}
+
+fn objectives(sandbox: &Sandbox) -> Vec<String> {
+    let items = sandbox.json_lines(["work", "list", "-a", "ada", "--json"]);
+    let mut found: Vec<String> =
+        items.iter().filter_map(|item| item["objective"].as_str().map(str::to_owned)).collect();
+    found.sort();
+    found
+}
+
+/// Kills a command at one of its calls.
+fn kill(sandbox: &Sandbox, args: &[&str], at: impl Fn(&mut std::slice::Iter<'_, Call>) -> Option<usize>) {
+    let calls = strace::record(&sandbox.copy(), args, "").calls;
+    let call = &calls[at(&mut calls.iter()).unwrap()];
+    let harmed = strace::harm(sandbox, args, "", call, Harm::Kill);
+    assert_eq!(harmed.hit.len(), 1, "{}", harmed.ran);
+}
+
+#[test]
+fn a_step_with_a_turn_syncs_twice_and_rest_leaves_an_empty_journal() {
+    let sandbox = started("true");
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    say(&sandbox, "hello");
+    let calls = strace::calls(&sandbox, &["tick", "ada"]);
+    let count = |name: &str| calls.get(name).copied().unwrap_or(0);
+    assert_eq!((count("fdatasync"), count("fsync"), count("syncfs")), (2, 0, 0), "{calls:?}");
+    assert_eq!(lines(&sandbox).len(), 2, "the claim and the settlement");
+    sandbox.run(["tick", "ada"]);
+    assert_eq!(fs::read(path(&sandbox)).unwrap(), b"", "at rest");
+    sandbox.run(["doctor"]);
+    // What finds nothing to do looks at it once.
+    let named = strace::named(&sandbox, &["tick", "ada"]);
+    assert_eq!(named.lines().filter(|call| call.contains("journal.json")).count(), 1, "{named}");
+    add(&sandbox, "one");
+    assert_eq!(lines(&sandbox).len(), 1);
+    sandbox.run(["stop", "ada"]);
+    assert_eq!(fs::read(path(&sandbox)).unwrap(), b"", "stopped");
+}
+
+#[test]
+fn a_long_journal_is_emptied() {
+    let sandbox = started("true");
+    let most = (0..70).map(|at| {
+        add(&sandbox, &format!("item {at}"));
+        lines(&sandbox).len()
+    });
+    let most: Vec<usize> = most.collect();
+    assert!(most.contains(&63) && !most.contains(&64) && most.contains(&0), "{most:?}");
+    let large = "x".repeat(100_000);
+    let counts = (0..11).map(|_| {
+        sandbox.run(["work", "add", "large", "-a", "ada", "--plan", &large]);
+        lines(&sandbox).len()
+    });
+    let counts: Vec<usize> = counts.collect();
+    assert!(counts[1..].contains(&0) && counts.iter().all(|count| *count < 20), "{counts:?}");
+}
+
+/// The power fails, and of what was applied the disk has nothing but one file that should be gone.
+#[test]
+fn what_the_disk_has_lost_is_applied_again_after_a_boot() {
+    let sandbox = started("true");
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    let message = say(&sandbox, "hello");
+    let kept = keep(&sandbox);
+    sandbox.run(["tick", "ada"]);
+    add(&sandbox, "one");
+    let ledger = sandbox.run(["events", "ada", "--json", "--limit", "0"]);
+    put_back(&sandbox, &kept);
+    boot_again(&sandbox);
+    // Who only looks sees all of it.
+    assert_eq!(sandbox.run(["events", "ada", "--json", "--limit", "0"]), ledger);
+    assert_eq!(objectives(&sandbox), ["one"]);
+    assert_eq!(sandbox.json(["queue", "show", &message])["status"], "processed");
+    assert_eq!(lines(&sandbox).len(), 3);
+    add(&sandbox, "two");
+    assert_eq!(lines(&sandbox).len(), 1, "all that was there before is on the disk");
+    assert_eq!(objectives(&sandbox), ["one", "two"]);
+    assert!(sandbox.run(["events", "ada", "--json", "--limit", "0"]).starts_with(&ledger));
+    assert!(names(&sandbox.agent("ada").join("inbox")).iter().all(|name| name == ".gitkeep"));
+    assert_eq!(step(&sandbox)["decision"], "emit_system_tick", "the message is dealt with");
+    sandbox.run(["doctor"]);
+}
+
+/// The same where `state.json` is torn: no command takes that for damage.
+#[test]
+fn a_state_that_the_power_cut_has_torn_is_in_the_journal() {
+    for torn in ["", "\0\0\0\0", "{\"schema\": \"dormouse/sta"] {
+        let sandbox = started("true");
+        add(&sandbox, "one");
+        fs::write(sandbox.agent("ada").join("state.json"), torn).unwrap();
+        boot_again(&sandbox);
+        sandbox.run(["get", "ada"]);
+        assert_eq!(objectives(&sandbox), ["one"]);
+        sandbox.run(["tick", "ada", "--until-idle"]);
+        assert_eq!(objectives(&sandbox), ["one"]);
+        sandbox.run(["doctor"]);
+    }
+}
+
+#[test]
+fn records_that_were_put_back_stay_so_within_a_boot() {
+    let sandbox = started("true");
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    add(&sandbox, "one");
+    let kept = keep(&sandbox);
+    add(&sandbox, "two");
+    add(&sandbox, "three");
+    put_back(&sandbox, &kept);
+    assert_eq!(objectives(&sandbox), ["one"]);
+    // Beside the lines of what is no more nothing is added.
+    add(&sandbox, "four");
+    assert_eq!(lines(&sandbox).len(), 1);
+    boot_again(&sandbox);
+    assert_eq!(objectives(&sandbox), ["four", "one"]);
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    assert_eq!(objectives(&sandbox), ["four", "one"]);
+    sandbox.run(["doctor"]);
+}
+
+#[test]
+fn records_that_were_put_back_stay_so_across_a_boot() {
+    let sandbox = started("true");
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    add(&sandbox, "one");
+    let kept = keep(&sandbox);
+    add(&sandbox, "two");
+    boot_again(&sandbox);
+    put_back(&sandbox, &kept);
+    assert_eq!(objectives(&sandbox), ["one"]);
+    let ran = sandbox.cmd(["tick", "ada"]).output();
+    assert!(ran.code() == 0 && ran.stderr.contains("the records were put back"), "{ran}");
+    assert_eq!(objectives(&sandbox), ["one"]);
+    assert!(sandbox.agent("ada").join("quarantine/journal.jsonl").exists());
+    sandbox.run(["doctor"]);
+}
+
+#[test]
+fn a_copy_of_a_directory_goes_its_own_way() {
+    let sandbox = started("true");
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    add(&sandbox, "one");
+    for is_booted in [false, true] {
+        let copy = sandbox.copy();
+        if is_booted {
+            boot_again(&copy);
+        }
+        assert_eq!(objectives(&copy), ["one"]);
+        add(&copy, "two");
+        assert_eq!((lines(&copy).len(), objectives(&copy)), (1, vec!["one".to_owned(), "two".to_owned()]));
+        boot_again(&copy);
+        copy.run(["tick", "ada", "--until-idle"]);
+        assert_eq!(objectives(&copy), ["one", "two"]);
+        copy.run(["doctor"]);
+    }
+    assert_eq!(objectives(&sandbox), ["one"]);
+}
+
+/// Killed between the commit and the end of what it says, a command has done it all the same.
+#[test]
+fn a_line_without_its_mark_is_applied_by_the_next_command() {
+    let template = started("true");
+    template.run(["tick", "ada", "--until-idle"]);
+    let rename = |call: &Call, part: &str| call.act() == "rename" && call.rest.contains(part);
+    for cut in ["work", "state", "mark"] {
+        let sandbox = template.copy();
+        kill(&sandbox, &["work", "add", "one", "-a", "ada"], |calls| match cut {
+            "work" => calls.position(|call| rename(call, "/work/")),
+            "state" => calls.position(|call| rename(call, "/state.json\"")),
+            _ => calls.rposition(Call::is_about_journal),
+        });
+        assert!(has_journal(&sandbox.agent("ada")));
+        assert_eq!(objectives(&sandbox), ["one"]);
+        let ledger = sandbox.run(["events", "ada", "--limit", "0"]);
+        add(&sandbox, "two");
+        assert_eq!(objectives(&sandbox), ["one", "two"]);
+        assert!(sandbox.run(["events", "ada", "--limit", "0"]).starts_with(ledger.trim_end()));
+        assert_eq!(lines(&sandbox).len(), 1);
+        sandbox.run(["doctor"]);
+    }
+}
+
+#[test]
+fn half_a_line_was_never_committed() {
+    let sandbox = started("true");
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    add(&sandbox, "one");
+    let whole = fs::read(path(&sandbox)).unwrap();
+    let mut zeros = whole.clone();
+    zeros.extend([0; 700]);
+    // What was not synced may be missing in the middle. It was not marked then.
+    let mut hole = [whole.clone(), whole.clone()].concat();
+    hole[whole.len() + 100..whole.len() + 612].fill(0);
+    let mark = hole.len() - 35..hole.len() - 3;
+    hole[mark].copy_from_slice(NO_MARK.as_bytes());
+    for torn in [[whole.clone(), whole[..300].to_vec()].concat(), zeros, hole] {
+        fs::write(path(&sandbox), torn).unwrap();
+        assert!(objectives(&sandbox).contains(&"one".to_owned()));
+        sandbox.run(["doctor"]);
+        assert!(fs::read(path(&sandbox)).unwrap() == whole, "it is cut off, and the rest stays");
+        let ran = sandbox.cmd(["work", "add", "more", "-a", "ada"]).output();
+        assert_eq!(ran.code(), 0, "{ran}");
+        // As it was: the next one tears another journal.
+        fs::write(path(&sandbox), &whole).unwrap();
+    }
+}
+
+#[test]
+fn a_line_that_is_damaged_before_the_end_stops_every_command() {
+    let sandbox = started("true");
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    add(&sandbox, "one");
+    add(&sandbox, "two");
+    let text = fs::read_to_string(path(&sandbox)).unwrap().replacen("one", "ten", 1);
+    fs::write(path(&sandbox), of_another_boot(text.as_bytes())).unwrap();
+    let state = fs::read(sandbox.agent("ada").join("state.json")).unwrap();
+    for command in [&["tick", "ada"][..], &["work", "add", "x", "-a", "ada"], &["get", "ada"], &["doctor"]] {
+        let ran = sandbox.cmd(command.to_vec()).output();
+        assert_eq!(ran.code(), 6, "{command:?}: {ran}");
+        assert!(format!("{ran}").contains("line 1 is not what was written"), "{command:?}: {ran}");
+    }
+    assert_eq!(fs::read_to_string(path(&sandbox)).unwrap().len(), text.len());
+    assert_eq!(fs::read(sandbox.agent("ada").join("state.json")).unwrap(), state);
+    sandbox.cmd(["doctor", "--repair"]).output();
+    assert!(sandbox.agent("ada").join("quarantine/journal.jsonl").exists());
+    sandbox.run(["doctor"]);
+    sandbox.run(["tick", "ada"]);
+}
+
+#[test]
+fn a_sync_that_fails_ends_the_command_and_the_next_one_reads_what_is_there() {
+    let template = started("true");
+    template.run(["tick", "ada", "--until-idle"]);
+    for name in ["fdatasync", "syncfs"] {
+        let sandbox = template.copy();
+        let args: &[&str] =
+            if name == "syncfs" { &["stop", "ada"] } else { &["work", "add", "one", "-a", "ada"] };
+        let calls = strace::record(&sandbox.copy(), args, "").calls;
+        let call = calls.iter().find(|call| call.name == name).unwrap();
+        let harmed = strace::harm(&sandbox, args, "", call, Harm::Error("EIO"));
+        assert_eq!(harmed.ran.code(), 1, "{}", harmed.ran);
+        assert!(harmed.ran.stderr.contains("sync"), "{}", harmed.ran);
+        assert!(!lines(&sandbox).is_empty());
+        sandbox.run(args.to_vec());
+        let ran = strace::record(&sandbox.copy(), &["stop", "ada"], "");
+        assert!(ran.calls.iter().any(|call| call.name == "exit_group"));
+        sandbox.run(["doctor"]);
+    }
+}
+
+/// Who begins a turn has the room to settle it.
+#[test]
+fn a_full_disk_stops_a_claim_and_no_settlement() {
+    let template = started("echo ran >> \"$HOME/turns\"");
+    template.run(["tick", "ada", "--until-idle"]);
+    say(&template, "hello");
+    let calls = strace::record(&template.copy(), &["tick", "ada"], "").calls;
+    let rooms: Vec<&Call> = calls.iter().filter(|call| call.name == "fallocate").collect();
+    assert_eq!(rooms.len(), 1, "the claim makes room for the settlement");
+    let sandbox = template.copy();
+    let harmed = strace::harm(&sandbox, &["tick", "ada"], "", rooms[0], Harm::ErrorsFrom("ENOSPC"));
+    assert_eq!(harmed.ran.code(), 1, "{}", harmed.ran);
+    assert!(harmed.ran.stderr.contains("journal.jsonl"), "{}", harmed.ran);
+    assert!(!sandbox.home().join("turns").exists() && !has_journal(&sandbox.agent("ada")));
+    // Many file systems have no such call.
+    let harmed = strace::harm(&template, &["tick", "ada"], "", rooms[0], Harm::ErrorsFrom("EOPNOTSUPP"));
+    assert_eq!(harmed.ran.code(), 0, "{}", harmed.ran);
+}
+
+#[test]
+fn git_commits_what_the_disk_has() {
+    let sandbox = started("true");
+    make_repository(&sandbox);
+    say(&sandbox, "hello");
+    sandbox.run(["tick", "ada", "--commit"]);
+    assert_eq!(fs::read(path(&sandbox)).unwrap(), b"");
+    let tracked = git(&sandbox, &["ls-files"]);
+    assert!(!tracked.contains("journal"), "{tracked}");
+}
+
+#[test]
+fn a_journal_that_git_tracks_is_not_applied() {
+    let sandbox = started("true");
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    let before = add(&sandbox, "one");
+    make_repository(&sandbox);
+    git(&sandbox, &["add", "--force", ".dormouse/agents/ada/journal.jsonl"]);
+    // Nothing is to be done about it here.
+    add(&sandbox, "two");
+    boot_again(&sandbox);
+    let ran = sandbox.cmd(["work", "complete", &before, "--result", "x"]).output();
+    assert!(ran.code() == 0 && ran.stderr.contains("is not applied, because git tracks it"), "{ran}");
+    assert!(sandbox.agent("ada").join("quarantine/journal.jsonl").exists());
+    sandbox.run(["doctor"]);
+}
+
+/// A journal that somebody has written: only what transactions write, of this machine, and within bounds.
+#[test]
+fn a_hostile_journal_costs_little_and_changes_nothing() {
+    let template = started("true");
+    template.run(["tick", "ada", "--until-idle"]);
+    let revision: u64 = field(&template, "revision").parse().unwrap_or_else(|_| {
+        let state = fs::read(template.agent("ada").join("state.json")).unwrap();
+        serde_json::from_slice::<Value>(&state).unwrap()["revision"].as_u64().unwrap()
+    });
+    let entry = |number: u64, path: &str| {
+        json!({
+            "schema": "dormouse/journal/3", "base_revision": revision,
+            "writes": [{ "path": path, "content": "x" }], "appends": [], "deletes": [], "number": number,
+        })
+    };
+    let zero = "0".repeat(32);
+    let many: String = (1..=2000).map(|at| line(&entry(at, "work/x.json"), &zero, NO_MARK)).collect();
+    let mut foreign = entry(1, "state.json");
+    foreign["machine"] = "0123".into();
+    let mut newer = entry(1, "state.json");
+    newer["schema"] = "dormouse/journal/4".into();
+    let cases = [
+        (line(&entry(1, "agent.toml"), &zero, NO_MARK), 6, "no transaction changes `agent.toml`"),
+        (line(&entry(1, "../bob/state.json"), &zero, NO_MARK), 6, "no transaction changes"),
+        (line(&entry(2, "state.json"), &zero, NO_MARK), 6, "line 1 says that it is line 2"),
+        (line(&newer, &zero, NO_MARK), 6, "newer"),
+        (many, 6, "at most 1024 lines"),
+        (line(&foreign, &zero, NO_MARK), 0, "written on another machine"),
+    ];
+    for (text, code, said) in cases {
+        let sandbox = template.copy();
+        let state = fs::read(sandbox.agent("ada").join("state.json")).unwrap();
+        write(&path(&sandbox), text.as_bytes());
+        let ran = sandbox.cmd(["work", "add", "x", "-a", "ada"]).output();
+        assert!(ran.code() == code && ran.stderr.contains(said), "{said}: {ran}");
+        if code == 6 {
+            assert_eq!(fs::read(sandbox.agent("ada").join("state.json")).unwrap(), state);
+        }
+        sandbox.cmd(["doctor", "--repair"]).output();
+    }
+    let sandbox = template.copy();
+    fs::File::create(path(&sandbox)).unwrap().set_len(4 << 30).unwrap();
+    for command in [&["get", "ada"][..], &["tick", "ada"], &["doctor"]] {
+        let ran = sandbox.cmd(command.to_vec()).output();
+        assert!(ran.code() == 6 && format!("{ran}").contains("at most 268435456"), "{command:?}: {ran}");
+    }
+}
+
+/// What version 0.1 left: no journal of this sort, and perhaps one of the other.
+#[test]
+fn a_directory_of_the_version_before_goes_on() {
+    let sandbox = started("true");
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    fs::remove_file(path(&sandbox)).unwrap();
+    let calls = strace::calls(&sandbox, &["work", "add", "one", "-a", "ada"]);
+    assert_eq!((calls.get("fsync"), calls.get("fdatasync")), (Some(&1), Some(&1)), "its name, and its line");
+    let ignored = sandbox.store().join(".gitignore");
+    let text = fs::read_to_string(&ignored).unwrap();
+    fs::write(&ignored, text.replace("agents/*/journal.jsonl\n", "")).unwrap();
+    make_repository(&sandbox);
+    let ran = sandbox.cmd(["doctor", "--repair"]).output();
+    assert!(ran.stdout.contains("agents/*/journal.jsonl"), "{ran}");
+    assert!(fs::read_to_string(&ignored).unwrap().contains("agents/*/journal.jsonl\n"));
+}
+
+/// A state directory whose machine lost its power: of four transactions the files have two.
+#[test]
+fn a_state_directory_with_a_journal_loads_for_ever() {
+    let sandbox = Sandbox::empty();
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/v2");
+    copy_tree(&fixture, &sandbox.store());
+    let bytes = fs::read(fixture.join("agents/ada/journal.jsonl")).unwrap();
+    write(&path(&sandbox), &bytes);
+    let ledger = || sandbox.json_lines(["events", "ada", "--json", "--limit", "0"]);
+    let timers = || sandbox.json_lines(["timer", "list", "-a", "ada", "--json"]);
+    let (events, before) = (ledger(), timers());
+    assert_eq!((before.len(), objectives(&sandbox)), (1, vec!["two".to_owned()]));
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    assert_eq!(fs::read(path(&sandbox)).unwrap(), b"");
+    assert_eq!(ledger()[..events.len()], events);
+    assert_eq!(timers(), before);
+    let archived = sandbox.agent("ada").join("archive/2026-01/work.jsonl");
+    assert_eq!(fs::read_to_string(archived).unwrap().lines().count(), 1);
+    sandbox.run(["doctor"]);
+}
