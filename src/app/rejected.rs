@@ -13,9 +13,8 @@ use crate::model::policy::Policy;
 use crate::report::output::Tone;
 use crate::report::text::one_line;
 use crate::rules::transition::rejected as rules;
-use crate::store::drops::{
-    Rejected, fault_of_file, name_in_inbox, nothing_rejected, rejected as all_rejected,
-};
+use crate::store::drops::{Rejected, name_in_inbox, nothing_rejected, rejected as all_rejected};
+use crate::store::files::fault_of_file;
 use crate::store::inbox::{self, Name, parse_name};
 use crate::store::view::View;
 use crate::store::{Agent, Locked, Store, layout};

@@ -25,8 +25,7 @@ use crate::beneath::{Spot, move_file};
 use crate::error::{Context, Error, Result};
 use crate::model::message::InboxKey;
 
-use super::drops::fault_of_file;
-use super::files::Disk;
+use super::files::{Disk, fault_of_file};
 use super::inbox::{Name, SEGMENT, Scan, Segment, parse_name};
 use super::view::View;
 use super::{git, layout};

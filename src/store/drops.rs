@@ -9,16 +9,15 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Stat};
-use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
 use crate::beneath::{self, Spot};
-use crate::error::{Error, Result, describe};
+use crate::error::{Error, Result};
 use crate::model::id::MessageId;
 use crate::model::state::State;
 use crate::model::time::Time;
 
-use super::files;
+use super::files::{self, fault_of_file};
 use super::inbox::{Name, is_own, parse_name};
 use super::layout;
 use super::view::View;
@@ -86,57 +85,6 @@ pub fn identity(spot: &Spot, bytes: &[u8]) -> Result<MessageId> {
         move |at| digest[at]
     });
     Ok(MessageId(uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid()))
-}
-
-/// Why a file can't be read, or moved, where the reason lies in that file. Any other error is one of the
-/// disk or of this process, and stays an error.
-pub fn fault_of_file(error: Error) -> Result<String> {
-    match error {
-        Error::Damaged { line: 0, message, .. } => Ok(message),
-        Error::Damaged { line, column, message, .. } => {
-            Ok(format!("line {line}, column {column}: {message}"))
-        }
-        Error::Newer { found, known, .. } => {
-            Ok(format!("written in {found}, newer than the {known} that this dormouse reads"))
-        }
-        Error::Io { action, source, .. } if is_of_file(action, &source) => {
-            Ok(format!("can't {action} it: {}", describe(&source)))
-        }
-        Error::Io { .. }
-        | Error::Usage { .. }
-        | Error::NoStore { .. }
-        | Error::NotAStore { .. }
-        | Error::NoAgent { .. }
-        | Error::NoRecord { .. }
-        | Error::Refused { .. }
-        | Error::NoEdge { .. }
-        | Error::Busy { .. }
-        | Error::TimedOut { .. }
-        | Error::Failed { .. } => Err(error),
-    }
-}
-
-fn is_of_file(action: &str, error: &std::io::Error) -> bool {
-    const OF_FILE: [Errno; 14] = [
-        Errno::ACCESS,
-        Errno::PERM,
-        Errno::LOOP,
-        Errno::NXIO,
-        Errno::NODEV,
-        Errno::ISDIR,
-        Errno::NOTDIR,
-        Errno::NAMETOOLONG,
-        Errno::BUSY,
-        Errno::XDEV,
-        Errno::NOTEMPTY,
-        Errno::OVERFLOW,
-        Errno::INVAL,
-        // A pipe that has a writer.
-        Errno::AGAIN,
-    ];
-    let is = |errno: &Errno| error.raw_os_error() == Some(errno.raw_os_error());
-    // A sector that is gone takes the one file with it that is read; who can't write has a disk that fails.
-    OF_FILE.iter().any(is) || action == "read" && is(&Errno::IO)
 }
 
 /// What became of a file that a step would take.

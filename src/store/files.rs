@@ -11,7 +11,7 @@ use rustix::fs::{Advice, Stat};
 use rustix::io::Errno;
 
 use crate::beneath::{Access, Content, Spot};
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Error, Result, describe};
 use crate::model::settings::Durability;
 use crate::model::time::Time;
 
@@ -287,4 +287,55 @@ pub fn end_of(spot: &Spot) -> Result<(u64, bool)> {
     let mut last = [0];
     file.read_exact_at(&mut last, length - 1).context("read", spot.path())?;
     Ok((length, last == *b"\n"))
+}
+
+/// Why a file can't be read, or moved, where the reason lies in that file. Any other error is one of the
+/// disk or of this process, and stays an error.
+pub fn fault_of_file(error: Error) -> Result<String> {
+    match error {
+        Error::Damaged { line: 0, message, .. } => Ok(message),
+        Error::Damaged { line, column, message, .. } => {
+            Ok(format!("line {line}, column {column}: {message}"))
+        }
+        Error::Newer { found, known, .. } => {
+            Ok(format!("written in {found}, newer than the {known} that this dormouse reads"))
+        }
+        Error::Io { action, source, .. } if is_of_file(action, &source) => {
+            Ok(format!("can't {action} it: {}", describe(&source)))
+        }
+        Error::Io { .. }
+        | Error::Usage { .. }
+        | Error::NoStore { .. }
+        | Error::NotAStore { .. }
+        | Error::NoAgent { .. }
+        | Error::NoRecord { .. }
+        | Error::Refused { .. }
+        | Error::NoEdge { .. }
+        | Error::Busy { .. }
+        | Error::TimedOut { .. }
+        | Error::Failed { .. } => Err(error),
+    }
+}
+
+fn is_of_file(action: &str, error: &std::io::Error) -> bool {
+    const OF_FILE: [Errno; 14] = [
+        Errno::ACCESS,
+        Errno::PERM,
+        Errno::LOOP,
+        Errno::NXIO,
+        Errno::NODEV,
+        Errno::ISDIR,
+        Errno::NOTDIR,
+        Errno::NAMETOOLONG,
+        Errno::BUSY,
+        Errno::XDEV,
+        Errno::NOTEMPTY,
+        Errno::OVERFLOW,
+        Errno::INVAL,
+        // A pipe that has a writer.
+        Errno::AGAIN,
+    ];
+    let is = |errno: &Errno| error.raw_os_error() == Some(errno.raw_os_error());
+    // A sector that is gone takes the one file with it that is read; who can't write has a disk that fails.
+    OF_FILE.iter().any(is) || action == "read" && is(&Errno::IO)
 }

@@ -23,7 +23,7 @@ use crate::model::records::Misfit;
 
 use super::authors;
 use super::backlog;
-use super::drops::fault_of_file;
+use super::files::fault_of_file;
 use super::layout;
 use super::view::View;
 

@@ -279,8 +279,6 @@ fn told(step: &Value, is_known: impl Fn(&str) -> bool) -> Value {
     let fields = [
         "decision",
         "reason",
-        "work_item_id",
-        "task_id",
         "evidence",
         "continuation",
         "model_reentry",
@@ -288,7 +286,9 @@ fn told(step: &Value, is_known: impl Fn(&str) -> bool) -> Value {
         "recovered_run_id",
     ];
     let mut told: Vec<Value> = fields.iter().map(|field| step[*field].clone()).collect();
-    told.push(step["message_id"].as_str().filter(|id| is_known(id)).into());
+    for id in ["message_id", "work_item_id", "task_id"] {
+        told.push(step[id].as_str().filter(|id| is_known(id)).into());
+    }
     if step["reason"] == "turn_in_progress" {
         told.push(step["run_id"].clone());
     }
@@ -314,7 +314,8 @@ fn foreseen_is_done(sandbox: &Sandbox, what: &str) -> Value {
         );
         (objects(&ran.stdout).into_iter().next().unwrap_or_default(), ran)
     };
-    let waiting = walk(&sandbox.agent(AGENT).join("inbox"));
+    let waiting: Vec<String> =
+        ["inbox", "work", "tasks"].iter().flat_map(|dir| walk(&sandbox.agent(AGENT).join(dir))).collect();
     let is_known = |id: &str| waiting.iter().any(|name| name.contains(id));
     let (foreseen, _) = ask(&["tick", AGENT, "--dry-run"]);
     let (explained, _) = ask(&["explain", AGENT]);
