@@ -3,7 +3,7 @@
 //! To find the first of 100,000 names a directory has to be read whole, and one of ext4 that was large once
 //! stays slow to read for good. So when many messages lie in the inbox it is exchanged for an empty one, in
 //! one call, and what was the inbox becomes a pile in the new one. From the pile that has the next message a
-//! step takes as many as make a segment; until these are used up, no step reads the pile.
+//! step takes as many as make a few segments; until these are used up, no step reads the pile.
 //!
 //! Invariants:
 //!
@@ -47,6 +47,9 @@ pub struct Filing<'a> {
     pub disk: Disk,
 }
 
+/// How many messages a segment has that comes from a pile: a step lists the first one several times.
+const LISTED: usize = SEGMENT / 4;
+
 /// How often a pile is read at most until nothing comes into it meanwhile.
 const ROUNDS: u32 = 4;
 
@@ -70,8 +73,9 @@ impl Filing<'_> {
     pub fn file(&self, mut scan: Scan) -> Result<Scan> {
         if scan.direct.len() > SEGMENT {
             // What can't be moved would be in the way, and is remembered by its place.
-            if scan.passes_over() || !self.exchange(scan.direct[0])? {
-                self.file_each(&scan.direct)?;
+            let is_exchanged = !scan.passes_over() && possible(self.exchange(scan.direct[0]))? == Some(true);
+            if !is_exchanged {
+                self.move_to_segments(layout::INBOX, &scan.direct, SEGMENT)?;
             }
             scan = scan.anew(self.view)?;
         }
@@ -79,17 +83,18 @@ impl Filing<'_> {
         for pile in scan.segments.iter().filter(|segment| segment.is_stirred()) {
             // What was the inbox has taken the place of another one.
             if known.as_ref().is_none_or(|known: &Contents| known.path != pile.path) {
-                known = self.look_through(&pile.path)?;
+                known = possible(self.look_through(&pile.path))?.flatten();
             }
         }
         scan = scan.anew(self.view)?;
         if let Some(pile) = in_front(&scan) {
             let known = known.filter(|known| known.path == pile.path);
-            let contents = match known {
-                Some(known) => known,
-                None => Contents { path: pile.path.clone(), keys: self.list(&pile.path)?.0 },
+            let listed = match known {
+                Some(known) => Some(known),
+                None => possible(self.list(&pile.path))?
+                    .map(|(keys, _)| Contents { path: pile.path.clone(), keys }),
             };
-            self.take_segment(contents)?;
+            listed.map_or(Ok(None), |contents| possible(self.take_segments(contents)))?;
             scan = scan.anew(self.view)?;
         }
         Ok(scan)
@@ -111,6 +116,10 @@ impl Filing<'_> {
         let (inbox, fresh) = (self.inbox(), self.view.agent.join(layout::FORMER));
         let kept = fresh.join(layout::KEPT_NAME);
         let place = fresh.join(layout::pile(first).trim_start_matches(layout::INBOX).trim_start_matches('/'));
+        if fresh.exists()? {
+            // Something else has the name.
+            return Ok(false);
+        }
         fresh.make_dir()?;
         let mut is_exchanged = false;
         if fresh.take_after(&inbox)? {
@@ -199,49 +208,50 @@ impl Filing<'_> {
         if stray.is_dir()? && stray.remove_dir().is_ok() {
             return Ok(true);
         }
-        stray.rename_if_free(&place).or_else(|error| fault_of_file(error).map(|_| false))
+        Ok(possible(stray.rename_if_free(&place))?.unwrap_or(false))
     }
 
-    /// Takes the first messages out of a pile and makes a segment of them.
-    fn take_segment(&self, contents: Contents) -> Result<()> {
+    /// Takes the first messages out of a pile and makes segments of them.
+    fn take_segments(&self, contents: Contents) -> Result<()> {
         let Contents { path, mut keys } = contents;
         if keys.len() > SEGMENT {
             keys.select_nth_unstable(SEGMENT);
             keys.truncate(SEGMENT);
         }
         keys.sort_unstable();
-        self.move_to_segment(&path, &keys)?;
+        self.move_to_segments(&path, &keys, LISTED)?;
         self.look_through(&path).map(drop)
     }
 
-    /// Moves messages into segments, one by one: where the inbox can't be exchanged.
-    fn file_each(&self, keys: &[InboxKey]) -> Result<()> {
-        keys.chunks(SEGMENT).try_for_each(|keys| self.move_to_segment(layout::INBOX, keys))
-    }
-
-    fn move_to_segment(&self, from: &str, keys: &[InboxKey]) -> Result<()> {
-        let Some(first) = keys.first() else { return Ok(()) };
-        let segment = self.view.agent.join(layout::segment(*first));
-        segment.make_dirs()?;
-        // The directory comes first: a message that has left its place must have arrived somewhere.
+    /// Moves messages into segments of so many each.
+    fn move_to_segments(&self, from: &str, keys: &[InboxKey], size: usize) -> Result<()> {
+        let segments = || keys.chunks(size).map(|keys| self.view.agent.join(layout::segment(keys[0])));
+        segments().try_for_each(|segment| segment.make_dirs())?;
+        // The directories come first: a message that has left its place must have arrived somewhere.
         self.disk.sync_dir(&self.inbox())?;
         let from = self.view.agent.join(from);
-        let (Some(source), Some(target)) = (from.open_dir()?, segment.open_dir()?) else {
-            return Err(Error::gone("open", &segment));
-        };
-        for key in keys {
-            let name = OsString::from(format!("{key}.json"));
-            let moved = move_file(&source, &target, &name);
-            if moved != Err(Errno::NOENT)
-                && let Err(error) = moved.context("move", &from.join(&name))
-            {
-                // What can't be moved stays, and whoever reads it finds what is wrong with it.
-                fault_of_file(error)?;
+        let Some(source) = from.open_dir()? else { return Ok(()) };
+        for (keys, segment) in keys.chunks(size).zip(segments()) {
+            let Some(target) = segment.open_dir()? else { return Err(Error::gone("open", &segment)) };
+            for key in keys {
+                let name = OsString::from(format!("{key}.json"));
+                let moved = move_file(&source, &target, &name);
+                if moved != Err(Errno::NOENT)
+                    && let Err(error) = moved.context("move", &from.join(&name))
+                {
+                    // What can't be moved stays, and whoever reads it finds what is wrong with it.
+                    fault_of_file(error)?;
+                }
             }
         }
-        self.disk.sync_dir(&segment)?;
-        self.disk.sync_dir(&from)
+        segments().chain([from.clone()]).try_for_each(|dir| self.disk.sync_dir(&dir))
     }
+}
+
+/// Nothing where what lies there is at fault, as a directory that can't be read: whoever reads the messages
+/// finds the same, and sets it aside.
+fn possible<T>(done: Result<T>) -> Result<Option<T>> {
+    done.map(Some).or_else(|error| fault_of_file(error).map(|_| None))
 }
 
 /// The pile that has the next message, if a pile has it.

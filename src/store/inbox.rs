@@ -239,7 +239,7 @@ fn list_dir(view: &View<'_>, dir: &str, scan: &mut Scan) -> Result<()> {
 /// What was the inbox until a moment ago, or until a step was killed: what is in it goes back, but for the
 /// messages, which become a pile. Then the inbox is listed once more for what has gone back meanwhile.
 fn list_former(view: &View<'_>, scan: &mut Scan) -> Result<()> {
-    if !view.agent.join(layout::FORMER).exists()? {
+    if !view.agent.join(layout::FORMER).is_dir()? {
         return Ok(());
     }
     let mut former = Scan::default();

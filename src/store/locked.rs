@@ -83,6 +83,7 @@ impl<'a> Locked<'a> {
 
     /// Puts what was the inbox before a step was killed into its place.
     pub fn finish_exchange(&self) -> Result<()> {
+        self.empty_journal()?;
         Filing { view: &self.view(), disk: self.agent.store.disk }.finish()
     }
 

@@ -142,7 +142,10 @@ fn a_pile_that_is_used_up_is_removed() {
     assert_eq!(sandbox.json(TICK.iter().copied())["message_id"], ids[0]);
     // But for the first few and the last.
     for id in ids[2..1020].iter() {
-        fs::remove_file(find(&sandbox, id)).unwrap();
+        let path = find(&sandbox, id);
+        fs::remove_file(&path).unwrap();
+        // One that is empty; any other stays.
+        let _ = fs::remove_dir(path.parent().unwrap());
     }
     let steps = sandbox.json_lines(["tick", "a", "--until-idle"]);
     let taken: Vec<_> = steps.iter().filter_map(|step| step["message_id"].as_str()).collect();
@@ -335,4 +338,39 @@ fn who_waits_is_told_through_the_new_inbox() {
     sandbox.run(TICK.iter().copied());
     let ran = waits.end();
     assert_eq!(ran.code(), 0, "{ran}");
+}
+
+/// Something in the place of what a step makes, or that looks like what it has made.
+#[test]
+fn what_lies_in_the_way_of_an_exchange_stops_nobody() {
+    let (template, ids) = long(1100);
+    for in_the_way in ["inbox.old", "inbox/from-2-msg_00000000000070008000000000000001"] {
+        for is_link in [false, true] {
+            let sandbox = template.copy();
+            let path = sandbox.agent("a").join(in_the_way);
+            if is_link {
+                std::os::unix::fs::symlink(sandbox.home(), &path).unwrap();
+            } else {
+                fs::write(&path, "no directory").unwrap();
+            }
+            for id in &ids[..2] {
+                let ran = sandbox.cmd(["tick", "a", "--json"]).output();
+                let step: serde_json::Value =
+                    serde_json::from_str(ran.stdout.lines().last().unwrap_or("null")).unwrap_or_default();
+                assert_eq!(step["message_id"], **id, "{in_the_way}, {is_link}: {ran}");
+            }
+            assert_eq!(queued(&sandbox)[..], ids[2..]);
+            assert_eq!(names(&sandbox.home()), Vec::<String>::new());
+        }
+    }
+    // A pile that somebody has made of what is no message.
+    let sandbox = template.copy();
+    let pile = inbox(&sandbox).join("from-1-msg_00000000000070008000000000000001");
+    fs::create_dir_all(pile.join("2-msg_00000000000070008000000000000002.json/not/empty")).unwrap();
+    fs::create_dir(pile.join("from-2-msg_00000000000070008000000000000003")).unwrap();
+    fs::write(pile.join("1-msg_00000000000070008000000000000001.json"), "torn").unwrap();
+    let ran = sandbox.cmd(["tick", "a", "--until-idle", "--max-steps", "4", "--json"]).output();
+    assert!(ran.stdout.contains(&ids[0]), "{ran}");
+    assert!(!pile.exists());
+    assert_eq!(sandbox.json_lines(["queue", "rejected", "-a", "a"]).len(), 2);
 }
