@@ -3,8 +3,6 @@
 use std::path::Path;
 use std::time::Instant;
 
-use uuid::Uuid;
-
 use crate::beneath::{Content, Spot, Version};
 use crate::error::{Error, Result};
 use crate::model::agent::Identity;
@@ -21,7 +19,6 @@ use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 
-use super::batch::Batch;
 use super::journal::{Entry, Found, Journal};
 use super::layout::{self, AgentDir};
 use super::locked::Locked;
@@ -223,11 +220,6 @@ impl<'s> Agent<'s> {
         RECORD.check(bytes.len() as u64)?;
         let staged = self.staging(path.rsplit('/').next().unwrap_or(path));
         self.store.disk.replace_unlocked(&staged, &self.dir.join(path), bytes)
-    }
-
-    /// Begins to put many messages into the inbox. The name is one that nobody else has.
-    pub fn batch(&self, name: Uuid) -> Result<Batch<'_>> {
-        Batch::begin(self, self.store.disk, name)
     }
 
     /// Puts a file that is no record of its own in place, whole: a ledger without its broken lines.

@@ -26,13 +26,9 @@ use crate::error::{Context, Error, Result};
 use crate::model::message::InboxKey;
 
 use super::files::{Disk, fault_of_file};
-use super::inbox::{Name, SEGMENT, Scan, Segment, parse_name};
+use super::inbox::{LOOKED_THROUGH, Name, SEGMENT, Scan, Segment, parse_name};
 use super::view::View;
 use super::{git, layout};
-
-/// When a pile was last changed, in seconds and nanoseconds since 1970, if nothing has come since it was
-/// last looked through.
-pub const LOOKED_THROUGH: (i64, u64) = (1, 0);
 
 /// Says of a pile that all that is in it is known from its name: for whoever reads it next, or has made it.
 pub fn say_looked_through(pile: &Spot) -> Result<()> {

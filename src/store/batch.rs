@@ -31,6 +31,13 @@ pub struct Batch<'a> {
     count: usize,
 }
 
+impl Agent<'_> {
+    /// Begins to put many messages into the inbox. The name is one that nobody else has.
+    pub fn batch(&self, name: Uuid) -> Result<Batch<'_>> {
+        Batch::begin(self, self.store.disk, name)
+    }
+}
+
 impl<'a> Batch<'a> {
     /// Begins a batch in a directory of its own, and removes what killed ones left where the owner makes his.
     pub(super) fn begin(agent: &'a Agent<'_>, disk: Disk, name: Uuid) -> Result<Batch<'a>> {

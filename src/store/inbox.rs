@@ -22,13 +22,16 @@ use crate::model::message::{InboxKey, Message, Priority, WakeHint};
 use crate::model::records::Misfit;
 
 use super::authors;
-use super::backlog;
 use super::files::fault_of_file;
 use super::layout;
 use super::view::View;
 
 /// How many messages may lie in `inbox/` itself, and in one segment.
 pub const SEGMENT: usize = 1024;
+
+/// When a pile was last changed, in seconds and nanoseconds since 1970, if nothing has come since it was
+/// last looked through.
+pub const LOOKED_THROUGH: (i64, u64) = (1, 0);
 
 /// When a pile was changed that nobody has looked at.
 const UNKNOWN: (i64, u64) = (0, 0);
@@ -85,7 +88,7 @@ pub struct Segment {
 impl Segment {
     /// Whether something may have come into a pile since it was last looked through.
     pub fn is_stirred(&self) -> bool {
-        self.pile.is_some_and(|changed_at| changed_at != backlog::LOOKED_THROUGH)
+        self.pile.is_some_and(|changed_at| changed_at != LOOKED_THROUGH)
     }
 }
 
