@@ -49,6 +49,9 @@ _dormouse() {
             dormouse,fail)
                 cmd="dormouse__subcmd__fail"
                 ;;
+            dormouse,gc)
+                cmd="dormouse__subcmd__gc"
+                ;;
             dormouse,get)
                 cmd="dormouse__subcmd__get"
                 ;;
@@ -162,6 +165,9 @@ _dormouse() {
                 ;;
             dormouse__subcmd__help,fail)
                 cmd="dormouse__subcmd__help__subcmd__fail"
+                ;;
+            dormouse__subcmd__help,gc)
+                cmd="dormouse__subcmd__help__subcmd__gc"
                 ;;
             dormouse__subcmd__help,get)
                 cmd="dormouse__subcmd__help__subcmd__get"
@@ -563,7 +569,7 @@ _dormouse() {
 
     case "${cmd}" in
         dormouse)
-            opts="-C -q -v -h -V --dir --json --quiet --verbose --color --lock-timeout --help --version init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task supervise run briefs events recover fail preempt resume safe-point checkpoint yield non-preemptible doctor merge-driver schema completions man help"
+            opts="-C -q -v -h -V --dir --json --quiet --verbose --color --lock-timeout --help --version init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task supervise run briefs events recover fail preempt resume safe-point checkpoint yield non-preemptible doctor gc merge-driver schema completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1086,6 +1092,40 @@ _dormouse() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        dormouse__subcmd__gc)
+            opts="-C -q -v -h --keep --dry-run --dir --json --quiet --verbose --color --lock-timeout --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --keep)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -C)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --lock-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         dormouse__subcmd__get)
             opts="-C -q -v -h --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -1117,7 +1157,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__help)
-            opts="init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task supervise run briefs events recover fail preempt resume safe-point checkpoint yield non-preemptible doctor merge-driver schema completions man help"
+            opts="init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task supervise run briefs events recover fail preempt resume safe-point checkpoint yield non-preemptible doctor gc merge-driver schema completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1271,6 +1311,20 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__help__subcmd__fail)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__help__subcmd__gc)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

@@ -21,6 +21,7 @@ pub const MAN: &[(&str, &str)] = &[
     ("dormouse-events", committed!("man/dormouse-events.1")),
     ("dormouse-explain", committed!("man/dormouse-explain.1")),
     ("dormouse-fail", committed!("man/dormouse-fail.1")),
+    ("dormouse-gc", committed!("man/dormouse-gc.1")),
     ("dormouse-get", committed!("man/dormouse-get.1")),
     ("dormouse-init", committed!("man/dormouse-init.1")),
     ("dormouse-list", committed!("man/dormouse-list.1")),

@@ -18,6 +18,7 @@ mod errand;
 mod evidence;
 mod foresee;
 mod gate;
+mod gc;
 mod generated;
 mod guests;
 mod hooks;
@@ -165,6 +166,7 @@ fn name(command: &Command) -> &'static str {
         Command::Events(_) => "events",
         Command::Recover(_) => "recover",
         Command::Doctor(_) => "doctor",
+        Command::Gc(_) => "gc",
         Command::MergeDriver(_) => "merge-driver",
         Command::Schema(_) => "schema",
         Command::Completions(_) => "completions",
@@ -210,6 +212,7 @@ fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
         Command::Events(args) => evidence::events(session, args),
         Command::Recover(args) => recover::recover(session, args),
         Command::Doctor(args) => doctor::doctor(session, args),
+        Command::Gc(args) => gc::gc(session, args),
         Command::MergeDriver(args) => merging::merge_driver(session, args),
         Command::Schema(args) => static_text::schema(session, args),
         Command::Completions(args) => static_text::completions(session, args),

@@ -28,6 +28,7 @@ mod readers {
     use crate::rules::schedule;
     use crate::store::config::{policy_from, store_config};
     use crate::store::journal::{Entry, decode_all};
+    use crate::store::packed;
     use crate::store::record::{decode, decode_plain, encode};
 
     /// How long each is tried where nobody says otherwise.
@@ -172,6 +173,12 @@ mod readers {
         tried(&lines("/ledger/"), |bytes| drop(decode_plain::<Event>(Path::new("ledger"), 1, bytes)));
         tried(&lines("/message.jsonl"), record::<Message>);
         tried(&lines("/brief.jsonl"), record::<Brief>);
+    }
+
+    #[test]
+    fn packed_months() {
+        let packed = lines("/brief.jsonl").into_iter().map(|line| packed::pack(&line).unwrap());
+        tried(&packed.collect::<Vec<_>>(), |bytes| drop(packed::unpack(bytes)));
     }
 
     #[test]

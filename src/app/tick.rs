@@ -317,8 +317,9 @@ fn act(
         | Decision::StayIdle
         | Decision::Sleep => {
             rest(&mut draft, &decision);
+            let retention = draft.records.policy.retention;
             let report = commit(Desk::new(session, agent), &locked, draft, decision_report)?;
-            litter::sweep(agent, locked);
+            litter::sweep(agent, locked, retention, session.clock.now());
             Ok(report)
         }
     }

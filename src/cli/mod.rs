@@ -115,6 +115,7 @@ pub enum Command {
     Yield(Yield),
     NonPreemptible(NonPreemptible),
     Doctor(Doctor),
+    Gc(Gc),
     MergeDriver(MergeDriver),
     Schema(Schema),
     Completions(Completions),

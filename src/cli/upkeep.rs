@@ -1,4 +1,4 @@
-//! `doctor`, `merge-driver`, `schema`, `completions`, `man`.
+//! `doctor`, `gc`, `merge-driver`, `schema`, `completions`, `man`.
 
 use std::path::PathBuf;
 
@@ -40,6 +40,24 @@ pub struct Doctor {
     /// Configure git, in this clone, to merge the files of this state directory by `merge-driver`
     #[arg(long)]
     pub merge_driver: bool,
+}
+
+/// Drop what is kept no longer, and pack old months
+///
+/// Removes the directories of runs and tasks that `[retention]` keeps no longer, drops months of the archive
+/// and the ledger that it keeps no longer, and packs those that are over for at least a month: every command
+/// reads them as before. What an open record names stays. Steps that come to rest do a part of it by themselves.
+#[derive(Debug, Args)]
+pub struct Gc {
+    /// Only these agents
+    #[arg(value_name = "AGENT")]
+    pub agents: Vec<String>,
+    /// Keep the directories of runs and tasks that ended less than this ago, whatever `[retention]` says
+    #[arg(long, value_name = "DURATION")]
+    pub keep: Option<String>,
+    /// Say what would be done, with sizes, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// Merge two versions of a file of the state directory, for git

@@ -30,6 +30,7 @@ names! {
         RunInterrupted = "run_interrupted",
         RunSettled = "run_settled",
         RecordRepaired = "record_repaired",
+        Collected = "collected",
         WorkspaceReleased = "workspace_released",
         HookEnded = "hook_ended",
         PreemptionRequested = "preemption_requested",

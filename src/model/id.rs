@@ -91,10 +91,15 @@ ids! {
 impl MessageId {
     /// When the id was made, to the millisecond.
     pub fn minted_at(&self) -> Option<Time> {
-        let (seconds, nanos) = self.0.get_timestamp()?.to_unix();
-        let millis = i64::try_from(seconds).ok()?.saturating_mul(1000);
-        Some(Time::from_millis(millis.saturating_add(i64::from(nanos / 1_000_000))))
+        minted_at(self.0)
     }
+}
+
+/// When an id was made, to the millisecond.
+pub fn minted_at(id: Uuid) -> Option<Time> {
+    let (seconds, nanos) = id.get_timestamp()?.to_unix();
+    let millis = i64::try_from(seconds).ok()?.saturating_mul(1000);
+    Some(Time::from_millis(millis.saturating_add(i64::from(nanos / 1_000_000))))
 }
 
 /// The longest name an agent can have, in bytes.

@@ -476,6 +476,10 @@ impl Policy {
         if self.limits.cost_per_day.is_some_and(|limit| !limit.is_finite() || limit < 0.0) {
             return Err("limits.cost_per_day can't be negative or infinite".to_owned());
         }
+        let window = self.limits.dedupe_window;
+        if self.retention.archive.0.is_some_and(|kept| kept < window) {
+            return Err(format!("retention.archive can't be less than limits.dedupe_window ({window})"));
+        }
         Ok(())
     }
 }

@@ -1,8 +1,76 @@
-//! `[retention]` of `dormouse.toml` and `agent.toml`: what is kept of turns that have ended.
+//! `[retention]` of `dormouse.toml` and `agent.toml`: what is kept of turns, tasks and messages that have ended, and for how long.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de};
 
+use super::policy::Size;
 use super::run::Terminal;
+use super::time::{Span, Time};
+
+/// How long something is kept once it is over; absent: for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keep(pub Option<Span>);
+
+const DAY: u64 = 24 * 3600;
+
+impl Keep {
+    pub const fn days(days: u64) -> Keep {
+        Keep(Some(Span::from_secs(days * DAY)))
+    }
+
+    /// Whether what was over at a time is kept no longer.
+    pub fn is_past(self, over_at: Time, now: Time) -> bool {
+        self.0.is_some_and(|span| over_at.after(span) <= now)
+    }
+
+    /// Of two the one that keeps longer.
+    pub fn longer(self, other: Keep) -> Keep {
+        Keep(self.0.zip(other.0).map(|(one, other)| one.max(other)))
+    }
+
+    /// Of two the one that keeps less long.
+    pub fn shorter(self, other: Keep) -> Keep {
+        Keep(self.0.into_iter().chain(other.0).min())
+    }
+}
+
+impl<'de> Deserialize<'de> for Keep {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = Keep;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a duration such as \"30d\", or \"forever\"")
+            }
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Keep, E> {
+                Err(E::custom(format!("`{number}` has no unit: write \"{number}d\"")))
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Keep, E> {
+                if text == "forever" {
+                    return Ok(Keep(None));
+                }
+                text.parse().map(|span| Keep(Some(span))).map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+#[cfg(test)]
+impl schemars::JsonSchema for Keep {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Keep".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "description": "A duration, or \"forever\"",
+            "type": "string",
+            "examples": ["30d", "forever"],
+        })
+    }
+}
 
 names! {
     /// The runs whose context stays in their directory.
@@ -16,15 +84,43 @@ names! {
     }
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Retention {
-    /// The runs whose context stays in their directory.
+    /// The directories of runs that went well.
+    pub runs: Keep,
+    /// The directories of runs that failed, were ended or were interrupted.
+    pub failed_runs: Keep,
+    /// The directories of tasks that have ended.
+    pub tasks: Keep,
+    /// What the directories of ended runs and tasks may have together: the oldest go first.
+    pub output: Size,
+    /// The months of the archive and of the ledger, once they are over.
+    pub archive: Keep,
+    /// The runs whose context stays, as long as their directory does.
     pub context: ContextOf,
 }
 
+impl Default for Retention {
+    fn default() -> Self {
+        Retention {
+            runs: Keep::days(30),
+            failed_runs: Keep::days(90),
+            tasks: Keep::days(30),
+            output: Size(100 << 20),
+            archive: Keep(None),
+            context: ContextOf::default(),
+        }
+    }
+}
+
 impl Retention {
+    /// How long the directory of a run that has ended in this way is kept.
+    pub fn of_run(&self, terminal: Terminal) -> Keep {
+        if has_failed(terminal) { self.failed_runs } else { self.runs }
+    }
+
     /// Whether the context of a run that has ended in this way is kept.
     pub fn keeps_context(&self, terminal: Terminal) -> bool {
         match self.context {
@@ -46,16 +142,39 @@ fn has_failed(terminal: Terminal) -> bool {
 mod tests {
     use super::*;
 
+    fn read(text: &str) -> Result<Retention, String> {
+        toml::from_str(text).map_err(|error| error.message().to_owned())
+    }
+
     #[test]
-    fn a_context_is_kept_as_the_policy_says() {
-        for (context, kept) in [("none", [false, false]), ("failed", [false, true]), ("all", [true, true])] {
-            let retention: Retention = toml::from_str(&format!("context = \"{context}\"")).expect("settings");
-            assert_eq!(
-                [Terminal::Completed, Terminal::TimedOut].map(|end| retention.keeps_context(end)),
-                kept
-            );
+    fn every_key_has_a_default_and_says_what_it_takes() {
+        assert_eq!(read(""), Ok(Retention::default()));
+        let all = "runs = \"1d\"\nfailed_runs = \"forever\"\ntasks = \"0s\"\noutput = \"1 MiB\"\narchive = \"1y\"\n\
+                   context = \"all\"\n";
+        let read_all = read(all).expect("settings");
+        assert_eq!((read_all.runs, read_all.failed_runs), (Keep::days(1), Keep(None)));
+        assert_eq!((read_all.tasks, read_all.output), (Keep::days(0), Size(1 << 20)));
+        assert_eq!(read_all.context, ContextOf::All);
+        for (text, says) in [
+            ("runs = 30", "`30` has no unit: write \"30d\""),
+            ("runs = \"soon\"", "soon"),
+            ("archive = \"never\"", "never"),
+            ("context = \"some\"", "expected one of none, failed, all"),
+            ("logs = \"1d\"", "unknown field `logs`"),
+        ] {
+            let error = read(text).expect_err(text);
+            assert!(error.contains(says), "{text}: {error}");
         }
-        let error = toml::from_str::<Retention>("context = \"some\"").expect_err("no such choice");
-        assert!(error.message().contains("expected one of none, failed, all"), "{error}");
+    }
+
+    #[test]
+    fn what_is_over_is_past_once_its_time_is() {
+        let at = |days: u64| Time::from_millis(0).after(Span::from_secs(days * DAY));
+        assert!(!Keep::days(30).is_past(at(0), at(29)));
+        assert!(Keep::days(30).is_past(at(0), at(30)));
+        assert!(!Keep(None).is_past(at(0), at(10_000)));
+        assert_eq!(Keep::days(1).longer(Keep(None)), Keep(None));
+        assert_eq!(Keep::days(1).shorter(Keep(None)), Keep::days(1));
+        assert_eq!(Keep::days(1).longer(Keep::days(2)), Keep::days(2));
     }
 }

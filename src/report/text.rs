@@ -223,6 +223,18 @@ fn rough(span: Span) -> String {
     }
 }
 
+/// A number of bytes, for people: three digits say enough.
+pub fn bytes(number: u64) -> String {
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    match units.iter().find(|(bits, _)| number >> bits > 0) {
+        Some((bits, unit)) => {
+            let tenths = (number >> (bits - 10)) * 10 / 1024;
+            format!("{}.{} {unit}", tenths / 10, tenths % 10)
+        }
+        None => count(number, "byte", "bytes"),
+    }
+}
+
 /// A number with its noun in the singular or plural.
 pub fn count(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })

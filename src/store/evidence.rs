@@ -1,20 +1,23 @@
 //! Reading back what was: the ledger, the archive and the runs. No step depends on any of it.
 
-use std::collections::{BTreeMap, HashSet};
-use std::path::Path;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::Hash;
+use std::str::FromStr;
 
 use crate::error::Result;
 use crate::model::event::Event;
-use crate::model::id::{EventId, MessageId, RunId};
+use crate::model::id::{EventId, MessageId, RunId, TaskId, minted_at};
 use crate::model::message::Message;
 use crate::model::record::Record;
 use crate::model::run::{Brief, Run};
 use crate::model::state::State;
+use crate::model::task::Task;
 use crate::model::time::Time;
 
 use super::layout;
 use super::lines;
-use super::months;
+use super::months::{self, Month};
 use super::record::{decode_at, decode_plain};
 use super::view::View;
 
@@ -22,9 +25,10 @@ use super::view::View;
 pub fn files_of_ends(view: &View<'_>, first_month: &str) -> Result<Vec<String>> {
     let mut months = months::archive(view, Message::KIND)?;
     months.reverse();
+    months.extend(months::archive(view, months::ENDED)?);
     months.extend(months::ledger(view)?);
     months.retain(|month| month.name.as_str() >= first_month);
-    Ok(months.into_iter().map(|month| month.file).collect())
+    Ok(months.into_iter().flat_map(|month| month.files).collect())
 }
 
 /// Every event that `each` asks for, oldest first, and once, whatever a merge has left: the ledger, then what
@@ -41,8 +45,7 @@ pub fn events(
         if first_month.as_ref().is_some_and(|first| month.name < *first) {
             continue;
         }
-        let month = in_order(&view.agent.join(&month.file), &view.lines(&month.file)?)?;
-        month.into_iter().filter(|event| seen.insert(event.id)).try_for_each(&mut each)?;
+        in_order(view, &month)?.into_iter().filter(|event| seen.insert(event.id)).try_for_each(&mut each)?;
     }
     let mut riding = state.events.iter().filter(|event| !seen.contains(&event.id));
     riding.try_for_each(|event| each(event.clone()))
@@ -61,37 +64,38 @@ pub fn last_events(
         if found.len() >= count {
             break;
         }
-        let bytes = view.lines(&month.file)?;
-        let full = view.agent.join(&month.file);
         let newer: HashSet<EventId> = found.iter().map(|event| event.id).collect();
         let is_wanted = |event: &Event| wanted(event) && !newer.contains(&event.id);
         let before = found.len();
-        let mut above = u64::MAX;
-        for (number, line) in lines::records(&bytes).rev() {
-            let event: Event = decode_plain(&full, number, line)?;
-            if event.seq >= above {
-                // Two clones have added some: the last are those that come last when all are in order.
-                found.truncate(before);
-                found.extend(in_order(&full, &bytes)?.into_iter().rev().filter(is_wanted));
-                break;
-            }
+        let (mut above, mut is_mixed) = (u64::MAX, false);
+        months::newest_first(view, &month, |spot, number, line| {
+            let event: Event = decode_plain(spot, number, line)?;
+            is_mixed = event.seq >= above;
             above = event.seq;
-            if is_wanted(&event) {
+            if !is_mixed && is_wanted(&event) {
                 found.push(event);
-                if found.len() >= count {
-                    break;
-                }
             }
+            Ok(!is_mixed && found.len() < count)
+        })?;
+        if is_mixed {
+            // Two clones have added some: the last are those that come last when all are in order.
+            found.truncate(before);
+            found.extend(in_order(view, &month)?.into_iter().rev().filter(is_wanted));
         }
         found.truncate(count);
     }
     Ok(found)
 }
 
-/// The events of a file, each once.
-fn in_order(path: &Path, bytes: &[u8]) -> Result<Vec<Event>> {
-    let events = lines::once(bytes).map(|(number, line)| decode_plain(path, number, line));
-    let mut events = events.collect::<Result<Vec<Event>>>()?;
+/// The events of a month.
+fn in_order(view: &View<'_>, month: &Month) -> Result<Vec<Event>> {
+    let mut events: Vec<Event> = Vec::new();
+    for file in &month.files {
+        let spot = view.agent.join(file);
+        for (number, line) in lines::once(&months::read(view, file)?) {
+            events.push(decode_plain(&spot, number, line)?);
+        }
+    }
     // In order they are already, but where two clones have added some.
     events.sort_by_key(|event| event.seq);
     Ok(events)
@@ -194,7 +198,7 @@ pub fn recent<T: Record>(
     wanted: impl Fn(&T) -> bool,
 ) -> Result<Vec<T>> {
     let mut found = Vec::new();
-    let month_ago = Time::from_millis(now.as_millis() - 28 * 24 * 3600 * 1000);
+    let month_ago = months::four_weeks_before(now);
     let mut paths = vec![layout::archive(now, T::KIND), layout::archive(month_ago, T::KIND)];
     paths.dedup();
     for path in paths {
@@ -215,7 +219,7 @@ pub fn recent<T: Record>(
 }
 
 /// The ids of the runs that have a directory, newest first.
-fn run_dirs(view: &View<'_>) -> Result<Vec<RunId>> {
+pub(super) fn run_dirs(view: &View<'_>) -> Result<Vec<RunId>> {
     let mut ids = Vec::new();
     view.agent.join(layout::RUNS).each_entry(|name, is_dir| {
         if is_dir {
@@ -232,18 +236,61 @@ pub fn run_ids(view: &View<'_>) -> Result<Vec<RunId>> {
     let mut ids = run_dirs(view)?;
     for month in months::archive(view, Run::KIND)? {
         months::newest_first(view, &month, |_, _, line| {
-            ids.extend(run_of(line));
+            ids.extend(id_in::<RunId>(line));
             Ok(true)
         })?;
     }
     Ok(ids)
 }
 
-/// The run that a line of the archive is about: its id stands at the beginning.
-fn run_of(line: &[u8]) -> Option<RunId> {
+/// What a line of the archive is about, where that is of this kind: its id stands at the beginning.
+pub(super) fn id_in<Id: FromStr>(line: &[u8]) -> Option<Id> {
     const ID: &[u8] = b"\"id\":\"";
     let start = line.windows(ID.len()).take(200).position(|window| window == ID)? + ID.len();
-    std::str::from_utf8(line.get(start..start + "run_".len() + 32)?).ok()?.parse().ok()
+    let id = line.get(start..)?.split(|byte| *byte == b'"').next()?;
+    std::str::from_utf8(id).ok()?.parse().ok()
+}
+
+/// The records of those of the runs that have one.
+pub(super) fn runs_among(view: &View<'_>, ids: &HashSet<RunId>) -> Result<HashMap<RunId, Run>> {
+    let mut found = HashMap::new();
+    for id in ids {
+        // Versions before put it into the directory.
+        found.extend(view.record::<Run>(&layout::run(*id))?.map(|run| (*id, run)));
+    }
+    among(view, ids, ids.iter().filter_map(|id| minted_at(id.0)).min(), &mut found)?;
+    Ok(found)
+}
+
+/// The records of those of the tasks that have ended.
+pub(super) fn tasks_among(view: &View<'_>, ids: &HashSet<TaskId>) -> Result<HashMap<TaskId, Task>> {
+    let mut found = HashMap::new();
+    among(view, ids, ids.iter().filter_map(|id| minted_at(id.0)).min(), &mut found)?;
+    Ok(found)
+}
+
+/// Adds the last words of the archive about these. Months before the first of them came to be are not looked at.
+fn among<T: Record, Id: FromStr + Eq + Hash + Copy>(
+    view: &View<'_>,
+    ids: &HashSet<Id>,
+    born: Option<Time>,
+    found: &mut HashMap<Id, T>,
+) -> Result<()> {
+    let Some(born) = born.map(Time::month) else { return Ok(()) };
+    for month in months::archive(view, T::KIND)?.iter().rev().filter(|month| month.name >= born) {
+        if found.len() >= ids.len() {
+            break;
+        }
+        months::newest_first(view, month, |spot, number, line| {
+            if let Some(id) = id_in::<Id>(line).filter(|id| ids.contains(id))
+                && let Entry::Vacant(place) = found.entry(id)
+            {
+                place.insert(decode_at(spot, number, line)?);
+            }
+            Ok(found.len() < ids.len())
+        })?;
+    }
+    Ok(())
 }
 
 /// The record of a settled run; `None` for a live one.

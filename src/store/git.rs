@@ -43,6 +43,8 @@ workspaces/
 const ATTRIBUTES: &str = "\
 # Lines that two clones have added are all kept.
 *.jsonl merge=union
+# Packed lines never change: what two clones have packed stays side by side.
+*.jsonl.zst binary
 ";
 
 /// Puts the file that every inbox has where it is missing: agents may be there before the state directory is
@@ -118,11 +120,12 @@ mod tests {
 
     #[test]
     fn a_line_is_missing_unless_it_stands_there_or_was_taken_out() {
-        assert_eq!(missing("", ATTRIBUTES), ["*.jsonl merge=union"]);
+        assert_eq!(missing("", ATTRIBUTES), ["*.jsonl merge=union", "*.jsonl.zst binary"]);
         let none: [&str; 0] = [];
         for text in [ATTRIBUTES, "*.jsonl merge=binary\n", "# *.jsonl merge=union", "x\r\n*.jsonl  -text\r\n"]
         {
-            assert_eq!(missing(text, ATTRIBUTES), none, "{text:?}");
+            let text = format!("{text}\n*.jsonl.zst binary\n");
+            assert_eq!(missing(&text, ATTRIBUTES), none, "{text:?}");
         }
         let older = IGNORE.replace("*.new-*\nagents/.new-*", "agents/.new-*").replace("slots/\n", "!slots\n");
         assert_eq!(missing(&older, IGNORE), ["*.new-*", "slots/"]);

@@ -45,12 +45,15 @@ pub const TRIGGERS: &str = "triggers";
 pub const RUNS: &str = "runs";
 pub const LEDGER: &str = "ledger";
 pub const ARCHIVE: &str = "archive";
+/// How the name of a file of lines ends.
+pub const LINES: &str = ".jsonl";
 pub const TMP: &str = "tmp";
 /// Where an agent keeps what could not be read, lost to another version of itself, or was not meant for it.
 pub const QUARANTINE: &str = "quarantine";
 /// Held by every process that has a transition to tell of.
 pub const TELLING: &str = "tmp/telling.lock";
 /// In a run's directory.
+pub const RUN: &str = "run.json";
 pub const CONTEXT: &str = "context.json";
 pub const PROMPT: &str = "prompt.txt";
 pub const OUTCOME: &str = "outcome.json";
@@ -66,6 +69,8 @@ pub const CHECKPOINT: &str = "checkpoint-";
 /// In a task's directory: the pipe that an interactive one reads from.
 pub const STDIN: &str = "stdin";
 pub const DEDUPE: &str = "cache/dedupe";
+/// Where the last step has left off that looked for what is kept no longer.
+pub const SWEEP: &str = "cache/sweep.json";
 
 /// What `create` makes. A clone may lack the empty ones; whoever needs one makes it again.
 pub const AGENT_DIRS: &[&str] =
@@ -157,7 +162,7 @@ pub fn task_lock(id: TaskId) -> String {
 
 /// Where versions before have put the record of a settled run.
 pub fn run(id: RunId) -> String {
-    format!("{RUNS}/{id}/run.json")
+    format!("{RUNS}/{id}/{RUN}")
 }
 
 /// In the directory of the run that has saved it.

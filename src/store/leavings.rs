@@ -5,7 +5,9 @@ use std::ffi::OsStr;
 
 use crate::beneath::Spot;
 use crate::error::Result;
+use crate::model::id::RunId;
 use crate::model::run::Run;
+use crate::model::transaction::Delete;
 use crate::model::turn::Outcome;
 
 use super::{Agent, files, layout};
@@ -30,6 +32,31 @@ impl Agent<'_> {
             let _ = dir.remove_dir();
         }
         Ok(())
+    }
+}
+
+impl Agent<'_> {
+    /// Removes the directories of runs of which nothing was left but a checkpoint that is deleted by now.
+    pub(super) fn remove_emptied(&self, deletes: &[Delete]) {
+        for delete in deletes {
+            if let Delete::Checkpoint(checkpoint) = delete {
+                // One that has something else in it stays.
+                let _ = self.dir.run_dir(checkpoint.run_id).remove_dir();
+            }
+        }
+    }
+
+    /// Whether a run has a directory that nobody has cleared: with the notes in it that are needed only while it lives,
+    /// or with nothing. One that a version before has settled stays as it is.
+    pub fn is_uncleared(&self, id: RunId) -> Result<bool> {
+        let (mut is_empty, mut has_notes, mut is_of_before) = (true, false, false);
+        self.dir.run_dir(id).each_entry(|name, _| {
+            is_empty = false;
+            has_notes |= [layout::LEADER, layout::END].map(str::as_bytes).contains(&name);
+            is_of_before |= name == layout::RUN.as_bytes();
+            true
+        })?;
+        Ok(is_empty || has_notes && !is_of_before)
     }
 }
 

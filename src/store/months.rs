@@ -1,57 +1,124 @@
 //! What was, month by month: the files of lines of the ledger and of the archive, and how they are read.
+//!
+//! A month has a plain file, which grows, or packed files, which never change, or both: what it says is what any
+//! of them says, each line once.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{Read, Seek, SeekFrom};
 
 use crate::beneath::Spot;
 use crate::error::{Context, Result};
+use crate::model::time::{Span, Time};
 
 use super::layout;
 use super::lines;
+use super::packed;
 use super::view::View;
 
+/// The kind of what is left of a month of the archive that was dropped: the messages that ended in it.
+pub const ENDED: &str = "ended";
+
 /// One month of the ledger, or of one kind of the archive.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Month {
     /// `2026-01`
     pub name: String,
-    /// Its file, from the agent's directory.
-    pub file: String,
+    /// Its files from the agent's directory, oldest lines first.
+    pub files: Vec<String>,
+}
+
+/// When a month is over: when the next one begins. `None`: it is no month.
+pub fn over_at(name: &str) -> Option<Time> {
+    let (year, month) = name.split_once('-').filter(|_| name.len() == "2026-01".len())?;
+    let (year, month): (u32, u32) = (year.parse().ok()?, month.parse().ok()?);
+    let (year, next) = if month == 12 { (year + 1, 1) } else { (year, month + 1) };
+    Time::parse(&format!("{year:04}-{next:02}-01T00:00:00Z")).ok().filter(|_| month > 0)
+}
+
+/// The first month that is not over for long: it and those after it are neither packed nor dropped, for steps read
+/// them.
+pub fn first_recent(now: Time) -> String {
+    four_weeks_before(now).month()
+}
+
+pub fn four_weeks_before(now: Time) -> Time {
+    now.before(Span::from_secs(28 * 24 * 3600))
 }
 
 /// The months of the ledger, oldest first.
 pub fn ledger(view: &View<'_>) -> Result<Vec<Month>> {
-    let entries = view.agent.join(layout::LEDGER).entries()?;
-    let names = entries.into_iter().filter_map(|entry| entry.name.into_string().ok());
-    let files = names
-        .filter(|name| name.ends_with(".jsonl"))
-        .map(|name| format!("{}/{name}", layout::LEDGER))
-        .chain(view.overlay_appends(layout::LEDGER));
-    Ok(in_order(files))
+    let mut months = Months::default();
+    for entry in view.agent.join(layout::LEDGER).entries()? {
+        let Some(name) = entry.name.to_str() else { continue };
+        let path = format!("{}/{name}", layout::LEDGER);
+        if let Some((month, number)) = packed::parse(name) {
+            months.add(month, number, path);
+        } else if let Some(month) = name.strip_suffix(layout::LINES) {
+            months.add(month, PLAIN, path);
+        }
+    }
+    for path in view.overlay_appends(layout::LEDGER) {
+        let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+        months.add(name.trim_end_matches(layout::LINES), PLAIN, path);
+    }
+    Ok(months.in_order())
 }
 
-/// The months of the archive that have records of this kind, oldest first.
+/// The months of the archive, oldest first, with the files that have records of this kind.
 pub fn archive(view: &View<'_>, kind: &str) -> Result<Vec<Month>> {
-    let entries = view.agent.join(layout::ARCHIVE).entries()?;
-    let months =
-        entries.into_iter().filter(|entry| entry.is_dir).filter_map(|entry| entry.name.into_string().ok());
-    let name = format!("/{kind}.jsonl");
-    let files = months
-        .map(|month| format!("{}/{month}{name}", layout::ARCHIVE))
-        .chain(view.overlay_appends(layout::ARCHIVE).filter(|path| path.ends_with(&name)));
-    Ok(in_order(files))
+    let mut months = Months::default();
+    for entry in view.agent.join(layout::ARCHIVE).entries()? {
+        let Some(name) = entry.name.to_str() else { continue };
+        if entry.is_dir {
+            months.add(name, PLAIN, format!("{}/{name}/{kind}{}", layout::ARCHIVE, layout::LINES));
+        } else if let Some((stem, number)) = packed::parse(name)
+            && let Some((month, of)) = stem.split_once('.')
+            && of == kind
+        {
+            months.add(month, number, format!("{}/{name}", layout::ARCHIVE));
+        }
+    }
+    let ending = format!("/{kind}{}", layout::LINES);
+    for path in view.overlay_appends(layout::ARCHIVE).filter(|path| path.ends_with(&ending)) {
+        let month = path.split('/').nth(1).unwrap_or_default().to_owned();
+        months.add(&month, PLAIN, path);
+    }
+    Ok(months.in_order())
 }
 
-fn in_order(files: impl Iterator<Item = String>) -> Vec<Month> {
-    let month = |file: String| {
-        let name = file.split('/').nth(1).unwrap_or_default().trim_end_matches(".jsonl").to_owned();
-        Month { name, file }
-    };
-    let mut months: Vec<Month> = files.map(month).collect();
-    months.sort();
-    months.dedup();
-    months
+/// The number of the file that is not packed: its lines came last.
+const PLAIN: u32 = u32::MAX;
+
+#[derive(Default)]
+struct Months(BTreeMap<String, Vec<(u32, String)>>);
+
+impl Months {
+    fn add(&mut self, month: &str, number: u32, path: String) {
+        self.0.entry(month.to_owned()).or_default().push((number, path));
+    }
+
+    fn in_order(self) -> Vec<Month> {
+        let month = |(name, mut files): (String, Vec<(u32, String)>)| {
+            files.sort();
+            files.dedup();
+            Month { name, files: files.into_iter().map(|(_, path)| path).collect() }
+        };
+        self.0.into_iter().map(month).collect()
+    }
+}
+
+/// Whether a file of lines is packed.
+pub fn is_packed(path: &str) -> bool {
+    path.ends_with(packed::ENDING)
+}
+
+/// The lines of a file, packed or not. One that is not there has none.
+pub fn read(view: &View<'_>, path: &str) -> Result<Vec<u8>> {
+    if is_packed(path) {
+        return Ok(packed::read(&view.agent.join(path))?.unwrap_or_default());
+    }
+    view.lines(path)
 }
 
 /// How much of the end of a file is read at first where the newest lines are asked for.
@@ -65,27 +132,32 @@ pub fn newest_first(
     month: &Month,
     mut each: impl FnMut(&Spot, usize, &[u8]) -> Result<bool>,
 ) -> Result<bool> {
-    let spot = view.agent.join(&month.file);
     let mut seen = Seen::default();
-    let (end, is_whole) = tail(view, &month.file)?;
-    for (number, line) in lines::records(&end).rev().filter(|(_, line)| seen.insert(line)) {
-        match each(&spot, if is_whole { number } else { 0 }, line) {
-            Ok(true) => {}
-            // It is told with the number of its line.
-            Err(_) if !is_whole => {
-                seen.forget(line);
-                break;
+    for file in month.files.iter().rev() {
+        let spot = view.agent.join(file);
+        let (end, is_whole) = if is_packed(file) { (read(view, file)?, true) } else { tail(view, file)? };
+        for (number, line) in lines::records(&end).rev() {
+            if !seen.insert(line) {
+                continue;
             }
-            other => return other,
+            match each(&spot, if is_whole { number } else { 0 }, line) {
+                Ok(true) => {}
+                // It is told with the number of its line.
+                Err(_) if !is_whole => {
+                    seen.forget(line);
+                    break;
+                }
+                other => return other,
+            }
         }
-    }
-    if is_whole {
-        return Ok(true);
-    }
-    let bytes = view.lines(&month.file)?;
-    for (number, line) in lines::records(&bytes).rev().filter(|(_, line)| seen.insert(line)) {
-        if !each(&spot, number, line)? {
-            return Ok(false);
+        if is_whole {
+            continue;
+        }
+        let bytes = view.lines(file)?;
+        for (number, line) in lines::records(&bytes).rev() {
+            if seen.insert(line) && !each(&spot, number, line)? {
+                return Ok(false);
+            }
         }
     }
     Ok(true)
@@ -117,7 +189,7 @@ pub fn tail(view: &View<'_>, path: &str) -> Result<(Vec<u8>, bool)> {
 
 /// Lines that were met already, by their hash: nobody can foresee two that have the same.
 #[derive(Default)]
-struct Seen {
+pub struct Seen {
     keys: (RandomState, RandomState),
     met: HashSet<(u64, u64)>,
 }
@@ -128,11 +200,40 @@ impl Seen {
     }
 
     /// Whether the line is met for the first time.
-    fn insert(&mut self, line: &[u8]) -> bool {
+    pub fn insert(&mut self, line: &[u8]) -> bool {
         self.met.insert(self.hash(line))
+    }
+
+    /// Whether the line was met.
+    pub fn has(&self, line: &[u8]) -> bool {
+        self.met.contains(&self.hash(line))
     }
 
     fn forget(&mut self, line: &[u8]) {
         self.met.remove(&self.hash(line));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_month_is_over_when_the_next_one_begins() {
+        let over = |name| over_at(name).map(|at| at.to_string());
+        assert_eq!(over("2026-01").as_deref(), Some("2026-02-01T00:00:00.000Z"));
+        assert_eq!(over("2026-12").as_deref(), Some("2027-01-01T00:00:00.000Z"));
+        for other in ["", "2026", "2026-13", "2026-00", "2026-1", "notes", "2026-01-02"] {
+            assert_eq!(over(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn this_month_and_the_one_before_are_recent() {
+        for (now, first) in [("2026-03-15", "2026-02"), ("2026-03-29", "2026-03"), ("2026-01-02", "2025-12")]
+        {
+            let now = Time::parse(&format!("{now}T00:00:00Z")).expect("a time");
+            assert_eq!(first_recent(now), first);
+        }
     }
 }

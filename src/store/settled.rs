@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
+use crate::beneath::Spot;
 use crate::error::{Context, Error, Result};
 use crate::model::id::MessageId;
 use crate::model::message::MessageStatus;
@@ -18,6 +19,8 @@ use crate::model::time::Time;
 use super::evidence;
 use super::files;
 use super::layout;
+use super::months;
+use super::packed;
 use super::view::View;
 
 /// How many bytes the head has, and an id.
@@ -65,7 +68,7 @@ fn says_ended(view: &View<'_>, source: &str, id: MessageId) -> Result<bool> {
     if head.inode != inode || head.length > length {
         head = Head { inode, ..Head::default() };
     }
-    head.read_on(&lines, length, &file).context("bring up to date", &cache)?;
+    head.look_through(&spot, &lines, length, (&file, &cache))?;
     if id.0.into_bytes() > head.newest {
         return Ok(false);
     }
@@ -74,7 +77,7 @@ fn says_ended(view: &View<'_>, source: &str, id: MessageId) -> Result<bool> {
     }
     // It can't be what was written, as after a power cut.
     head = Head { inode, ..Head::default() };
-    head.read_on(&lines, length, &file).context("make anew", &cache)?;
+    head.look_through(&spot, &lines, length, (&file, &cache))?;
     let ids = head.ids(&file).context("read", &cache)?.unwrap_or_default();
     Ok(ids.contains(id.0.as_bytes()))
 }
@@ -134,6 +137,27 @@ impl Head {
         Ok((sum_of(ids) == self.sum).then(|| ids.to_vec()))
     }
 
+    /// Brings what is known of a file of lines up to date, packed or not: of one that is packed either all is known
+    /// or nothing, for it never grows.
+    fn look_through(
+        &mut self,
+        spot: &Spot,
+        lines: &File,
+        length: u64,
+        (file, cache): (&File, &Spot),
+    ) -> Result<()> {
+        if !months::is_packed(&spot.to_string_lossy()) {
+            return self.read_on(lines, length, file).context("bring up to date", cache);
+        }
+        if self.length == length {
+            return Ok(());
+        }
+        *self = Head { inode: self.inode, length, ..Head::default() };
+        let lines = packed::read(spot)?.unwrap_or_default();
+        let ids: Vec<[u8; ID]> = lines.split(|byte| *byte == b'\n').filter_map(ended).collect();
+        self.note(&ids, file).context("make anew", cache)
+    }
+
     /// Reads the lines that were added since, and writes down what they say. The head comes last: until then
     /// the rest counts for nothing.
     fn read_on(&mut self, lines: &File, length: u64, file: &File) -> std::io::Result<()> {
@@ -141,9 +165,14 @@ impl Head {
             return Ok(());
         }
         let new = self.added(lines, length)?;
+        self.note(&new, file)
+    }
+
+    /// Writes down more ids.
+    fn note(&mut self, new: &[[u8; ID]], file: &File) -> std::io::Result<()> {
         file.write_all_at(&new.concat(), HEAD as u64 + self.count * ID as u64)?;
         self.count += new.len() as u64;
-        self.sum = self.sum.wrapping_add(sum_of(&new));
+        self.sum = self.sum.wrapping_add(sum_of(new));
         self.newest = new.iter().copied().fold(self.newest, <[u8; ID]>::max);
         let mut head = self.words().map(u64::to_le_bytes).concat();
         head.extend_from_slice(&self.check().to_le_bytes());
@@ -185,7 +214,7 @@ fn sum_of(ids: &[[u8; ID]]) -> u64 {
 }
 
 /// The message of which a line of the archive or the ledger says that it has ended.
-fn ended(line: &[u8]) -> Option<[u8; ID]> {
+pub(super) fn ended(line: &[u8]) -> Option<[u8; ID]> {
     let is_event = line.starts_with(b"{\"schema\":\"dormouse/event/");
     let name: &[u8] = if is_event { b"\"message_id\":\"" } else { b"\"id\":\"" };
     if is_event && find(line, b"\"kind\":\"message_settled\"").is_none() {

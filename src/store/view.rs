@@ -143,7 +143,8 @@ impl<'a> View<'a> {
         Ok(paths.iter().filter_map(id).collect())
     }
 
-    fn record_paths(&self, dir: &str) -> Result<Vec<String>> {
+    /// Where the records of a directory lie, in order.
+    pub fn record_paths(&self, dir: &str) -> Result<Vec<String>> {
         let mut paths = Vec::new();
         self.agent.join(dir).each_entry(|name, _| {
             if name.ends_with(b".json") && !name.starts_with(b".") {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -112,7 +112,10 @@ impl Found {
 
     /// The lines of a file that only grows.
     fn lines(&mut self, path: &Path, schema: &str) -> Vec<Value> {
-        let bytes = fs::read(path).unwrap_or_default();
+        let mut bytes = fs::read(path).unwrap_or_default();
+        if path.to_string_lossy().ends_with(".zst") {
+            bytes = unpacked(&bytes).unwrap_or_default();
+        }
         if bytes.last().is_some_and(|byte| *byte != b'\n') {
             self.complain(format!("{}: the last line is torn", path.display()));
         }
@@ -226,12 +229,15 @@ impl Found {
 
     fn read_archive(&mut self, agent: &Path) {
         let mut briefs = BTreeSet::new();
-        for month in names(&agent.join("archive")) {
-            for name in names(&agent.join("archive").join(&month)) {
-                let path = agent.join("archive").join(&month).join(&name);
-                let kind = name.trim_end_matches(".jsonl");
+        for (kind, files) in archived(agent) {
+            // A line that is packed and not yet removed where it was is one.
+            let mut seen = BTreeSet::new();
+            for path in files {
                 for line in self.lines(&path, &format!("dormouse/{kind}/1")) {
-                    match kind {
+                    if !seen.insert(line.to_string()) {
+                        continue;
+                    }
+                    match kind.as_str() {
                         "message" => {
                             let id = line["id"].as_str().unwrap_or_default().to_owned();
                             self.archived.entry(id).or_default().push(line);
@@ -284,6 +290,9 @@ impl Found {
         for name in names(&agent.join("ledger")) {
             events.extend(self.lines(&agent.join("ledger").join(name), "dormouse/event/1"));
         }
+        let mut seen = BTreeSet::new();
+        events.retain(|event| seen.insert(event["id"].to_string()));
+        events.sort_by_key(|event| event["seq"].as_u64());
         events.extend(self.state["events"].as_array().cloned().unwrap_or_default());
         for (at, event) in events.iter().enumerate() {
             if event["seq"] != at as u64 + 1 {
@@ -398,4 +407,36 @@ pub fn names(dir: &Path) -> Vec<String> {
     names.retain(|name| name != ".gitkeep");
     names.sort();
     names
+}
+
+/// The files of the archive, packed ones first, each with its kind, in the order of months.
+fn archived(agent: &Path) -> Vec<(String, Vec<PathBuf>)> {
+    let archive = agent.join("archive");
+    let mut by_kind: BTreeMap<String, Vec<(String, bool, PathBuf)>> = BTreeMap::new();
+    for name in names(&archive) {
+        let path = archive.join(&name);
+        if path.is_dir() {
+            for file in names(&path) {
+                let kind = file.trim_end_matches(".jsonl").to_owned();
+                by_kind.entry(kind).or_default().push((name.clone(), true, path.join(file)));
+            }
+        } else {
+            let mut parts = name.split('.').map(str::to_owned);
+            let (month, kind) = (parts.next().unwrap(), parts.next().unwrap());
+            by_kind.entry(kind).or_default().push((month, false, path));
+        }
+    }
+    let in_order = |(kind, mut files): (String, Vec<(String, bool, PathBuf)>)| {
+        files.sort();
+        (kind, files.into_iter().map(|(_, _, path)| path).collect())
+    };
+    by_kind.into_iter().map(in_order).collect()
+}
+
+/// What a packed file holds, if it is one.
+fn unpacked(bytes: &[u8]) -> Option<Vec<u8>> {
+    use std::io::Read;
+    let mut lines = Vec::new();
+    ruzstd::decoding::StreamingDecoder::new(bytes).ok()?.read_to_end(&mut lines).ok()?;
+    Some(lines)
 }

@@ -45,6 +45,7 @@ mod foresight;
 mod format;
 #[cfg(target_os = "linux")]
 mod fuzz;
+mod gc;
 mod guests;
 mod harness;
 mod held;

@@ -643,6 +643,24 @@ pub const SCENARIOS: &[Scenario] = &[
         every: 1,
         is_durable: true,
     },
+    Scenario {
+        name: "gc",
+        prepare: || {
+            let sandbox = created(&format!("echo said; {TURN}"), "");
+            sandbox.run(words("start ada"));
+            for text in ["old", "new", "newest"] {
+                sandbox.run(["enqueue", AGENT, text]);
+                sandbox.run(words("tick ada --until-idle"));
+                sandbox.pass(60 * 24 * 3600);
+            }
+            sandbox
+        },
+        args: |_| words("gc ada"),
+        stdin: "",
+        again: &[0],
+        every: 1,
+        is_durable: true,
+    },
 ];
 
 /// With a message whose turn yields the first time, and has a whole checkpoint when it goes on.

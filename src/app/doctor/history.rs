@@ -14,8 +14,10 @@ use crate::model::task::Task;
 use crate::model::timer::Timer;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
+use crate::store::months::{self, Month, Seen};
 use crate::store::record::{conflict_marker, decode_at, decode_plain};
-use crate::store::{files, layout, lines};
+use crate::store::view::View;
+use crate::store::{files, gc, layout, lines, packed};
 
 use super::check::Checks;
 use super::{Finding, Remedy};
@@ -46,16 +48,32 @@ impl End {
 }
 
 impl Checks<'_> {
-    /// Files of lines: those that can't be read are told together, and so are those that a merge has left
+    /// A month's files of lines, packed or not. A line that stands in several counts once.
+    fn month(&mut self, month: &Month, mut read: impl FnMut(&Spot, usize, &[u8]) -> Result<()>) {
+        let mut known = Seen::default();
+        for file in &month.files {
+            let path = self.path(file);
+            self.lines(&path, &mut known, |number, line| read(&path, number, line));
+        }
+    }
+
+    /// A file of lines: those that can't be read are told together, and so are those that a merge has left
     /// twice or in one.
-    fn lines(&mut self, path: &Spot, mut read: impl FnMut(usize, &[u8]) -> Result<()>) {
-        let bytes = match path.read(files::MAX_LINES) {
+    fn lines(&mut self, path: &Spot, known: &mut Seen, mut read: impl FnMut(usize, &[u8]) -> Result<()>) {
+        let is_packed = months::is_packed(&path.to_string_lossy());
+        let bytes = if is_packed { packed::read(path) } else { path.read(files::MAX_LINES) };
+        let bytes = match bytes {
             Ok(bytes) => bytes.unwrap_or_default(),
             Err(error) => return self.unreadable(path.clone(), &error),
         };
+        let mut is_packed_too = false;
         let mut bad = Vec::new();
         let mut first = None;
         for (number, line) in lines::once(&bytes) {
+            if !known.insert(line) {
+                is_packed_too = true;
+                continue;
+            }
             self.checked += 1;
             if let Err(error) = read(number, line) {
                 bad.push(line.to_vec());
@@ -63,26 +81,28 @@ impl Checks<'_> {
             }
         }
         if let Some(error) = first {
-            let (count, remedy) = (bad.len(), Remedy::QuarantineLines(bad));
+            let count = bad.len();
+            let remedy = if is_packed { Remedy::None } else { Remedy::QuarantineLines(bad) };
             let mut finding = Finding::unreadable(self.agent.name(), path.clone(), &error, remedy);
             if conflict_marker(&bytes).is_none() && count > 1 {
                 finding.message = format!("{} ({count} lines like it)", finding.message);
             }
             self.findings.push(finding);
         }
-        if !lines::is_tidy(&bytes) {
+        if is_packed_too && !is_packed {
+            let message = "lines of it are packed as well: `dormouse gc` was killed; each counts once";
+            self.find(path.clone(), "half_packed", message, Remedy::FinishPacking);
+        }
+        if !is_packed && !lines::is_tidy(&bytes) {
             let message = "a merge has left lines that stand there twice, or two in one; each counts once";
             self.find(path.clone(), "merged_lines", message, Remedy::Untangle);
         }
     }
 
     pub fn ledger(&mut self) {
-        let dir = self.path(layout::LEDGER);
-        for entry in dir.entries().unwrap_or_default() {
-            let path = dir.join(&entry.name);
-            if entry.name.as_encoded_bytes().ends_with(b".jsonl") {
-                self.lines(&path, |number, line| decode_plain::<Event>(&path, number, line).map(|_| ()));
-            }
+        let view = View::settled(self.agent.dir());
+        for month in months::ledger(&view).unwrap_or_default() {
+            self.month(&month, |path, number, line| decode_plain::<Event>(path, number, line).map(drop));
         }
     }
 
@@ -91,31 +111,29 @@ impl Checks<'_> {
     pub fn archive(&mut self, state: &State) -> HashSet<RunId> {
         let mut runs = HashSet::new();
         let mut ends: BTreeMap<MessageId, Vec<End>> = BTreeMap::new();
-        let dir = self.path(layout::ARCHIVE);
-        for month in dir.entries().unwrap_or_default().iter().filter(|entry| entry.is_dir) {
-            let of = |kind: &str| dir.join(&month.name).join(format!("{kind}.jsonl"));
-            let messages = of(Message::KIND);
-            self.lines(&messages, |number, line| {
-                let message: Message = decode_at(&messages, number, line)?;
-                let end = |settlement| End { path: messages.clone(), line: line.to_vec(), settlement };
+        let view = View::settled(self.agent.dir());
+        let of = |kind: &str| months::archive(&view, kind).unwrap_or_default();
+        for month in of(Message::KIND) {
+            self.month(&month, |path, number, line| {
+                let message: Message = decode_at(path, number, line)?;
+                let end = |settlement| End { path: path.clone(), line: line.to_vec(), settlement };
                 ends.entry(message.id).or_default().extend(message.settlement.map(end));
                 Ok(())
             });
-            let waits = of(Wait::KIND);
-            self.lines(&waits, |number, line| decode_at::<Wait>(&waits, number, line).map(|_| ()));
-            let works = of(WorkItem::KIND);
-            self.lines(&works, |number, line| decode_at::<WorkItem>(&works, number, line).map(|_| ()));
-            let timers = of(Timer::KIND);
-            self.lines(&timers, |number, line| decode_at::<Timer>(&timers, number, line).map(|_| ()));
-            let tasks = of(Task::KIND);
-            self.lines(&tasks, |number, line| decode_at::<Task>(&tasks, number, line).map(|_| ()));
-            let settled = of(Run::KIND);
-            self.lines(&settled, |number, line| {
-                runs.insert(decode_at::<Run>(&settled, number, line)?.id);
+        }
+        for month in of(Run::KIND) {
+            self.month(&month, |path, number, line| {
+                runs.insert(decode_at::<Run>(path, number, line)?.id);
                 Ok(())
             });
-            let briefs = of(Brief::KIND);
-            self.lines(&briefs, |number, line| decode_at::<Brief>(&briefs, number, line).map(|_| ()));
+        }
+        self.records::<Wait>(&of(Wait::KIND));
+        self.records::<WorkItem>(&of(WorkItem::KIND));
+        self.records::<Timer>(&of(Timer::KIND));
+        self.records::<Task>(&of(Task::KIND));
+        self.records::<Brief>(&of(Brief::KIND));
+        for month in of(months::ENDED) {
+            self.month(&month, |path, number, line| decode_plain::<gc::Ended>(path, number, line).map(drop));
         }
         ends.iter_mut().for_each(|(id, ends)| self.ended_twice(*id, ends));
         let is_dead = |ends: &&Vec<End>| ends.last().is_some_and(|end| end.settlement.dead_letter);
@@ -126,6 +144,12 @@ impl Checks<'_> {
             self.find(self.path(layout::STATE), "dead_count", message, Remedy::Recount(dead));
         }
         runs
+    }
+
+    fn records<T: Record>(&mut self, months: &[Month]) {
+        for month in months {
+            self.month(month, |path, number, line| decode_at::<T>(path, number, line).map(drop));
+        }
     }
 
     /// Two clones may both have settled a message. What one of them has processed is over, else the last word
@@ -145,7 +169,9 @@ impl Checks<'_> {
         }
         ends.push(kept);
         for (path, lines) in by_file {
-            self.find(path, "ended_twice", message.clone(), Remedy::QuarantineLines(lines));
+            let is_packed = months::is_packed(&path.to_string_lossy());
+            let remedy = if is_packed { Remedy::None } else { Remedy::QuarantineLines(lines) };
+            self.find(path, "ended_twice", message.clone(), remedy);
         }
     }
 }

@@ -32,6 +32,10 @@ pub fn repair(session: &Session, agent: &Agent<'_>, locked: &Locked<'_>, finding
         }
         Remedy::Protect => protect(&finding.path)?,
         Remedy::Permit(rights) => rights.set(&finding.path)?,
+        Remedy::FinishPacking => {
+            locked.empty_journal()?;
+            locked.forget_packed_lines(&finding.path)?;
+        }
         Remedy::Quarantine => {
             if !is_journal(agent, &finding.path) {
                 locked.empty_journal()?;
@@ -62,6 +66,7 @@ pub fn outside(store: &Store, finding: &Finding) -> Result<bool> {
         | Remedy::Quarantine
         | Remedy::QuarantineLines(_)
         | Remedy::Untangle
+        | Remedy::FinishPacking
         | Remedy::Recount(_)
         | Remedy::KeepInbox
         | Remedy::Join

@@ -75,6 +75,7 @@ const WRITERS: &[(&str, &[i32])] = &[
     ("@non-preemptible end", &[4, 137, 143]),
     ("doctor", &[]),
     ("doctor --repair", &[]),
+    ("gc --keep 0s", &[]),
 ];
 
 /// What reads is refused nothing.

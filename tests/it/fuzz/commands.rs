@@ -105,6 +105,8 @@ pub const COMMANDS: &[&str] = &[
     "doctor",
     "doctor {agent}",
     "doctor --repair",
+    "gc {agent} --keep 0s",
+    "gc --dry-run",
     "schema state",
     "man tick",
     "completions bash",

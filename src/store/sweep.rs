@@ -1,0 +1,455 @@
+//! What has ended and is kept no longer: the directories of runs and of tasks. Their records stay in the archive.
+//!
+//! A step that comes to rest looks at a bounded part of them, about once a day; `gc` looks at all. What a record that
+//! is still open names, be it a run or a task, is never swept.
+
+use std::collections::{HashMap, HashSet};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::beneath::Spot;
+use crate::error::Result;
+use crate::model::id::{RunId, TaskId, minted_at};
+use crate::model::retention::{Keep, Retention};
+use crate::model::run::Run;
+use crate::model::settings::Durability;
+use crate::model::state::State;
+use crate::model::task::Task;
+use crate::model::time::{Span, Time};
+
+use super::files::{self, Disk};
+use super::record::encode_plain_line;
+use super::view::View;
+use super::{Agent, Locked, evidence, inbox, layout, lock};
+
+/// How many directories one step looks at, and how many it removes.
+const AT_ONCE: usize = 256;
+
+/// How many records `gc` moves into the archive at once.
+const MOST_MOVED: usize = 4096;
+
+/// How often a step looks at most.
+const DAY: Span = Span::from_secs(24 * 3600);
+
+/// What was swept, or would be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Swept {
+    /// Directories of runs.
+    pub runs: usize,
+    /// Directories of tasks.
+    pub tasks: usize,
+    /// What was in them.
+    pub bytes: u64,
+}
+
+/// Where the last step has left off. It may be lost: then everything is looked at anew.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Progress {
+    /// When to look again.
+    next_at: Option<Time>,
+    /// Everything up to here has been measured, tasks as well: their ids are in one order with those of runs.
+    measured: Option<RunId>,
+    /// How much it has, together.
+    bytes: u64,
+    /// The failed runs up to here were looked at, and are kept longer than those that went well.
+    kept: Option<RunId>,
+    /// The records of the runs up to here are still in their directories: they are for `gc`.
+    passed: Option<RunId>,
+}
+
+impl Progress {
+    fn of(spot: &Spot) -> Progress {
+        let bytes = files::read(spot).ok().flatten().unwrap_or_default();
+        serde_json::from_slice(&bytes).unwrap_or_default()
+    }
+
+    /// Whether it is too early to look again. A moment too far ahead comes from a clock that was wrong.
+    fn is_early(&self, now: Time) -> bool {
+        self.next_at.is_some_and(|at| now < at && at <= now.after(DAY))
+    }
+}
+
+/// The directory of a run or a task that is not open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Item {
+    Run(RunId),
+    Task(TaskId),
+}
+
+impl Item {
+    /// Ids of both in order are times in order.
+    fn uuid(self) -> Uuid {
+        match self {
+            Item::Run(RunId(uuid)) | Item::Task(TaskId(uuid)) => uuid,
+        }
+    }
+
+    /// Where it stands in the order of both.
+    fn place(self) -> RunId {
+        RunId(self.uuid())
+    }
+
+    fn dir(self, agent: &Agent<'_>) -> Spot {
+        match self {
+            Item::Run(id) => agent.dir.run_dir(id),
+            Item::Task(id) => agent.dir.task_dir(id),
+        }
+    }
+}
+
+/// How one sweep goes about it.
+#[derive(Debug, Clone, Copy)]
+pub struct Sweeping {
+    /// What is kept for how long.
+    pub retention: Retention,
+    pub now: Time,
+    /// Whether what is over goes, or is only counted.
+    pub removes: bool,
+    /// Whether the caller holds the agent's lease: then no tick is at work in the directory of a settled run.
+    pub is_leased: bool,
+}
+
+impl Locked<'_> {
+    /// A bounded part of it, where it is time to look: for a step that comes to rest, and holds the lease.
+    pub fn sweep_some(&self, retention: Retention, now: Time) -> Result<()> {
+        let spot = self.agent.dir.join(layout::SWEEP);
+        let progress = Progress::of(&spot);
+        if progress.is_early(now) {
+            return Ok(());
+        }
+        let how = Sweeping { retention, now, removes: true, is_leased: true };
+        let state = self.agent.peek()?;
+        let swept = Sweep::new(self.agent, &self.view(), &state, how, AT_ONCE, progress).run();
+        if swept.is_err() {
+            // What is in the way today is in the way of every step: the next one that looks is tomorrow's.
+            let progress = Progress { next_at: Some(now.after(DAY)), ..Progress::default() };
+            note(self.agent, &progress)?;
+        }
+        swept.map(drop)
+    }
+}
+
+impl Agent<'_> {
+    /// All of it. Whoever removes holds the lock. Returns with it the runs whose record is still in their directory,
+    /// where versions before have put it: it goes when the record is in the archive.
+    pub fn sweep_all(&self, view: &View<'_>, state: &State, how: Sweeping) -> Result<(Swept, Vec<Run>)> {
+        Sweep::new(self, view, state, how, usize::MAX, Progress::default()).run()
+    }
+
+    /// Removes the directory of a run whose record is in the archive by now.
+    pub fn remove_run(&self, id: RunId) -> Result<()> {
+        self.dir.run_dir(id).remove_tree()
+    }
+
+    /// Has the next step that comes to rest look, for a run has left much.
+    pub fn sweep_soon(&self) -> Result<()> {
+        self.dir.join(layout::SWEEP).remove()
+    }
+}
+
+struct Sweep<'a> {
+    agent: &'a Agent<'a>,
+    view: &'a View<'a>,
+    state: &'a State,
+    how: Sweeping,
+    /// How many directories are looked at, and how many are removed.
+    most: usize,
+    progress: Progress,
+    swept: Swept,
+    /// Whose records are to go into the archive before their directories can go.
+    to_move: Vec<Run>,
+    /// What open records name, once it is asked for; `None` in it: too many would have to be read.
+    named: Option<Option<HashSet<Uuid>>>,
+    is_noted: bool,
+}
+
+impl<'a> Sweep<'a> {
+    fn new(
+        agent: &'a Agent<'a>,
+        view: &'a View<'a>,
+        state: &'a State,
+        how: Sweeping,
+        most: usize,
+        progress: Progress,
+    ) -> Sweep<'a> {
+        let swept = Swept::default();
+        let to_move = Vec::new();
+        Sweep { agent, view, state, how, most, progress, swept, to_move, named: None, is_noted: false }
+    }
+
+    fn run(mut self) -> Result<(Swept, Vec<Run>)> {
+        let items = self.items()?;
+        let mut left = self.measure(&items)?;
+        let known: Vec<Item> =
+            items.into_iter().filter(|item| Some(item.place()) <= self.progress.measured).collect();
+        let over = self.over(&known)?;
+        left |= over.len() >= self.most;
+        for item in &over {
+            self.remove(*item)?;
+        }
+        if self.progress.bytes > self.how.retention.output.0 {
+            left |= self.make_room(known.iter().filter(|item| !over.contains(item)))?;
+        }
+        if self.how.removes {
+            let Retention { runs, failed_runs, tasks, .. } = self.how.retention;
+            let shortest = runs.shorter(failed_runs).shorter(tasks).0.unwrap_or(DAY);
+            let pause = if left { Span::ZERO } else { shortest.min(DAY) };
+            self.progress.next_at = Some(self.how.now.after(pause));
+            note(self.agent, &self.progress)?;
+        }
+        Ok((self.swept, self.to_move))
+    }
+
+    /// The directories of what has ended, oldest first.
+    fn items(&self) -> Result<Vec<Item>> {
+        let current = self.state.current_run.as_ref().map(|run| run.run_id);
+        let runs = evidence::run_dirs(self.view)?.into_iter().filter(|id| Some(*id) != current);
+        let mut items: Vec<Item> = runs.map(Item::Run).collect();
+        let mut open = HashSet::new();
+        let mut tasks = Vec::new();
+        self.view.agent.join(layout::TASKS).each_entry(|name, is_dir| {
+            let name = std::str::from_utf8(name).unwrap_or_default();
+            if is_dir {
+                tasks.extend(name.parse::<TaskId>());
+            } else if let Some(id) = name.strip_suffix(".json") {
+                open.extend(id.parse::<TaskId>());
+            }
+            true
+        })?;
+        items.extend(tasks.into_iter().filter(|id| !open.contains(id)).map(Item::Task));
+        items.sort_by_key(|item| item.uuid());
+        Ok(items)
+    }
+
+    /// Measures what is new, and clears what a killed command has not cleared. Returns whether more is left.
+    fn measure(&mut self, items: &[Item]) -> Result<bool> {
+        let new = items.iter().filter(|item| Some(item.place()) > self.progress.measured);
+        let mut new: Vec<Item> = new.copied().collect();
+        let left = new.len() > self.most;
+        new.truncate(self.most);
+        if self.how.removes && self.how.is_leased {
+            self.clear(&new)?;
+        }
+        for item in new {
+            self.progress.bytes += size(&item.dir(self.agent))?;
+            self.progress.measured = Some(item.place());
+        }
+        Ok(left)
+    }
+
+    /// Clears the directories of settled runs that nobody has cleared.
+    fn clear(&self, items: &[Item]) -> Result<()> {
+        let mut uncleared = HashSet::new();
+        for item in items {
+            if let Item::Run(id) = item
+                && self.agent.is_uncleared(*id)?
+            {
+                uncleared.insert(*id);
+            }
+        }
+        for run in evidence::runs_among(self.view, &uncleared)?.values() {
+            self.agent.clear_run(run, self.how.retention.keeps_context(run.terminal))?;
+        }
+        Ok(())
+    }
+
+    /// What is over by its age, as much as is removed at once.
+    fn over(&mut self, known: &[Item]) -> Result<Vec<Item>> {
+        let Sweeping { retention, now, .. } = self.how;
+        let Retention { runs, failed_runs, tasks, archive, .. } = retention;
+        let mut candidates = Vec::new();
+        for item in known {
+            let (short, long) = match item {
+                Item::Run(_) => (runs.shorter(failed_runs), runs.longer(failed_runs)),
+                Item::Task(_) => (tasks, tasks),
+            };
+            let (short, long) = (short.shorter(archive), long.shorter(archive));
+            let is_past = |keep: Keep| minted_at(item.uuid()).is_some_and(|made| keep.is_past(made, now));
+            let is_known = Some(item.place()) <= self.progress.kept;
+            let is_passed = Some(item.place()) <= self.progress.passed;
+            if !is_passed && (is_past(long) || is_past(short) && !is_known) {
+                candidates.push((*item, is_past(long)));
+            }
+            if candidates.len() >= self.most {
+                break;
+            }
+        }
+        if candidates.is_empty() {
+            return Ok(Vec::new());
+        }
+        let of_runs = candidates.iter().filter_map(|(item, _)| match item {
+            Item::Run(id) => Some(*id),
+            Item::Task(_) => None,
+        });
+        let runs: HashMap<RunId, Run> = evidence::runs_among(self.view, &of_runs.collect())?;
+        let of_tasks = candidates.iter().filter_map(|(item, _)| match item {
+            Item::Task(id) => Some(*id),
+            Item::Run(_) => None,
+        });
+        let tasks: HashMap<TaskId, Task> = evidence::tasks_among(self.view, &of_tasks.collect())?;
+        let mut over = Vec::new();
+        for (item, is_old) in candidates {
+            let keep_since = match item {
+                Item::Run(id) => runs.get(&id).map(|run| (retention.of_run(run.terminal), run.ended_at)),
+                Item::Task(id) => {
+                    tasks.get(&id).map(|task| (retention.tasks, task.ended_at.unwrap_or(task.created_at)))
+                }
+            };
+            // One that nothing is known of any more goes when all of its kind would.
+            let is_over = keep_since
+                .map_or(is_old, |(keep, since)| keep.shorter(retention.archive).is_past(since, now));
+            if is_over && !self.is_named(item)? {
+                over.push(item);
+            } else if !is_over {
+                self.progress.kept = self.progress.kept.max(Some(item.place()));
+            }
+        }
+        Ok(over)
+    }
+
+    /// Removes the oldest until what is left is no more than may be. Returns whether more is left to remove.
+    fn make_room<'i>(&mut self, items: impl Iterator<Item = &'i Item>) -> Result<bool> {
+        let mut removed = 0;
+        for item in items {
+            if self.progress.bytes <= self.how.retention.output.0 {
+                return Ok(false);
+            }
+            if removed >= self.most {
+                return Ok(true);
+            }
+            if !self.is_named(*item)? {
+                self.remove(*item)?;
+                removed += 1;
+            }
+        }
+        Ok(false)
+    }
+
+    fn remove(&mut self, item: Item) -> Result<()> {
+        let dir = item.dir(self.agent);
+        let bytes = size(&dir)?;
+        let is_gone = match self.record_inside(item)? {
+            Some(_) if self.most < usize::MAX || self.to_move.len() >= MOST_MOVED => {
+                self.progress.passed = self.progress.passed.max(Some(item.place()));
+                false
+            }
+            Some(run) => {
+                self.to_move.push(run);
+                true
+            }
+            None => !self.how.removes || self.take_away(item, &dir)?,
+        };
+        if is_gone {
+            self.progress.bytes = self.progress.bytes.saturating_sub(bytes);
+            self.swept.bytes += bytes;
+            match item {
+                Item::Run(_) => self.swept.runs += 1,
+                Item::Task(_) => self.swept.tasks += 1,
+            }
+        }
+        Ok(())
+    }
+
+    /// The record of a run that a version before has settled.
+    fn record_inside(&self, item: Item) -> Result<Option<Run>> {
+        match item {
+            Item::Run(id) => self.view.record(&layout::run(id)),
+            Item::Task(_) => Ok(None),
+        }
+    }
+
+    fn take_away(&mut self, item: Item, dir: &Spot) -> Result<bool> {
+        if !self.is_noted {
+            // Whoever is killed from here on has removed more than was noted: all is measured anew then.
+            self.agent.sweep_soon()?;
+            self.is_noted = true;
+        }
+        let Item::Task(id) = item else { return dir.remove_tree().map(|()| true) };
+        // Nobody needs the lock of a task that has ended; one that somebody holds all the same stays.
+        let spot = self.agent.dir.join(layout::task_lock(id));
+        let file = spot.open_file()?;
+        let is_free = file.as_ref().map_or(Ok(true), |(file, _)| lock::try_hold(file, spot.path()))?;
+        if is_free {
+            dir.remove_tree()?;
+            spot.remove()?;
+        }
+        Ok(is_free)
+    }
+
+    /// Whether an open record names it.
+    fn is_named(&mut self, item: Item) -> Result<bool> {
+        if self.named.is_none() {
+            self.named = Some(named(self.view, self.state, self.most)?);
+        }
+        let named = self.named.iter().flatten().next();
+        if named.is_none_or(|named| named.contains(&item.uuid())) {
+            return Ok(true);
+        }
+        // What was saved for a dead letter is there for its requeue.
+        Ok(self.state.counters.dead > 0 && has_checkpoint(&item.dir(self.agent))?)
+    }
+}
+
+fn note(agent: &Agent<'_>, progress: &Progress) -> Result<()> {
+    let disk = Disk::new(Durability::Process);
+    disk.replace(&agent.tmp().join("sweep"), &agent.dir.join(layout::SWEEP), &encode_plain_line(progress))
+}
+
+/// What is in a directory, in bytes, whatever lies there.
+fn size(dir: &Spot) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in dir.entries()? {
+        let spot = dir.join(&entry.name);
+        bytes += if entry.is_dir {
+            size(&spot)?
+        } else {
+            spot.look()?.map_or(0, |found| u64::try_from(found.st_size).unwrap_or(0))
+        };
+    }
+    Ok(bytes)
+}
+
+fn has_checkpoint(dir: &Spot) -> Result<bool> {
+    let mut has_any = false;
+    dir.each_entry(|name, _| {
+        has_any |= name.starts_with(layout::CHECKPOINT.as_bytes());
+        !has_any
+    })?;
+    Ok(has_any)
+}
+
+/// The runs and tasks that open records name, in whatever field: `state.json`, work items, waits, timers, tasks and
+/// what is in the inbox. `None`: there are more messages than `most`.
+pub fn named(view: &View<'_>, state: &State, most: usize) -> Result<Option<HashSet<Uuid>>> {
+    let mut named = HashSet::new();
+    // The events that ride in it are evidence like those of the ledger.
+    let mut state = state.clone();
+    state.events.clear();
+    note_ids(&serde_json::to_vec(&state).unwrap_or_default(), &mut named);
+    for dir in [layout::WORK, layout::WAITS, layout::TIMERS, layout::TASKS] {
+        for path in view.record_paths(dir)? {
+            note_ids(&view.bytes(&path)?.unwrap_or_default(), &mut named);
+        }
+    }
+    let queued = inbox::first(view, &inbox::scan(view)?, most.saturating_add(1))?;
+    if queued.len() > most {
+        return Ok(None);
+    }
+    for (_, path) in queued {
+        note_ids(&view.bytes(&path)?.unwrap_or_default(), &mut named);
+    }
+    Ok(Some(named))
+}
+
+/// Notes every id of a run or a task that a text has in it.
+fn note_ids(text: &[u8], named: &mut HashSet<Uuid>) {
+    for prefix in [&b"run_"[..], b"task_"] {
+        let found = text.windows(prefix.len()).enumerate().filter(|(_, window)| *window == prefix);
+        named.extend(found.filter_map(|(at, _)| {
+            let digits = text.get(at + prefix.len()..at + prefix.len() + 32)?;
+            Uuid::try_parse_ascii(digits).ok()
+        }));
+    }
+}

@@ -1,0 +1,401 @@
+//! What is kept no longer, and months that are packed: by steps that come to rest, and by `gc`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::checker;
+use crate::harness::{Sandbox, each_in_parallel};
+use crate::setup::{extend_policy, failure, field, names, objects, say, step, tree};
+use crate::strace::{self, Harm};
+
+const DAY: i64 = 24 * 3600;
+
+/// A started agent `ada` whose turns say something, or fail where they are told to, of a state directory as it is by
+/// default.
+#[track_caller]
+fn talking(policy: &str) -> Sandbox {
+    let sandbox = Sandbox::in_memory();
+    sandbox.run(["init"]);
+    let turn = "case $(cat \"$DORMOUSE_CONTEXT\") in *to-fail*) echo no >&2; exit 3;; esac; echo said
+        [ -z \"$NOTES\" ] || head -c \"$NOTES\" /dev/zero > \"$(dirname \"$DORMOUSE_CONTEXT\")/notes\"";
+    sandbox.run(["create", "ada", "--shell", turn]);
+    extend_policy(&sandbox, "ada", &format!("[recovery]\nmax_attempts = 1\n{policy}"));
+    sandbox.run(["start", "ada"]);
+    sandbox
+}
+
+/// Says something, and works it off. Returns the run.
+#[track_caller]
+fn turn(sandbox: &Sandbox, text: &str) -> String {
+    say(sandbox, text);
+    let run = step(sandbox)["run_id"].as_str().unwrap().to_owned();
+    sandbox.cmd(["tick", "ada", "--until-idle"]).output();
+    sandbox.cmd(["queue", "dead", "-a", "ada", "--ack"]).output();
+    run
+}
+
+/// A step that comes to rest.
+fn rest(sandbox: &Sandbox) {
+    sandbox.cmd(["wake", "ada", "--reason", "look"]).output();
+    sandbox.cmd(["tick", "ada", "--until-idle", "-q"]).output();
+}
+
+fn runs(sandbox: &Sandbox) -> Vec<String> {
+    names(&sandbox.agent("ada").join("runs"))
+}
+
+/// An agent with a past: turns in January, March and June of 2026, and it is June.
+#[track_caller]
+fn with_a_past(policy: &str) -> Sandbox {
+    let sandbox = talking(policy);
+    sandbox.run(["work", "add", "an objective", "-a", "ada"]);
+    sandbox.run(["timer", "add", "-a", "ada", "--in", "1s", "tick"]);
+    turn(&sandbox, "january");
+    turn(&sandbox, "to-fail in january");
+    sandbox.pass(70 * DAY);
+    turn(&sandbox, "march");
+    sandbox.pass(85 * DAY);
+    turn(&sandbox, "june");
+    sandbox
+}
+
+/// What commands say of the past, but for the newest events.
+fn told(sandbox: &Sandbox) -> BTreeMap<String, Vec<Value>> {
+    let mut told = BTreeMap::new();
+    let lines: [&[&str]; 6] = [
+        &["run", "list", "-a", "ada", "--limit", "0"],
+        &["briefs", "ada", "--limit", "0"],
+        &["queue", "list", "-a", "ada", "--archived"],
+        &["work", "list", "-a", "ada", "--all"],
+        &["queue", "dead", "-a", "ada"],
+        &["events", "ada", "--limit", "0"],
+    ];
+    for words in lines {
+        let ran = sandbox.cmd([&["--json"], words].concat()).output();
+        let mut said = objects(&ran.stdout);
+        said.retain(|line| line["kind"] != "collected" && line["kind"] != "record_repaired");
+        told.insert(words.join(" "), said);
+    }
+    for run in sandbox.json_lines(["run", "list", "-a", "ada", "--limit", "0"]) {
+        let (run, message) = (run["id"].as_str().unwrap(), run["message_id"].as_str().unwrap());
+        told.insert(run.to_owned(), vec![sandbox.json(["run", "show", run])]);
+        told.insert(message.to_owned(), vec![sandbox.json(["queue", "show", message])]);
+    }
+    told
+}
+
+#[track_caller]
+fn is_sound(sandbox: &Sandbox) {
+    let ran = sandbox.cmd(["doctor"]).output();
+    assert_eq!((ran.code(), ran.stdout.lines().count()), (0, 1), "{ran}");
+    let found = checker::look(&sandbox.agent("ada"));
+    assert_eq!(found.complaints, Vec::<String>::new());
+}
+
+#[test]
+fn a_step_that_comes_to_rest_sweeps_what_is_over() {
+    let sandbox = talking("");
+    let went_well = turn(&sandbox, "one");
+    let failed = turn(&sandbox, "to-fail");
+    let last = turn(&sandbox, "three");
+    let task = sandbox.run(["task", "start", "-a", "ada", "--", "echo", "out"]).trim().to_owned();
+    crate::setup::eventually("the task ends", || {
+        sandbox.cmd(["tick", "ada", "--until-idle"]).output();
+        (sandbox.json(["task", "status", &task])["status"] == "completed").then_some(())
+    });
+    let result = field(&sandbox, "last_turn.run_id");
+    let mut all = vec![went_well.clone(), failed.clone(), last.clone()];
+    all.extend((result != last).then(|| result.clone()));
+    assert_eq!(runs(&sandbox), all);
+    sandbox.pass(29 * DAY);
+    rest(&sandbox);
+    assert_eq!(runs(&sandbox), all, "they are kept for 30 days");
+    sandbox.pass(2 * DAY);
+    let named = field(&sandbox, "last_turn.run_id");
+    rest(&sandbox);
+    assert_eq!(runs(&sandbox), [failed.clone(), named.clone()], "and those that failed for 90");
+    let left = names(&sandbox.agent("ada").join("tasks"));
+    assert_eq!(left, Vec::<String>::new(), "with the lock");
+    for run in [&went_well, &last] {
+        assert_eq!(sandbox.json(["run", "show", run])["terminal"], "completed", "its record stays");
+        assert_eq!(sandbox.run(["run", "show", run, "--stdout"]), "");
+    }
+    assert_eq!(sandbox.json(["task", "status", &task])["status"], "completed");
+    is_sound(&sandbox);
+    sandbox.pass(60 * DAY);
+    rest(&sandbox);
+    assert_eq!(runs(&sandbox), [named], "what an open record names stays");
+    is_sound(&sandbox);
+}
+
+#[test]
+fn the_oldest_output_makes_room() {
+    let policy = "[turn.env]\nNOTES = \"4096\"\n[retention]\noutput = \"10 KiB\"\nruns = \"forever\"\n";
+    let sandbox = talking(policy);
+    let all: Vec<String> = (0..4).map(|_| turn(&sandbox, "x")).collect();
+    sandbox.pass(2 * DAY);
+    rest(&sandbox);
+    assert_eq!(runs(&sandbox), all[2..]);
+    is_sound(&sandbox);
+}
+
+/// It may be killed anywhere, and then looks at everything anew.
+#[test]
+fn a_sweep_can_be_killed_anywhere() {
+    let sandbox = talking("");
+    for text in ["one", "to-fail", "three"] {
+        turn(&sandbox, text);
+    }
+    sandbox.pass(31 * DAY);
+    say(&sandbox, "more");
+    step(&sandbox);
+    let line = ["tick", "ada"];
+    let points = strace::record(&sandbox.copy(), &line, "").points();
+    assert!(points.len() > 10, "{}", points.len());
+    each_in_parallel(&points, |point| {
+        let sandbox = sandbox.copy();
+        strace::harm(&sandbox, &line, "", point, Harm::Kill);
+        sandbox.pass(DAY);
+        rest(&sandbox);
+        assert_eq!(runs(&sandbox).len(), 2, "killed at {point}");
+        is_sound(&sandbox);
+    });
+}
+
+#[test]
+fn what_gc_packs_is_read_as_before() {
+    let sandbox = with_a_past("[retention]\nruns = \"forever\"\nfailed_runs = \"forever\"\n");
+    let before = told(&sandbox);
+    let files = tree(&sandbox.store());
+    let would = sandbox.json(["gc", "ada", "--dry-run"]);
+    assert_eq!(
+        (&would["agent"], &would["dry_run"], &would["runs"]),
+        (&json!("ada"), &json!(true), &json!(0))
+    );
+    assert_eq!(tree(&sandbox.store()), files, "a dry run changes nothing");
+    let did = sandbox.json(["gc"]);
+    let paths = |report: &Value| -> Vec<String> {
+        let packed = report["packed"].as_array().unwrap().iter();
+        packed.map(|file| file["path"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(paths(&did), paths(&would));
+    assert!(paths(&did).contains(&"ledger/2026-01.jsonl".to_owned()), "{did}");
+    assert!(paths(&did).contains(&"archive/2026-03/run.jsonl".to_owned()), "{did}");
+    assert!(paths(&did).iter().all(|path| !path.contains("2026-06")), "{did}");
+    for file in did["packed"].as_array().unwrap() {
+        assert!(file["packed_bytes"].as_u64().unwrap() > 0 && file["bytes"].as_u64().unwrap() > 0, "{file}");
+    }
+    let archive = names(&sandbox.agent("ada").join("archive"));
+    assert!(archive.iter().any(|name| name.starts_with("2026-01.message.0001-")), "{archive:?}");
+    assert!(
+        archive.contains(&"2026-06".to_owned()) && !archive.contains(&"2026-01".to_owned()),
+        "{archive:?}"
+    );
+    assert_eq!(told(&sandbox), before);
+    is_sound(&sandbox);
+    assert_eq!(sandbox.run(["gc", "ada"]), "ada  nothing to do\n");
+    let event = sandbox.json(["events", "ada", "--kind", "collected"]);
+    assert_eq!(event["data"]["packed"].as_array().unwrap().len(), paths(&did).len());
+    // A clock that is set back adds to a month that is packed.
+    sandbox.pass(-85 * DAY);
+    turn(&sandbox, "march again");
+    sandbox.pass(85 * DAY);
+    let before = told(&sandbox);
+    let more = sandbox.json(["gc"]);
+    assert!(!paths(&more).is_empty(), "{more}");
+    assert_eq!(told(&sandbox), before);
+    is_sound(&sandbox);
+}
+
+/// What came back is not run again: neither from a month that is packed, nor from one that is dropped.
+#[test]
+fn what_ended_in_a_month_that_is_gone_is_settled() {
+    for archive in ["forever", "100d"] {
+        let sandbox = talking(&format!("[retention]\narchive = \"{archive}\"\n"));
+        let inbox = sandbox.agent("ada").join("inbox");
+        let message = say(&sandbox, "january");
+        let name = names(&inbox).remove(0);
+        let file = fs::read(inbox.join(&name)).unwrap();
+        step(&sandbox);
+        sandbox.pass(155 * DAY);
+        turn(&sandbox, "june");
+        let report = sandbox.json(["gc"]);
+        let dropped = report["dropped"].as_array().unwrap();
+        assert_eq!(dropped.len(), usize::from(archive != "forever"), "{report}");
+        let shown = sandbox.cmd(["queue", "show", &message]).output();
+        assert_eq!(shown.code(), if archive == "forever" { 0 } else { 3 }, "{shown}");
+        for cache in [false, true] {
+            if cache {
+                fs::remove_dir_all(sandbox.agent("ada").join("cache")).unwrap();
+            }
+            fs::write(inbox.join(&name), &file).unwrap();
+            sandbox.cmd(["tick", "ada", "--until-idle"]).output();
+            assert!(names(&inbox).is_empty());
+            let runs = sandbox.json_lines(["run", "list", "-a", "ada", "--limit", "0"]);
+            assert_eq!(runs.len(), if archive == "forever" { 2 } else { 1 }, "{runs:?}");
+        }
+        let events = sandbox.json_lines(["events", "ada", "--kind", "message_settled", "--limit", "0"]);
+        let again = events.iter().filter(|event| event["data"]["reason"] == "already_settled").count();
+        assert_eq!(again, 2, "{events:?}");
+        let ran = sandbox.cmd(["doctor"]).output();
+        assert_eq!(ran.code(), 0, "{ran}");
+    }
+}
+
+/// A month stays as long as something in it is not over: a dead letter, a message that came back, a run that an
+/// open record names.
+#[test]
+fn a_month_that_somebody_needs_stays() {
+    let archive = "[retention]\narchive = \"40d\"\n";
+    let dropped = |sandbox: &Sandbox| -> Vec<String> {
+        let report = sandbox.json(["gc"]);
+        let months = report["dropped"].as_array().unwrap().iter();
+        months.map(|month| month["month"].as_str().unwrap().to_owned()).collect()
+    };
+    let sandbox = talking(archive);
+    turn(&sandbox, "to-fail");
+    sandbox.pass(155 * DAY);
+    turn(&sandbox, "june");
+    assert_eq!(dropped(&sandbox), Vec::<String>::new(), "a dead letter");
+    assert_eq!(sandbox.json_lines(["queue", "dead", "-a", "ada"]).len(), 1);
+    let dead = sandbox.json(["queue", "dead", "-a", "ada"])["id"].as_str().unwrap().to_owned();
+    sandbox.run(["queue", "drop", &dead, "--reason", "enough"]);
+    sandbox.run(["queue", "dead", "-a", "ada", "--ack"]);
+    assert_eq!(dropped(&sandbox), ["2026-01"]);
+    let ran = sandbox.cmd(["doctor"]).output();
+    assert_eq!(ran.code(), 0, "{ran}");
+
+    let idle = talking(archive);
+    turn(&idle, "january");
+    idle.pass(155 * DAY);
+    assert_eq!(dropped(&idle), Vec::<String>::new(), "the last turn is of that month");
+    assert_eq!(idle.run(["run", "show", &field(&idle, "last_turn.run_id"), "--stdout"]), "said\n");
+    turn(&idle, "june");
+    assert_eq!(dropped(&idle), ["2026-01"]);
+}
+
+/// A kill at any call leaves what there was, or what was packed, or both, which are one.
+#[test]
+fn gc_can_be_killed_anywhere() {
+    let sandbox = with_a_past("");
+    let before = told(&sandbox);
+    let points = strace::record(&sandbox.copy(), &["gc"], "").points();
+    assert!(points.len() > 50, "{}", points.len());
+    each_in_parallel(&points, |point| {
+        let sandbox = sandbox.copy();
+        strace::harm(&sandbox, &["gc"], "", point, Harm::Kill);
+        assert_eq!(told(&sandbox), before, "killed at {point}");
+        let found = checker::look(&sandbox.agent("ada"));
+        assert_eq!(found.complaints, Vec::<String>::new(), "killed at {point}");
+        sandbox.run(["doctor", "--repair", "-q"]);
+        assert_eq!(told(&sandbox), before, "killed at {point}, and repaired");
+        sandbox.run(["gc"]);
+        assert_eq!(told(&sandbox), before, "killed at {point}, and done again");
+        is_sound(&sandbox);
+        assert_eq!(sandbox.run(["gc"]), "ada  nothing to do\n");
+    });
+}
+
+/// Whatever lies in the place of a packed file is a finding, and costs neither time nor memory.
+#[test]
+fn what_is_no_packed_file_is_damage() {
+    let sandbox = with_a_past("");
+    sandbox.run(["gc"]);
+    let archive = sandbox.agent("ada").join("archive");
+    let name = names(&archive).into_iter().find(|name| name.starts_with("2026-01.run.")).unwrap();
+    let path = archive.join(name);
+    let whole = fs::read(&path).unwrap();
+    // A frame that says of itself how large it is, or unpacks to far more than a packed file may hold.
+    let bomb = ruzstd::encoding::compress_to_vec(
+        &vec![b'\n'; 64 << 20][..],
+        ruzstd::encoding::CompressionLevel::Fastest,
+    );
+    let put = |what: &str, path: &Path| match what {
+        "a bomb" => fs::write(path, &bomb).unwrap(),
+        "nothing" => fs::write(path, b"").unwrap(),
+        "text" => fs::write(path, b"{\"schema\":\"dormouse/run/1\"}\n").unwrap(),
+        "a part" => fs::write(path, &whole[..whole.len() / 2]).unwrap(),
+        "a link" => std::os::unix::fs::symlink("/etc/passwd", path).unwrap(),
+        "a pipe" => {
+            let status = std::process::Command::new("mkfifo").arg(path).status().unwrap();
+            assert!(status.success());
+        }
+        other => panic!("{other}"),
+    };
+    for what in ["a bomb", "nothing", "text", "a part", "a link", "a pipe"] {
+        fs::remove_file(&path).unwrap();
+        put(what, &path);
+        let begun = Instant::now();
+        let ran = sandbox.cmd(["--json", "run", "list", "-a", "ada", "--limit", "0"]).output();
+        assert_eq!((ran.code(), failure(&ran)["path"].as_str()), (6, path.to_str()), "{what}: {ran}");
+        let doctor = sandbox.cmd(["doctor", "--json"]).output();
+        assert_eq!(doctor.code(), 6, "{what}: {doctor}");
+        assert!(doctor.stdout.contains(path.to_str().unwrap()), "{what}: {doctor}");
+        assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+        // What has nothing to do with it goes on.
+        let ran = sandbox.cmd(["--json", "run", "list", "-a", "ada", "--limit", "1"]).output();
+        assert_eq!((ran.code(), objects(&ran.stdout).len()), (0, 1), "{what}: {ran}");
+    }
+    sandbox.cmd(["doctor", "--repair", "-q"]).output();
+    let quarantine: Vec<PathBuf> = fs::read_dir(sandbox.agent("ada").join("quarantine"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    assert_eq!(quarantine.len(), 1, "moved aside: {quarantine:?}");
+}
+
+#[test]
+fn settings_and_flags_that_mean_nothing_are_refused() {
+    let sandbox = talking("");
+    for (policy, says) in [
+        ("archive = \"1h\"", "retention.archive can't be less than limits.dedupe_window (1day)"),
+        ("runs = 30", "`30` has no unit: write \"30d\""),
+        ("outputs = \"1 MiB\"", "unknown field `outputs`"),
+    ] {
+        let copy = sandbox.copy();
+        extend_policy(&copy, "ada", &format!("[retention]\n{policy}\n"));
+        let ran = copy.cmd(["gc"]).output();
+        assert_eq!(ran.code(), 6, "{ran}");
+        assert!(ran.stderr.contains(says) && ran.stderr.contains("agent.toml"), "{ran}");
+    }
+    sandbox.cmd(["gc", "bob"]).status(3).stderr("dormouse: no agent `bob`: there is ada\n").output();
+    let ran = sandbox.cmd(["gc", "--keep", "soon"]).output();
+    assert_eq!(ran.code(), 2, "{ran}");
+    turn(&sandbox, "one");
+    turn(&sandbox, "two");
+    sandbox.pass(2 * DAY);
+    let would = sandbox.json(["gc", "--keep", "1d", "--dry-run"]);
+    assert_eq!((&would["runs"], &would["tasks"]), (&json!(1), &json!(0)));
+    assert_eq!(runs(&sandbox).len(), 2);
+    assert_eq!(sandbox.run(["gc", "--keep", "1d"]), "ada  removed 1 run: 5 bytes freed\n");
+    assert_eq!(runs(&sandbox).len(), 1, "the last turn is named by state.json");
+}
+
+/// The record of a run that an older version has settled lies in its directory: no step takes it away, and `gc` puts
+/// it into the archive first.
+#[test]
+fn records_in_directories_are_moved_before_they_go() {
+    let sandbox = Sandbox::empty();
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/v1");
+    fs::create_dir(sandbox.store()).unwrap();
+    crate::harness::copy_tree(&fixture, &sandbox.store());
+    let listed = |sandbox: &Sandbox| sandbox.json_lines(["run", "list", "-a", "ada", "--limit", "0"]);
+    let before = listed(&sandbox);
+    assert!(before.len() > 3, "{before:?}");
+    sandbox.pass(400 * DAY);
+    let would = sandbox.json(["gc", "ada", "--dry-run"]);
+    rest(&sandbox);
+    let here: Vec<Value> = listed(&sandbox).into_iter().filter(|run| before.contains(run)).collect();
+    assert_eq!(here, before, "a step leaves them");
+    let did = sandbox.json(["gc", "ada"]);
+    assert!(did["runs"].as_u64().unwrap() > 0, "{did}, {would}");
+    let here: Vec<Value> = listed(&sandbox).into_iter().filter(|run| before.contains(run)).collect();
+    assert_eq!(here, before);
+    let left = runs(&sandbox);
+    let is_left = |run: &&Value| left.iter().any(|id| run["id"] == id.as_str());
+    assert!(before.iter().filter(is_left).count() < before.len(), "{left:?}");
+}
