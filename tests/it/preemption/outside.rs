@@ -320,10 +320,7 @@ fn the_commands_of_a_turn_say_no_more_than_is_promised() {
         $D safe-point"#,
     );
     let run = step["run_id"].as_str().unwrap();
-    assert_eq!(
-        fs::read_to_string(sandbox.agent("ada").join("runs").join(run).join("stdout.log")).unwrap(),
-        ""
-    );
+    assert_eq!(sandbox.run(["run", "show", run, "--stdout"]), "");
 }
 
 #[test]
