@@ -187,6 +187,15 @@ fn lacking(whole: &[u8], content: &[u8]) -> Vec<u8> {
     missing
 }
 
+/// What is said of a file that a transaction would make larger than any reader takes.
+pub fn too_large(spot: &Spot, bytes: usize, most: u64) -> Error {
+    Error::Refused {
+        kind: "transaction_too_large",
+        message: format!("{} would have {bytes} bytes, and no reader takes more than {most}", spot.display()),
+        hint: Some("nothing was changed; put what is large into files of its own".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

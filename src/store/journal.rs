@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::beneath::{Content, Lacks, Spot, VERSION_LENGTH, Version, nanoseconds};
 use crate::error::{Context, Error, Result};
 
-use super::changes::{Append, Changes, Write};
+use super::changes::{Append, Changes, Write, too_large};
 use super::files::{self, Disk};
 use super::layout::{self, AgentDir};
 use super::machine;
@@ -224,14 +224,14 @@ impl Journal {
         {
             return Ok(Found::Applied(Journal { spot, file, length, lines, left: tail.left }));
         }
-        Unfinished::read(spot, file, length).map(Found::Open)
+        Unfinished::read(spot, file).map(Found::Open)
     }
 
     /// Reads every line, as whoever looks what is wrong does.
     pub fn check(agent: &AgentDir) -> Result<()> {
         let spot = agent.join(layout::JOURNAL);
-        let Some((file, length)) = spot.open_file()? else { return Ok(()) };
-        Unfinished::read(spot, file, length)?.check_paths()
+        let Some((file, _)) = spot.open_file()? else { return Ok(()) };
+        Unfinished::read(spot, file)?.check_paths()
     }
 
     /// One without lines.
@@ -352,14 +352,6 @@ impl Encoded {
     }
 }
 
-fn too_large(spot: &Spot, bytes: usize, most: u64) -> Error {
-    Error::Refused {
-        kind: "transaction_too_large",
-        message: format!("{} would have {bytes} bytes, and no reader takes more than {most}", spot.display()),
-        hint: Some("nothing was changed; put what is large into files of its own".to_owned()),
-    }
-}
-
 /// The number of the last line, and what may change about it.
 fn end(file: &File, length: u64) -> std::io::Result<Option<(u64, Tail)>> {
     const LOOK: usize = TAIL + 32;
@@ -367,7 +359,10 @@ fn end(file: &File, length: u64) -> std::io::Result<Option<(u64, Tail)>> {
         return Ok(None);
     }
     let mut bytes = [0; LOOK];
-    file.read_exact_at(&mut bytes, length - LOOK as u64)?;
+    if file.read_at(&mut bytes, length - LOOK as u64)? < LOOK {
+        // A command has cut it meanwhile.
+        return Ok(None);
+    }
     let (before, tail) = bytes.split_at(LOOK - TAIL);
     let number = std::str::from_utf8(before).ok().and_then(|text| text.rsplit_once("\"number\":"));
     let number = number.and_then(|(_, digits)| digits.parse().ok());
@@ -384,6 +379,17 @@ fn read_all(file: &File, bytes: &mut [u8]) -> std::io::Result<usize> {
         }
     }
     Ok(at)
+}
+
+/// All lines that were committed, where the last of them ends, and how much was read.
+fn read_lines(spot: &Spot, file: &File, length: u64) -> Result<(Vec<Line>, usize, usize)> {
+    if length > files::MAX_JOURNAL {
+        return Err(spot.too_large(length, files::MAX_JOURNAL));
+    }
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+    let read = read_all(file, &mut bytes).context("read", spot)?;
+    let (lines, whole) = decode_all(spot, &bytes[..read])?;
+    Ok((lines, whole, read))
 }
 
 /// All lines that were committed, and where the last of them ends.
@@ -408,17 +414,24 @@ pub fn decode_all(path: &Path, bytes: &[u8]) -> Result<(Vec<Line>, usize)> {
     Ok((lines, whole))
 }
 
+/// How often a reader begins anew because a command writes the journal while it reads.
+const READ_ATTEMPTS: usize = 100;
+
 impl Unfinished {
-    fn read(spot: Spot, file: File, length: u64) -> Result<Unfinished> {
-        if length > files::MAX_JOURNAL {
-            return Err(spot.too_large(length, files::MAX_JOURNAL));
-        }
-        let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
-        let read = read_all(&file, &mut bytes).context("read", &spot)?;
-        bytes.truncate(read);
-        let (lines, whole) = decode_all(&spot, &bytes)?;
-        let found = rustix::fs::fstat(&file).context("look at", &spot)?;
-        let (count, is_torn) = (lines.len() as u64, whole < bytes.len());
+    /// Reads every line. The reader need not hold the lock: what a command writes meanwhile is read again.
+    fn read(spot: Spot, file: File) -> Result<Unfinished> {
+        let look = || rustix::fs::fstat(&file).context("look at", &spot);
+        let mut attempts = 0;
+        let (found, (lines, whole, length)) = loop {
+            let found = look()?;
+            let read = read_lines(&spot, &file, u64::try_from(found.st_size).unwrap_or(0));
+            let (same, now) = ((Version::of(&found), found.st_size), look()?);
+            attempts += 1;
+            if attempts == READ_ATTEMPTS || same == (Version::of(&now), now.st_size) {
+                break (found, read?);
+            }
+        };
+        let (count, is_torn) = (lines.len() as u64, whole < length);
         let left = lines.last().and_then(|line| line.tail.left);
         let journal = Journal { spot, file, length: whole as u64, lines: count, left };
         let written = nanoseconds(found.st_mtime, found.st_mtime_nsec);
