@@ -25,12 +25,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::beneath::{Content, Lacks, Spot, VERSION_LENGTH, Version, nanoseconds};
 use crate::error::{Context, Error, Result};
+use crate::model::state::State;
 
 use super::changes::{Append, Changes, Write, too_large};
 use super::files::{self, Disk};
 use super::layout::{self, AgentDir};
 use super::machine;
-use super::record::{conflict_marker, decode_plain};
+use super::record::{conflict_marker, decode, decode_plain};
 
 /// One transaction. Paths are relative to the agent's directory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -147,7 +148,7 @@ pub struct Line {
 
 /// `None`: it was not written to its end. Of the tail only the length and the end of the line have to be
 /// right: it changes after the rest is durable.
-fn decode(path: &Path, number: usize, line: &[u8]) -> Result<Option<Line>> {
+fn decode_line(path: &Path, number: usize, line: &[u8]) -> Result<Option<Line>> {
     let Some(at) = line.len().checked_sub(TAIL).filter(|at| *at > HEAD && line.ends_with(b"\n")) else {
         return Ok(None);
     };
@@ -227,11 +228,13 @@ impl Journal {
         Unfinished::read(spot, file).map(Found::Open)
     }
 
-    /// Reads every line, as whoever looks what is wrong does.
+    /// Whether the lines that count can be read, and name what transactions write. Those that were applied in
+    /// this boot are only waiting for the disk.
     pub fn check(agent: &AgentDir) -> Result<()> {
-        let spot = agent.join(layout::JOURNAL);
-        let Some((file, _)) = spot.open_file()? else { return Ok(()) };
-        Unfinished::read(spot, file)?.check_paths()
+        match Journal::look(agent, false)? {
+            Found::Open(found) => found.check_paths(),
+            Found::Nothing | Found::Blank | Found::Applied(_) => Ok(()),
+        }
     }
 
     /// One without lines.
@@ -400,7 +403,7 @@ pub fn decode_all(path: &Path, bytes: &[u8]) -> Result<(Vec<Line>, usize)> {
         if number > MOST_LINES {
             return Err(Error::damaged(path, format!("a journal has at most {MOST_LINES} lines")));
         }
-        match decode(path, number, line)? {
+        match decode_line(path, number, line)? {
             Some(line) => lines.push(line),
             None if whole + line.len() == bytes.len() => break,
             None => {
@@ -481,7 +484,8 @@ impl Unfinished {
         let revision = |bytes: &[u8]| decode_plain::<Revision>(path, 0, bytes).map(|state| state.revision);
         let Some(state) = state else { return Ok(!self.is_of_this_boot()) };
         if self.is_of_this_boot() {
-            return Ok(last.counts_at(revision(&state.bytes)?));
+            // Nothing has torn it: what can't be read stays as it is.
+            return Ok(last.counts_at(decode::<State>(path, &state.bytes)?.revision));
         }
         match revision(&state.bytes) {
             Err(error) if conflict_marker(&state.bytes).is_some() => Err(error),
