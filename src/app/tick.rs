@@ -93,7 +93,8 @@ pub fn steps(
             busy_step(session, store, &agent)?
         };
         report.attention = session.raised.take();
-        if report.failed() || !report.attention.is_empty() {
+        // What a dry run foresees has not failed yet.
+        if !args.dry_run && (report.failed() || !report.attention.is_empty()) {
             status = status.graver(Status::TurnFailed);
         }
         let did = report.did_something();

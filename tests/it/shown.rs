@@ -213,6 +213,8 @@ fn no_command_shows_a_character_that_hides_or_steers() {
         vec!["await", "ada", "--message", message],
         vec!["await", "ada", "--message", dead],
         vec!["doctor"],
+        vec!["gc", "--dry-run"],
+        vec!["gc"],
         vec!["tick", "ada", "--dry-run"],
         vec!["tick", "--all", "-v"],
         // What is quoted from the command line.
