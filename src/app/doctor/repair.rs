@@ -107,6 +107,10 @@ fn move_lines_aside(agent: &Agent<'_>, path: &Spot, aside: &[Vec<u8>]) -> Result
     let records = lines::records(&bytes).map(|(_, line)| line);
     let (moved, kept): (Vec<&[u8]>, Vec<&[u8]>) =
         records.partition(|line| aside.iter().any(|moved| moved == line));
+    if moved.is_empty() {
+        // It was a beginning that the journal has completed meanwhile.
+        return Ok(());
+    }
     agent.put_aside(path.below(agent.dir().spot()), &lines::join(moved))?;
     agent.replace_file(path, &lines::join(kept))
 }
