@@ -221,7 +221,8 @@ impl Agent<'_> {
             path.file_stem().expect("an id").to_string_lossy().into_owned()
         };
         let item = id("work");
-        self.store.must(&["wait", "-a", a, "--on", "system", "--reason", "a reason", "--work-item", &item]);
+        let wait = ["wait", "-a", a, "--on", "system", "--reason", "a reason", "--recheck", "300d"];
+        self.store.must(&[&wait[..], &["--work-item", &item]].concat());
         self.store.must(&["work", "complete", &item]);
         self.store.must(&["timer", "add", "-a", a, "--in", "300d", TEXT]);
         self.store.must(&["timer", "cancel", &id("timers")]);
