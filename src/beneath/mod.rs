@@ -93,6 +93,11 @@ pub enum Lacks {
 /// How many bytes of entries one system call returns: enough for most directories.
 const DIR_BUFFER: usize = 32 << 10;
 
+/// Files up to this many bytes are not asked for holes.
+const HOLLOW_FROM: u64 = 16 << 20;
+/// Of a larger one the disk has at least this part, also where the file system packs it.
+const HOLLOW_PART: u64 = 64;
+
 /// How a plain file is opened. Without NONBLOCK, a pipe in the file's place would keep the caller waiting.
 const PLAIN: OFlags = OFlags::NONBLOCK.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
 
@@ -250,9 +255,21 @@ impl Spot {
         let stat = rustix::fs::fstat(&found).context(action, &self.path)?;
         let found_kind = kind(&stat);
         if found_kind == FileType::RegularFile {
-            return Ok((File::from(found), stat));
+            return self.not_hollow(&stat).map(|()| (File::from(found), stat));
         }
         Err(Error::damaged(&self.path, format!("{}: expected a plain file", describe(found_kind))))
+    }
+
+    /// Refuses a large file that is nearly all holes: this program writes none, and one would fill the memory.
+    fn not_hollow(&self, stat: &Stat) -> Result<()> {
+        let (length, on_disk) =
+            (length(stat), u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512));
+        if length <= HOLLOW_FROM || on_disk >= length / HOLLOW_PART {
+            return Ok(());
+        }
+        let message =
+            format!("{length} bytes, of which the disk has {on_disk}: no file of its kind has holes");
+        Err(Error::damaged(&self.path, message))
     }
 
     /// A directory, for reading, locking or syncing; `None` if there is none.
