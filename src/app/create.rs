@@ -1,6 +1,5 @@
 //! `init` and `create`.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
@@ -11,12 +10,12 @@ use crate::model::agent::{AgentKind, Identity, Status as AgentStatus, Visibility
 use crate::model::id::{AgentName, TriggerId};
 use crate::model::trigger::{DeliveryMode, Trigger, TriggerScope, TriggerStatus};
 use crate::rules::transition::lifecycle;
-use crate::store::{NewAgent, Store, config, layout};
+use crate::store::{NewAgent, Store, layout};
 
 use super::authority;
 use super::secret::Secret;
 use super::session::Session;
-use super::words::{parse, parse_optional};
+use super::words::{parse, parse_optional, settings};
 
 pub fn init(session: &mut Session, args: cli::Init) -> Result<Status> {
     let named = session.named_dir();
@@ -160,7 +159,7 @@ pub fn make(session: &Session, store: &Store, new: New) -> Result<Made> {
 /// The new `agent.toml`, and what to call it in errors.
 fn policy_text(args: &cli::Create) -> Result<(PathBuf, String)> {
     if let Some(path) = &args.from {
-        let text = settings_from(path)?;
+        let text = settings(path)?;
         return Ok((path.clone(), with_profile(text, args.profile.as_deref())?));
     }
     let mut text = String::new();
@@ -186,21 +185,6 @@ fn policy_text(args: &cli::Create) -> Result<(PathBuf, String)> {
     let open = if args.profile.is_some() { "# " } else { "" };
     text.push_str(&format!("{open}timeout = \"30m\"\n{open}stdin = \"context\"\n"));
     Ok((PathBuf::from("agent.toml"), text))
-}
-
-/// What stands in a file of the user's, of which no more is read than settings may have.
-fn settings_from(path: &Path) -> Result<String> {
-    let most = config::MAX_SETTINGS;
-    let mut text = String::new();
-    let file = std::fs::File::open(path).context("read", path)?;
-    file.take(most + 1).read_to_string(&mut text).context("read", path)?;
-    if text.len() as u64 > most {
-        return Err(Error::damaged(
-            path,
-            format!("--from: more than {most} bytes, and settings have at most that"),
-        ));
-    }
-    Ok(text)
 }
 
 /// A policy from a file, as one of this profile.

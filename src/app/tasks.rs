@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::cli::{TaskCommand, TaskStart};
-use crate::error::{Context, Error, Result, Status};
+use crate::error::{Error, Result, Status};
 use crate::model::bound::Bound;
 use crate::model::id::{AgentName, TaskId};
 use crate::model::message::Body;
@@ -27,7 +27,7 @@ use super::errand;
 use super::log::Log;
 use super::lookup::{self, Found};
 use super::session::{Session, plane_agent, required_agent};
-use super::words::{parse, parse_optional, text};
+use super::words::{parse, parse_optional, settings, text};
 
 /// How often `task output --follow` looks for something new.
 const FOLLOW_PAUSE: Duration = Duration::from_millis(100);
@@ -86,7 +86,7 @@ fn wanted(session: &Session, store: &Store, agent: &Agent<'_>, args: TaskStart) 
         Some(child) => {
             let child: AgentName = parse("--delegate", child)?;
             let policy = match &args.from {
-                Some(path) => std::fs::read_to_string(path).context("read", path)?,
+                Some(path) => settings(path)?,
                 None => agent.policy_text()?,
             };
             due::check(store, agent.name(), &child, &policy)?;

@@ -9,6 +9,7 @@ use crate::error::{Context, Error, Result};
 use crate::model::bound::Bound;
 use crate::model::time::Time;
 use crate::rules::schedule::to_come;
+use crate::store::config;
 
 /// Parses the word given for a flag or argument.
 pub fn parse<T>(flag: &str, word: &str) -> Result<T>
@@ -100,6 +101,19 @@ pub fn bytes(word: &str, bound: &Bound) -> Result<Vec<u8>> {
         return read_bounded(std::io::stdin(), Path::new("stdin"), bound);
     }
     read_file(Path::new(word), bound)
+}
+
+/// The `agent.toml` that `--from` names. Of a file without end no more is read than settings may have.
+pub fn settings(path: &Path) -> Result<String> {
+    let most = config::MAX_SETTINGS;
+    let mut text = String::new();
+    let file = File::open(path).context("read", path)?;
+    file.take(most + 1).read_to_string(&mut text).context("read", path)?;
+    if text.len() as u64 > most {
+        let message = format!("--from: more than {most} bytes, and settings have at most that");
+        return Err(Error::damaged(path, message));
+    }
+    Ok(text)
 }
 
 fn utf8(name: &str, bytes: Vec<u8>) -> Result<String> {

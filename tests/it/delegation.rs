@@ -228,6 +228,7 @@ fn a_delegation_that_can_not_be_is_refused_and_changes_nothing() {
     refused(&["some text"], "usage", 2);
     std::fs::write(sandbox.project().join("bad.toml"), "[turn]\ncommand = 3\n").unwrap();
     refused(&["--delegate", "kid", "--from", "bad.toml", "x"], "damaged", 6);
+    refused(&["--delegate", "kid", "--from", "/dev/zero", "x"], "damaged", 6);
     assert!(!sandbox.agent("kid").exists());
     let id = delegate(&sandbox, "one");
     refused(&["--delegate", "kid", "two"], "child_busy", 4);

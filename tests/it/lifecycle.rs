@@ -243,6 +243,8 @@ fn create_from_a_file_takes_it_as_it_is() {
     let ran = sandbox.cmd(["create", "bob", "--from", "bad.toml"]).output();
     assert_eq!(ran.code(), 6, "{ran}");
     assert!(ran.stderr.starts_with("dormouse: bad.toml:3:1: unknown field `timeouts`"), "{ran}");
+    let ran = sandbox.cmd(["create", "bob", "--from", "/dev/zero"]).output();
+    assert!(ran.code() == 6 && ran.stderr.contains("--from: more than 1048576 bytes"), "{ran}");
     sandbox
         .cmd(["create", "bob", "--from", "missing.toml"])
         .status(1)
