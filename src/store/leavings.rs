@@ -7,7 +7,6 @@ use crate::beneath::Spot;
 use crate::error::Result;
 use crate::model::id::RunId;
 use crate::model::run::Run;
-use crate::model::transaction::Delete;
 use crate::model::turn::Outcome;
 
 use super::{Agent, files, layout};
@@ -32,18 +31,6 @@ impl Agent<'_> {
             let _ = dir.remove_dir();
         }
         Ok(())
-    }
-}
-
-impl Agent<'_> {
-    /// Removes the directories of runs of which nothing was left but a checkpoint that is deleted by now.
-    pub(super) fn remove_emptied(&self, deletes: &[Delete]) {
-        for delete in deletes {
-            if let Delete::Checkpoint(checkpoint) = delete {
-                // One that has something else in it stays.
-                let _ = self.dir.run_dir(checkpoint.run_id).remove_dir();
-            }
-        }
     }
 
     /// Whether a run has a directory that nobody has cleared: with the notes in it that are needed only while it lives,

@@ -127,7 +127,7 @@ impl Locked<'_> {
 
     /// What `sweep` would remove, and what is left of hooks.
     pub fn litter(&self) -> Result<usize> {
-        let tmp = self.agent.dir.join(layout::TMP);
+        let tmp = self.agent.tmp();
         let entries = tmp.entries()?;
         let left = entries.iter().filter(|entry| can_be_left(entry) && abandoned(&tmp, entry).is_some());
         Ok(left.count() + self.left_by_guests()?.count())
@@ -160,7 +160,7 @@ impl Store {
             left.extend(abandoned(&agents, entry).map(|(spot, _)| spot));
         }
         for entry in self.spot().entries()?.iter().filter(|entry| !entry.is_dir) {
-            if entry.name.to_string_lossy().contains(".new-") {
+            if entry.name.to_string_lossy().contains(NEW) {
                 left.extend(abandoned(&self.spot(), entry).map(|(spot, _)| spot));
             }
         }

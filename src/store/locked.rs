@@ -258,7 +258,6 @@ impl<'a> Locked<'a> {
         }
         journal.commit(&line, disk)?;
         let left = journal::changes([&entry]).apply(dir, disk)?;
-        self.agent.remove_emptied(&transaction.deletes);
         self.base.set(left.map(|left| (state.revision, left)));
         // Where nothing is synced a journal has nothing to remember, and where a boot has no name no mark counts.
         let is_over = state.is_at_rest() || journal.is_long() || !disk.syncs() || machine::boot().is_none();
