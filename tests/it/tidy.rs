@@ -356,12 +356,12 @@ const OF_OUTSIDE: &[&str] = &[
     "src/clock.rs",
     "src/process/",
     "src/report/output.rs",
-    "src/store/authors.rs",
-    "src/store/git.rs",
-    "src/store/machine.rs",
-    "src/store/mod.rs",
-    "src/store/occupancy.rs",
-    "src/store/search.rs",
+    "src/store/dir/authors.rs",
+    "src/store/dir/git.rs",
+    "src/store/dir/machine.rs",
+    "src/store/dir/mod.rs",
+    "src/store/dir/occupancy.rs",
+    "src/store/dir/search.rs",
 ];
 
 #[test]

@@ -14,21 +14,21 @@ export DORMOUSE_STORM=${DORMOUSE_STORM:-30}
 
 # name, file, what stands there, what is to stand there
 guards() {
-    guard lease src/store/lock.rs 'path: &Path) -> Result<bool> {
+    guard lease src/store/dir/lock.rs 'path: &Path) -> Result<bool> {
     let tried' 'path: &Path) -> Result<bool> {
     if path.ends_with("run.lock") { return Ok(true); }
     let tried'
-    guard lock src/store/lock.rs 'path: &Path) -> Result<bool> {
+    guard lock src/store/dir/lock.rs 'path: &Path) -> Result<bool> {
     let tried' 'path: &Path) -> Result<bool> {
     if path.ends_with("lock") { return Ok(true); }
     let tried'
-    guard journal src/store/locked.rs 'journal.commit(&line, disk)?;' ''
-    guard recovery src/store/locked.rs 'journal::changes(found.entries()).apply(dir, disk)?;' ''
+    guard journal src/store/dir/locked.rs 'journal.commit(&line, disk)?;' ''
+    guard recovery src/store/dir/locked.rs 'journal::changes(found.entries()).apply(dir, disk)?;' ''
     guard remains src/app/recover.rs 'Remains::find(&Mark::run(run_id), &leader)?.end(LAST_GRACE)?;' \
         'Remains::find(&Mark::run(run_id), &leader)?;'
     guard arrival src/app/admit.rs 'agent.arrive(&message)?;' 'let _ = agent.arrive(&message);'
     guard outbox src/app/outbox.rs 'let known = known(&other, messages)?;' 'let known: HashSet<MessageId> = HashSet::new();'
-    guard dedupe src/store/agent.rs 'dedupe::find(view, key, now, window, revision, self.store.disk)' \
+    guard dedupe src/store/dir/agent.rs 'dedupe::find(view, key, now, window, revision, self.store.disk)' \
         'dedupe::find(view, key, now, window, revision, self.store.disk).map(|_| None)'
     guard drop src/app/drops.rs 'admitted.push(taken);' 'locked.remove_drop(&taken)?; admitted.push(taken);'
 }
