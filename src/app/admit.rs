@@ -22,6 +22,7 @@ use crate::model::stamp::Stamp;
 use crate::model::submission::{Caller, Speaker, Submission};
 use crate::model::time::{Span, Time};
 use crate::rules::admission::{admit, one_further};
+use crate::rules::transition::arrival::admit_drop;
 use crate::rules::transition::inbox as rules;
 use crate::store::view::View;
 use crate::store::{Agent, Store, dedupe, inbox, layout};
@@ -263,7 +264,7 @@ fn admit_each_once(
     for message in new {
         match later {
             Some(at) => rules::put_off(&mut draft, message, at)?,
-            None => rules::admit_drop(&mut draft, message, None),
+            None => admit_drop(&mut draft, message, None),
         }
     }
     desk.commit(&locked, draft)?;

@@ -5,7 +5,7 @@ use crate::model::agent::Status;
 use crate::model::id::{AgentName, MessageId, TaskId};
 use crate::model::task::{Assignment, Task, TaskJob, TaskStatus};
 use crate::rules::authority as rights;
-use crate::rules::transition::inbox as arrivals;
+use crate::rules::transition::settlement::drop_message;
 use crate::rules::transition::task::{self as rules, End};
 use crate::store::view::View;
 use crate::store::{Agent, Store, inbox, layout, lock};
@@ -146,7 +146,7 @@ fn withdraw(session: &Session, child: &Agent<'_>, id: MessageId) -> Result<bool>
     let Some(Ok(message)) = inbox::try_read(&locked.view(), key, &path)? else { return Ok(true) };
     let desk = Desk::new(session, child);
     let mut draft = desk.draft(&locked, &scan, state)?;
-    arrivals::drop_message(&mut draft, message, CANCELLED);
+    drop_message(&mut draft, message, CANCELLED);
     desk.commit(&locked, draft)?;
     Ok(true)
 }

@@ -12,8 +12,8 @@ use crate::model::records::Records;
 use crate::model::state::PassedOver;
 use crate::model::submission::{Speaker, Submission};
 use crate::rules::admission;
+use crate::rules::transition::arrival::admit_drop;
 use crate::rules::transition::draft::Draft;
-use crate::rules::transition::inbox as arrivals;
 use crate::rules::transition::rejected as rules;
 use crate::store::drops::{Aside, LONGEST_NAME, Taken, given_name, identity, taken_name};
 use crate::store::files::fault_of_file;
@@ -127,7 +127,7 @@ pub fn take_in(
                     Purpose::Change,
                 )?;
                 bytes += message.body.bytes();
-                arrivals::admit_drop(&mut draft, message, first);
+                admit_drop(&mut draft, message, first);
                 admitted.push(taken);
             }
             Some(Err(reason)) => stuck.extend(reject(agent, locked, &mut draft, &taken, &reason)?),

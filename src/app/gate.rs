@@ -16,6 +16,7 @@ use crate::process::remains::{EndedBy, Remains};
 use crate::process::turn::Nobody;
 use crate::process::{Mark, Patience};
 use crate::rules::preemption::protected_until;
+use crate::rules::transition::gate::{is_to_be_shut_down, shut_down};
 use crate::rules::transition::lifecycle;
 use crate::rules::transition::preemption::cut_sections;
 use crate::rules::transition::turn::{finish_stop, interrupt, settle};
@@ -194,13 +195,13 @@ fn close_gate(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -
         cut_sections(draft, grace);
     }
     let changed = lifecycle::stop(draft, at_most, how.requeue, how.reason.clone(), &how.by)?;
-    let state = match hook.filter(|_| lifecycle::is_to_be_shut_down(&draft.records.state)) {
-        None => open.change(|draft| lifecycle::shut_down(draft, grace))?.state,
+    let state = match hook.filter(|_| is_to_be_shut_down(&draft.records.state)) {
+        None => open.change(|draft| shut_down(draft, grace))?.state,
         Some(hook) => {
             let closed = open.commit()?;
             let occasion = Occasion::of(&closed, ExecutionState::ShuttingDown, how.reason.clone());
             hooks::recorded(session, hook.run(session, &occasion));
-            desk.change(|draft| lifecycle::shut_down(draft, grace))?.state
+            desk.change(|draft| shut_down(draft, grace))?.state
         }
     };
     Ok(Closed {

@@ -13,7 +13,7 @@ use crate::model::task::Task;
 use crate::model::time::Time;
 use crate::model::wait::Wait;
 use crate::rules::admission::check_size;
-use crate::rules::transition::inbox::staleness;
+use crate::rules::transition::arrival::staleness;
 use crate::rules::waits::{Needed, needed};
 use crate::store::inbox::{self, Scan};
 use crate::store::view::View;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use crate::error::{Error, Result};
 use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{Message, OriginKind};
-use crate::rules::transition::inbox as arrivals;
+use crate::rules::transition::inbox::not_delivered;
 use crate::store::{Agent, Store, evidence, inbox};
 
 use super::authority;
@@ -55,7 +55,7 @@ fn deliver(session: &Session, store: &Store, agent: &Agent<'_>, outbox: &[Messag
     }
     let mut open = Desk::new(session, agent).open()?;
     for (message, reason) in unheard {
-        arrivals::not_delivered(&mut open.draft, message, &reason);
+        not_delivered(&mut open.draft, message, &reason);
         dealt_with.insert(message.id);
     }
     open.draft.forget_delivered(|message| dealt_with.contains(&message.id));

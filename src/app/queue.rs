@@ -15,6 +15,7 @@ use crate::report::text::{one_line, relative};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox as rules;
 use crate::rules::transition::resources::drop_held;
+use crate::rules::transition::settlement::drop_message;
 use crate::store::view::View;
 use crate::store::{Agent, Store, evidence, inbox, layout};
 
@@ -244,6 +245,6 @@ fn drop(
         let what = format!("{} is being worked on", message.id);
         return Err(Refusal::new("message_claimed", what).hint("`dormouse stop` ends its turn"));
     }
-    rules::drop_message(draft, message, reason);
+    drop_message(draft, message, reason);
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::model::time::Span;
 use crate::process::turn::Fate;
 use crate::process::{Signal, foreground, signal_named};
 use crate::rules::preemption::{asks_to_yield, is_interjection, protected_until};
-use crate::rules::transition::inbox::staleness;
+use crate::rules::transition::arrival::staleness;
 use crate::rules::transition::preemption as rules;
 use crate::store::inbox::{self, Scan};
 use crate::store::view::View;

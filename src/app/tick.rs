@@ -18,6 +18,7 @@ use crate::report::step::{self as shown, StepReport};
 use crate::rules::posture::posture;
 use crate::rules::step::{self, Before, Beside, Drops, Next, Tried};
 use crate::rules::transition::draft::Draft;
+use crate::rules::transition::hints::ignore_duplicate_hint;
 use crate::rules::transition::inbox as arrivals;
 use crate::rules::transition::resources::lack;
 use crate::rules::transition::rest::{decided, rest};
@@ -305,7 +306,7 @@ fn act(
         }
         Decision::Duplicate(DuplicateTick::WakeHint) => {
             decided(&mut draft, &decision_report);
-            arrivals::ignore_duplicate_hint(&mut draft);
+            ignore_duplicate_hint(&mut draft);
             commit(Desk::new(session, agent), &locked, draft, decision_report)
         }
         Decision::Stop

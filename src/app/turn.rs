@@ -25,9 +25,9 @@ use crate::report::prompt;
 use crate::rules::preemption::{is_being_ended, why_suspended, will_be_suspended};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::outcome::Surroundings;
-use crate::rules::transition::preemption::lose_checkpoint;
 use crate::rules::transition::start;
-use crate::rules::transition::turn::{self as rules, Claimed, Settled};
+use crate::rules::transition::trace::Settled;
+use crate::rules::transition::turn::{self as rules, Claimed, lose_checkpoint};
 use crate::store::view::View;
 use crate::store::{Agent, Store, evidence, layout, lock};
 

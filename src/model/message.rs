@@ -179,6 +179,13 @@ pub struct Settlement {
     pub dead_letter: bool,
 }
 
+impl Settlement {
+    /// An end without a reason, of no run.
+    pub fn new(status: MessageStatus, at: Time) -> Settlement {
+        Settlement { status, at, reason: None, run_id: None, dead_letter: false }
+    }
+}
+
 fn first() -> u32 {
     1
 }

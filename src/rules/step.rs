@@ -15,7 +15,7 @@ use super::clock::lease_ends;
 use super::decide::{closed, decide};
 use super::projection::{gate, project};
 use super::transition::draft::Draft;
-use super::transition::inbox::take_in;
+use super::transition::take_in::take_in;
 
 /// What this step has seen to already. It tries nothing twice that may fail.
 #[derive(Debug, Clone, Copy, Default)]

@@ -16,8 +16,8 @@ use crate::rules::due::next_due;
 use crate::rules::execution::statuses;
 use crate::rules::projection::project;
 use crate::rules::transition::draft::Draft;
-use crate::rules::transition::inbox::take_in;
 use crate::rules::transition::rest::rest;
+use crate::rules::transition::take_in::take_in;
 
 use super::{
     at, current_run, draft, finish, held, kinds, now, of_kind, prompt, records_in, retry, secs, stamp_at,

@@ -18,11 +18,11 @@ use crate::rules::due::next_due;
 use crate::rules::execution::deadline;
 use crate::rules::projection::project;
 use crate::rules::transition::draft::Draft;
-use crate::rules::transition::inbox::take_in;
 use crate::rules::transition::lifecycle::{self, Given, retry_held, start, stop};
 use crate::rules::transition::outcome::Surroundings;
 use crate::rules::transition::preemption;
 use crate::rules::transition::resources::drop_held;
+use crate::rules::transition::take_in::take_in;
 use crate::rules::transition::turn::{claim, settle};
 
 use super::{

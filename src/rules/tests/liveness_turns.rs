@@ -4,9 +4,10 @@ use crate::model::inbox::Unmatched;
 use crate::model::message::Message;
 use crate::model::wait::{WaitKind, WaitStatus};
 use crate::rules::authority::OPERATOR;
-use crate::rules::transition::inbox::{drop_message, requeue};
+use crate::rules::transition::inbox::requeue;
 use crate::rules::transition::lifecycle::start;
 use crate::rules::transition::preemption::{give_way, request};
+use crate::rules::transition::settlement::drop_message;
 use crate::rules::transition::wait::{self, NewWait};
 use crate::rules::transition::work::{block, complete, pick};
 

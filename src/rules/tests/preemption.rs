@@ -20,13 +20,13 @@ use crate::rules::preemption::{
 };
 use crate::rules::projection::project;
 use crate::rules::transition::draft::Draft;
-use crate::rules::transition::inbox::take_in;
 use crate::rules::transition::lifecycle;
 use crate::rules::transition::outcome::Surroundings;
 use crate::rules::transition::preemption::{
     close_section, cut_sections, force, give_way, interject, open_section, request, resume,
 };
 use crate::rules::transition::resources::lack;
+use crate::rules::transition::take_in::take_in;
 use crate::rules::transition::turn::{claim, interrupt, settle};
 
 use super::{

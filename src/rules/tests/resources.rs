@@ -13,8 +13,8 @@ use crate::rules::due::next_due;
 use crate::rules::execution::deadline;
 use crate::rules::projection::project;
 use crate::rules::transition::draft::Draft;
-use crate::rules::transition::inbox::take_in;
 use crate::rules::transition::resources::lack;
+use crate::rules::transition::take_in::take_in;
 
 use super::{at, continuation, held, now, prompt, records, records_in, secs, shortage, stamp_at};
 

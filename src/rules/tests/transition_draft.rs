@@ -10,6 +10,7 @@ use crate::model::message::{Message, MessageStatus, Settlement};
 use crate::model::transaction::{Archived, Delete, Put};
 use crate::rules::decide::decide;
 use crate::rules::projection::project;
+use crate::rules::transition::settlement::settle_message;
 
 use super::{
     agent, archived_message, at, draft, finish, kinds, message_id, now, of_kind, path, prompt, records,
@@ -171,7 +172,7 @@ fn a_settled_message_leaves_the_inbox_for_the_archive_and_is_counted() {
         records.inbox.head = Some(prompt(1));
         records.inbox.claimed = Some(prompt(1));
         let mut draft = draft(records);
-        draft.settle_message(prompt(1), settled(status, dead_letter));
+        settle_message(&mut draft, prompt(1), settled(status, dead_letter));
         assert_eq!((&draft.records.inbox.head, &draft.records.inbox.claimed), (&None, &None));
         let transaction = finish(draft);
         let counters = &transaction.state.counters;
@@ -198,7 +199,7 @@ fn settling_one_message_leaves_another_where_it_is() {
     records.inbox.head = Some(prompt(2));
     records.inbox.claimed = Some(prompt(1));
     let mut draft = draft(records);
-    draft.settle_message(prompt(1), settled(MessageStatus::Processed, false));
+    settle_message(&mut draft, prompt(1), settled(MessageStatus::Processed, false));
     assert_eq!(draft.records.inbox.head, Some(prompt(2)));
     assert_eq!(draft.records.inbox.claimed, None);
 }
@@ -207,7 +208,7 @@ fn settling_one_message_leaves_another_where_it_is() {
 fn a_dedupe_key_remembers_how_its_message_ended() {
     let keyed = Message { dedupe_key: Some("build-7".to_owned()), ..prompt(1) };
     let mut draft = draft(records());
-    draft.settle_message(keyed, settled(MessageStatus::Processed, false));
+    settle_message(&mut draft, keyed, settled(MessageStatus::Processed, false));
     let transaction = finish(draft);
     let [Put::Dedupe(entry)] = &transaction.puts[..] else { panic!("{:?}", transaction.puts) };
     assert_eq!((entry.key.as_str(), entry.message_id), ("build-7", message_id(1)));

@@ -17,11 +17,12 @@ use crate::model::transaction::{Delete, Put, Transaction};
 use crate::model::work::{Ticked, WorkItem};
 use crate::rules::decide::decide;
 use crate::rules::projection::project;
+use crate::rules::transition::arrival::{admit_drop, admitted, staleness};
 use crate::rules::transition::draft::Draft;
-use crate::rules::transition::inbox::{
-    admit_drop, admitted, drop_dead_letter, drop_message, emit_tick, reduce, requeue, staleness, take_in,
-};
+use crate::rules::transition::inbox::{drop_dead_letter, emit_tick, reduce, requeue};
 use crate::rules::transition::rejected::rejected;
+use crate::rules::transition::settlement::drop_message;
+use crate::rules::transition::take_in::take_in;
 
 use super::{
     archived_message, at, continuation, draft, finish, held, hint, kinds, liveness, message, message_id, now,
@@ -340,7 +341,7 @@ fn an_admission_is_recorded_with_who_what_and_when() {
         priority: Priority::Next,
         ..message(1, MessageKind::WebhookEvent)
     };
-    crate::rules::transition::inbox::admitted(&mut draft, &webhook);
+    admitted(&mut draft, &webhook);
     let transaction = finish(draft);
     let data = &transaction.events[0].data;
     assert_eq!(

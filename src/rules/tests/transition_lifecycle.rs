@@ -10,9 +10,8 @@ use crate::model::task::TaskStatus;
 use crate::model::transaction::{Delete, Put, Transaction};
 use crate::model::wait::WaitKind;
 use crate::rules::authority::OPERATOR;
-use crate::rules::transition::lifecycle::{
-    create, end_late_start, is_to_be_shut_down, shut_down, start, stop,
-};
+use crate::rules::transition::gate::{is_to_be_shut_down, shut_down};
+use crate::rules::transition::lifecycle::{create, end_late_start, start, stop};
 use crate::rules::transition::recovery::{self, recover};
 
 use super::{

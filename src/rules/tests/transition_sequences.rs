@@ -27,15 +27,18 @@ use crate::rules::decide::decide;
 use crate::rules::execution::{agrees, can};
 use crate::rules::preemption::{force_at, is_interjection};
 use crate::rules::projection::project;
+use crate::rules::transition::arrival::staleness;
 use crate::rules::transition::draft::Draft;
-use crate::rules::transition::inbox::{emit_tick, reduce, requeue, staleness, take_in};
-use crate::rules::transition::lifecycle::{fail, is_to_be_shut_down, shut_down, start, stop};
+use crate::rules::transition::gate::{is_to_be_shut_down, shut_down};
+use crate::rules::transition::inbox::{emit_tick, reduce, requeue};
+use crate::rules::transition::lifecycle::{fail, start, stop};
 use crate::rules::transition::preemption::{
     close_section, force, give_way, interject, open_section, request, resume,
 };
 use crate::rules::transition::recovery::recover;
 use crate::rules::transition::resources::lack;
 use crate::rules::transition::rest::{decided, rest};
+use crate::rules::transition::take_in::take_in;
 use crate::rules::transition::turn::{claim, finish_stop, interrupt, settle};
 use crate::rules::transition::wait::end_wait;
 

@@ -20,9 +20,11 @@ use crate::rules::authority::OPERATOR;
 use crate::rules::decide::decide;
 use crate::rules::projection::project;
 use crate::rules::transition::draft::Draft;
-use crate::rules::transition::lifecycle::{shut_down, stop};
+use crate::rules::transition::gate::shut_down;
+use crate::rules::transition::lifecycle::stop;
 use crate::rules::transition::preemption::give_way;
-use crate::rules::transition::turn::{Settled, claim, finish_stop, interrupt, settle};
+use crate::rules::transition::trace::Settled;
+use crate::rules::transition::turn::{claim, finish_stop, interrupt, settle};
 
 use super::{
     archived_message, at, claimant, continuation, current_run, draft, ends_the_run_alone, exited, finish,

@@ -9,7 +9,7 @@ use crate::model::dedupe::DedupeEntry;
 use crate::model::event::{Event, EventKind, EventSchema};
 use crate::model::execution::{Execution, ExecutionState};
 use crate::model::id::{EventId, MessageId, RunId};
-use crate::model::message::{Message, MessageStatus, Settlement};
+use crate::model::message::{Message, MessageStatus};
 use crate::model::preemption::Checkpoint;
 use crate::model::records::Records;
 use crate::model::refusal::Refusal;
@@ -22,8 +22,6 @@ use crate::model::transaction::{Archived, Delete, Put, Transaction};
 use crate::rules::due::next_due;
 use crate::rules::execution;
 use crate::rules::telling::failure;
-
-use super::wait::{release_bound, resolve_bound};
 
 /// Collects one transition. The records show at every point what they will be after the commit.
 #[derive(Debug, Clone)]
@@ -266,54 +264,6 @@ impl Draft {
             (None, Some(held)) => held.checkpoint,
             (None, None) => message.checkpoint,
         }
-    }
-
-    /// Ends a message: moves it from the inbox to the archive. Its checkpoint is removed, unless the message
-    /// can still be brought back.
-    pub fn settle_message(&mut self, mut message: Message, settlement: Settlement) {
-        message.checkpoint = self.checkpoint_of(&message);
-        if settlement.status != MessageStatus::Aborted
-            && let Some(checkpoint) = message.checkpoint.take()
-        {
-            self.delete(Delete::Checkpoint(checkpoint));
-        }
-        self.delete(Delete::Message(message.key()));
-        let counters = &mut self.records.state.counters;
-        match settlement.status {
-            MessageStatus::Processed => counters.messages_processed += 1,
-            MessageStatus::Dropped => counters.messages_dropped += 1,
-            MessageStatus::Queued
-            | MessageStatus::Dequeued
-            | MessageStatus::Aborted
-            | MessageStatus::Interjected => {}
-        }
-        if settlement.dead_letter {
-            counters.dead += 1;
-        }
-        self.note_dedupe(&message, settlement.status);
-        if settlement.status == MessageStatus::Processed {
-            resolve_bound(self, message.id);
-        } else {
-            let why = settlement.reason.as_deref().unwrap_or(settlement.status.name());
-            release_bound(self, message.id, why);
-        }
-        let mut data = json!({ "message_id": message.id, "kind": message.kind, "status": settlement.status });
-        if let Some(reason) = &settlement.reason {
-            data["reason"] = json!(reason);
-        }
-        self.event(EventKind::MessageSettled, settlement.run_id, data);
-        if settlement.dead_letter {
-            let about = About { run_id: settlement.run_id, ..About::message(message.id) };
-            self.raise(Subject::DeadLetter, about, settlement.reason.clone().unwrap_or_default());
-        }
-        message.settlement = Some(settlement);
-        let inbox = &mut self.records.inbox;
-        for slot in [&mut inbox.head, &mut inbox.claimed] {
-            if slot.as_ref().is_some_and(|other| other.id == message.id) {
-                *slot = None;
-            }
-        }
-        self.archive(Archived::Message(Box::new(message)));
     }
 
     /// Records the status of the message under its `dedupe_key`, so that a repeat can be answered.

@@ -13,20 +13,19 @@ use crate::model::record::Extra;
 use crate::model::records::{Inbox, Lease, Onlookers, Records};
 use crate::model::refusal::Refusal;
 use crate::model::stamp::Stamp;
-use crate::model::state::{Counters, SetAside, Spending, State, Stopping};
+use crate::model::state::{Counters, SetAside, Spending, State};
 use crate::model::time::Span;
 use crate::model::transaction::Transaction;
 
 use crate::rules::authority;
 use crate::rules::execution::{INIT_TIMEOUT, check, deadline, is_over, way_on};
-use crate::rules::preemption::kill_at;
 
+use super::attempt::release;
 use super::draft::Draft;
-use super::inbox::ignore_hints;
+use super::gate::{close, control};
+use super::hints::ignore_hints;
 use super::recovery;
 use super::resources::{fail_held, let_go, try_anew};
-use super::start::{has_not_begun, pass_through_running};
-use super::turn::release;
 
 /// The first transaction of a new agent: it is `booting`, and nothing has happened.
 pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transaction, Refusal> {
@@ -168,7 +167,7 @@ fn may_start(state: &State, by: &Origin) -> Result<(), Refusal> {
 /// Closes the gate: from here on no message is claimed. Returns whether anything changed.
 ///
 /// A run that waits to go on stays where it is, unless its message is to go back to the queue. A live run is
-/// marked as stopping; `shut_down` comes next, and `turn::finish_stop` once its processes are gone. Until
+/// marked as stopping; `gate::shut_down` comes next, and `turn::finish_stop` once its processes are gone. Until
 /// then, the command that finishes the stop may still send the message back to the queue. If the operator
 /// stops an agent that is already stopped, only the operator can start it.
 pub fn stop(
@@ -178,34 +177,10 @@ pub fn stop(
     reason: Option<String>,
     by: &Origin,
 ) -> Result<bool, Refusal> {
-    let previous = draft.records.state.status;
     if requeue {
         requeue_held(draft)?;
     }
-    if previous == Status::Stopped {
-        let stopped_by = &mut draft.records.state.stopped_by;
-        if *by == authority::OPERATOR && stopped_by.as_ref().is_some_and(|before| before != by) {
-            *stopped_by = Some(by.clone());
-            draft.touch();
-        }
-        let unfinished = draft.records.state.current_run.as_mut().and_then(|run| run.stopping.as_mut());
-        if let Some(stopping) = unfinished.filter(|stopping| requeue && !stopping.requeue) {
-            stopping.requeue = true;
-            draft.touch();
-        }
-        return Ok(false);
-    }
-    control(draft, "stop", previous, Status::Stopped, by, reason.as_deref());
-    draft.records.state.stopped_by = Some(by.clone());
-    let now = draft.now();
-    let max_section = draft.records.policy.preemption.max_section;
-    if let Some(run) = &mut draft.records.state.current_run {
-        let kill_at = kill_at(run, now, max_section, grace);
-        run.stopping = Some(Stopping { requested_at: now, kill_at, requeue, reason });
-    }
-    draft.set_status(Status::Stopped);
-    ignore_hints(draft, "stopped");
-    Ok(true)
+    Ok(close(draft, grace, requeue, reason, by))
 }
 
 /// Puts the message of a run that waits to go on back into the queue, at the same attempt.
@@ -214,37 +189,6 @@ fn requeue_held(draft: &mut Draft) -> Result<(), Refusal> {
     let Some(message) = draft.records.inbox.claimed.clone() else { return Ok(()) };
     draft.event(EventKind::MessageRequeued, None, json!({ "message_id": message.id }));
     release(draft, message, held.continuation, held.checkpoint);
-    Ok(())
-}
-
-/// Whether a stopped agent still has something to shut down.
-pub fn is_to_be_shut_down(state: &State) -> bool {
-    let is_stopping = state.current_run.as_ref().is_some_and(|run| run.stopping.is_some());
-    let execution = state.execution.state;
-    state.status == Status::Stopped
-        && ((is_stopping && (execution == ExecutionState::Running || has_not_begun(execution)))
-            || execution == ExecutionState::Recovering)
-}
-
-/// Begins to end what a stopped agent is doing. `grace` counts from here, or from the end of a section.
-pub fn shut_down(draft: &mut Draft, grace: Span) -> Result<(), Refusal> {
-    if !is_to_be_shut_down(&draft.records.state) {
-        return Ok(());
-    }
-    let (now, max_section) = (draft.now(), draft.records.policy.preemption.max_section);
-    let run = draft.records.state.current_run.as_mut();
-    let message_id = run.map(|run| {
-        let kill_at = kill_at(run, now, max_section, grace);
-        run.stopping.iter_mut().for_each(|stopping| stopping.kill_at = kill_at);
-        run.message_id
-    });
-    pass_through_running(draft)?;
-    draft.enter(ExecutionState::ShuttingDown, message_id, "stop")?;
-    if message_id.is_none() {
-        // The agent has not recovered: the next start begins with that. No part of the recovery is waited
-        // for.
-        draft.enter(ExecutionState::Failed, None, "stopped while it recovered")?;
-    }
     Ok(())
 }
 
@@ -301,32 +245,4 @@ pub fn retry_held(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
     }
     control(draft, "recover", status, status, by, None);
     Ok(())
-}
-
-/// The two events of a control action, with what it affects.
-fn control(
-    draft: &mut Draft,
-    action: &str,
-    previous: Status,
-    next: Status,
-    by: &Origin,
-    reason: Option<&str>,
-) {
-    let run_id = draft.records.state.current_run.as_ref().map(|run| run.run_id);
-    let mut request = json!({ "action": action, "by": by.to_string() });
-    if let Some(reason) = reason {
-        request["reason"] = json!(reason);
-    }
-    draft.event(EventKind::ControlRequestAdmitted, run_id, request);
-    let tasks: Vec<_> = draft.records.tasks.iter().map(|task| task.id).collect();
-    let applied = json!({
-        "action": action,
-        "previous_status": previous,
-        "next_status": next,
-        "boundary": "control",
-        "run_id": run_id,
-        "task_ids": tasks,
-        "workspace": draft.records.policy.workspace.path,
-    });
-    draft.event(EventKind::ControlApplied, run_id, applied);
 }

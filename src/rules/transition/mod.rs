@@ -2,8 +2,12 @@
 //!
 //! Only the files here change `status`, `execution`, `current_run`, `sleeping_until` and `pending_wake_hint`.
 
+pub mod arrival;
+pub mod attempt;
 pub mod clock;
 pub mod draft;
+pub mod gate;
+pub mod hints;
 pub mod inbox;
 pub mod lifecycle;
 pub mod messages;
@@ -13,7 +17,9 @@ pub mod recovery;
 pub mod rejected;
 pub mod resources;
 pub mod rest;
+pub mod settlement;
 pub mod start;
+pub mod take_in;
 pub mod task;
 pub mod timer;
 pub mod trace;

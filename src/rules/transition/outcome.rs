@@ -19,8 +19,9 @@ use crate::model::work::PlanStatus;
 use crate::rules::admission::admit;
 use crate::rules::schedule::{calendar, to_come};
 
+use super::arrival::admit_drop;
 use super::draft::Draft;
-use super::inbox::{admit_drop, put_off};
+use super::inbox::put_off;
 use super::task::{self, NewJob, NewTask};
 use super::timer::{self, NewTimer};
 use super::wait::{self, EndedTask, NewWait, Owner};

@@ -22,9 +22,10 @@ use crate::rules::preemption::{force_at, is_being_ended, is_overdue, leaves_its_
 use crate::rules::projection::closure_facts;
 use crate::rules::waits::satisfied;
 
+use super::arrival::admitted;
+use super::attempt::leave;
 use super::draft::Draft;
-use super::inbox::admitted;
-use super::turn::{Claimed, leave};
+use super::settlement::settle_message;
 use super::wait::bind;
 
 /// The reason of the failure of a run that did not yield in time.
@@ -187,16 +188,6 @@ fn next_checkpoint(run: &mut CurrentRun) -> Checkpoint {
     next
 }
 
-/// Notes that the checkpoint from which a claimed run should go on is missing, for instance in a clone. The
-/// turn begins anew and is told.
-pub fn lose_checkpoint(draft: &mut Draft, claimed: &mut Claimed, path: &str) {
-    claimed.lost = claimed.run.checkpoint.take();
-    claimed.run.given = None;
-    let run_id = claimed.run.run_id;
-    draft.records.state.current_run = Some(claimed.run.clone());
-    draft.event(EventKind::CheckpointLost, Some(run_id), json!({ "path": path }));
-}
-
 /// Forces a run that should have yielded and whose time is over by the clock of the process that watches it;
 /// the clock of the records may have been set. Returns whether its processes are to be ended now; if not, it
 /// has another deadline by now.
@@ -226,15 +217,10 @@ pub fn interject(draft: &mut Draft, run_id: RunId, messages: &[Message]) -> Resu
         let trigger = Trigger::of(message);
         let answered = trigger.map(|trigger| satisfied(&trigger, &draft.records.waits, &prior));
         bind(draft, message_id, &answered.unwrap_or_default());
-        let settlement = Settlement {
-            status: MessageStatus::Interjected,
-            at,
-            reason: None,
-            run_id: Some(run_id),
-            dead_letter: false,
-        };
+        let settlement =
+            Settlement { run_id: Some(run_id), ..Settlement::new(MessageStatus::Interjected, at) };
         admitted(draft, message);
-        draft.settle_message(message.clone(), settlement);
+        settle_message(draft, message.clone(), settlement);
     }
     // The next run of that message is told of them too, because this turn may be killed before it has read
     // them.

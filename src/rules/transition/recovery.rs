@@ -6,13 +6,11 @@ use crate::model::execution::ExecutionState;
 use crate::model::policy::OnExhausted;
 use crate::model::refusal::Refusal;
 use crate::model::state::Retry;
-use crate::model::time::Span;
-use crate::rules::authority;
 use crate::rules::execution::way_on;
 use crate::rules::retry::delay;
 
 use super::draft::Draft;
-use super::lifecycle::stop;
+use super::gate::give_up;
 
 /// Recovers a failed execution at once: `failed` → `recovering` → `runnable`.
 pub fn recover(draft: &mut Draft, cause: &str) -> Result<(), Refusal> {
@@ -57,9 +55,7 @@ pub fn fail(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
     if exhausted && then == OnExhausted::Stop {
         // The next start has as many tries again.
         draft.records.state.recovery_failures = 0;
-        let itself = authority::agent(&draft.records.state.agent);
-        stop(draft, Span::ZERO, false, Some("recovery.on_exhausted".to_owned()), &itself)?;
-        draft.raise(Subject::AgentStopped, About::default(), format!("its recovery failed: {reason}"));
+        give_up(draft, About::default(), format!("its recovery failed: {reason}"));
     } else if failures == most {
         draft.raise(Subject::RecoveryFailed, About::default(), reason);
     }

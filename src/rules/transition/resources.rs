@@ -20,12 +20,13 @@ use crate::model::turn::TurnEnd;
 use crate::rules::deferral::row_since;
 use crate::rules::retry::delay;
 
+use super::arrival::admitted;
+use super::attempt::{Attempt, fail_attempt, leave};
 use super::draft::Draft;
-use super::inbox::{admitted, drop_message};
 use super::rest::decided;
+use super::settlement::drop_message;
 use super::start::{hook_state, to_running};
 use super::trace::cut;
-use super::turn::{Attempt, fail_attempt, leave};
 
 /// Puts a claim off because a resource is missing. Its attempt does not count.
 ///

@@ -17,9 +17,9 @@ use crate::model::turn::Claimant;
 
 use crate::rules::admission::{admit as compose, one_further};
 
+use super::arrival::admit;
 use super::draft::Draft;
 use super::messages::own_message;
-use super::timer::admit;
 use super::wait;
 
 /// What a new task is to do.

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::model::event::EventKind;
 use crate::model::id::{MessageId, TimerId};
-use crate::model::message::{Body, EXPIRY_KEY, Message, MessageKind, MessageStatus, Priority, RECHECK_KEY};
+use crate::model::message::{Body, EXPIRY_KEY, Message, MessageKind, Priority, RECHECK_KEY};
 use crate::model::record::Extra;
 use crate::model::refusal::Refusal;
 use crate::model::time::{Span, Time};
@@ -18,9 +18,10 @@ use crate::rules::admission::{check_size, in_chain};
 use crate::rules::execution::is_over;
 use crate::rules::schedule::{check, due, next_after};
 
+use super::arrival::admit;
 use super::draft::Draft;
-use super::inbox::{drop_message, staleness};
 use super::messages::own_message;
+use super::settlement::drop_message;
 
 /// What a new timer is to be.
 #[derive(Debug, Clone, PartialEq)]
@@ -166,16 +167,6 @@ fn fire_message(draft: &mut Draft, timer: &Timer, at: Time, missed: u64) -> Mess
         message.source_refs.push(format!("missed={missed}"));
     }
     message
-}
-
-/// Puts a message into the inbox, where this very step may take it up. If the message expired before its
-/// timer fired, it is dropped in its turn.
-pub fn admit(draft: &mut Draft, message: Message) {
-    draft.note_dedupe(&message, MessageStatus::Queued);
-    if staleness(&message, None, draft.now()).is_none() {
-        draft.records.inbox.offer(&message);
-    }
-    draft.put(Put::Message(Box::new(message)));
 }
 
 /// The deadline that a message about a wait tells of.

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::model::closure::Closure;
 use crate::model::event::EventKind;
 use crate::model::id::RunId;
 use crate::model::record::Extra;
@@ -14,10 +15,18 @@ use crate::model::turn::TurnEnd;
 use crate::rules::limits::{self, dollars};
 
 use super::draft::Draft;
-use super::turn::Settled;
 
 /// The longest text of a turn that a record keeps, in bytes.
 const KEPT_MAX: usize = 4096;
+
+/// The result of a settlement.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settled {
+    pub terminal: Terminal,
+    pub reason: Option<String>,
+    /// Absent if the run was no longer current.
+    pub closure: Option<Closure>,
+}
 
 /// How a turn ended, and why if not well.
 pub(super) fn verdict(end: &TurnEnd) -> (Terminal, Option<String>) {

@@ -3,42 +3,41 @@
 use serde_json::json;
 
 use crate::model::agent::Status;
-use crate::model::attention::{About, Subject};
 use crate::model::closure::{Closure, ClosureOutcome, WaitingReason};
 use crate::model::continuation::Continuation;
 use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
-use crate::model::id::{MessageId, RunId};
-use crate::model::message::{Failure, Message, MessageStatus, Settlement};
-use crate::model::policy::OnExhausted;
+use crate::model::id::RunId;
+use crate::model::message::{Message, MessageStatus, Settlement};
 use crate::model::preemption::Checkpoint;
 use crate::model::record::Extra;
 use crate::model::records::Records;
 use crate::model::refusal::Refusal;
 use crate::model::run::{Brief, Exit, Run, Terminal};
-use crate::model::state::{CurrentRun, Retry};
+use crate::model::state::CurrentRun;
 use crate::model::time::Span;
-use crate::model::transaction::{Archived, Delete, Put};
+use crate::model::transaction::Archived;
 use crate::model::turn::{Claimant, TurnEnd};
 use crate::model::wait::Wait;
 
-use crate::rules::authority;
 use crate::rules::closure::derive;
 use crate::rules::deferral::row_since;
 use crate::rules::limits;
 use crate::rules::preemption::{is_overdue, why_suspended, will_be_suspended};
 use crate::rules::projection::closure_facts;
-use crate::rules::retry::delay;
 
+use super::arrival::admitted;
+use super::attempt::{Attempt, claimed_message, fail_attempt, leave, release};
 use super::draft::Draft;
-use super::inbox::admitted;
-use super::lifecycle::{shut_down, stop};
+use super::gate::shut_down;
 use super::outcome::{Surroundings, apply};
 use super::preemption::{FORCED, suspend};
 use super::resources::{defer, said};
+use super::settlement::settle_message;
 use super::start::{approach, go_round, pass_through_running};
 use super::trace::{
-    brief, count_usage, name_model, note_turn, record_output, run_record, settled_event, unseen_run, verdict,
+    Settled, brief, count_usage, name_model, note_turn, record_output, run_record, settled_event, unseen_run,
+    verdict,
 };
 use super::wait::take_up;
 
@@ -60,15 +59,6 @@ pub struct Claimed {
     pub stands_in: Option<ExecutionState>,
     /// The checkpoint that the turn should go on from, if it is missing. The turn then begins anew.
     pub lost: Option<Checkpoint>,
-}
-
-/// The result of a settlement.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Settled {
-    pub terminal: Terminal,
-    pub reason: Option<String>,
-    /// Absent if the run was no longer current.
-    pub closure: Option<Closure>,
 }
 
 /// Claims a message for a turn, and binds the waits that it satisfies.
@@ -265,14 +255,8 @@ pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Re
             release(draft, message, run.continuation.clone(), run.checkpoint);
         } else {
             let status = MessageStatus::Aborted;
-            let settlement = Settlement {
-                status,
-                at: now,
-                reason: reason.clone(),
-                run_id: Some(run.run_id),
-                dead_letter: false,
-            };
-            draft.settle_message(message, settlement);
+            let (reason, run_id) = (reason.clone(), Some(run.run_id));
+            settle_message(draft, message, Settlement { reason, run_id, ..Settlement::new(status, now) });
         }
     }
     draft.event(
@@ -310,58 +294,14 @@ pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Re
     Ok(Settled { terminal, reason, closure: Some(closure) })
 }
 
-fn claimed_message(draft: &Draft, id: MessageId) -> Option<Message> {
-    let inbox = &draft.records.inbox;
-    inbox.claimed.iter().chain(&inbox.head).find(|message| message.id == id).cloned()
-}
-
-/// Puts a claimed message back into the queue, with everything that is known of it.
-pub(super) fn release(
-    draft: &mut Draft,
-    mut message: Message,
-    continuation: Continuation,
-    checkpoint: Option<Checkpoint>,
-) {
-    message.continuation = Some(continuation);
-    message.checkpoint = checkpoint;
-    draft.records.inbox.claimed = None;
-    draft.records.inbox.offer(&message);
-    draft.put(Put::Message(Box::new(message)));
-}
-
-/// Ends the current run. The checkpoint that it went on from is removed if it has saved a later one.
-pub(super) fn leave(draft: &mut Draft, run: &CurrentRun) {
-    draft.records.state.current_run = None;
-    if let Some(given) = run.given.filter(|given| run.checkpoint != Some(*given)) {
-        draft.delete(Delete::Checkpoint(given));
-    }
-}
-
 fn complete(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal> {
     if let Some(message) = claimed_message(draft, run.message_id) {
-        let settlement = Settlement {
-            status: MessageStatus::Processed,
-            at: draft.now(),
-            reason: None,
-            run_id: Some(run.run_id),
-            dead_letter: false,
-        };
-        draft.settle_message(message, settlement);
+        let processed = Settlement::new(MessageStatus::Processed, draft.now());
+        settle_message(draft, message, Settlement { run_id: Some(run.run_id), ..processed });
     }
     leave(draft, run);
     draft.records.state.retry = None;
     Ok(())
-}
-
-/// An attempt of a message that did not go well.
-pub(super) struct Attempt {
-    pub message_id: MessageId,
-    pub number: u32,
-    /// Its last run; absent if none had begun.
-    pub run_id: Option<RunId>,
-    pub terminal: Terminal,
-    pub continuation: Continuation,
-    pub checkpoint: Option<Checkpoint>,
 }
 
 /// Fails the attempt of a run.
@@ -377,58 +317,6 @@ fn fail(draft: &mut Draft, run: &CurrentRun, terminal: Terminal, reason: String)
     fail_attempt(draft, attempt, reason)?;
     leave(draft, run);
     Ok(())
-}
-
-/// Puts the message back as its next attempt, or parks it after the last one.
-pub(super) fn fail_attempt(draft: &mut Draft, failed: Attempt, reason: String) -> Result<(), Refusal> {
-    let policy = draft.records.policy.recovery.clone();
-    let now = draft.now();
-    draft.enter(ExecutionState::Failed, Some(failed.message_id), &reason)?;
-    let exhausted = failed.number >= policy.max_attempts;
-    let next = failed.number.saturating_add(1);
-    if let Some(mut message) = claimed_message(draft, failed.message_id) {
-        message.failures.push(Failure {
-            attempt: failed.number,
-            run_id: failed.run_id,
-            terminal: failed.terminal,
-            at: now,
-            reason: reason.clone(),
-        });
-        if exhausted {
-            message.checkpoint = failed.checkpoint;
-            park(draft, message, &failed, &reason);
-        } else {
-            message.attempt = next;
-            release(draft, message, failed.continuation, failed.checkpoint);
-        }
-    }
-    let pause = if exhausted { Span::ZERO } else { delay(&policy, failed.number, draft.stamp.chance) };
-    draft.records.state.retry = Some(Retry {
-        message_id: Some(failed.message_id),
-        attempt: (!exhausted).then_some(next),
-        not_before: now.after(pause),
-        reason,
-    });
-    draft.records.state.current_run = None;
-    if exhausted && policy.on_exhausted == OnExhausted::Stop {
-        let itself = authority::agent(&draft.records.state.agent);
-        stop(draft, Span::ZERO, false, Some("recovery.on_exhausted".to_owned()), &itself)?;
-        let about = About { run_id: failed.run_id, ..About::message(failed.message_id) };
-        draft.raise(Subject::AgentStopped, about, "recovery.on_exhausted");
-    }
-    Ok(())
-}
-
-/// Parks a message as a dead letter. It keeps the reason of every attempt and blocks nothing.
-fn park(draft: &mut Draft, message: Message, failed: &Attempt, reason: &str) {
-    let settlement = Settlement {
-        status: MessageStatus::Aborted,
-        at: draft.now(),
-        reason: Some(format!("gave up after {} attempts: {reason}", failed.number)),
-        run_id: failed.run_id,
-        dead_letter: true,
-    };
-    draft.settle_message(message, settlement);
 }
 
 /// Derives the closure, and sets status and execution accordingly.
@@ -462,4 +350,14 @@ fn awaited_task_runs(records: &Records, closure: &Closure) -> bool {
     let wait = records.waits.iter().find(|wait| Some(wait.id) == closure.wait_id);
     let awaited = wait.and_then(Wait::task_id);
     records.tasks.iter().any(|task| Some(task.id) == awaited && !task.status.is_terminal())
+}
+
+/// Notes that the checkpoint from which a claimed run should go on is missing, for instance in a clone. The
+/// turn begins anew and is told.
+pub fn lose_checkpoint(draft: &mut Draft, claimed: &mut Claimed, path: &str) {
+    claimed.lost = claimed.run.checkpoint.take();
+    claimed.run.given = None;
+    let run_id = claimed.run.run_id;
+    draft.records.state.current_run = Some(claimed.run.clone());
+    draft.event(EventKind::CheckpointLost, Some(run_id), json!({ "path": path }));
 }

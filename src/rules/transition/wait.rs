@@ -15,9 +15,9 @@ use crate::model::wait::{Wait, WaitKind, WaitStatus};
 
 use crate::rules::admission::in_chain;
 
+use super::arrival::admit;
 use super::draft::Draft;
 use super::messages::own_message;
-use super::timer::admit;
 use super::work::revise;
 
 /// What a new wait belongs to.

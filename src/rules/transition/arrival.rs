@@ -1,0 +1,61 @@
+//! How a message comes into the inbox, and what the ledger hears of it.
+
+use serde_json::json;
+
+use crate::model::event::EventKind;
+use crate::model::id::MessageId;
+use crate::model::message::{Message, MessageStatus};
+use crate::model::records::Staleness;
+use crate::model::time::Time;
+use crate::model::transaction::Put;
+
+use super::draft::Draft;
+
+/// Whether a message is not to be taken up any more, and why. `first` is the message that its `dedupe_key`
+/// belongs to.
+pub fn staleness(message: &Message, first: Option<MessageId>, now: Time) -> Option<Staleness> {
+    if message.expires_at.is_some_and(|limit| now > limit) && message.attempt == 1 {
+        Some(Staleness::Expired)
+    } else if first.is_some_and(|first| first != message.id) {
+        Some(Staleness::Duplicate)
+    } else {
+        None
+    }
+}
+
+/// Records in the ledger that a message was admitted. The message itself arrived without a transaction.
+pub fn admitted(draft: &mut Draft, message: &Message) {
+    let mut data = json!({
+        "message_id": message.id,
+        "kind": message.kind,
+        "origin": message.origin.to_string(),
+        "priority": message.priority,
+        "delivery_surface": message.delivery_surface,
+        "admitted_at": message.created_at,
+    });
+    if let Some(hint) = &message.hint {
+        data["hint"] = json!(hint);
+        data["resource"] = json!(message.resource);
+    }
+    draft.event(EventKind::MessageAdmitted, None, data);
+}
+
+/// Puts a message into the inbox, where this very step may take it up. If the message expired before its
+/// timer fired, it is dropped in its turn.
+pub fn admit(draft: &mut Draft, message: Message) {
+    draft.note_dedupe(&message, MessageStatus::Queued);
+    if staleness(&message, None, draft.now()).is_none() {
+        draft.records.inbox.offer(&message);
+    }
+    draft.put(Put::Message(Box::new(message)));
+}
+
+/// Admits a message in a transaction: a message with a `dedupe_key`, or a dropped file, which the caller
+/// removes. `first` is the message to which the key belongs already; the key stays with that.
+pub fn admit_drop(draft: &mut Draft, message: Message, first: Option<MessageId>) {
+    if first.is_none_or(|first| first == message.id) {
+        draft.note_dedupe(&message, MessageStatus::Queued);
+        draft.records.inbox.offer(&message);
+    }
+    draft.put(Put::Message(Box::new(message)));
+}

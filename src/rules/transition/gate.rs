@@ -1,0 +1,122 @@
+//! The gate of an agent: how it closes, and how what a stopped agent does is shut down (contract, semantics
+//! §14).
+
+use serde_json::json;
+
+use crate::model::agent::Status;
+use crate::model::attention::{About, Subject};
+use crate::model::event::EventKind;
+use crate::model::execution::ExecutionState;
+use crate::model::message::Origin;
+use crate::model::refusal::Refusal;
+use crate::model::state::{State, Stopping};
+use crate::model::time::Span;
+
+use crate::rules::authority;
+use crate::rules::preemption::kill_at;
+
+use super::draft::Draft;
+use super::hints::ignore_hints;
+use super::start::{has_not_begun, pass_through_running};
+
+/// Closes the gate. Returns whether anything changed; a live run is marked as stopping.
+pub(super) fn close(
+    draft: &mut Draft,
+    grace: Span,
+    requeue: bool,
+    reason: Option<String>,
+    by: &Origin,
+) -> bool {
+    let previous = draft.records.state.status;
+    if previous == Status::Stopped {
+        let stopped_by = &mut draft.records.state.stopped_by;
+        if *by == authority::OPERATOR && stopped_by.as_ref().is_some_and(|before| before != by) {
+            *stopped_by = Some(by.clone());
+            draft.touch();
+        }
+        let unfinished = draft.records.state.current_run.as_mut().and_then(|run| run.stopping.as_mut());
+        if let Some(stopping) = unfinished.filter(|stopping| requeue && !stopping.requeue) {
+            stopping.requeue = true;
+            draft.touch();
+        }
+        return false;
+    }
+    control(draft, "stop", previous, Status::Stopped, by, reason.as_deref());
+    draft.records.state.stopped_by = Some(by.clone());
+    let now = draft.now();
+    let max_section = draft.records.policy.preemption.max_section;
+    if let Some(run) = &mut draft.records.state.current_run {
+        let kill_at = kill_at(run, now, max_section, grace);
+        run.stopping = Some(Stopping { requested_at: now, kill_at, requeue, reason });
+    }
+    draft.set_status(Status::Stopped);
+    ignore_hints(draft, "stopped");
+    true
+}
+
+/// Closes the gate because the policy says so after the last attempt: the agent stops itself, and a person is
+/// told why.
+pub(super) fn give_up(draft: &mut Draft, about: About, reason: impl Into<String>) {
+    let itself = authority::agent(&draft.records.state.agent);
+    close(draft, Span::ZERO, false, Some("recovery.on_exhausted".to_owned()), &itself);
+    draft.raise(Subject::AgentStopped, about, reason);
+}
+
+/// Whether a stopped agent still has something to shut down.
+pub fn is_to_be_shut_down(state: &State) -> bool {
+    let is_stopping = state.current_run.as_ref().is_some_and(|run| run.stopping.is_some());
+    let execution = state.execution.state;
+    state.status == Status::Stopped
+        && ((is_stopping && (execution == ExecutionState::Running || has_not_begun(execution)))
+            || execution == ExecutionState::Recovering)
+}
+
+/// Begins to end what a stopped agent is doing. `grace` counts from here, or from the end of a section.
+pub fn shut_down(draft: &mut Draft, grace: Span) -> Result<(), Refusal> {
+    if !is_to_be_shut_down(&draft.records.state) {
+        return Ok(());
+    }
+    let (now, max_section) = (draft.now(), draft.records.policy.preemption.max_section);
+    let run = draft.records.state.current_run.as_mut();
+    let message_id = run.map(|run| {
+        let kill_at = kill_at(run, now, max_section, grace);
+        run.stopping.iter_mut().for_each(|stopping| stopping.kill_at = kill_at);
+        run.message_id
+    });
+    pass_through_running(draft)?;
+    draft.enter(ExecutionState::ShuttingDown, message_id, "stop")?;
+    if message_id.is_none() {
+        // The agent has not recovered: the next start begins with that. No part of the recovery is waited
+        // for.
+        draft.enter(ExecutionState::Failed, None, "stopped while it recovered")?;
+    }
+    Ok(())
+}
+
+/// The two events of a control action, with what it affects.
+pub(super) fn control(
+    draft: &mut Draft,
+    action: &str,
+    previous: Status,
+    next: Status,
+    by: &Origin,
+    reason: Option<&str>,
+) {
+    let run_id = draft.records.state.current_run.as_ref().map(|run| run.run_id);
+    let mut request = json!({ "action": action, "by": by.to_string() });
+    if let Some(reason) = reason {
+        request["reason"] = json!(reason);
+    }
+    draft.event(EventKind::ControlRequestAdmitted, run_id, request);
+    let tasks: Vec<_> = draft.records.tasks.iter().map(|task| task.id).collect();
+    let applied = json!({
+        "action": action,
+        "previous_status": previous,
+        "next_status": next,
+        "boundary": "control",
+        "run_id": run_id,
+        "task_ids": tasks,
+        "workspace": draft.records.policy.workspace.path,
+    });
+    draft.event(EventKind::ControlApplied, run_id, applied);
+}

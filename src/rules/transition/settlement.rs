@@ -1,0 +1,74 @@
+//! How a message ends: it leaves the inbox for the archive, and what waits for its answer is told.
+
+use serde_json::json;
+
+use crate::model::attention::{About, Subject};
+use crate::model::event::EventKind;
+use crate::model::message::{Message, MessageStatus, Settlement};
+use crate::model::transaction::{Archived, Delete};
+
+use super::draft::Draft;
+use super::wait::{release_bound, resolve_bound};
+
+/// Ends a message: moves it from the inbox to the archive. Its checkpoint is removed, unless the message
+/// can still be brought back.
+pub fn settle_message(draft: &mut Draft, mut message: Message, settlement: Settlement) {
+    message.checkpoint = draft.checkpoint_of(&message);
+    if settlement.status != MessageStatus::Aborted
+        && let Some(checkpoint) = message.checkpoint.take()
+    {
+        draft.delete(Delete::Checkpoint(checkpoint));
+    }
+    draft.delete(Delete::Message(message.key()));
+    let counters = &mut draft.records.state.counters;
+    match settlement.status {
+        MessageStatus::Processed => counters.messages_processed += 1,
+        MessageStatus::Dropped => counters.messages_dropped += 1,
+        MessageStatus::Queued
+        | MessageStatus::Dequeued
+        | MessageStatus::Aborted
+        | MessageStatus::Interjected => {}
+    }
+    if settlement.dead_letter {
+        counters.dead += 1;
+    }
+    draft.note_dedupe(&message, settlement.status);
+    if settlement.status == MessageStatus::Processed {
+        resolve_bound(draft, message.id);
+    } else {
+        let why = settlement.reason.as_deref().unwrap_or(settlement.status.name());
+        release_bound(draft, message.id, why);
+    }
+    let mut data = json!({ "message_id": message.id, "kind": message.kind, "status": settlement.status });
+    if let Some(reason) = &settlement.reason {
+        data["reason"] = json!(reason);
+    }
+    draft.event(EventKind::MessageSettled, settlement.run_id, data);
+    if settlement.dead_letter {
+        let about = About { run_id: settlement.run_id, ..About::message(message.id) };
+        draft.raise(Subject::DeadLetter, about, settlement.reason.clone().unwrap_or_default());
+    }
+    message.settlement = Some(settlement);
+    let inbox = &mut draft.records.inbox;
+    for slot in [&mut inbox.head, &mut inbox.claimed] {
+        if slot.as_ref().is_some_and(|other| other.id == message.id) {
+            *slot = None;
+        }
+    }
+    draft.archive(Archived::Message(Box::new(message)));
+}
+
+/// Drops a message, with the reason in the ledger.
+pub fn drop_message(draft: &mut Draft, message: Message, reason: &str) {
+    let reason = Some(reason.to_owned());
+    let settlement = Settlement { reason, ..Settlement::new(MessageStatus::Dropped, draft.now()) };
+    settle_message(draft, message, settlement);
+}
+
+/// Drops a message although no person asked for that, and raises an attention: the agent was not told what it
+/// said.
+pub fn drop_unasked(draft: &mut Draft, message: Message, reason: &str) {
+    let id = message.id;
+    drop_message(draft, message, reason);
+    draft.raise(Subject::MessageDropped, About::message(id), reason);
+}

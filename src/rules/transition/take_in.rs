@@ -1,0 +1,173 @@
+//! What a step does before it decides: it takes in what has arrived and what is due.
+
+use crate::model::agent::Status;
+use crate::model::execution::ExecutionState;
+use crate::model::id::MessageId;
+use crate::model::message::{Body, Message, MessageKind};
+use crate::model::records::Staleness;
+use crate::model::refusal::Refusal;
+use crate::model::state::{KeptOut, Retry};
+use crate::model::time::Time;
+use crate::model::transaction::Put;
+use crate::model::work::SchedulingState;
+
+use crate::rules::execution::{deadline, is_over};
+use crate::rules::retry::delay;
+use crate::rules::work::{WaitsByItem, scheduling_state};
+
+use super::arrival::{admit, admitted, staleness};
+use super::clock::set_right;
+use super::draft::Draft;
+use super::hints::{coalesce_hints, ignore_hints};
+use super::lifecycle::end_late_start;
+use super::messages::own_message;
+use super::recovery;
+use super::rejected::drop_settled;
+use super::resources::{fail_held, try_now};
+use super::settlement::{drop_message, drop_unasked};
+use super::timer::take_in_due;
+use super::wait::heal;
+
+/// Takes in what is due before anything is decided: drops stale messages, fails states whose timeout is over,
+/// and merges hints of one scope.
+///
+/// While the agent is stopped, messages stay as they are, and hints are ignored.
+pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
+    match draft.records.state.status {
+        Status::Booting => {
+            set_right(draft);
+            return end_late_start(draft);
+        }
+        Status::Stopped => {
+            ignore_hints(draft, "stopped");
+            return Ok(());
+        }
+        Status::AwakeIdle | Status::AwakeRunning | Status::AwaitingTask | Status::Asleep => {}
+    }
+    for (message, why) in std::mem::take(&mut draft.records.inbox.stale) {
+        match why {
+            Staleness::Settled => drop_settled(draft, &message),
+            Staleness::Expired => {
+                admitted_in_vain(draft, &message);
+                drop_unasked(draft, message, "ttl_expired");
+            }
+            Staleness::Duplicate => {
+                admitted_in_vain(draft, &message);
+                // The key belongs to the first copy, and must not be taken from it.
+                drop_message(draft, Message { dedupe_key: None, ..message }, "duplicate");
+            }
+        }
+    }
+    set_right(draft);
+    end_overdue_state(draft)?;
+    heal(draft);
+    take_in_due(draft);
+    look_at_set_aside(draft);
+    let hints = draft.records.inbox.hints.len();
+    coalesce_hints(draft);
+    let taken_in = draft.records.inbox.hints.len() < hints;
+    try_if_asked(draft, taken_in);
+    Ok(())
+}
+
+/// Admits a message that is dropped at once. It starts nothing, and does not end the backoff either.
+fn admitted_in_vain(draft: &mut Draft, message: &Message) {
+    admitted(draft, message);
+    let last_interject = &mut draft.records.inbox.last_interject;
+    *last_interject = last_interject.filter(|id| *id != message.id);
+}
+
+/// Fails a recovery or a held run that has lasted too long, or whose message is gone. A message that was put
+/// off for too long has failed like any other. One that was suspended for too long keeps its attempt.
+fn end_overdue_state(draft: &mut Draft) -> Result<(), Refusal> {
+    let state = &draft.records.state;
+    let overdue = deadline(state, &draft.records.policy.timeouts)
+        .filter(|(limit, _)| is_over(*limit, draft.now()))
+        .map(|(_, reason)| reason);
+    if state.execution.state == ExecutionState::Recovering {
+        return overdue.map_or(Ok(()), |reason| recovery::fail(draft, reason));
+    }
+    let Some(held) = state.held.clone() else { return Ok(()) };
+    let gone = draft.records.inbox.claimed.is_none().then_some("its message is gone");
+    let Some(reason) = gone.or(overdue) else { return Ok(()) };
+    if gone.is_none() && state.execution.state == ExecutionState::WaitingResources {
+        return fail_held(draft, reason);
+    }
+    draft.enter(ExecutionState::Failed, Some(held.message_id), reason)?;
+    draft.records.state.held = None;
+    let claimed = draft.records.inbox.claimed.take();
+    let attempt = claimed.as_ref().map(|message| message.attempt);
+    if let Some(mut message) = claimed {
+        message.continuation = Some(held.continuation);
+        message.checkpoint = held.checkpoint;
+        // Only the backoff holds the message back now. If its own time is over, it is dropped instead.
+        if staleness(&message, None, draft.now()).is_none() {
+            draft.records.inbox.offer(&message);
+        }
+        draft.put(Put::Message(Box::new(message)));
+    }
+    let pause = delay(&draft.records.policy.recovery, 1, draft.stamp.chance);
+    draft.records.state.retry = Some(Retry {
+        message_id: Some(held.message_id),
+        attempt,
+        not_before: draft.now().after(pause),
+        reason: reason.to_owned(),
+    });
+    draft.set_status(Status::AwakeIdle);
+    Ok(())
+}
+
+/// A hint or an interjection that came after a turn put its message off has the message tried at once, and
+/// only once. One that was there before does not. What a claim lacks is looked for by every step anyway.
+fn try_if_asked(draft: &mut Draft, by_hint: bool) {
+    let state = &draft.records.state;
+    let (since, now) = (state.execution.since, draft.now());
+    let came_since = |at: Time| since < at && at <= now;
+    let by_others = draft.records.inbox.hints.iter().any(|hint| came_since(hint.created_at));
+    let interject = draft.records.inbox.last_interject.and_then(|id| id.minted_at());
+    let asked = by_hint || by_others || interject.is_some_and(came_since);
+    if asked && state.held.as_ref().is_some_and(|held| held.resource.is_none()) {
+        try_now(draft);
+    }
+}
+
+/// Emits one tick for input that was set aside, once what kept it out has ended in any way.
+fn look_at_set_aside(draft: &mut Draft) {
+    let waits = WaitsByItem::of(&draft.records.waits);
+    let still_kept_out = |kept: &KeptOut| match (kept.wait_id, kept.work_item_id) {
+        // The turn that the bound wait belongs to is told of the input, too.
+        (Some(wait), _) => draft.records.waits.iter().any(|other| other.id == wait && other.is_active()),
+        (None, Some(item)) => {
+            let item = draft.records.works.iter().find(|other| other.id == item);
+            item.is_some_and(|item| scheduling_state(item, &waits) == SchedulingState::WaitingOperator)
+        }
+        (None, None) => false,
+    };
+    let is_free = |kept: &KeptOut| !kept.ticked && !still_kept_out(kept);
+    let free: Vec<MessageId> = draft
+        .records
+        .state
+        .set_aside
+        .newest
+        .iter()
+        .filter(|kept| is_free(kept))
+        .map(|kept| kept.message_id)
+        .collect();
+    let Some(newest) = free.last() else { return };
+    let text = format!(
+        "{} said meanwhile and set aside: look at it",
+        count(free.len(), "message was", "messages were")
+    );
+    let key = format!("reduced_input:{newest}");
+    for kept in draft.records.state.set_aside.newest.iter_mut().filter(|kept| free.contains(&kept.message_id))
+    {
+        kept.ticked = true;
+    }
+    let mut message = own_message(draft, MessageKind::SystemTick, Body::Text { text });
+    message.idempotency_key = Some(key);
+    admit(draft, message);
+}
+
+fn count(number: usize, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
