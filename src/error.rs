@@ -121,6 +121,11 @@ impl From<Status> for std::process::ExitCode {
 }
 
 impl Error {
+    /// A word that was given for a flag, an argument or a variable, and is none of its kind.
+    pub fn in_word(flag: &str, error: impl std::fmt::Display) -> Error {
+        Error::usage(format!("{flag}: {error}"))
+    }
+
     pub fn usage(message: impl Into<String>) -> Error {
         Error::Usage { message: message.into(), hint: None }
     }

@@ -1,7 +1,7 @@
 //! Long-lived agents that live in a directory.
 //!
-//! To read this program, begin with `cli` (what a user can ask for), then `app` (one file per command
-//! family), then `rules` (what happens and when). `ARCHITECTURE.md` describes the other modules.
+//! To read this program, begin with `cli` (what a user can ask for), then `commands` (one file per command
+//! family), `engine` (a step) and `rules` (what happens and when). `ARCHITECTURE.md` describes the other modules.
 
 // What the shipped program never does: it never panics, it prints only through its `Output`, and its matches
 // name every variant, so that the compiler points at each of them when a variant is added.
@@ -25,10 +25,11 @@
     )
 )]
 
-mod app;
 mod beneath;
 mod cli;
 mod clock;
+mod commands;
+mod engine;
 mod error;
 mod model;
 mod process;
@@ -42,8 +43,8 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let argv: Vec<OsString> = std::env::args_os().collect();
     match cli::Cli::read(&argv) {
-        Ok(cli) => app::run(cli),
-        Err(error) => app::refuse_usage(error),
+        Ok(cli) => commands::run(cli),
+        Err(error) => commands::refuse_usage(error),
     }
     .into()
 }

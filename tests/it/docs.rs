@@ -436,34 +436,3 @@ fn generated_texts_are_what_the_program_prints() {
         }
     }
 }
-
-/// The layers of ARCHITECTURE.md are those that the code keeps to.
-#[test]
-fn layers_are_as_documented() {
-    const LAYERS: [&str; 10] =
-        ["app", "beneath", "cli", "clock", "error", "model", "process", "report", "rules", "store"];
-    let text = read("ARCHITECTURE.md");
-    let (_, table) = text.split_once("| Layer | May use | Is |\n").unwrap();
-    let mut seen = 0;
-    for row in table.lines().skip(1).take_while(|line| line.starts_with('|')) {
-        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-        let layer = cells[1].trim_matches('`');
-        if layer == "main" || cells[2] == "everything" {
-            continue;
-        }
-        seen += 1;
-        let allowed: BTreeSet<&str> =
-            cells[2].split_whitespace().map(|word| word.trim_matches('`')).collect();
-        let inside =
-            |path: &str| path == format!("src/{layer}.rs") || path.starts_with(&format!("src/{layer}/"));
-        for path in tracked().iter().filter(|path| inside(path)) {
-            for word in read(path).split("crate::").skip(1) {
-                let used: String = word.chars().take_while(char::is_ascii_lowercase).collect();
-                let foreign =
-                    LAYERS.contains(&used.as_str()) && used != layer && !allowed.contains(used.as_str());
-                assert!(!foreign, "{path} uses {used}, and {layer} may use {}", cells[2]);
-            }
-        }
-    }
-    assert_eq!(seen, LAYERS.len() - 1, "the table leaves a layer out");
-}

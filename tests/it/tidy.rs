@@ -2,6 +2,7 @@
 
 mod circles;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -192,20 +193,24 @@ fn has_word(line: &str, word: &str) -> bool {
     })
 }
 
-/// Whom a layer may know. A layer that is not here may know nobody of ours but itself.
-const MAY_KNOW: &[(&str, &[&str])] = &[
-    ("main", &["cli", "app", "error"]),
-    ("beneath", &["error"]),
-    ("app", &["cli", "clock", "error", "model", "process", "report", "rules", "store", "beneath"]),
-    ("report", &["model", "rules", "error"]),
-    ("process", &["model", "error", "clock", "beneath"]),
-    ("store", &["model", "error", "beneath"]),
-    ("rules", &["model"]),
-    ("clock", &["model", "error"]),
-    ("model", &[]),
-    ("error", &[]),
-    ("cli", &[]),
-];
+/// Which layers each layer may know: the table of ARCHITECTURE.md.
+fn layers() -> Vec<(String, Vec<String>)> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("ARCHITECTURE.md");
+    let text = fs::read_to_string(path).unwrap();
+    let (_, table) = text.split_once("| Layer | May use | Is |\n").expect("the table of layers");
+    let rows = table.lines().skip(1).take_while(|line| line.starts_with('|'));
+    let names = |cell: &str| {
+        cell.split_whitespace()
+            .filter_map(|word| word.strip_prefix('`')?.strip_suffix('`'))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    rows.map(|row| {
+        let cells: Vec<&str> = row.split('|').collect();
+        (names(cells[1]).remove(0), names(cells[2]))
+    })
+    .collect()
+}
 
 /// The layers of our own that a file names.
 fn known(source: &Source) -> Vec<String> {
@@ -242,18 +247,48 @@ fn known(source: &Source) -> Vec<String> {
 #[test]
 fn layers_know_only_those_below_them() {
     let mut wrong = Vec::new();
+    let layers = layers();
     for source in &sources("src") {
         let layer = source.layer();
-        let allowed = MAY_KNOW.iter().find(|(name, _)| *name == layer).map(|(_, allowed)| *allowed);
+        let allowed = layers.iter().find(|(name, _)| name == layer).map(|(_, allowed)| allowed);
         let Some(allowed) = allowed else {
             wrong.push(format!("{}: `{layer}` is no layer: say in the table whom it may know", source.path));
             continue;
         };
-        for name in known(source).iter().filter(|name| *name != layer && !allowed.contains(&name.as_str())) {
+        for name in known(source).iter().filter(|name| *name != layer && !allowed.contains(name)) {
             wrong.push(format!("{}: `{layer}` must not know `{name}`", source.path));
         }
     }
     assert_none(wrong, "the layers of ARCHITECTURE.md");
+}
+
+#[test]
+fn no_command_family_imports_another() {
+    let family = |path: &str| {
+        let below = path.strip_prefix("src/commands/")?;
+        let name = below.split_once('/').map_or(below.trim_end_matches(".rs"), |(name, _)| name);
+        (!["mod", "words", "vocabulary"].contains(&name)).then(|| name.to_owned())
+    };
+    let families: BTreeSet<String> =
+        sources("src").iter().filter_map(|source| family(&source.path)).collect();
+    let mut wrong = Vec::new();
+    for source in &sources("src") {
+        let Some(own) = family(&source.path) else { continue };
+        let is_alone = source.path == format!("src/commands/{own}.rs");
+        for line in source.code().lines().map(str::trim).filter(|line| line.starts_with("use ")) {
+            let from = if is_alone {
+                ["use super::", "use crate::commands::"]
+            } else {
+                ["use super::super::", "use crate::commands::"]
+            };
+            let Some(rest) = from.iter().find_map(|from| line.strip_prefix(from)) else { continue };
+            let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            if name != own && families.contains(&name) {
+                wrong.push(format!("{}: {line}", source.path));
+            }
+        }
+    }
+    assert_none(wrong, "what two command families share belongs to the engine");
 }
 
 #[test]
@@ -290,7 +325,7 @@ fn only_transitions_move_an_agent() {
 fn changes_are_committed_in_one_place() {
     let found = offences(&shipped(), |source, line| {
         (line.contains("locked.commit(") || line.contains(".finish()?;") && line.contains("transaction"))
-            && source.path != "src/app/desk.rs"
+            && source.path != "src/engine/desk.rs"
     });
     assert_none(found, "what a transition raises is told of by whoever commits it: Desk::commit");
 }
@@ -299,7 +334,7 @@ fn changes_are_committed_in_one_place() {
 fn what_was_committed_is_told_and_delivered_at_the_desk() {
     let ways = ["attention::tell", "telling::", "outbox::deliver"];
     let found = offences(&shipped(), |source, line| {
-        let is_desk = ["src/app/telling.rs", "src/app/mod.rs"].contains(&source.path.as_str());
+        let is_desk = ["src/engine/telling.rs", "src/commands/mod.rs"].contains(&source.path.as_str());
         !is_desk && ways.iter().any(|way| line.contains(way)) && !line.contains("rules::telling")
     });
     assert_none(found, "Desk::tell, Desk::tell_abandoned, Desk::deliver and Desk::tell_parent do it");
@@ -345,14 +380,16 @@ fn processes_are_started_in_one_place() {
 /// Files whose paths lie outside the state directory, or lead to it: of the machine, of the user, and of the
 /// programs that an agent runs.
 const OF_OUTSIDE: &[&str] = &[
-    "src/app/create.rs",
-    "src/app/installed.rs",
-    "src/app/merging.rs",
-    "src/app/secret.rs",
-    "src/app/session.rs",
-    "src/app/tasks.rs",
-    "src/app/turn.rs",
-    "src/app/words.rs",
+    "src/commands/create.rs",
+    "src/commands/merge_driver.rs",
+    "src/commands/tasks.rs",
+    "src/commands/words.rs",
+    "src/engine/installed.rs",
+    "src/engine/merging.rs",
+    "src/engine/new_agent.rs",
+    "src/engine/secret.rs",
+    "src/engine/session.rs",
+    "src/engine/turn.rs",
     "src/clock.rs",
     "src/process/",
     "src/report/output.rs",

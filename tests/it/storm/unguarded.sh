@@ -24,13 +24,13 @@ guards() {
     let tried'
     guard journal src/store/dir/locked.rs 'journal.commit(&line, disk)?;' ''
     guard recovery src/store/dir/locked.rs 'journal::changes(found.entries()).apply(dir, disk)?;' ''
-    guard remains src/app/recover.rs 'Remains::find(&Mark::run(run_id), &leader)?.end(LAST_GRACE)?;' \
+    guard remains src/engine/recover.rs 'Remains::find(&Mark::run(run_id), &leader)?.end(LAST_GRACE)?;' \
         'Remains::find(&Mark::run(run_id), &leader)?;'
-    guard arrival src/app/admit.rs 'agent.arrive(&message)?;' 'let _ = agent.arrive(&message);'
-    guard outbox src/app/outbox.rs 'let known = known(&other, messages)?;' 'let known: HashSet<MessageId> = HashSet::new();'
+    guard arrival src/commands/messages/mod.rs 'agent.arrive(&message)?;' 'let _ = agent.arrive(&message);'
+    guard outbox src/engine/outbox.rs 'let known = known(&other, messages)?;' 'let known: HashSet<MessageId> = HashSet::new();'
     guard dedupe src/store/dir/agent.rs 'dedupe::find(view, key, now, window, revision, self.store.disk)' \
         'dedupe::find(view, key, now, window, revision, self.store.disk).map(|_| None)'
-    guard drop src/app/drops.rs 'admitted.push(taken);' 'locked.remove_drop(&taken)?; admitted.push(taken);'
+    guard drop src/engine/drops.rs 'admitted.push(taken);' 'locked.remove_drop(&taken)?; admitted.push(taken);'
 }
 
 guard() {

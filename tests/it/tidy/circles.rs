@@ -25,7 +25,7 @@ fn no_circle_has_more_than_two_files() {
     );
 }
 
-/// The path of a module, as `app::doctor`.
+/// The path of a module, as `commands::doctor`.
 fn module(path: &str) -> String {
     let name = path.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("/mod");
     name.replace('/', "::")
@@ -107,6 +107,6 @@ fn imports_are_read_as_they_are_written() {
         leaves("crate::a::{self,b::{c,d},e}"),
         ["crate::a::self", "crate::a::b::c", "crate::a::b::d", "crate::a::e"]
     );
-    assert_eq!(absolute("app::tick", "super::desk::Desk").unwrap(), ["app", "desk", "Desk"]);
-    assert_eq!(absolute("app::tick", "std::fs"), None);
+    assert_eq!(absolute("engine::step", "super::desk::Desk").unwrap(), ["engine", "desk", "Desk"]);
+    assert_eq!(absolute("engine::step", "std::fs"), None);
 }

@@ -1,0 +1,154 @@
+//! `init` and `create`.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use crate::cli;
+use crate::engine::authority;
+use crate::engine::new_agent::{Made, New, make};
+use crate::engine::secret::Secret;
+use crate::engine::session::Session;
+use crate::error::{Context, Error, Result, Status};
+use crate::model::agent::Visibility;
+use crate::model::id::AgentName;
+use crate::store::{Store, layout};
+
+use super::words::{parse, parse_optional, settings};
+
+pub fn init(session: &mut Session, args: cli::Init) -> Result<Status> {
+    let named = session.named_dir();
+    if let (Some(into), Some(named)) = (&args.into, &named)
+        && !same_place(into, named)?
+    {
+        session.out.note(&format!(
+            "made in {}, as DIR says: --dir or DORMOUSE_DIR points to {}",
+            into.display(),
+            named.display()
+        ));
+    }
+    let (dir, created) = Store::init(&args.into.or(named).unwrap_or_else(|| PathBuf::from(".")))?;
+    let shared = session.store_at(dir.clone())?.share_all()?;
+    let object = json!({ "dir": dir.to_string_lossy(), "created": created });
+    session.out.result(&object, |out| {
+        let dir = out.safe(&dir.display().to_string());
+        match (created, shared) {
+            (true, _) => format!("made {dir}"),
+            (false, 0) => format!("{dir} is there already: nothing changed"),
+            (false, _) => format!("{dir} is there already: now shared as its dormouse.toml says"),
+        }
+    });
+    Ok(Status::Done)
+}
+
+/// Whether two words for where a state directory is to be mean the same.
+fn same_place(one: &Path, other: &Path) -> Result<bool> {
+    let place = |path: &Path| {
+        let path = std::path::absolute(path).context("find", path)?;
+        let is_one = path.file_name().is_some_and(|name| name == layout::STATE_DIR);
+        Ok::<PathBuf, Error>(if is_one { path } else { path.join(layout::STATE_DIR) })
+    };
+    Ok(place(one)? == place(other)?)
+}
+
+pub fn create(session: &mut Session, args: cli::Create) -> Result<Status> {
+    let store = session.store()?;
+    let name: AgentName = parse("AGENT", &args.agent)?;
+    let parent: Option<AgentName> = parse_optional("--parent", args.parent.as_deref())?;
+    let parent = authority::parent(session, &store, parent)?;
+    if let Some(parent) = &parent {
+        store.agent(parent)?;
+    }
+    let visibility: Option<Visibility> = parse_optional("--visibility", args.visibility.as_deref())?;
+    if let Some(profile) = &args.profile {
+        check_profile(&store, profile)?;
+    }
+    let (path, text) = policy_text(&args)?;
+    let policy = store.policy_from(&path, &text)?;
+    let has_command = policy.turn.command.is_some();
+    let mut secret = Secret::draw(session, &store, args.secret_file.as_deref())?;
+    let new = New { name: name.clone(), parent, visibility, policy: text, secret_sha256: secret.sha256() };
+    let made = make(session, &store, new);
+    // It may be made although not all went well: not all of it is known to be on disk, say.
+    if made.is_ok() || is_secret_of(&store, &name, &secret) {
+        secret.keep();
+    }
+    let Made { status, trigger_id } = made?;
+    let mut object = json!({ "agent": name, "status": status, "trigger_id": trigger_id });
+    secret.add_to(&mut object, "trigger_secret", &session.out);
+    session.out.result(&object, |out| format!("created {name}\ntrigger {trigger_id}\n{}", secret.line(out)));
+    if !has_command {
+        session.out.note(&format!("{name} has no turn command yet: say in its agent.toml what it runs"));
+    }
+    Ok(Status::Done)
+}
+
+/// Whether an agent's trigger is the one with this secret.
+fn is_secret_of(store: &Store, name: &AgentName, secret: &Secret) -> bool {
+    let triggers = store.agent(name).and_then(|agent| agent.triggers());
+    triggers.is_ok_and(|triggers| triggers.iter().any(|trigger| trigger.secret_sha256 == secret.sha256()))
+}
+
+/// A profile that nobody has described is a slip of the pen.
+fn check_profile(store: &Store, profile: &str) -> Result<()> {
+    let known: Vec<&str> = store.profiles().collect();
+    if known.contains(&profile) {
+        return Ok(());
+    }
+    let hint = match known.as_slice() {
+        [] => format!("there is none yet: write a table [profiles.{profile}] into dormouse.toml"),
+        known => format!("there is {}", known.join(", ")),
+    };
+    Err(Error::Usage { message: format!("--profile: no profile `{profile}`"), hint: Some(hint) })
+}
+
+/// The new `agent.toml`, and what to call it in errors.
+fn policy_text(args: &cli::Create) -> Result<(PathBuf, String)> {
+    if let Some(path) = &args.from {
+        let text = settings(path)?;
+        return Ok((path.clone(), with_profile(text, args.profile.as_deref())?));
+    }
+    let mut text = String::new();
+    if let Some(profile) = &args.profile {
+        text.push_str(&format!("profile = {}\n", quoted(profile)));
+    }
+    if let Some(description) = &args.description {
+        text.push_str(&format!("description = {}\n\n", quoted(description)));
+    }
+    text.push_str("# What a turn runs, and for how long. `dormouse man` lists every key.\n[turn]\n");
+    match &args.shell {
+        Some(line) => text.push_str(&format!("shell = true\ncommand = {}\n", quoted(line))),
+        None if args.command.is_empty() => text.push_str("# command = [\"./turn.sh\"]\n"),
+        None if args.command[0].is_empty() => {
+            return Err(Error::usage("COMMAND: the name of the program is empty"));
+        }
+        None => {
+            let argv: Vec<String> = args.command.iter().map(|word| quoted(word)).collect();
+            text.push_str(&format!("command = [{}]\n", argv.join(", ")));
+        }
+    }
+    // What a profile says about them is not to be said otherwise by the way.
+    let open = if args.profile.is_some() { "# " } else { "" };
+    text.push_str(&format!("{open}timeout = \"30m\"\n{open}stdin = \"context\"\n"));
+    Ok((PathBuf::from("agent.toml"), text))
+}
+
+/// A policy from a file, as one of this profile.
+fn with_profile(text: String, profile: Option<&str>) -> Result<String> {
+    let Some(profile) = profile else { return Ok(text) };
+    // What can't be read is said by whoever reads all of it.
+    let named = text.parse::<toml::Table>().ok().and_then(|table| table.get("profile").cloned());
+    match named {
+        None => Ok(format!("profile = {}\n{text}", quoted(profile))),
+        Some(named) if named.as_str() == Some(profile) => Ok(text),
+        Some(named) => Err(Error::Usage {
+            message: format!("--profile: the file of --from says `profile = {named}`"),
+            hint: Some("leave out --profile, or change the file".to_owned()),
+        }),
+    }
+}
+
+/// A TOML string of any text.
+fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}

@@ -1,0 +1,196 @@
+//! `run`, `briefs`, `events`: what happened.
+
+use std::collections::HashSet;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::cli::{Briefs, Events, RunCommand};
+use crate::engine::lookup::{self, Found};
+use crate::engine::session::Session;
+use crate::error::{Error, Result, Status};
+use crate::model::event::{Event, EventKind};
+use crate::model::id::{AgentName, RunId};
+use crate::model::state::CurrentRun;
+use crate::report::output::{Output, Tone};
+use crate::report::summary;
+use crate::report::text::{Characters, one_line};
+use crate::store::{Agent, Store, evidence, files, layout};
+
+use super::words::{parse, time_or_ago};
+use super::words::{plane_agent, required_agent};
+
+/// How often `events --follow` looks for something new.
+const FOLLOW_PAUSE: Duration = Duration::from_millis(200);
+
+pub fn run(session: &mut Session, command: RunCommand) -> Result<Status> {
+    let store = session.store()?;
+    match command {
+        RunCommand::List { agent, limit } => list(session, &store, &required_agent(&agent)?, limit),
+        RunCommand::Show { id, agent, stdout, stderr } => {
+            let found = lookup::run(&store, plane_agent(&agent)?, &id)?;
+            if stdout || stderr {
+                return show_output(
+                    session,
+                    &store,
+                    &found,
+                    if stdout { layout::STDOUT } else { layout::STDERR },
+                );
+            }
+            show(session, &store, &found)
+        }
+    }
+}
+
+/// A run as it is shown: its record, or, while it is live, what is known of it.
+fn object(agent: &Agent<'_>, id: RunId) -> Result<Option<Value>> {
+    agent.consistently(|view, state| match state.current_run.filter(|run| run.run_id == id) {
+        Some(live) => Ok(Some(live_object(agent.name(), &live))),
+        None => Ok(evidence::run(view, id)?.map(|run| json!(run))),
+    })
+}
+
+fn live_object(agent: &AgentName, run: &CurrentRun) -> Value {
+    json!({
+        "id": run.run_id,
+        "agent": agent,
+        "message_id": run.message_id,
+        "attempt": run.attempt,
+        "started_at": run.claimed_at,
+        "host": run.host,
+        "pid": run.pid,
+        "continuation": run.continuation,
+    })
+}
+
+fn run_line(run: &Value, out: &Output) -> String {
+    let word = |field: &str| run[field].as_str().unwrap_or_default().to_owned();
+    let terminal = match run["terminal"].as_str() {
+        Some("completed") => out.paint(Tone::Good, "completed"),
+        Some(other) => out.paint(Tone::Bad, other),
+        None => "running".to_owned(),
+    };
+    let said = run["brief"].as_str().or(run["reason"].as_str()).unwrap_or_default();
+    let took = run["duration_ms"].as_u64().map(|ms| format!("  {ms} ms")).unwrap_or_default();
+    let (id, at) = (out.safe(&word("id")), out.safe(&word("started_at")));
+    format!("{id}  {at}  {terminal}{took}  {}", out.safe(&one_line(said, 80)))
+}
+
+fn list(session: &mut Session, store: &Store, name: &AgentName, limit: usize) -> Result<Status> {
+    let agent = store.agent(name)?;
+    let most = if limit > 0 { limit } else { usize::MAX };
+    let (runs, more) = agent.consistently(|view, state| {
+        let live = state.current_run.map(|run| live_object(agent.name(), &run));
+        let (settled, more) = evidence::runs(view, most - usize::from(live.is_some()))?;
+        Ok((live.into_iter().chain(settled.iter().map(|run| json!(run))).collect::<Vec<Value>>(), more))
+    })?;
+    for run in &runs {
+        session.out.result(run, |out| run_line(run, out));
+    }
+    if more {
+        session.out.note(&format!("the newest {}; --limit 0 lists all", runs.len()));
+    }
+    Ok(Status::Done)
+}
+
+fn show(session: &mut Session, store: &Store, found: &Found<RunId>) -> Result<Status> {
+    let agent = store.agent(&found.agent)?;
+    let run = object(&agent, found.id)?.ok_or(Error::NoRecord { what: "run", id: found.id.to_string() })?;
+    session.out.result(&run, |out| {
+        let mut text = format!("{}\n", run_line(&run, out));
+        if let Value::Object(fields) = &run {
+            for (name, value) in fields.iter().filter(|(name, _)| *name != "id") {
+                let value = summary::raw(value);
+                text.push_str(&format!("{}: {}\n", out.safe(name), out.indented(&value)));
+            }
+        }
+        text
+    });
+    Ok(Status::Done)
+}
+
+fn show_output(session: &mut Session, store: &Store, found: &Found<RunId>, log: &str) -> Result<Status> {
+    let agent = store.agent(&found.agent)?;
+    let bytes = agent.dir().run_dir(found.id).join(log).read(files::MAX_LINES)?;
+    let bytes = bytes.unwrap_or_default();
+    if session.out.is_json() {
+        let text = String::from_utf8_lossy(&bytes);
+        session.out.json_line(&json!({ "run_id": found.id, "log": log, "text": text }));
+    } else {
+        session.out.log(&bytes, &mut Characters::default(), true);
+    }
+    Ok(Status::Done)
+}
+
+pub fn briefs(session: &mut Session, args: Briefs) -> Result<Status> {
+    let store = session.store()?;
+    let agent = store.agent(&parse("AGENT", &args.agent)?)?;
+    let count = if args.limit == 0 { usize::MAX } else { args.limit };
+    let briefs = agent.consistently(|view, _| evidence::briefs(view, count))?;
+    for brief in &briefs {
+        session.out.result(brief, |out| {
+            format!("{}  {}", out.paint(Tone::Quiet, &brief.at.to_string()), out.indented(&brief.text))
+        });
+    }
+    Ok(Status::Done)
+}
+
+pub fn events(session: &mut Session, args: Events) -> Result<Status> {
+    let store = session.store()?;
+    let agent = store.agent(&parse("AGENT", &args.agent)?)?;
+    let kinds: Vec<EventKind> = args
+        .kind
+        .iter()
+        .map(|kind| EventKind::from_str(kind).map_err(|error| Error::usage(format!("--kind: {error}"))))
+        .collect::<Result<_>>()?;
+    let since =
+        args.since.as_deref().map(|word| time_or_ago("--since", word, session.clock.now())).transpose()?;
+    let wanted = |event: &Event| {
+        (kinds.is_empty() || kinds.contains(&event.kind)) && since.is_none_or(|since| event.at >= since)
+    };
+    let mut printed = HashSet::new();
+    loop {
+        let before = agent.peek()?.counters.events;
+        let events = agent.consistently(|view, state| {
+            if args.limit > 0 {
+                let mut newest = evidence::last_events(view, &state, args.limit, wanted)?;
+                newest.reverse();
+                return Ok(newest);
+            }
+            let mut events = Vec::new();
+            evidence::events(view, &state, since, |event| {
+                if wanted(&event) {
+                    events.push(event);
+                }
+                Ok(())
+            })?;
+            Ok(events)
+        })?;
+        for event in events {
+            if printed.insert(event.id) {
+                session.out.result(&event, |out| event_line(&event, out));
+            }
+        }
+        session.out.flush();
+        if !args.follow || session.out.is_closed() {
+            return Ok(Status::Done);
+        }
+        while agent.peek()?.counters.events == before {
+            std::thread::sleep(FOLLOW_PAUSE);
+        }
+    }
+}
+
+fn event_line(event: &Event, out: &Output) -> String {
+    let fields = event.data.as_object().into_iter().flatten();
+    let data = fields
+        .filter(|(_, value)| !value.is_null() && !value.is_object() && !value.is_array())
+        .map(|(name, value)| {
+            format!("{name}={}", value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+        })
+        .collect::<Vec<_>>()
+        .join(" ");
+    let at = out.paint(Tone::Quiet, &event.at.to_string());
+    format!("{at}  {:>6}  {}  {}", event.seq, event.kind, one_line(&out.safe(&data), 400))
+}

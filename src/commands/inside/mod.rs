@@ -1,0 +1,196 @@
+//! `checkpoint`, `yield` and `non-preemptible`: what a turn says to the machine that runs it
+//! (contract, execution §6).
+
+pub mod safe_point;
+
+use std::ffi::OsString;
+
+use serde_json::json;
+
+use crate::cli::{self, PlaneAgent, SectionCommand};
+use crate::commands::words::{bytes, parse};
+use crate::engine::desk::Desk;
+use crate::engine::session::Session;
+use crate::error::{Error, Result, Status};
+use crate::model::bound::CHECKPOINT;
+use crate::model::id::{AgentName, RunId};
+use crate::model::preemption::{Checkpoint, Section};
+use crate::model::refusal::Refusal;
+use crate::model::state::{CurrentRun, State};
+use crate::model::submission::CalledBy;
+use crate::model::time::Span;
+use crate::process::foreground;
+use crate::process::turn::Nobody;
+use crate::rules::transition::draft::Draft;
+use crate::rules::transition::preemption as rules;
+use crate::store::{Agent, Store};
+
+/// The run inside whose turn this is called.
+pub fn own_run(session: &Session, store: &Store, named: &PlaneAgent) -> Result<(AgentName, RunId)> {
+    let named: Option<AgentName> = named.agent.as_deref().map(|name| parse("--agent", name)).transpose()?;
+    if let Some(caller) = session.caller(store)?
+        && let CalledBy::Turn { run_id, .. } = caller.by
+        && named.is_none_or(|named| named == caller.agent)
+    {
+        return Ok((caller.agent, run_id));
+    }
+    Err(Error::Refused {
+        kind: "not_in_turn",
+        message: "this is not called from inside a turn of that agent".to_owned(),
+        hint: Some(
+            "a turn finds DORMOUSE_AGENT and DORMOUSE_RUN in its environment: pass them on".to_owned(),
+        ),
+    })
+}
+
+pub fn current(state: &State, run_id: RunId) -> Result<&CurrentRun> {
+    let run = state.current_run.as_ref().filter(|run| run.run_id == run_id);
+    run.ok_or_else(|| Error::Refused {
+        kind: "run_not_current",
+        message: format!("{run_id} is no longer the current run of `{}`", state.agent),
+        hint: Some("exit: it was settled without this turn".to_owned()),
+    })
+}
+
+pub fn checkpoint(session: &mut Session, args: cli::Checkpoint) -> Result<Status> {
+    let store = session.store()?;
+    let (name, run_id) = own_run(session, &store, &args.agent)?;
+    let bytes = bytes(&args.file, &CHECKPOINT)?;
+    let agent = store.agent(&name)?;
+    let (_, saved) =
+        save(session, &agent, run_id, Some(&bytes), |draft| rules::save(draft, run_id).map(Some))?;
+    let path = saved.map(|saved| agent.checkpoint(saved).to_string_lossy().into_owned());
+    if session.out.is_json() {
+        let object = json!({ "agent": name, "run_id": run_id, "checkpoint": path, "bytes": bytes.len() });
+        session.out.json_line(&object);
+    } else {
+        // For scripts; in a turn's own output a line about it would be in the way.
+        session.out.detail(&format!("saved {}", path.unwrap_or_default()));
+    }
+    Ok(Status::Done)
+}
+
+pub fn give_way(session: &mut Session, args: cli::Yield) -> Result<Status> {
+    let store = session.store()?;
+    let (name, run_id) = own_run(session, &store, &args.agent)?;
+    let bytes = args.checkpoint.as_deref().map(|word| bytes(word, &CHECKPOINT)).transpose()?;
+    let agent = store.agent(&name)?;
+    let (state, saved) = save(session, &agent, run_id, bytes.as_deref(), |draft| {
+        rules::give_way(draft, run_id, bytes.is_some())
+    })?;
+    let becomes = match current(&state, run_id)? {
+        run if run.stopping.is_some() => "aborted",
+        run if run.condemned.is_some() => "failed",
+        _ => "suspended",
+    };
+    let object = json!({
+        "agent": name,
+        "run_id": run_id,
+        "checkpoint": saved.map(|saved| agent.checkpoint(saved).to_string_lossy().into_owned()),
+        "bytes": bytes.as_ref().map(Vec::len),
+        "becomes": becomes,
+    });
+    session.out.result(&object, |_| format!("{run_id}  is {becomes} when this turn exits"));
+    Ok(Status::Done)
+}
+
+/// Commits what names a checkpoint. Its bytes are in place before: they count only once that is
+/// committed, so a refused or failed one leaves nothing that does.
+fn save(
+    session: &Session,
+    agent: &Agent<'_>,
+    run_id: RunId,
+    bytes: Option<&[u8]>,
+    rule: impl FnOnce(&mut Draft) -> std::result::Result<Option<Checkpoint>, Refusal>,
+) -> Result<(State, Option<Checkpoint>)> {
+    let staged = bytes.map(|bytes| agent.stage_checkpoint(run_id, bytes)).transpose()?;
+    let mut open = Desk::new(session, agent).open()?;
+    let named = rule(&mut open.draft)?;
+    let saved = named.zip(staged);
+    let is_new = saved.is_some();
+    if let Some((place, staged)) = saved {
+        agent.save_checkpoint(place, staged)?;
+    }
+    let state = Desk::new(session, agent).commit(&open.locked, open.draft)?;
+    if let Some(place) = named.filter(|_| is_new) {
+        // What can't be removed is in the way of nobody.
+        let _ = agent.remove_older(place);
+    }
+    Ok((state, named))
+}
+
+pub fn non_preemptible(session: &mut Session, args: cli::NonPreemptible) -> Result<Status> {
+    let store = session.store()?;
+    match args.command {
+        Some(SectionCommand::Begin { agent, deadline }) => {
+            let time = parse("--deadline", &deadline)?;
+            let (name, run_id) = own_run(session, &store, &agent)?;
+            let section = open(session, &store.agent(&name)?, run_id, time)?;
+            show(session, &name, run_id, section, "open");
+            Ok(Status::Done)
+        }
+        Some(SectionCommand::End { agent }) => {
+            let (name, run_id) = own_run(session, &store, &agent)?;
+            let section = close(session, &store.agent(&name)?, run_id, None)?;
+            show(session, &name, run_id, section, "closed");
+            Ok(Status::Done)
+        }
+        None => {
+            let time = parse("--deadline", args.deadline.as_deref().unwrap_or_default())?;
+            let (name, run_id) = own_run(session, &store, &args.agent)?;
+            let agent = store.agent(&name)?;
+            let section = open(session, &agent, run_id, time)?;
+            within(session, &agent, run_id, section, &args.argv)
+        }
+    }
+}
+
+/// Runs a command inside a section.
+fn within(
+    session: &Session,
+    agent: &Agent<'_>,
+    run_id: RunId,
+    section: Section,
+    argv: &[OsString],
+) -> Result<Status> {
+    let ran = foreground::run(argv, &mut Nobody, &foreground::Ending::default());
+    match close(session, agent, run_id, Some(section.number)) {
+        // The run may have ended meanwhile, and all of its sections with it.
+        Ok(_) | Err(Error::Refused { .. } | Error::NoEdge { .. }) => {}
+        // What the command has come to counts for whoever called it; the section has an end of its own.
+        Err(error) => {
+            session.out.note(&format!("the section stays open until {}: {error}", section.until));
+        }
+    }
+    let ran = ran?;
+    if let Some(trouble) = &ran.trouble {
+        session.out.note(trouble);
+    }
+    Ok(Status::OfCommand(ran.status))
+}
+
+fn open(session: &Session, agent: &Agent<'_>, run_id: RunId, time: Span) -> Result<Section> {
+    Ok(Desk::new(session, agent).change(|draft| rules::open_section(draft, run_id, time))?.made)
+}
+
+fn close(session: &Session, agent: &Agent<'_>, run_id: RunId, number: Option<u32>) -> Result<Section> {
+    Ok(Desk::new(session, agent).change(|draft| rules::close_section(draft, run_id, number))?.made)
+}
+
+/// For scripts; in a turn's own output a line about it would be in the way.
+fn show(session: &mut Session, agent: &AgentName, run_id: RunId, section: Section, what: &str) {
+    let object = json!({
+        "agent": agent,
+        "run_id": run_id,
+        "section": section.number,
+        "until": section.until,
+        "state": what,
+    });
+    if session.out.is_json() {
+        session.out.json_line(&object);
+    } else {
+        session
+            .out
+            .detail(&format!("section {} is {what}, respected until {}", section.number, section.until));
+    }
+}

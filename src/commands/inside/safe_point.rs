@@ -1,0 +1,265 @@
+//! `safe-point`: a turn asks whether to go on, and hears what the operator has said (contract, execution §6).
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::cli;
+use crate::commands::words::{parse, parse_optional};
+use crate::engine::desk::Desk;
+use crate::engine::load::{self, Purpose};
+use crate::engine::oversee::{Overseen, instant_of};
+use crate::engine::session::Session;
+use crate::error::{Error, Result, Status};
+use crate::model::id::{MessageId, RunId};
+use crate::model::message::{InboxKey, Message, MessageStatus, Priority};
+use crate::model::state::State;
+use crate::model::time::Span;
+use crate::process::turn::Fate;
+use crate::process::{Signal, foreground, signal_named};
+use crate::rules::preemption::{asks_to_yield, is_interjection, protected_until};
+use crate::rules::transition::arrival::staleness;
+use crate::rules::transition::preemption as rules;
+use crate::store::inbox::{self, Scan};
+use crate::store::view::View;
+use crate::store::watch::Watch;
+use crate::store::{Agent, evidence, layout};
+
+use super::{current, own_run};
+
+/// How many messages one safe point hands over; the next one has more.
+const HANDED_OVER: usize = 64;
+
+/// How often a safe point that runs a command looks whether the operator has said something.
+const LISTENS: Duration = Duration::from_millis(200);
+
+/// Why a command is ended although nobody asked its turn to yield: a safe point is to hand the words over.
+const SPOKEN_TO: &str = "the operator has something to say";
+
+/// What a safe point finds.
+struct Found {
+    state: State,
+    /// Why the turn is to yield.
+    reason: Option<String>,
+    /// What the operator has said, and no step would drop.
+    said: Vec<Message>,
+}
+
+pub fn safe_point(session: &mut Session, args: cli::SafePoint) -> Result<Status> {
+    let wait: Option<Span> = parse_optional("--wait", args.wait.as_deref())?;
+    let store = session.store()?;
+    let (name, run_id) = own_run(session, &store, &args.agent)?;
+    let agent = store.agent(&name)?;
+    if !args.argv.is_empty() {
+        return beside(session, &agent, run_id, &args);
+    }
+    // What is written there nobody reads.
+    let is_read = session.out.is_read();
+    let mut found = match wait {
+        Some(wait) => wait_for_something(session, &agent, run_id, wait, is_read)?,
+        None => look(session, &agent, run_id)?,
+    };
+    // Two at once must not both hand over the same: the other one does, or has just done it.
+    let alone = if found.said.is_empty() || !is_read || args.peek {
+        None
+    } else {
+        let alone = agent.hand_over_alone()?;
+        found = look(session, &agent, run_id)?;
+        if alone.is_none() {
+            found.said.clear();
+        }
+        alone
+    };
+    if !is_read && !found.said.is_empty() {
+        let count = found.said.len();
+        session.out.note(&format!(
+            "stdout is /dev/null: {count} of the operator's messages stay for a safe point that is read"
+        ));
+        found.said.clear();
+    }
+    tell(session, &found, run_id, args.peek);
+    // Written first, marked then: who is killed in between is told the same again.
+    session.out.flush();
+    if alone.is_some() && !session.out.is_closed() {
+        let told: Vec<MessageId> = found.said.iter().map(|message| message.id).collect();
+        mark(session, &agent, run_id, &told)?;
+    }
+    if let Some(reason) = found.reason {
+        session.out.detail(&format!("please yield: {reason}"));
+        return Ok(Status::PleaseYield);
+    }
+    Ok(Status::Done)
+}
+
+fn tell(session: &mut Session, found: &Found, run_id: RunId, leaves: bool) {
+    let status = if leaves { MessageStatus::Queued } else { MessageStatus::Interjected };
+    let shown = |message: &Message| {
+        let mut value = json!(message);
+        value["status"] = json!(status);
+        value
+    };
+    let interjections: Vec<Value> = found.said.iter().map(shown).collect();
+    if session.out.is_json() {
+        session.out.json_line(&json!({
+            "agent": found.state.agent,
+            "run_id": run_id,
+            "yield": found.reason.is_some(),
+            "reason": found.reason,
+            "interjections": interjections,
+        }));
+    } else {
+        interjections.iter().for_each(|message| session.out.json_line(message));
+    }
+}
+
+fn look(session: &Session, agent: &Agent<'_>, run_id: RunId) -> Result<Found> {
+    let (state, said) = agent.consistently(|view, state| {
+        let said = said(session, agent, view, &inbox::scan(view)?, &state)?;
+        Ok((state, said))
+    })?;
+    let reason = asks_to_yield(current(&state, run_id)?, session.clock.now()).map(str::to_owned);
+    Ok(Found { state, reason, said })
+}
+
+/// Looks whenever the records have changed, or a section has had its time.
+fn wait_for_something(
+    session: &Session,
+    agent: &Agent<'_>,
+    run_id: RunId,
+    wait: Span,
+    is_read: bool,
+) -> Result<Found> {
+    let until = Instant::now().checked_add(wait.as_std());
+    let mut watch = Watch::new();
+    watch.add(agent.dir().path());
+    loop {
+        // It may have been exchanged for another one.
+        watch.add(&agent.dir().join(layout::INBOX));
+        let found = look(session, agent, run_id)?;
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let has_something = found.reason.is_some() || (is_read && !found.said.is_empty());
+        if has_something || left == Some(Duration::ZERO) {
+            return Ok(found);
+        }
+        let now = session.clock.now();
+        let section = protected_until(current(&found.state, run_id)?, now);
+        let section = section.and_then(|until| instant_of(until, now));
+        let section = section.map(|end| end.saturating_duration_since(Instant::now()));
+        watch.wait(left.into_iter().chain(section).min());
+    }
+}
+
+/// Where messages of the highest priority wait. They come first, so no others are looked at.
+fn interjections_in(view: &View<'_>, scan: &Scan, state: &State) -> Result<Vec<(InboxKey, String)>> {
+    let claimed = state.current_run.as_ref().map(|run| run.message_id);
+    let mut found = inbox::first(view, scan, HANDED_OVER)?;
+    found.retain(|(key, _)| key.priority == Priority::Interject && Some(key.id) != claimed);
+    Ok(found)
+}
+
+/// What the operator has said that no step would drop.
+fn said(
+    session: &Session,
+    agent: &Agent<'_>,
+    view: &View<'_>,
+    scan: &Scan,
+    state: &State,
+) -> Result<Vec<Message>> {
+    let found = interjections_in(view, scan, state)?;
+    if found.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (policy, now) = (agent.policy()?, session.clock.now());
+    let mut messages = Vec::new();
+    for (key, path) in found {
+        // What is none is for the next step to set aside.
+        let Some(Ok(message)) = inbox::try_read(view, key, &path)? else { continue };
+        if !is_interjection(&message) {
+            continue;
+        }
+        // Its file came back; a step drops it. Rare enough to ask the archive itself.
+        let ended = evidence::archived_message(view, message.id)?.and_then(|message| message.settlement);
+        if ended.is_some_and(|end| end.status != MessageStatus::Queued) {
+            continue;
+        }
+        let first = load::first_of_its_key(agent, view, &message, state, &policy, now, Purpose::Look)?;
+        if staleness(&message, first, now).is_none() {
+            messages.push(message);
+        }
+    }
+    Ok(messages)
+}
+
+/// Whether the operator has said something that a safe point would hand over.
+fn is_spoken_to(session: &Session, agent: &Agent<'_>) -> Result<bool> {
+    let look = |view: &View<'_>, state: State| said(session, agent, view, &inbox::scan(view)?, &state);
+    Ok(!agent.consistently(look)?.is_empty())
+}
+
+/// Marks what was written out as handed over: from then on nobody else gets it. A turn that is killed
+/// before it has read it leaves it to the next run of its message.
+fn mark(session: &Session, agent: &Agent<'_>, run_id: RunId, told: &[MessageId]) -> Result<()> {
+    let mut open = Desk::new(session, agent).open()?;
+    let (view, scan) = (open.locked.view(), open.locked.scan()?);
+    let mut messages = Vec::new();
+    for (key, path) in interjections_in(&view, &scan, &open.draft.records.state)? {
+        if told.contains(&key.id) {
+            messages.extend(inbox::try_read(&view, key, &path)?.and_then(std::result::Result::ok));
+        }
+    }
+    if !messages.is_empty() {
+        rules::interject(&mut open.draft, run_id, &messages)?;
+        open.commit()?;
+    }
+    Ok(())
+}
+
+/// Runs a command that knows nothing of safe points, until it ends or the turn is to yield.
+fn beside(session: &Session, agent: &Agent<'_>, run_id: RunId, args: &cli::SafePoint) -> Result<Status> {
+    let grace: Span = parse("--grace", &args.grace)?;
+    let signal: Signal = signal_named(&args.signal).ok_or_else(|| {
+        Error::usage(format!("--signal: `{}` is no signal that ends a command", args.signal))
+    })?;
+    let ending = foreground::Ending { signal, grace: grace.as_std() };
+    let asked = |state: &State| -> Result<Option<String>> {
+        let (run, now) = (current(state, run_id)?, session.clock.now());
+        if let Some(reason) = asks_to_yield(run, now) {
+            return Ok(Some(reason.to_owned()));
+        }
+        let may_be_told = protected_until(run, now).is_none();
+        Ok((may_be_told && is_spoken_to(session, agent)?).then(|| SPOKEN_TO.to_owned()))
+    };
+    // Who had to yield before now begins nothing that takes its time.
+    if let Some(reason) = asked(&agent.peek()?)? {
+        session.out.detail(&format!("please yield: {reason}; the command was not started"));
+        return Ok(Status::PleaseYield);
+    }
+    let mut overseer = Overseen::new(agent, |state: &State| match asked(state) {
+        Ok(None) => {
+            let now = session.clock.now();
+            let run = state.current_run.as_ref();
+            // What is pending is told when the section has had its time, though no record changes then.
+            let section = run.and_then(|run| protected_until(run, now));
+            let section = section.and_then(|until| instant_of(until, now));
+            // An arrival changes no record either.
+            let listens = Instant::now().checked_add(LISTENS);
+            Fate::GoesOn { ask_again: section.into_iter().chain(listens).min() }
+        }
+        Ok(Some(_)) | Err(_) => Fate::Ends,
+    });
+    let ran = foreground::run(&args.argv, &mut overseer, &ending)?;
+    if let Some(trouble) = &ran.trouble {
+        session.out.note(trouble);
+    }
+    if !ran.was_ended && !ran.was_signalled {
+        return Ok(Status::OfCommand(ran.status));
+    }
+    let reason = asked(&agent.peek()?)?;
+    // Who ends the turn may have reached the command before we have seen it.
+    if !ran.was_ended && reason.is_none() {
+        return Ok(Status::OfCommand(ran.status));
+    }
+    let reason = reason.unwrap_or_default();
+    session.out.detail(&format!("please yield: {reason}; the command was ended"));
+    Ok(Status::PleaseYield)
+}

@@ -1,0 +1,288 @@
+//! `get`, `list`, `explain`, `state`: how an agent stands, and why.
+
+use serde_json::{Value, json};
+
+use crate::cli;
+use crate::engine::environment;
+use crate::engine::foresee::{Foreseen, foresee};
+use crate::engine::installed::{self, Installed};
+use crate::engine::load::{self, Purpose};
+use crate::engine::session::Session;
+use crate::engine::turn;
+use crate::error::{Error, Result, Status};
+use crate::model::agent::{AgentKind, Identity, Status as AgentStatus};
+use crate::model::event::{Event, EventKind};
+use crate::model::execution::ExecutionState;
+use crate::model::id::{AgentName, MessageId};
+use crate::model::posture::Posture;
+use crate::model::records::{Lease, Records};
+use crate::model::state::State;
+use crate::model::time::Time;
+use crate::report::explain;
+use crate::report::list::{Line, Lineage};
+use crate::report::output::{Output, Tone};
+use crate::report::summary::{self, ActiveChild, Arrivals, Child, Facts, Field, Places, field, raw, shown};
+use crate::report::text::{one_line, relative, table};
+use crate::rules::execution::{can, next};
+use crate::store::view::View;
+use crate::store::{Agent, Store, drops as dropped, evidence, inbox};
+
+use super::words::parse;
+
+/// How many transitions `state` shows.
+const HISTORY: usize = 10;
+
+/// The records and everything that arrived, at one revision. `past`: also which messages were reduced.
+fn look(agent: &Agent<'_>, now: Time, past: Past) -> Result<(Records, Arrivals)> {
+    agent.consistently(|view, state| {
+        let mut scan = inbox::scan(view)?;
+        scan.pass_over(load::names_of(&state));
+        let mut queued = inbox::all(view, &scan)?;
+        let claimed = state.current_run.as_ref().map(|run| run.message_id);
+        queued.retain(|key| Some(key.id) != claimed);
+        let reduced = match past {
+            Past::Counted => Vec::new(),
+            Past::Named => reduced(view, &state, now)?,
+        };
+        let rejected = dropped::rejected_names(view, scan.has_rejected)?.len() + state.passed_over.len();
+        let records = load::records(agent, view, &scan, state, Lease::Free, now, Purpose::Look)?;
+        Ok((records, Arrivals { queued, rejected, reduced }))
+    })
+}
+
+/// Whether the archive is asked which messages were reduced.
+#[derive(Debug, Clone, Copy)]
+enum Past {
+    Counted,
+    Named,
+}
+
+/// The ids of the messages that were reduced since the last turn that completed, as far as a turn is told of them.
+fn reduced(view: &View<'_>, state: &State, now: Time) -> Result<Vec<MessageId>> {
+    let messages = turn::reduced(view, state, now)?;
+    Ok(messages.iter().rev().map(|message| message.id).collect())
+}
+
+/// All agents that were made for this one. Every identity is looked at: only for whoever asks.
+fn all_children(store: &Store, parent: &AgentName) -> Result<Vec<Child>> {
+    let mut children = Vec::new();
+    for name in store.agents()? {
+        let Ok(agent) = store.agent(&name) else { continue };
+        // One that can't be read is nobody's child for all that is known.
+        if agent.identity().is_ok_and(|identity| identity.parent.as_ref() == Some(parent)) {
+            let status = agent.peek().ok().map(|state| state.status);
+            children.push(Child { agent: name, status });
+        }
+    }
+    Ok(children)
+}
+
+/// The children that are at work for an agent, and how each stands.
+fn children(store: &Store, records: &Records) -> Vec<ActiveChild> {
+    let at_work = records.tasks.iter().filter_map(|task| Some((task.id, task.child()?)));
+    at_work
+        .map(|(task_id, child)| {
+            // One that can't be read does not hide the others.
+            let status = store.agent(child).and_then(|agent| agent.peek()).ok().map(|state| state.status);
+            ActiveChild { task_id, agent: child.clone(), status }
+        })
+        .collect()
+}
+
+pub fn get(session: &mut Session, args: cli::Get) -> Result<Status> {
+    let store = session.store()?;
+    let agent = store.agent(&parse("AGENT", &args.agent)?)?;
+    let now = session.clock.now();
+    let wants = |field: &str| args.field.as_deref().is_none_or(|path| path.split('.').next() == Some(field));
+    let past = if wants("reduced") { Past::Named } else { Past::Counted };
+    let (records, arrivals) = look(&agent, now, past)?;
+    let identity: Identity = agent.identity()?;
+    let triggers = agent.triggers()?;
+    let at_work = children(&store, &records);
+    // Text has no room for them.
+    let all = (args.field.is_some() || session.out.is_json()) && wants("children");
+    let children = if all { Some(all_children(&store, agent.name())?) } else { None };
+    let places = Places {
+        cwd: store.home().join(&records.policy.turn.workdir),
+        workspace: environment::workspace_path(&store, &records.policy),
+    };
+    let facts = Facts {
+        identity: &identity,
+        records: &records,
+        arrivals: &arrivals,
+        triggers: &triggers,
+        at_work: &at_work,
+        children: children.as_deref(),
+        places: &places,
+        now,
+    };
+    let Some(path) = &args.field else {
+        session.out.result(&shown(summary::summary(&facts)), |out| summary::text(&facts, out));
+        return Ok(Status::Done);
+    };
+    let summary = summary::summary(&facts);
+    match field(&summary, path) {
+        Field::Value(value) => session.out.result(&shown(value.clone()), |out| out.whole(&raw(value))),
+        Field::Absent => session.out.result(&json!(null), |_| String::new()),
+        Field::Unknown => {
+            let known = summary.as_object().map(|map| map.keys().cloned().collect::<Vec<_>>());
+            return Err(Error::Usage {
+                message: format!("no field `{path}`"),
+                hint: Some(format!("at the top there is {}", known.unwrap_or_default().join(", "))),
+            });
+        }
+    }
+    Ok(Status::Done)
+}
+
+pub fn list(session: &mut Session, args: cli::List) -> Result<Status> {
+    let store = session.store()?;
+    let names = store.agents()?;
+    let now = session.clock.now();
+    let postures: Vec<Posture> =
+        args.posture.iter().map(|word| parse("--posture", word)).collect::<Result<_>>()?;
+    let statuses: Vec<AgentStatus> =
+        args.status.iter().map(|word| parse("--status", word)).collect::<Result<_>>()?;
+    let kind: Option<AgentKind> = args.kind.as_deref().map(|word| parse("--kind", word)).transpose()?;
+    let mut rows = Vec::new();
+    let status = session.each_agent(&names, |session, name| {
+        let agent = store.agent(name)?;
+        let asked = kind.is_some() || session.out.is_json();
+        let identity = if asked { Some(agent.identity()?) } else { None };
+        if kind.is_some_and(|kind| identity.as_ref().is_some_and(|identity| identity.kind != kind)) {
+            return Ok(Status::Done);
+        }
+        let (records, arrivals) = look(&agent, now, Past::Counted)?;
+        let line = Line::new(&records, &arrivals, identity.map(Lineage::from));
+        let wanted = (postures.is_empty() || postures.contains(&line.posture))
+            && (statuses.is_empty() || statuses.contains(&line.status));
+        if wanted && session.out.is_json() {
+            session.out.json_line(&line);
+        } else if wanted {
+            rows.push(line.cells(&session.out, now));
+        }
+        Ok(Status::Done)
+    });
+    if !rows.is_empty() {
+        session.out.line(&table(&rows));
+    } else if names.is_empty() {
+        session.out.note("no agents yet: make one with `dormouse create`");
+    }
+    Ok(status)
+}
+
+pub fn explain(session: &mut Session, args: cli::Explain) -> Result<Status> {
+    let store = session.store()?;
+    let agent = store.agent(&parse("AGENT", &args.agent)?)?;
+    let now = session.clock.now();
+    let Foreseen { decision, draft, .. } = foresee(session, &store, &agent, now)?;
+    let document = explain::document(&draft.records, &decision, now);
+    session.out.result(&document, |out| explain::text(&draft.records, &decision, now, out));
+    Ok(Status::Done)
+}
+
+pub fn state(session: &mut Session, args: cli::State) -> Result<Status> {
+    let store = session.store()?;
+    let agent = store.agent(&parse("AGENT", &args.agent)?)?;
+    if args.hooks {
+        show_hooks(session, &store, &agent);
+        return Ok(Status::Done);
+    }
+    let now = session.clock.now();
+    let (state, history) = agent.consistently(|view, state| {
+        let history =
+            evidence::last_events(view, &state, HISTORY, |event| event.kind == EventKind::StateTransition)?;
+        Ok((state, history))
+    })?;
+    let execution = &state.execution;
+    if let Some(word) = &args.can {
+        let by_code = word.parse::<usize>().ok().and_then(|code| ExecutionState::ALL.get(code).copied());
+        let target = by_code.map_or_else(|| parse("--can", word), Ok)?;
+        let can = can(execution.state, target);
+        let object = json!({ "agent": state.agent, "state": execution.state, "target": target, "can": can });
+        session.out.result(&object, |_| if can { "yes".to_owned() } else { "no".to_owned() });
+        return Ok(if can { Status::Done } else { Status::Refused });
+    }
+    if let Some(format) = args.diagram {
+        let text = match format {
+            cli::Diagram::Mermaid => explain::mermaid(execution.state),
+            cli::Diagram::Dot => explain::dot(execution.state),
+        };
+        session
+            .out
+            .result(&json!({ "agent": state.agent, "state": execution.state, "diagram": text }), |_| {
+                text.clone()
+            });
+        return Ok(Status::Done);
+    }
+    session.out.result(&machine_object(&state, &history), |out| machine_text(&state, &history, now, out));
+    Ok(Status::Done)
+}
+
+/// Which hooks are installed, and which of them run.
+fn show_hooks(session: &mut Session, store: &Store, agent: &Agent<'_>) {
+    let hooks = installed::installed(store, agent);
+    session.out.result(&json!({ "agent": agent.name(), "hooks": hooks }), |out| {
+        let row = |hook: &Installed| {
+            let why_not = hook.why_not.map(|why| format!("does not run: {why}")).unwrap_or_default();
+            vec![hook.hook.to_owned(), hook.place.to_owned(), out.safe(&hook.path.to_string_lossy()), why_not]
+        };
+        if hooks.is_empty() {
+            return format!("{} has no hooks", agent.name());
+        }
+        table(&hooks.iter().map(row).collect::<Vec<_>>())
+    });
+}
+
+/// The machine as `state --json` shows it.
+fn machine_object(state: &State, history: &[Event]) -> Value {
+    let execution = &state.execution;
+    let mut object = json!({
+        "agent": state.agent,
+        "state": execution.state,
+        "code": execution.state.code(),
+        "since": execution.since,
+        "next": next(execution.state),
+        "history": history.iter().map(transition).collect::<Vec<_>>(),
+    });
+    if let Some(task) = execution.task_id {
+        object["task_id"] = json!(task);
+    }
+    if let Some(reason) = &execution.reason {
+        object["reason"] = json!(reason);
+    }
+    object
+}
+
+/// The same for people, with the last transitions.
+fn machine_text(state: &State, history: &[Event], now: Time, out: &Output) -> String {
+    let execution = &state.execution;
+    let names: Vec<&str> = next(execution.state).iter().map(|state| state.name()).collect();
+    let mut text = format!(
+        "{} is {} ({}) since {} ({})\n",
+        state.agent,
+        out.paint(Tone::Strong, execution.state.name()),
+        execution.state.code(),
+        execution.since,
+        relative(execution.since, now),
+    );
+    if let Some(reason) = &execution.reason {
+        text.push_str(&format!("because: {}\n", out.safe(&one_line(reason, 200))));
+    }
+    text.push_str(&format!("next: {}\n", names.join(", ")));
+    let row = |event: &Event| {
+        let word = |name: &str| out.safe(&one_line(event.data[name].as_str().unwrap_or_default(), 200));
+        let cause = word("cause");
+        vec![event.at.to_string(), format!("{} → {}", word("from"), word("to")), cause]
+    };
+    text.push_str(&table(&history.iter().map(row).collect::<Vec<_>>()));
+    text
+}
+
+fn transition(event: &Event) -> Value {
+    let mut object = json!({ "at": event.at, "from": event.data["from"], "to": event.data["to"], "cause": event.data["cause"] });
+    if let Some(run_id) = event.run_id {
+        object["run_id"] = json!(run_id);
+    }
+    object
+}

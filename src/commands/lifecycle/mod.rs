@@ -1,0 +1,147 @@
+//! `start`, `stop` and `fail` (contract, execution §10).
+
+pub mod preempt;
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::cli;
+use crate::commands::words::{parse, parse_optional};
+use crate::engine::authority::{self, refuse_from_inside};
+use crate::engine::desk::Desk;
+use crate::engine::errand::{Stopped, end_if_stopped, stop_agent};
+use crate::engine::gate::{EndedRun, Stop, TICK_GRACE, end_run, is_current, open_gate, wait_for_section};
+use crate::engine::patience::wait_until;
+use crate::engine::session::Session;
+use crate::engine::turn::KILL_GRACE;
+use crate::error::{Result, Status};
+use crate::model::agent::Status as AgentStatus;
+use crate::model::id::{AgentName, TaskId};
+use crate::model::state::State;
+use crate::model::time::Span;
+use crate::rules::transition::lifecycle::{self, Given};
+use crate::rules::transition::preemption::cut_sections;
+use crate::store::Store;
+
+pub fn start(session: &mut Session, args: cli::Start) -> Result<Status> {
+    let store = session.store()?;
+    let names = authority::governed(session, &store, &args.agents.agents, args.agents.all)?;
+    Ok(session.each_agent(&names, |session, name| start_one(session, &store, name)))
+}
+
+pub fn start_one(session: &mut Session, store: &Store, name: &AgentName) -> Result<Status> {
+    let agent = store.agent(name)?;
+    authority::reach(session, store, &agent, "start")?;
+    let (previous, state) = open_gate(session, store, &agent, &authority::actor(session, store)?)?;
+    report(session, &state, "start", previous, true, None, &[]);
+    Ok(Status::Done)
+}
+
+fn report(
+    session: &mut Session,
+    state: &State,
+    action: &str,
+    previous: AgentStatus,
+    changed: bool,
+    run: Option<&EndedRun>,
+    tasks: &[TaskId],
+) {
+    let mut object = json!({
+        "agent": state.agent,
+        "action": action,
+        "previous_status": previous,
+        "status": state.status,
+        "changed": changed,
+        "tasks": tasks,
+    });
+    if let Some(run) = run {
+        object[if run.is_completed { "completed_run_id" } else { "aborted_run_id" }] = json!(run.id);
+    }
+    session.out.result(&object, |_| {
+        let run = run.map(|run| {
+            let how = if run.is_completed { "completed" } else { "aborted" };
+            format!(", {how} {}", run.id)
+        });
+        let ended: Vec<String> = tasks.iter().map(TaskId::to_string).collect();
+        let ended = if ended.is_empty() { String::new() } else { format!(", ended {}", ended.join(", ")) };
+        let ended = format!("{}{ended}", run.unwrap_or_default());
+        if changed {
+            format!("{}  {previous} → {}{ended}", state.agent, state.status)
+        } else {
+            format!("{}  {} already{ended}", state.agent, state.status)
+        }
+    });
+}
+
+pub fn stop(session: &mut Session, args: cli::Stop) -> Result<Status> {
+    let store = session.store()?;
+    let names = authority::governed(session, &store, &args.agents.agents, args.agents.all)?;
+    let grace: Option<Span> = parse_optional("--grace", args.grace.as_deref())?;
+    let by = authority::actor(session, &store)?;
+    let stop = Stop { grace, now: args.now, requeue: args.requeue, reason: args.reason, by };
+    Ok(session.each_agent(&names, |session, name| {
+        let agent = store.agent(name)?;
+        refuse_from_inside(session, &store, &agent, "stop")?;
+        authority::reach(session, &store, &agent, "stop")?;
+        let Stopped { state, previous, changed, run, tasks, cleared } =
+            stop_agent(session, &store, &agent, &stop)?;
+        Desk::new(session, &agent).tell_parent();
+        report(session, &state, "stop", previous, changed, run.as_ref(), &tasks);
+        cleared.map(|()| Status::Done)
+    }))
+}
+
+pub fn fail(session: &mut Session, args: cli::Fail) -> Result<Status> {
+    let store = session.store()?;
+    let agent = store.agent(&parse("AGENT", &args.agent)?)?;
+    refuse_from_inside(session, &store, &agent, "fail")?;
+    authority::reach(session, &store, &agent, "fail")?;
+    let by = authority::actor(session, &store)?;
+    let desk = Desk::new(session, &agent);
+    let mut open = desk.open()?;
+    let preemption = open.draft.records.policy.preemption;
+    if args.now {
+        cut_sections(&mut open.draft, Span::ZERO);
+    }
+    let given = lifecycle::fail(&mut open.draft, &args.reason, &by)?;
+    let state = open.commit()?;
+    let state = match state.current_run.clone() {
+        Some(run) => {
+            // A stop has had its own grace.
+            let grace = if run.stopping.is_some() { Duration::ZERO } else { KILL_GRACE };
+            wait_for_section(session, &agent, &run, &preemption)?;
+            if run.stopping.is_none() {
+                // Its tick ends it: to be told twice means something else to many. One that does not is
+                // not waited for.
+                wait_until(TICK_GRACE, || Ok(!is_current(&agent, run.run_id)? || !agent.is_leased()?))?;
+            }
+            end_run(session, &store, &agent, &run, grace, preemption.signal)?
+        }
+        None => state,
+    };
+    desk.tell();
+    end_if_stopped(session, &store, &agent, &state);
+    desk.tell_parent();
+    let mut object = json!({
+        "agent": agent.name(),
+        "action": "fail",
+        "status": state.status,
+        "execution_state": state.execution.state,
+        "reason": args.reason,
+        "run_id": null,
+    });
+    let what = match given {
+        Given::Run(run_id) => {
+            object["run_id"] = json!(run_id);
+            run_id.to_string()
+        }
+        Given::Held(message_id) => {
+            object["message_id"] = json!(message_id);
+            message_id.to_string()
+        }
+        Given::Recovery => "the recovery".to_owned(),
+    };
+    session.out.result(&object, |_| format!("{}  {} ({what})", agent.name(), state.execution.state));
+    Ok(Status::Done)
+}

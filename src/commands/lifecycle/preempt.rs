@@ -1,0 +1,101 @@
+//! `preempt` and `resume`: a run makes way, and goes on later (contract, execution §6).
+
+use serde_json::json;
+
+use crate::cli;
+use crate::commands::words::{parse, parse_optional};
+use crate::engine::authority;
+use crate::engine::desk::Desk;
+use crate::engine::owner::Owner;
+use crate::engine::session::Session;
+use crate::engine::slot::requested;
+use crate::error::{Result, Status};
+use crate::model::agent::Status as AgentStatus;
+use crate::model::execution::ExecutionState;
+use crate::model::id::AgentName;
+use crate::model::state::State;
+use crate::model::time::{Span, Time};
+use crate::report::text::relative;
+use crate::rules::transition::preemption as rules;
+use crate::store::{Agent, Store};
+
+use super::start_one;
+
+pub fn preempt(session: &mut Session, args: cli::Preempt) -> Result<Status> {
+    let grace: Option<Span> = parse_optional("--grace", args.grace.as_deref())?;
+    let resume_after: Option<Span> = parse_optional("--for", args.resume_after.as_deref())?;
+    let store = session.store()?;
+    let agent = store.agent(&parse("AGENT", &args.agent)?)?;
+    authority::reach_records(session, &store, &agent, "preempt")?;
+    let mut open = Desk::new(session, &agent).open()?;
+    let now = open.draft.now();
+    if !is_live(&agent, &open.draft.records.state, now)? {
+        return Err(rules::no_live_turn(agent.name()).into());
+    }
+    let grace = grace.unwrap_or(open.draft.records.policy.preemption.grace);
+    rules::request(&mut open.draft, args.reason, grace, resume_after)?;
+    let state = open.commit()?;
+    let Some((run, request)) =
+        state.current_run.as_ref().and_then(|run| Some((run, run.preemption.clone()?)))
+    else {
+        return Ok(Status::Done);
+    };
+    requested(session, &store, &agent, &state);
+    let object = json!({
+        "agent": agent.name(),
+        "run_id": run.run_id,
+        "reason": request.reason,
+        "requested_at": request.requested_at,
+        "force_at": request.force_at,
+        "resume_after": request.resume_after,
+    });
+    session.out.result(&object, |_| {
+        let until = relative(request.force_at, now);
+        format!("{}  {} is asked to yield, at the latest {until}", agent.name(), run.run_id)
+    });
+    Ok(Status::Done)
+}
+
+/// Whether somebody runs a turn: here, or on another machine for all we know.
+fn is_live(agent: &Agent<'_>, state: &State, now: Time) -> Result<bool> {
+    let Some(run) = &state.current_run else { return Ok(false) };
+    Ok(Owner::of(run, now) == Owner::Elsewhere || agent.is_leased()?)
+}
+
+pub fn resume(session: &mut Session, args: cli::Resume) -> Result<Status> {
+    let store = session.store()?;
+    let mut names = authority::governed(session, &store, &args.agents.agents, args.agents.all)?;
+    if args.agents.all {
+        names.retain(|name| is_suspended(&store, name).unwrap_or(true));
+    }
+    Ok(session.each_agent(&names, |session, name| resume_one(session, &store, name)))
+}
+
+/// What `--all` is about: it opens nobody's gate. One that can't be read is reported like any other.
+fn is_suspended(store: &Store, name: &AgentName) -> Result<bool> {
+    let state = store.agent(name)?.peek()?;
+    Ok(state.execution.state == ExecutionState::Suspended && state.status != AgentStatus::Stopped)
+}
+
+fn resume_one(session: &mut Session, store: &Store, name: &AgentName) -> Result<Status> {
+    let agent = store.agent(name)?;
+    if agent.peek()?.status == AgentStatus::Stopped {
+        session.out.note("`resume` of a stopped agent is deprecated: this is `start`");
+        return start_one(session, store, name);
+    }
+    authority::reach_records(session, store, &agent, "resume")?;
+    let state = Desk::new(session, &agent).change(rules::resume)?.state;
+    let message_id = state.held.as_ref().map(|held| held.message_id);
+    let object = json!({
+        "agent": name,
+        "action": "resume",
+        "status": state.status,
+        "execution_state": state.execution.state,
+        "message_id": message_id,
+    });
+    session.out.result(&object, |_| match message_id {
+        Some(id) => format!("{name}  goes on with {id} at the next tick"),
+        None => format!("{name}  goes on at the next tick"),
+    });
+    Ok(Status::Done)
+}

@@ -1,0 +1,200 @@
+//! `await`: blocks until agents are as they should be, for scripts.
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::cli;
+use crate::commands::words::{parse, parse_optional};
+use crate::engine::load;
+use crate::engine::lookup::matches_id;
+use crate::engine::lookup::{self, Whereabouts, whereabouts};
+use crate::engine::session::Session;
+use crate::error::{Error, Result, Status};
+use crate::model::agent::Status as AgentStatus;
+use crate::model::id::{AgentName, MessageId};
+use crate::model::message::{MessageStatus, Settlement};
+use crate::model::posture::Posture;
+use crate::model::time::Span;
+use crate::model::timer::Timer;
+use crate::report::output::Output;
+use crate::rules::advisory::advisories;
+use crate::rules::posture::posture;
+use crate::store::watch::Watch;
+use crate::store::{Agent, Store, layout};
+
+/// What every agent is waited for to be. Of several postures, or statuses, one will do.
+struct Wanted {
+    postures: Vec<Posture>,
+    statuses: Vec<AgentStatus>,
+    message: Option<MessageId>,
+}
+
+/// An agent that is as it should be.
+#[derive(Debug, Serialize)]
+struct Found {
+    agent: AgentName,
+    status: AgentStatus,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    posture: Option<Posture>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message_id: Option<MessageId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message_status: Option<MessageStatus>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+pub fn wait_until(session: &mut Session, args: cli::Await) -> Result<Status> {
+    let store = session.store()?;
+    let start = Instant::now();
+    let timeout: Option<Span> = parse_optional("--timeout", args.timeout.as_deref())?;
+    let until = timeout.and_then(|timeout| start.checked_add(timeout.as_std()));
+    let names: Vec<AgentName> = args.agents.iter().map(|name| parse("AGENT", name)).collect::<Result<_>>()?;
+    let wanted = wanted(&store, &args, &names)?;
+    let mut waiting = names.iter().map(|name| store.agent(name)).collect::<Result<Vec<_>>>()?;
+    let mut watch = Watch::new();
+    waiting.iter().for_each(|agent| watch.add(agent.dir().path()));
+    let mut status = Status::Done;
+    let mut warned = false;
+    loop {
+        let mut still = Vec::new();
+        for agent in waiting {
+            // It may have been exchanged for another one.
+            watch.add(&agent.dir().join(layout::INBOX));
+            match wanted.look(session, &agent)? {
+                Some(found) => {
+                    status = status.graver(found.message_status.map_or(Status::Done, verdict));
+                    session.out.result(&found, |out| line(&found, out));
+                }
+                None => still.push(agent),
+            }
+        }
+        session.out.flush();
+        waiting = still;
+        if waiting.is_empty() || session.out.is_closed() {
+            return Ok(status);
+        }
+        if wanted.message.is_some() && !warned {
+            warned = warn(session, &waiting)?;
+        }
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        if left == Some(Duration::ZERO) {
+            return Err(timed_out(&waiting, timeout.unwrap_or(Span::ZERO)));
+        }
+        watch.wait(left);
+    }
+}
+
+fn wanted(store: &Store, args: &cli::Await, names: &[AgentName]) -> Result<Wanted> {
+    let message = match (&args.message, names) {
+        (None, _) => None,
+        (Some(part), [name]) => Some(message(store, name, part)?),
+        (Some(_), _) => return Err(Error::usage("--message: a message has one agent; name that one alone")),
+    };
+    Ok(Wanted {
+        postures: args.posture.iter().map(|word| parse("--posture", word)).collect::<Result<_>>()?,
+        statuses: args.status.iter().map(|word| parse("--status", word)).collect::<Result<_>>()?,
+        message,
+    })
+}
+
+/// A message that is there, or that a timer will bring.
+fn message(store: &Store, name: &AgentName, part: &str) -> Result<MessageId> {
+    let missing = match lookup::message(store, Some(name.clone()), part) {
+        Ok(found) => return Ok(found.id),
+        Err(missing @ Error::NoRecord { .. }) => missing,
+        Err(error) => return Err(error),
+    };
+    let timers = store.agent(name)?.consistently(|view, _| view.records::<Timer>(layout::TIMERS))?;
+    let mut put_off = timers.iter().filter_map(|timer| timer.message.as_ref()).map(|message| message.id);
+    put_off.find(|id| matches_id(&id.to_string(), part)).ok_or(missing)
+}
+
+impl Wanted {
+    /// How the agent stands, if that is as it should be.
+    fn look(&self, session: &Session, agent: &Agent<'_>) -> Result<Option<Found>> {
+        let state = agent.consistently(|_, state| Ok(state))?;
+        let mut found = Found {
+            agent: agent.name().clone(),
+            status: state.status,
+            posture: None,
+            message_id: self.message,
+            message_status: None,
+            reason: None,
+        };
+        if !self.statuses.is_empty() && !self.statuses.contains(&state.status) {
+            return Ok(None);
+        }
+        if let Some(id) = self.message {
+            let Some(end) = settled(agent, id)? else { return Ok(None) };
+            found.message_status = Some(end.status);
+            found.reason = end.reason;
+        }
+        if !self.postures.is_empty() {
+            let records = load::look(agent, session.clock.now())?;
+            let now = posture(&records).posture;
+            if !self.postures.contains(&now) {
+                return Ok(None);
+            }
+            found.posture = Some(now);
+            found.status = records.state.status;
+        }
+        Ok(Some(found))
+    }
+}
+
+/// How a message ended, once it has.
+pub fn settled(agent: &Agent<'_>, id: MessageId) -> Result<Option<Settlement>> {
+    Ok(match whereabouts(agent, id)? {
+        Whereabouts::Archived(message) => message.settlement,
+        Whereabouts::Unknown | Whereabouts::InInbox => None,
+    })
+}
+
+/// What the end of a message means to whoever waited for it. What was handed over to a turn was heard.
+pub fn verdict(status: MessageStatus) -> Status {
+    match status {
+        MessageStatus::Processed | MessageStatus::Interjected => Status::Done,
+        MessageStatus::Aborted | MessageStatus::Dropped => Status::TurnFailed,
+        MessageStatus::Queued | MessageStatus::Dequeued => Status::Done,
+    }
+}
+
+/// Says that as things are nobody takes a message up. Returns whether it has.
+fn warn(session: &Session, waiting: &[Agent<'_>]) -> Result<bool> {
+    let Some(agent) = waiting.first() else { return Ok(false) };
+    let name = agent.name();
+    let records = load::look(agent, session.clock.now())?;
+    let why = match records.state.status {
+        AgentStatus::Stopped => format!("{name} is stopped: nothing is taken up before `dormouse start`"),
+        AgentStatus::Booting => {
+            format!("{name} was never started: nothing is taken up before `dormouse start`")
+        }
+        AgentStatus::AwakeIdle
+        | AgentStatus::AwakeRunning
+        | AgentStatus::AwaitingTask
+        | AgentStatus::Asleep => {
+            let advisories = advisories(&records, session.clock.now());
+            let Some(nobody) = advisories.iter().find(|advisory| advisory.kind == "nobody_ticks") else {
+                return Ok(false);
+            };
+            format!("{name}: {}", nobody.message)
+        }
+    };
+    session.out.note(&why);
+    Ok(true)
+}
+
+fn line(found: &Found, out: &Output) -> String {
+    let mut words = vec![found.agent.to_string(), found.status.to_string()];
+    words.extend(found.posture.map(|posture| posture.to_string()));
+    words.extend(found.message_status.map(|status| status.to_string()));
+    words.extend(found.reason.as_ref().map(|reason| format!("({})", out.safe(reason))));
+    words.join("  ")
+}
+
+fn timed_out(waiting: &[Agent<'_>], timeout: Span) -> Error {
+    let names: Vec<&str> = waiting.iter().map(|agent| agent.name().as_str()).collect();
+    Error::TimedOut { message: format!("waited {timeout} in vain for {}", names.join(", ")) }
+}

@@ -1,0 +1,84 @@
+//! What a member of the sharing group may ask of `enqueue` and `wake`: no more than one file of his own can say.
+
+use crate::cli;
+use crate::commands::words::parse_optional;
+use crate::error::Result;
+use crate::model::author::source;
+use crate::model::message::{DeliverySurface, MessageKind, OriginKind};
+use crate::model::policy::Policy;
+use crate::model::refusal::Refusal;
+use crate::model::submission::{Speaker, Submission};
+use crate::rules::admission::kinds;
+use crate::store::{Agent, Store, layout};
+
+/// Refuses to a member what needs more of the agent than its inbox. `what` is the flag or field.
+pub fn refuse(store: &Store, what: &str) -> Result<()> {
+    if store.guest().is_some() { Err(owners_only(what).into()) } else { Ok(()) }
+}
+
+/// Refuses to a member what only the owner can say on the command line.
+pub fn check(store: &Store, said: &cli::Said) -> Result<()> {
+    let kind = parse_optional("--kind", said.kind.as_deref())?;
+    let needs = [
+        ("--dedupe-key", said.dedupe_key.is_some()),
+        ("--work-item", said.work_item.is_some()),
+        ("--wait", said.wait.is_some()),
+    ];
+    Ok(judge(store.guest(), said.origin.as_deref(), kind, needs)?)
+}
+
+/// The same for a line of a batch.
+pub fn check_line(store: &Store, line: &Submission) -> Result<(), Refusal> {
+    let needs = [
+        ("dedupe_key", line.dedupe_key.is_some()),
+        ("work_item_id", line.work_item_id.is_some()),
+        ("wait_id", line.wait_id.is_some()),
+    ];
+    judge(store.guest(), line.origin.as_deref(), line.kind, needs)
+}
+
+fn judge(
+    user: Option<&str>,
+    origin: Option<&str>,
+    kind: Option<MessageKind>,
+    needs: [(&str, bool); 3],
+) -> Result<(), Refusal> {
+    let Some(user) = user else { return Ok(()) };
+    check_name(user, origin)?;
+    if let Some(kind) = kind.filter(|kind| !kinds(OriginKind::Channel).contains(kind)) {
+        let message = format!("a message from `channel` can't be of kind `{kind}`");
+        return Err(Refusal::new("kind_origin_mismatch", message).hint("leave out the kind"));
+    }
+    needs.iter().find(|(_, asked)| *asked).map_or(Ok(()), |(what, _)| Err(owners_only(what)))
+}
+
+/// Refuses a member who says in whose name he speaks.
+pub fn check_name(user: &str, named: Option<&str>) -> Result<(), Refusal> {
+    let Some(named) = named else { return Ok(()) };
+    let message = format!("`{named}`: the file is yours, so it is of `{}`", source(user));
+    Err(Refusal::new("origin_not_allowed", message).hint("leave it out: nobody else's word can be given"))
+}
+
+fn owners_only(what: &str) -> Refusal {
+    let message =
+        format!("{what}: that needs the agent's records, and of these only the inbox is shared with you");
+    Refusal::new("owners_only", message).hint("leave it out, or ask the owner of the state directory")
+}
+
+/// The policy of an agent. Where a member may not read it, that of an agent that says nothing of its own.
+pub fn policy(store: &Store, agent: &Agent<'_>) -> Result<Policy> {
+    match agent.policy() {
+        Err(error) if store.guest().is_some() && error.kind() == "not_allowed" => {
+            store.policy_from(&agent.dir().join(layout::POLICY), "")
+        }
+        policy => policy,
+    }
+}
+
+/// How a message of this speaker arrives: a member's is a file in the inbox to whoever reads it.
+pub fn surface(speaker: Speaker<'_>) -> DeliverySurface {
+    match speaker {
+        Speaker::User(_) | Speaker::File(_) => DeliverySurface::FileDrop,
+        Speaker::Work(_) | Speaker::Outside => DeliverySurface::Cli,
+    }
+}

@@ -1,0 +1,450 @@
+//! `enqueue` and `wake`: what somebody has to say becomes one new file.
+
+pub mod ask;
+pub mod awaiting;
+mod guests;
+
+use std::collections::HashMap;
+use std::io::{BufRead, Read};
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::cli;
+use crate::commands::words::{moment, parse, parse_optional, text};
+use crate::engine::authority;
+use crate::engine::desk::Desk;
+use crate::engine::lookup::{self, refuse_missing};
+use crate::engine::session::Session;
+use crate::error::{Context, Error, Result, Status};
+use crate::model::agent::Status as AgentStatus;
+use crate::model::author::is_users;
+use crate::model::bound::Bound;
+use crate::model::dedupe::DedupeEntry;
+use crate::model::id::{AgentName, MessageId};
+use crate::model::message::{
+    AdmissionContext, Body, DeliverySurface, InboxKey, Message, MessageStatus, Origin, OriginKind, WakeHint,
+};
+use crate::model::policy::{Policy, Size};
+use crate::model::refusal::Refusal;
+use crate::model::stamp::Stamp;
+use crate::model::submission::{Caller, Speaker, Submission};
+use crate::model::time::{Span, Time};
+use crate::rules::admission::{admit, one_further};
+use crate::rules::transition::arrival::admit_drop;
+use crate::rules::transition::inbox as rules;
+use crate::store::{Agent, Store, dedupe, inbox, layout};
+
+use guests::surface;
+
+/// The longest line of a batch, beyond what its body may have.
+const LINE_MARGIN: u64 = 64 << 10;
+
+/// How many messages with a key are admitted in one transaction.
+const TOGETHER: usize = 32;
+
+/// What became of one request.
+pub struct Admitted {
+    pub id: MessageId,
+    status: MessageStatus,
+    duplicate: bool,
+}
+
+impl Admitted {
+    fn anew(id: MessageId) -> Admitted {
+        Admitted { id, status: MessageStatus::Queued, duplicate: false }
+    }
+}
+
+pub fn enqueue(session: &mut Session, args: cli::Enqueue) -> Result<Status> {
+    let store = session.store()?;
+    let agent = store.agent(&parse("AGENT", &args.agent)?)?;
+    session.is_about(agent.name());
+    if args.batch {
+        let voice = Voice::of(session, &store, &agent, &args.said)?;
+        return enqueue_batch(session, &agent, &voice, &args.said);
+    }
+    if args.within.is_some() || args.at.is_some() {
+        guests::refuse(&store, "--in and --at")?;
+    }
+    let later = later(session, &args)?;
+    let admitted = take(session, &store, &agent, &args.said, later)?;
+    say(session, agent.name(), &admitted);
+    say_if_closed(session, &agent);
+    Ok(Status::Done)
+}
+
+/// Who speaks, and how long it may be.
+struct Voice {
+    policy: Policy,
+    /// The turn or task from inside which the command is called.
+    caller: Option<Caller>,
+    /// The member of the sharing group who calls it.
+    user: Option<String>,
+}
+
+impl Voice {
+    /// Refuses who is not heard by the agent, and who claims to be somebody else.
+    fn of(session: &Session, store: &Store, agent: &Agent<'_>, said: &cli::Said) -> Result<Voice> {
+        guests::check(store, said)?;
+        let policy = guests::policy(store, agent)?;
+        let user = store.guest().map(str::to_owned);
+        let caller = if user.is_none() { session.caller(store)? } else { None };
+        if let Some(caller) = &caller {
+            authority::hears(agent, &caller.agent)?;
+        }
+        parse_optional::<Origin>("--origin", said.origin.as_deref())?;
+        Ok(Voice { policy, caller, user })
+    }
+
+    fn speaker(&self) -> Speaker<'_> {
+        match (&self.user, &self.caller) {
+            (Some(user), _) => Speaker::User(user),
+            (None, Some(caller)) => Speaker::Work(caller),
+            (None, None) => Speaker::Outside,
+        }
+    }
+}
+
+/// Admits what was said on the command line, now or by a timer.
+pub fn take(
+    session: &Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    said: &cli::Said,
+    later: Option<Time>,
+) -> Result<Admitted> {
+    let mut voice = Voice::of(session, store, agent, said)?;
+    let submission = submission(store, agent, said, voice.policy.limits.max_message)?;
+    let mut stamp = session.clock.stamp()?;
+    // What comes after a pause begins a chain of its own.
+    let is_late = later.is_some_and(|at| at > stamp.now.after(voice.policy.limits.chain_pause));
+    if let Some(caller) = voice.caller.as_mut().filter(|_| is_late) {
+        caller.hops = None;
+    }
+    let (limits, speaker) = (&voice.policy.limits, voice.speaker());
+    let message = admit(agent.name(), submission, surface(speaker), speaker, limits, &mut stamp)?;
+    if message.dedupe_key.is_some() || later.is_some() {
+        let admitted = Admitted::anew(message.id);
+        let answer = admit_each_once(session, agent, &voice.policy, vec![message], later)?.pop();
+        return Ok(answer.unwrap_or(admitted));
+    }
+    agent.arrive(&message)?;
+    Ok(Admitted::anew(message.id))
+}
+
+fn say(session: &mut Session, agent: &AgentName, admitted: &Admitted) {
+    let object = json!({
+        "agent": agent,
+        "message_id": admitted.id,
+        "status": admitted.status,
+        "duplicate": admitted.duplicate,
+    });
+    session.out.result(&object, |_| admitted.id.to_string());
+}
+
+/// Whoever speaks to an agent that runs nothing should know. What was said stays: no reason to fail.
+fn say_if_closed(session: &Session, agent: &Agent<'_>) {
+    let Ok(state) = agent.peek() else { return };
+    let how = match state.status {
+        AgentStatus::Booting => "was never started",
+        AgentStatus::Stopped => "is stopped",
+        AgentStatus::AwakeIdle
+        | AgentStatus::AwakeRunning
+        | AgentStatus::AwaitingTask
+        | AgentStatus::Asleep => return,
+    };
+    let name = agent.name();
+    session.out.note(&format!("{name} {how}: it takes this up after `dormouse start {name}`"));
+}
+
+/// An open record of the agent, by its id or a part of it.
+fn named<Id: std::fmt::Display + std::str::FromStr + Ord + Copy>(
+    store: &Store,
+    agent: &Agent<'_>,
+    what: &'static str,
+    part: Option<&str>,
+    dir: &str,
+) -> Result<Option<Id>> {
+    let find = |part| lookup::open(store, Some(agent.name().clone()), what, part, dir);
+    part.map(|part| find(part).map(|found| found.id)).transpose()
+}
+
+/// When a message is to be admitted that is put off.
+fn later(session: &Session, args: &cli::Enqueue) -> Result<Option<Time>> {
+    let span: Option<Span> = parse_optional("--in", args.within.as_deref())?;
+    match &args.at {
+        Some(word) => moment("--at", word, session.clock.now(), args.past_ok).map(Some),
+        None => Ok(span.map(|span| session.clock.now().after(span))),
+    }
+}
+
+/// The flags as a request.
+fn submission(store: &Store, agent: &Agent<'_>, args: &cli::Said, limit: Size) -> Result<Submission> {
+    let bound = Bound::message("the body", limit);
+    let mut submission = Submission {
+        kind: parse_optional("--kind", args.kind.as_deref())?,
+        origin: args.origin.clone(),
+        priority: parse_optional("--priority", args.priority.as_deref())?,
+        dedupe_key: args.dedupe_key.clone(),
+        ttl: parse_optional("--ttl", args.ttl.as_deref())?,
+        resource: args.resource.clone(),
+        work_item_id: named(store, agent, "open work item", args.work_item.as_deref(), layout::WORK)?,
+        wait_id: named(store, agent, "active wait", args.wait.as_deref(), layout::WAITS)?,
+        allow_empty: args.allow_empty,
+        correlation_id: args.correlation_id.clone(),
+        ..Submission::default()
+    };
+    match &args.body_json {
+        Some(word) => submission.body = Some(json_body(word, &bound)?),
+        None => submission.text = Some(text("TEXT", args.text.as_deref(), &bound)?),
+    }
+    Ok(submission)
+}
+
+fn json_body(word: &str, bound: &Bound) -> Result<Value> {
+    let text = text("--body-json", Some(word), bound)?;
+    serde_json::from_str(&text).map_err(|error| Error::Usage {
+        message: format!("--body-json: not JSON: {error}"),
+        hint: Some("plain text goes without --body-json".to_owned()),
+    })
+}
+
+/// A dedupe key needs a look first: the message that was admitted under it within the window, or
+/// else the new one, in one transaction with the note of the key. Those that are put off go into timers.
+fn admit_each_once(
+    session: &Session,
+    agent: &Agent<'_>,
+    policy: &Policy,
+    messages: Vec<Message>,
+    later: Option<Time>,
+) -> Result<Vec<Admitted>> {
+    let now = session.clock.now();
+    let window = policy.limits.dedupe_window;
+    let locked = agent.lock(now)?;
+    let state = locked.state()?;
+    let mut answers = Vec::with_capacity(messages.len());
+    let mut new = Vec::with_capacity(messages.len());
+    let mut keys: HashMap<String, MessageId> = HashMap::new();
+    for message in messages {
+        if let Some(key) = &message.dedupe_key {
+            if let Some(id) = keys.get(key) {
+                answers.push(Admitted { duplicate: true, ..Admitted::anew(*id) });
+                continue;
+            }
+            if let Some(entry) = agent.admitted_under(&locked.view(), key, now, window, state.revision)? {
+                let claimed =
+                    state.current_run.as_ref().is_some_and(|run| run.message_id == entry.message_id);
+                answers.push(repeat(&entry, claimed));
+                continue;
+            }
+            keys.insert(key.clone(), message.id);
+        }
+        answers.push(Admitted::anew(message.id));
+        new.push(message);
+    }
+    if new.is_empty() {
+        return Ok(answers);
+    }
+    dedupe::forget_old_days(&locked.view(), now, window)?;
+    let desk = Desk::new(session, agent);
+    let mut draft = desk.draft(&locked, &inbox::Scan::default(), state)?;
+    for message in new {
+        match later {
+            Some(at) => rules::put_off(&mut draft, message, at)?,
+            None => admit_drop(&mut draft, message, None),
+        }
+    }
+    desk.commit(&locked, draft)?;
+    Ok(answers)
+}
+
+fn repeat(entry: &DedupeEntry, claimed: bool) -> Admitted {
+    let status = if claimed { MessageStatus::Dequeued } else { entry.status };
+    Admitted { id: entry.message_id, status, duplicate: true }
+}
+
+/// One message per line. Every line is looked at before the first is admitted; a bad one admits none.
+fn enqueue_batch(
+    session: &mut Session,
+    agent: &Agent<'_>,
+    voice: &Voice,
+    args: &cli::Said,
+) -> Result<Status> {
+    let mut stamp = session.clock.stamp()?;
+    let mut batch = agent.batch(stamp.mint())?;
+    // Of each message only the key is kept, and whether it needs a look first.
+    let mut staged: Vec<(InboxKey, bool)> = Vec::new();
+    let mut input = std::io::stdin().lock();
+    let mut line = Vec::new();
+    for number in 1.. {
+        if !read_line(&mut input, &mut line, number, &voice.policy)? {
+            break;
+        }
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        let message = batch_message(agent, voice, args, number, &line, &mut stamp)?;
+        let once = message.dedupe_key.is_some();
+        staged.push((message.key(), once));
+        if once { batch.stage_apart(&message)? } else { batch.stage(&message)? }
+    }
+    batch.sync()?;
+    let once: Vec<InboxKey> = staged.iter().filter(|(_, once)| *once).map(|(key, _)| *key).collect();
+    let mut answers = Vec::with_capacity(once.len());
+    for some in once.chunks(TOGETHER) {
+        let messages = some.iter().map(|key| batch.read(*key)).collect::<Result<Vec<_>>>()?;
+        answers.extend(admit_each_once(session, agent, &voice.policy, messages, None)?);
+    }
+    batch.admit(staged.iter().filter(|(_, once)| !once).map(|(key, _)| *key))?;
+    let mut answers = answers.into_iter();
+    for (key, once) in staged {
+        let answer = if once { answers.next() } else { None };
+        say(session, agent.name(), &answer.unwrap_or(Admitted::anew(key.id)));
+    }
+    say_if_closed(session, agent);
+    Ok(Status::Done)
+}
+
+/// The next line of stdin, as far as any message can be long. `false` at the end.
+fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>, number: usize, policy: &Policy) -> Result<bool> {
+    line.clear();
+    let limit = policy.limits.max_message;
+    let most = limit.0.saturating_mul(2).saturating_add(LINE_MARGIN);
+    let read = input.take(most.saturating_add(1)).read_until(b'\n', line);
+    let read = read.context("read", Path::new("stdin"))?;
+    if read as u64 > most && line.last() != Some(&b'\n') {
+        let refusal = Bound::message("it", limit).refuse(&format!("at least {read}"));
+        return Err(bad_line(number, refusal));
+    }
+    Ok(read > 0)
+}
+
+fn bad_line(number: usize, refusal: Refusal) -> Error {
+    Error::Refused {
+        kind: refusal.kind,
+        message: format!("line {number} of the batch: {}", refusal.message),
+        hint: Some(refusal.hint.map_or_else(
+            || "nothing was admitted".to_owned(),
+            |hint| format!("{hint}; nothing was admitted"),
+        )),
+    }
+}
+
+fn batch_message(
+    agent: &Agent<'_>,
+    voice: &Voice,
+    args: &cli::Said,
+    number: usize,
+    line: &[u8],
+    stamp: &mut Stamp,
+) -> Result<Message> {
+    let mut submission: Submission = serde_json::from_slice(line).map_err(|error| {
+        let text = error.to_string();
+        let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
+        Error::Usage {
+            message: format!("line {number} of the batch, column {}: {what}", error.column()),
+            hint: Some("nothing was admitted".to_owned()),
+        }
+    })?;
+    // What the flags say holds for every line that says nothing else.
+    submission.origin = submission.origin.or_else(|| args.origin.clone());
+    submission.resource = submission.resource.or_else(|| args.resource.clone());
+    submission.correlation_id = submission.correlation_id.or_else(|| args.correlation_id.clone());
+    submission.priority = match submission.priority {
+        None => parse_optional("--priority", args.priority.as_deref())?,
+        some => some,
+    };
+    submission.ttl = match submission.ttl {
+        None => parse_optional("--ttl", args.ttl.as_deref())?,
+        some => some,
+    };
+    submission.allow_empty |= args.allow_empty;
+    guests::check_line(agent.store(), &submission).map_err(|refusal| bad_line(number, refusal))?;
+    let (work, wait) = (submission.work_item_id, submission.wait_id);
+    if work.is_some() || wait.is_some() {
+        match agent.consistently(|view, _| refuse_missing(view, work, wait)) {
+            Ok(()) => {}
+            Err(error @ Error::NoRecord { .. }) => {
+                return Err(bad_line(number, Refusal::new(error.kind(), error.to_string())));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let speaker = voice.speaker();
+    admit(agent.name(), submission, surface(speaker), speaker, &voice.policy.limits, stamp)
+        .map_err(|refusal| bad_line(number, refusal))
+}
+
+pub fn wake(session: &mut Session, args: cli::Wake) -> Result<Status> {
+    let store = session.store()?;
+    let agent = store.agent(&parse("AGENT", &args.agent)?)?;
+    session.is_about(agent.name());
+    let mut stamp = session.clock.stamp()?;
+    if args.wait.is_some() {
+        guests::refuse(&store, "--wait")?;
+    }
+    let limits = guests::policy(&store, &agent)?.limits;
+    let bound = Bound::message("the hint", limits.max_message);
+    let guest = store.guest();
+    let caller = if guest.is_none() { session.caller(&store)? } else { None };
+    let hops = one_further(caller.as_ref().and_then(|caller| caller.hops), &limits)?;
+    if let Some(user) = guest {
+        guests::check_name(user, args.source.as_deref())?;
+    }
+    let source = hint_source(&agent, caller.as_ref(), args.source)?;
+    let body = match &args.text {
+        Some(word) => Some(Body::Text { text: text("TEXT", Some(word), &bound)? }),
+        None => None,
+    };
+    let hint = WakeHint {
+        id: MessageId(stamp.mint()),
+        agent: agent.name().clone(),
+        source,
+        reason: args.reason,
+        resource: args.resource,
+        trigger_id: None,
+        wait_id: named(&store, &agent, "active wait", args.wait.as_deref(), layout::WAITS)?,
+        body,
+        delivery_surface: DeliverySurface::Cli,
+        admission_context: AdmissionContext::LocalProcess,
+        created_at: stamp.now,
+        count: 1,
+        hops,
+        extra: Default::default(),
+    };
+    let hint = match guest {
+        Some(user) => hint.said_by(user),
+        None => hint,
+    };
+    agent.arrive_hint(&hint)?;
+    // The hint stays, whatever can be seen of the agent.
+    if agent.peek().is_ok_and(|state| state.status == AgentStatus::Stopped) {
+        session.out.note(&format!("{} is stopped: the hint will be ignored", agent.name()));
+    }
+    session.out.result(&json!({ "agent": agent.name(), "hint_id": hint.id }), |_| hint.id.to_string());
+    Ok(Status::Done)
+}
+
+/// Who gives a hint: the one that is named, else the operator. A turn or task gives its own.
+fn hint_source(agent: &Agent<'_>, caller: Option<&Caller>, named: Option<String>) -> Result<String> {
+    if let Some(user) = named.as_deref().filter(|named| is_users(named)) {
+        return Err(Error::Refused {
+            kind: "origin_not_allowed",
+            message: format!("`{user}`: a user's source comes from the owner of the file"),
+            hint: Some("give the source another name".to_owned()),
+        });
+    }
+    let Some(caller) = caller else {
+        return Ok(named.unwrap_or_else(|| OriginKind::Operator.name().to_owned()));
+    };
+    authority::hears(agent, &caller.agent)?;
+    match named.filter(|named| named != caller.agent.as_str()) {
+        None => Ok(caller.agent.to_string()),
+        Some(other) => Err(Error::Refused {
+            kind: "origin_not_allowed",
+            message: format!("an agent can't give a hint as `{other}`"),
+            hint: Some("leave out --source: the hint then comes from the agent".to_owned()),
+        }),
+    }
+}

@@ -1,0 +1,204 @@
+//! One file or directory per command family: what was said becomes a request, goes to the desk, and what came of it is
+//! reported. No family imports another.
+
+mod create;
+mod doctor;
+mod evidence;
+mod gc;
+mod inside;
+mod inspect;
+mod lifecycle;
+mod merge_driver;
+mod messages;
+mod next_wake;
+mod pages;
+mod planes;
+mod queue;
+mod recover;
+mod supervise;
+mod tasks;
+mod tick;
+#[cfg(test)]
+mod vocabulary;
+mod words;
+
+use std::io::Write;
+
+use clap::error::ContextValue;
+
+use crate::cli::{Cli, Color, Command, Global};
+use crate::clock::Clock;
+use crate::engine::attention;
+use crate::engine::session::{Said, Session};
+use crate::error::{Result, Status};
+use crate::process::limits;
+use crate::report::output::{Output, Style};
+use crate::report::text::escape_line;
+
+use words::parse;
+
+/// Runs one command and returns its exit status; whatever is to be said has been said.
+pub fn run(cli: Cli) -> Status {
+    limits::make_room();
+    let mut out = Output::new(style(&cli.global));
+    let mut session = match said(&cli) {
+        Ok((clock, said)) => Session::new(clock, out, said),
+        Err(error) => {
+            out.failure(&error, None, None);
+            return out.finish(error.exit_status());
+        }
+    };
+    let status = dispatch(&mut session, cli.command).unwrap_or_else(|error| {
+        session.fail(&error);
+        error.exit_status()
+    });
+    attention::tell_rest(&session);
+    session.out.finish(status)
+}
+
+/// How the user wants to be told.
+fn style(global: &Global) -> Style {
+    let color = match global.color {
+        Color::Auto => None,
+        Color::Always => Some(true),
+        Color::Never => Some(false),
+    };
+    Style { json: global.json, quiet: global.quiet, verbose: global.verbose, color }
+}
+
+/// What the environment and the command line say for every command alike.
+fn said(cli: &Cli) -> Result<(Clock, Said)> {
+    let clock = Clock::from_env()?;
+    let patience = parse("--lock-timeout", &cli.global.lock_timeout)?;
+    Ok((clock, Said { command: name(&cli.command), dir: cli.global.dir.clone(), patience }))
+}
+
+/// Says what is wrong with a command line, in JSON too where that was asked for. Help and version
+/// come this way as well.
+pub fn refuse_usage(error: clap::Error) -> Status {
+    let is_mistake = error.use_stderr();
+    let wants_json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
+    if is_mistake && wants_json {
+        let text = error.render().to_string();
+        // The first paragraph: what is missing stands below the line that says that something is.
+        let said = text.lines().take_while(|line| !line.is_empty()).map(str::trim);
+        let message = said.collect::<Vec<_>>().join(" ");
+        let object = serde_json::json!({ "error": {
+            "kind": "usage",
+            "message": message.trim_start_matches("error: "),
+            "exit_status": Status::Usage.code(),
+        } });
+        let _ = writeln!(std::io::stdout(), "{object}");
+    }
+    // A closed pipe is no reason to fail: whoever asked has seen enough.
+    let _ = without_what_hides(error).print();
+    if is_mistake { Status::Usage } else { Status::Done }
+}
+
+/// The same error, in which the words of the command line are fit to be shown.
+fn without_what_hides(mut error: clap::Error) -> clap::Error {
+    let shown = |word: &String| escape_line(word).into_owned();
+    let quoted = error.context().filter_map(|(kind, value)| {
+        if let ContextValue::String(word) = value {
+            Some((kind, ContextValue::String(shown(word))))
+        } else if let ContextValue::Strings(words) = value {
+            Some((kind, ContextValue::Strings(words.iter().map(shown).collect())))
+        } else {
+            // What clap has made of our own declarations.
+            None
+        }
+    });
+    for (kind, value) in quoted.collect::<Vec<_>>() {
+        error.insert(kind, value);
+    }
+    error
+}
+
+/// What those who wait for our locks are told.
+fn name(command: &Command) -> &'static str {
+    match command {
+        Command::Init(_) => "init",
+        Command::Create(_) => "create",
+        Command::Start(_) => "start",
+        Command::Resume(_) => "resume",
+        Command::Preempt(_) => "preempt",
+        Command::Fail(_) => "fail",
+        Command::SafePoint(_) => "safe-point",
+        Command::Checkpoint(_) => "checkpoint",
+        Command::Yield(_) => "yield",
+        Command::NonPreemptible(_) => "non-preemptible",
+        Command::Stop(_) | Command::Pause(_) => "stop",
+        Command::Enqueue(_) => "enqueue",
+        Command::Ask(_) => "ask",
+        Command::Wake(_) => "wake",
+        Command::Tick(_) => "tick",
+        Command::Get(_) => "get",
+        Command::List(_) => "list",
+        Command::Explain(_) => "explain",
+        Command::State(_) => "state",
+        Command::Await(_) => "await",
+        Command::NextWake(_) => "next-wake",
+        Command::Queue(_) => "queue",
+        Command::Work(_) => "work",
+        Command::Wait(_) => "wait",
+        Command::Timer(_) => "timer",
+        Command::Task(_) => "task",
+        Command::Supervise(_) => "supervise",
+        Command::Run(_) => "run",
+        Command::Briefs(_) => "briefs",
+        Command::Events(_) => "events",
+        Command::Recover(_) => "recover",
+        Command::Doctor(_) => "doctor",
+        Command::Gc(_) => "gc",
+        Command::MergeDriver(_) => "merge-driver",
+        Command::Schema(_) => "schema",
+        Command::Completions(_) => "completions",
+        Command::Man(_) => "man",
+    }
+}
+
+fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
+    match command {
+        Command::Init(args) => create::init(session, args),
+        Command::Create(args) => create::create(session, args),
+        Command::Start(args) => lifecycle::start(session, args),
+        Command::Stop(args) => lifecycle::stop(session, args),
+        Command::Pause(args) => {
+            session.out.note("`pause` is deprecated: there is no pause, this is `stop`");
+            lifecycle::stop(session, args)
+        }
+        Command::Preempt(args) => lifecycle::preempt::preempt(session, args),
+        Command::Resume(args) => lifecycle::preempt::resume(session, args),
+        Command::Fail(args) => lifecycle::fail(session, args),
+        Command::SafePoint(args) => inside::safe_point::safe_point(session, args),
+        Command::Checkpoint(args) => inside::checkpoint(session, args),
+        Command::Yield(args) => inside::give_way(session, args),
+        Command::NonPreemptible(args) => inside::non_preemptible(session, args),
+        Command::Enqueue(args) => messages::enqueue(session, args),
+        Command::Ask(args) => messages::ask::ask(session, args),
+        Command::Wake(args) => messages::wake(session, args),
+        Command::Tick(args) => tick::tick(session, args),
+        Command::Get(args) => inspect::get(session, args),
+        Command::List(args) => inspect::list(session, args),
+        Command::Explain(args) => inspect::explain(session, args),
+        Command::State(args) => inspect::state(session, args),
+        Command::Await(args) => messages::awaiting::wait_until(session, args),
+        Command::NextWake(args) => next_wake::next_wake(session, args),
+        Command::Work(args) => planes::work(session, args.command),
+        Command::Wait(args) => planes::wait(session, args),
+        Command::Timer(args) => planes::timer(session, args.command),
+        Command::Task(args) => tasks::task(session, args.command),
+        Command::Supervise(args) => supervise::supervise(session, args),
+        Command::Queue(args) => queue::queue(session, args.command),
+        Command::Run(args) => evidence::run(session, args.command),
+        Command::Briefs(args) => evidence::briefs(session, args),
+        Command::Events(args) => evidence::events(session, args),
+        Command::Recover(args) => recover::recover(session, args),
+        Command::Doctor(args) => doctor::doctor(session, args),
+        Command::Gc(args) => gc::gc(session, args),
+        Command::MergeDriver(args) => merge_driver::merge_driver(session, args),
+        Command::Schema(args) => pages::schema(session, args),
+        Command::Completions(args) => pages::completions(session, args),
+        Command::Man(args) => pages::man(session, args),
+    }
+}

@@ -1,0 +1,60 @@
+//! `schema`, `completions`, `man`: texts that are generated, committed, and only printed here.
+
+mod generated;
+
+use serde_json::{Value, json};
+
+use crate::cli::{self, Shell};
+use crate::engine::session::Session;
+use crate::error::{Error, Result, Status};
+
+use generated::{BASH, FISH, MAN, SCHEMAS, ZSH};
+
+pub fn schema(session: &mut Session, args: cli::Schema) -> Result<Status> {
+    let Some(kind) = args.kind else {
+        for (kind, _) in SCHEMAS {
+            session.out.result(&json!({ "kind": kind }), |_| (*kind).to_owned());
+        }
+        return Ok(Status::Done);
+    };
+    let text = SCHEMAS.iter().find(|(name, _)| *name == kind).map(|(_, text)| *text);
+    match text {
+        // It is JSON already, in many lines.
+        Some(text) if session.out.is_json() => {
+            let schema: Value = serde_json::from_str(text).unwrap_or_default();
+            session.out.json_line(&json!({ "kind": kind, "schema": schema }));
+        }
+        Some(text) => session.out.raw(text.as_bytes()),
+        None => return Err(Error::NoRecord { what: "schema", id: kind }),
+    }
+    Ok(Status::Done)
+}
+
+pub fn completions(session: &mut Session, args: cli::Completions) -> Result<Status> {
+    let (shell, text) = match args.shell {
+        Shell::Bash => ("bash", BASH),
+        Shell::Zsh => ("zsh", ZSH),
+        Shell::Fish => ("fish", FISH),
+    };
+    if session.out.is_json() {
+        session.out.json_line(&json!({ "shell": shell, "text": text }));
+    } else {
+        session.out.raw(text.as_bytes());
+    }
+    Ok(Status::Done)
+}
+
+pub fn man(session: &mut Session, args: cli::Man) -> Result<Status> {
+    let name = match &args.page {
+        None => "dormouse".to_owned(),
+        Some(page) => format!("dormouse-{}", page.trim_start_matches("dormouse-").replace(' ', "-")),
+    };
+    match MAN.iter().find(|(page, _)| *page == name) {
+        Some((page, text)) if session.out.is_json() => {
+            session.out.json_line(&json!({ "page": page, "text": text }));
+        }
+        Some((_, text)) => session.out.raw(text.as_bytes()),
+        None => return Err(Error::NoRecord { what: "manual page", id: name }),
+    }
+    Ok(Status::Done)
+}

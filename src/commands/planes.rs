@@ -1,0 +1,434 @@
+//! `work`, `wait`, `timer`: what the agent means to do, what it waits for, what brings it back.
+
+use serde_json::{Value, json};
+
+use crate::cli::{self, TimerCommand, WaitCommand, WorkCommand};
+use crate::engine::authority;
+use crate::engine::desk::Desk;
+use crate::engine::lookup::{self, Found, ended_task, read_plan};
+use crate::engine::session::Session;
+use crate::error::{Error, Result, Status};
+use crate::model::bound::{Bound, PLAN};
+use crate::model::id::{AgentName, TimerId, WaitId, WorkId};
+use crate::model::message::Body;
+use crate::model::refusal::Refusal;
+use crate::model::time::{Span, Time};
+use crate::model::timer::{CatchUp, Schedule, Timer};
+use crate::model::wait::{Wait, WaitKind};
+use crate::model::work::{PlanStatus, SchedulingState, Todo, WorkItem, WorkState};
+use crate::report::output::{Output, Tone};
+use crate::report::text::{one_line, relative};
+use crate::report::wait as shown_wait;
+use crate::rules::schedule::calendar;
+use crate::rules::transition::draft::Draft;
+use crate::rules::transition::timer::{self, NewTimer};
+use crate::rules::transition::wait::{self, NewWait, Owner};
+use crate::rules::transition::work::{self, NewWork, WorkChange};
+use crate::rules::work::{WaitsByItem, readiness, scheduling_state};
+use crate::store::{Agent, Store, evidence, layout};
+
+use super::words::{moment, parse, parse_optional, text};
+use super::words::{plane_agent, required_agent};
+
+/// What a turn may not do to an agent that is not its own child.
+const CHANGE: &str = "change the records of";
+
+/// Changes the records of one agent by a rule, and returns what the rule made.
+fn change<T>(
+    session: &Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    rule: impl FnOnce(&mut Draft) -> std::result::Result<T, Refusal>,
+) -> Result<T> {
+    authority::reach_records(session, store, agent, CHANGE)?;
+    Ok(Desk::new(session, agent).change(rule)?.made)
+}
+
+fn moment_in(session: &Session, flag: &str, word: Option<&str>) -> Result<Option<Time>> {
+    let span: Option<Span> = parse_optional(flag, word)?;
+    Ok(span.map(|span| session.clock.now().after(span)))
+}
+
+pub fn work(session: &mut Session, command: WorkCommand) -> Result<Status> {
+    let store = session.store()?;
+    match command {
+        WorkCommand::Add { objective, agent, plan_status, todo, plan, blocked_by, recheck, pick } => {
+            let agent = store.agent(&required_agent(&agent)?)?;
+            let new = NewWork {
+                objective,
+                plan_status: parse_optional("--plan-status", plan_status.as_deref())?
+                    .unwrap_or(PlanStatus::Ready),
+                todo: todo.iter().map(|word| step(word)).collect(),
+                plan: plan.map(|word| text("--plan", Some(&word), &PLAN)).transpose()?,
+                blocked_by,
+                recheck_at: moment_in(session, "--recheck", recheck.as_deref())?,
+                pick,
+            };
+            let changed = change(session, &store, &agent, |draft| {
+                work::add(draft, new).map(|item| changed(draft, item))
+            })?;
+            show_changed(session, changed)
+        }
+        WorkCommand::List { agent, state, scheduling_state } => {
+            let agent = store.agent(&required_agent(&agent)?)?;
+            let state = parse_optional("--state", state.as_deref())?.unwrap_or(WorkState::Open);
+            list_work(
+                session,
+                &agent,
+                state,
+                parse_optional("--scheduling-state", scheduling_state.as_deref())?,
+            )
+        }
+        WorkCommand::Show { id, agent } => {
+            let found = find_work(&store, plane_agent(&agent)?, &id)?;
+            show_work(session, &store.agent(&found.agent)?, found.id)
+        }
+        WorkCommand::Update { id, agent, objective, plan_status, todo, plan } => {
+            let change = WorkChange {
+                objective,
+                plan_status: parse_optional("--plan-status", plan_status.as_deref())?,
+                todo: (!todo.is_empty()).then(|| todo.iter().map(|word| step(word)).collect()),
+                plan: plan.map(|word| text("--plan", Some(&word), &PLAN)).transpose()?,
+            };
+            change_work(session, &store, plane_agent(&agent)?, &id, |draft, id| {
+                work::update(draft, id, change)
+            })
+        }
+        WorkCommand::Pick { id, agent, clear_blocker, reason } => {
+            let reason = reason.filter(|_| clear_blocker);
+            change_work(session, &store, plane_agent(&agent)?, &id, |draft, id| work::pick(draft, id, reason))
+        }
+        WorkCommand::Block { id, agent, reason, recheck } => {
+            let recheck_at = moment_in(session, "--recheck", recheck.as_deref())?;
+            change_work(session, &store, plane_agent(&agent)?, &id, |draft, id| {
+                work::block(draft, id, reason, recheck_at)
+            })
+        }
+        WorkCommand::Unblock { id, agent, reason } => {
+            change_work(session, &store, plane_agent(&agent)?, &id, |draft, id| {
+                work::unblock(draft, id, &reason)
+            })
+        }
+        WorkCommand::Complete { id, agent, result } => {
+            complete_work(session, &store, plane_agent(&agent)?, &id, result)
+        }
+        WorkCommand::Plan { id, agent, text: word } => plan(session, &store, plane_agent(&agent)?, &id, word),
+    }
+}
+
+/// A step of a todo list: `[x] TEXT` is done.
+fn step(word: &str) -> Todo {
+    match word.strip_prefix("[x] ") {
+        Some(text) => Todo { text: text.to_owned(), done: true },
+        None => Todo { text: word.strip_prefix("[ ] ").unwrap_or(word).to_owned(), done: false },
+    }
+}
+
+fn find_work(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Found<WorkId>> {
+    lookup::open_or_archived(store, agent, "work item", part, layout::WORK, |item: &WorkItem| item.id)
+}
+
+fn change_work(
+    session: &mut Session,
+    store: &Store,
+    agent: Option<AgentName>,
+    part: &str,
+    rule: impl FnOnce(&mut Draft, WorkId) -> std::result::Result<WorkItem, Refusal>,
+) -> Result<Status> {
+    let found = find_work(store, agent, part)?;
+    let agent = store.agent(&found.agent)?;
+    let changed =
+        change(session, store, &agent, |draft| rule(draft, found.id).map(|item| changed(draft, item)))?;
+    show_changed(session, changed)
+}
+
+fn complete_work(
+    session: &mut Session,
+    store: &Store,
+    agent: Option<AgentName>,
+    part: &str,
+    result: Option<String>,
+) -> Result<Status> {
+    let found = find_work(store, agent, part)?;
+    let agent = store.agent(&found.agent)?;
+    authority::reach_records(session, store, &agent, CHANGE)?;
+    let mut open = Desk::new(session, &agent).open()?;
+    let plan = read_plan(&open.locked.view(), found.id)?;
+    let item = work::complete(&mut open.draft, found.id, result, plan)?;
+    let changed = changed(&open.draft, item);
+    open.commit()?;
+    show_changed(session, changed)
+}
+
+fn plan(
+    session: &mut Session,
+    store: &Store,
+    agent: Option<AgentName>,
+    part: &str,
+    word: Option<String>,
+) -> Result<Status> {
+    if let Some(word) = word {
+        let plan = text("TEXT", Some(&word), &PLAN)?;
+        let change = WorkChange { plan: Some(plan), ..WorkChange::default() };
+        return change_work(session, store, agent, part, |draft, id| work::update(draft, id, change));
+    }
+    let found = find_work(store, agent, part)?;
+    let plan = store.agent(&found.agent)?.consistently(|view, _| {
+        let open = read_plan(view, found.id)?;
+        let archived = || evidence::archived_record(view, |item: &WorkItem| item.id == found.id);
+        Ok(match open {
+            Some(plan) => Some(plan),
+            None => archived()?.and_then(|item| item.plan),
+        })
+    })?;
+    let plan = plan.ok_or_else(|| Error::NoRecord { what: "plan of work item", id: found.id.to_string() })?;
+    let object = json!({ "id": found.id, "plan": plan });
+    session.out.result(&object, |out| out.whole(&plan));
+    Ok(Status::Done)
+}
+
+/// An item as it is shown: its record, and how it stands.
+fn work_object(item: &WorkItem, waits: &WaitsByItem<'_>, focus: Option<WorkId>) -> Value {
+    let state = scheduling_state(item, waits);
+    let mut object = json!(item);
+    object["scheduling_state"] = json!(state);
+    object["readiness"] = json!(readiness(state));
+    object["current"] = json!(focus == Some(item.id));
+    object
+}
+
+fn work_line(item: &WorkItem, waits: &WaitsByItem<'_>, focus: Option<WorkId>, out: &Output) -> String {
+    let mark = if focus == Some(item.id) { "→ " } else { "  " };
+    let blocker =
+        item.blocked_by.as_deref().map(|why| format!(" ({})", one_line(why, 40))).unwrap_or_default();
+    format!(
+        "{mark}{}  {}{}  {}",
+        item.id,
+        scheduling_state(item, waits),
+        out.safe(&blocker),
+        out.safe(&one_line(&item.objective, 80))
+    )
+}
+
+/// An item that has changed, and how it stands among the records as they are then.
+fn changed(draft: &Draft, item: WorkItem) -> (WorkId, Value) {
+    let records = &draft.records;
+    (item.id, work_object(&item, &WaitsByItem::of(&records.waits), records.state.focus))
+}
+
+fn show_changed(session: &mut Session, (id, object): (WorkId, Value)) -> Result<Status> {
+    session.out.result(&object, |_| id.to_string());
+    Ok(Status::Done)
+}
+
+fn list_work(
+    session: &mut Session,
+    agent: &Agent<'_>,
+    state: WorkState,
+    wanted: Option<SchedulingState>,
+) -> Result<Status> {
+    let (items, waits, focus) = agent.consistently(|view, agent_state| {
+        let items = match state {
+            WorkState::Open => view.records::<WorkItem>(layout::WORK)?,
+            WorkState::Completed => {
+                let mut items = Vec::new();
+                evidence::archived(view, |item: WorkItem| {
+                    items.push(item);
+                    true
+                })?;
+                items.reverse();
+                items
+            }
+        };
+        Ok((items, view.records::<Wait>(layout::WAITS)?, agent_state.focus))
+    })?;
+    let waits = WaitsByItem::of(&waits);
+    let stands = |item: &&WorkItem| wanted.is_none_or(|wanted| scheduling_state(item, &waits) == wanted);
+    for item in items.iter().filter(stands) {
+        session.out.result(&work_object(item, &waits, focus), |out| work_line(item, &waits, focus, out));
+    }
+    Ok(Status::Done)
+}
+
+fn show_work(session: &mut Session, agent: &Agent<'_>, id: WorkId) -> Result<Status> {
+    let (item, waits, focus, plan) = agent.consistently(|view, state| {
+        let item = match view.record::<WorkItem>(&layout::work(id))? {
+            Some(item) => Some(item),
+            None => evidence::archived_record(view, |item: &WorkItem| item.id == id)?,
+        };
+        Ok((item, view.records::<Wait>(layout::WAITS)?, state.focus, read_plan(view, id)?))
+    })?;
+    let item = item.ok_or_else(|| Error::NoRecord { what: "work item", id: id.to_string() })?;
+    let waits = WaitsByItem::of(&waits);
+    session.out.result(&work_object(&item, &waits, focus), |out| {
+        let mut text = format!("{}\n", work_line(&item, &waits, focus, out));
+        for todo in &item.todo {
+            text.push_str(&format!("  [{}] {}\n", if todo.done { "x" } else { " " }, out.safe(&todo.text)));
+        }
+        if let Some(result) = &item.result {
+            text.push_str(&format!("result: {}\n", out.indented(result)));
+        }
+        if let Some(plan) = plan.as_ref().or(item.plan.as_ref()) {
+            text.push_str(&format!("\n{}\n", out.whole(plan)));
+        }
+        text
+    });
+    Ok(Status::Done)
+}
+
+pub fn wait(session: &mut Session, args: cli::Wait) -> Result<Status> {
+    let store = session.store()?;
+    match args.command {
+        Some(WaitCommand::List { agent }) => {
+            let agent = store.agent(&required_agent(&agent)?)?;
+            let waits = agent.consistently(|view, _| view.records::<Wait>(layout::WAITS))?;
+            for wait in &waits {
+                say_wait(session, wait);
+            }
+            Ok(Status::Done)
+        }
+        Some(WaitCommand::Cancel { id, agent }) => {
+            let found: Found<WaitId> =
+                lookup::open(&store, plane_agent(&agent)?, "active wait", &id, layout::WAITS)?;
+            let wait =
+                change(session, &store, &store.agent(&found.agent)?, |draft| wait::cancel(draft, found.id))?;
+            let object = json!({ "agent": found.agent, "wait_id": wait.id, "action": "cancelled" });
+            session.out.result(&object, |_| format!("cancelled {}", wait.id));
+            Ok(Status::Done)
+        }
+        None => set_wait(session, &store, args),
+    }
+}
+
+fn set_wait(session: &mut Session, store: &Store, args: cli::Wait) -> Result<Status> {
+    let agent = store.agent(&required_agent(&args.agent)?)?;
+    let caller = session.caller(store)?;
+    // The parser has made sure that both are there.
+    let kind: WaitKind = parse("--on", args.on.as_deref().unwrap_or_default())?;
+    let named: Option<WorkId> = match &args.work_item {
+        Some(part) => Some(find_work(store, Some(agent.name().clone()), part)?.id),
+        None => None,
+    };
+    let in_turn = caller.as_ref().is_some_and(|caller| caller.is_turn_of(agent.name()));
+    let of_turn = if in_turn { agent.peek()?.current_run.and_then(|run| run.work_item_id) } else { None };
+    let new = NewWait {
+        kind,
+        reason: args.reason.unwrap_or_default(),
+        owner: match named {
+            Some(id) => Owner::Work(id),
+            None if args.whole_agent => Owner::Agent,
+            None => Owner::Nearest(of_turn),
+        },
+        wake_at: match args.at.as_deref() {
+            Some(word) => Some(moment("--at", word, session.clock.now(), args.past_ok)?),
+            None => moment_in(session, "--in", args.within.as_deref())?,
+        },
+        recheck_at: moment_in(session, "--recheck", args.recheck.as_deref())?,
+        expires_at: moment_in(session, "--expires", args.expires.as_deref())?,
+        source: args.source,
+        no_fallback: args.no_fallback,
+        ended_task: ended_task(&agent, args.resource.as_deref())?,
+        hops: caller.and_then(|caller| caller.hops),
+        resource: args.resource,
+    };
+    let wait = change(session, store, &agent, |draft| wait::set(draft, new))?;
+    if !wait.is_active() {
+        session.out.note(&format!("{} is over already: its task had ended", wait.id));
+    }
+    session.out.result(&shown_wait::object(&wait), |_| wait.id.to_string());
+    Ok(Status::Done)
+}
+
+fn say_wait(session: &mut Session, wait: &Wait) {
+    session.out.result(&shown_wait::object(wait), |out| {
+        let owner = wait.work_item_id.map_or_else(|| "the agent".to_owned(), |id| id.to_string());
+        let what = wait.resource.as_deref().map(|resource| format!(" {resource}")).unwrap_or_default();
+        format!(
+            "{}  {}{}  of {owner}  {}",
+            wait.id,
+            out.paint(Tone::Strong, wait.kind.name()),
+            out.safe(&what),
+            out.safe(&one_line(&wait.reason, 80))
+        )
+    });
+}
+
+pub fn timer(session: &mut Session, command: TimerCommand) -> Result<Status> {
+    let store = session.store()?;
+    match command {
+        TimerCommand::Add { agent, schedule, tz, seconds, past_ok, text: word, catch_up } => {
+            let agent = store.agent(&required_agent(&agent)?)?;
+            let bound = Bound::message("the text", agent.policy()?.limits.max_message);
+            let hops = session.caller(&store)?.and_then(|caller| caller.hops);
+            let new = NewTimer {
+                schedule: read_schedule(session, &schedule, tz, seconds, past_ok)?,
+                catch_up: parse_optional("--catch-up", catch_up.as_deref())?.unwrap_or(CatchUp::Once),
+                body: word
+                    .map(|word| text("TEXT", Some(&word), &bound).map(|text| Body::Text { text }))
+                    .transpose()?,
+                message: None,
+                hops,
+            };
+            let timer = change(session, &store, &agent, |draft| timer::add(draft, new))?;
+            session.out.result(&timer, |_| timer.id.to_string());
+            Ok(Status::Done)
+        }
+        TimerCommand::List { agent } => {
+            let agent = store.agent(&required_agent(&agent)?)?;
+            let timers = agent.consistently(|view, _| view.records::<Timer>(layout::TIMERS))?;
+            let now = session.clock.now();
+            for timer in &timers {
+                session.out.result(timer, |out| timer_line(timer, now, out));
+            }
+            Ok(Status::Done)
+        }
+        TimerCommand::Cancel { id, agent } => {
+            let found: Found<TimerId> =
+                lookup::open(&store, plane_agent(&agent)?, "active timer", &id, layout::TIMERS)?;
+            let timer =
+                change(session, &store, &store.agent(&found.agent)?, |draft| timer::cancel(draft, found.id))?;
+            session.out.result(&timer, |_| format!("cancelled {}", timer.id));
+            Ok(Status::Done)
+        }
+    }
+}
+
+/// The flags of a schedule; the parser has made sure that there is exactly one.
+fn read_schedule(
+    session: &Session,
+    args: &cli::Schedule,
+    tz: Option<String>,
+    seconds: bool,
+    past_ok: bool,
+) -> Result<Schedule> {
+    let now = session.clock.now();
+    if let Some(word) = &args.within {
+        return Ok(Schedule::At { at: now.after(parse("--in", word)?) });
+    }
+    if let Some(word) = &args.at {
+        return Ok(Schedule::At { at: moment("--at", word, now, past_ok)? });
+    }
+    if let Some(word) = &args.every {
+        return Ok(Schedule::Every { every: parse("--every", word)?, from: now });
+    }
+    let expression = args.cron.clone().unwrap_or_default();
+    let time_zone = tz.unwrap_or_else(|| session.clock.time_zone());
+    Ok(calendar(expression, time_zone, seconds)?)
+}
+
+fn timer_line(timer: &Timer, now: Time, out: &Output) -> String {
+    let schedule = match &timer.schedule {
+        Schedule::At { at } => format!("at {at}"),
+        Schedule::Every { every, .. } => format!("every {every}"),
+        Schedule::Cron { expression, time_zone } => format!("{expression} ({time_zone})"),
+    };
+    let said = timer.body.as_ref().map(Body::to_text).unwrap_or_default();
+    let next = relative(timer.next_at, now);
+    format!(
+        "{}  {}  next {} ({next})  {}",
+        timer.id,
+        out.safe(&schedule),
+        timer.next_at,
+        out.safe(&one_line(&said, 60))
+    )
+}

@@ -1,0 +1,251 @@
+//! `queue`: messages as they wait, as they ended, and the way out for those that died.
+
+mod rejected;
+
+use std::collections::HashSet;
+
+use serde_json::{Value, json};
+
+use crate::cli::QueueCommand;
+use crate::commands::words::{plane_agent, required_agent};
+use crate::engine::authority;
+use crate::engine::desk::Desk;
+use crate::engine::lookup::matches_id;
+use crate::engine::lookup::{self, Found};
+use crate::engine::session::Session;
+use crate::error::{Error, Result, Status};
+use crate::model::id::{AgentName, MessageId};
+use crate::model::message::{Message, MessageStatus};
+use crate::model::refusal::Refusal;
+use crate::model::state::State;
+use crate::report::output::{Output, Tone};
+use crate::report::text::{one_line, relative};
+use crate::rules::transition::draft::Draft;
+use crate::rules::transition::inbox as rules;
+use crate::rules::transition::resources::drop_held;
+use crate::rules::transition::settlement::drop_message;
+use crate::store::view::View;
+use crate::store::{Agent, Store, evidence, inbox, layout};
+
+pub fn queue(session: &mut Session, command: QueueCommand) -> Result<Status> {
+    let store = session.store()?;
+    match command {
+        QueueCommand::List { agent, limit } => list(session, &store, &required_agent(&agent)?, limit),
+        QueueCommand::Dead { agent, ack: None } => dead(session, &store, &required_agent(&agent)?),
+        QueueCommand::Dead { agent, ack: Some(words) } => {
+            acknowledge(session, &store, &required_agent(&agent)?, &words)
+        }
+        QueueCommand::Rejected(args) => rejected::rejected(session, &store, args),
+        QueueCommand::Show { id, agent } => {
+            show(session, &store, lookup::message(&store, plane_agent(&agent)?, &id)?)
+        }
+        QueueCommand::Requeue { id, agent } => {
+            let found = lookup::message(&store, plane_agent(&agent)?, &id)?;
+            change(session, &store, found, "requeued", |draft, message, _| rules::requeue(draft, message))
+        }
+        QueueCommand::Drop { id, agent, reason } => {
+            let found = lookup::message(&store, plane_agent(&agent)?, &id)?;
+            let reason = reason.unwrap_or_else(|| "dropped by the operator".to_owned());
+            change(session, &store, found, "dropped", move |draft, message, state| {
+                drop(draft, message, state, &reason)
+            })
+        }
+    }
+}
+
+/// How a message in the inbox stands.
+fn queued_status(state: &State, id: MessageId) -> MessageStatus {
+    let claimed = state.current_run.as_ref().map(|run| run.message_id);
+    let held = state.held.as_ref().map(|held| held.message_id);
+    if claimed == Some(id) || held == Some(id) { MessageStatus::Dequeued } else { MessageStatus::Queued }
+}
+
+fn show_object(message: &Message, status: MessageStatus) -> Value {
+    let mut object = json!(message);
+    object["status"] = json!(status);
+    object
+}
+
+fn list(session: &mut Session, store: &Store, name: &AgentName, limit: usize) -> Result<Status> {
+    let limit = if limit == 0 { usize::MAX } else { limit };
+    let agent = store.agent(name)?;
+    let inbox = agent.dir().path().join(layout::INBOX);
+    let (messages, misfits, total) = agent.consistently(|view, state| {
+        let scan = inbox::scan(view)?;
+        let total = inbox::all(view, &scan)?.len();
+        let (mut messages, mut misfits) = (Vec::new(), Vec::new());
+        for (key, path) in inbox::first(view, &scan, limit.min(total))? {
+            match inbox::try_read(view, key, &path)? {
+                Some(Ok(message)) => {
+                    let status = queued_status(&state, message.id);
+                    messages.push((message, status));
+                }
+                Some(Err(misfit)) => misfits.push(misfit),
+                None => {}
+            }
+        }
+        Ok((messages, misfits, total))
+    })?;
+    for (message, status) in &messages {
+        session.out.result(&show_object(message, *status), |out| line(message, *status, out));
+    }
+    for misfit in &misfits {
+        let reason = format!("no message of {name}: {}", misfit.reason);
+        let error = Error::damaged(inbox.join(&misfit.path), reason);
+        session.out.failure(&error, None, Some(name.as_str()));
+    }
+    if messages.len() + misfits.len() < total {
+        session.out.note(&format!("{} of {total}; --limit 0 lists all", messages.len()));
+    }
+    Ok(if misfits.is_empty() { Status::Done } else { Status::Damaged })
+}
+
+fn line(message: &Message, status: MessageStatus, out: &Output) -> String {
+    let attempt = if message.attempt > 1 { format!(", attempt {}", message.attempt) } else { String::new() };
+    format!(
+        "{}  {}  {status}{attempt}  {} from {}  {}",
+        message.id,
+        message.priority,
+        message.kind,
+        out.safe(&one_line(&message.origin.to_string(), 40)),
+        out.safe(&one_line(&message.body.to_text(), 60)),
+    )
+}
+
+/// A message by its id: in the inbox, else the archive's last word about it.
+fn find(view: &View<'_>, id: MessageId) -> Result<Option<Message>> {
+    if let Some((key, path)) = inbox::find_id(view, &inbox::scan(view)?, id)? {
+        return inbox::read(view, key, &path);
+    }
+    evidence::archived_message(view, id)
+}
+
+fn show(session: &mut Session, store: &Store, found: Found<MessageId>) -> Result<Status> {
+    let (message, state) =
+        store.agent(&found.agent)?.consistently(|view, state| Ok((find(view, found.id)?, state)))?;
+    let message = message.ok_or(Error::NoRecord { what: "message", id: found.id.to_string() })?;
+    let status =
+        message.settlement.as_ref().map_or_else(|| queued_status(&state, message.id), |ended| ended.status);
+    let now = session.clock.now();
+    session.out.result(&show_object(&message, status), |out| {
+        let mut text = format!("{}\n", line(&message, status, out));
+        text.push_str(&format!("created {} ({})\n", message.created_at, relative(message.created_at, now)));
+        for failure in &message.failures {
+            let failed = out.paint(Tone::Bad, failure.terminal.name());
+            text.push_str(&format!("attempt {} {failed}: {}\n", failure.attempt, out.safe(&failure.reason)));
+        }
+        if let Some(reason) = message.settlement.as_ref().and_then(|settlement| settlement.reason.as_ref()) {
+            text.push_str(&format!("{status}: {}\n", out.safe(reason)));
+        }
+        text.push_str(&format!("\n{}\n", out.whole(&message.body.to_text())));
+        text
+    });
+    Ok(Status::Done)
+}
+
+fn dead(session: &mut Session, store: &Store, name: &AgentName) -> Result<Status> {
+    let (letters, mark) = store.agent(name)?.consistently(|view, state| {
+        let mark = state.attention;
+        let mut letters = Vec::new();
+        let mut seen = HashSet::new();
+        let wanted = usize::try_from(state.counters.dead).unwrap_or(usize::MAX);
+        if wanted == 0 {
+            return Ok((letters, mark));
+        }
+        // The newest line about a message counts; as many are dead as the counter says.
+        evidence::archived(view, |message: Message| {
+            let is_dead = message.settlement.as_ref().is_some_and(|settlement| settlement.dead_letter);
+            if seen.insert(message.id) && is_dead {
+                letters.push(message);
+            }
+            letters.len() < wanted
+        })?;
+        Ok((letters, mark))
+    })?;
+    for message in letters.iter().rev() {
+        let end = message.settlement.as_ref();
+        let is_new = end.zip(mark.as_ref()).is_some_and(|(end, mark)| mark.covers(message.id, end.at));
+        let mut object = show_object(message, MessageStatus::Aborted);
+        object["acknowledged"] = json!(!is_new);
+        session.out.result(&object, |out| {
+            let why = end.and_then(|end| end.reason.as_deref()).unwrap_or_default();
+            let sign = if is_new { "! " } else { "" };
+            format!(
+                "{}\n    {sign}{}",
+                line(message, MessageStatus::Aborted, out),
+                out.paint(Tone::Bad, &out.safe(&one_line(why, 120)))
+            )
+        });
+    }
+    Ok(Status::Done)
+}
+
+/// Takes the mark from an agent, or what of it the words name.
+fn acknowledge(session: &mut Session, store: &Store, name: &AgentName, words: &[String]) -> Result<Status> {
+    let agent = store.agent(name)?;
+    authority::reach(session, store, &agent, "acknowledge for")?;
+    let done = Desk::new(session, &agent).change(|draft| {
+        if words.is_empty() {
+            return Ok(draft.acknowledge_all());
+        }
+        let mut seen = 0;
+        for word in words {
+            let count =
+                draft.acknowledge(|attention| attention.about.ids().iter().any(|id| matches_id(id, word)));
+            if count == 0 {
+                return Err(Error::NoRecord { what: "attention", id: word.clone() });
+            }
+            seen += count;
+        }
+        Ok(seen)
+    })?;
+    let (seen, left) = (done.made, done.state.attention.as_ref().map_or(0, |mark| mark.count));
+    let object = json!({ "agent": name, "action": "acknowledged", "count": seen, "left": left });
+    session.out.result(&object, |_| format!("{name}  acknowledged {seen}, {left} left"));
+    Ok(Status::Done)
+}
+
+/// Changes one message under the lock.
+fn change(
+    session: &mut Session,
+    store: &Store,
+    found: Found<MessageId>,
+    done: &str,
+    rule: impl FnOnce(&mut Draft, Message, &State) -> std::result::Result<(), Refusal>,
+) -> Result<Status> {
+    let agent: Agent<'_> = store.agent(&found.agent)?;
+    authority::reach_records(session, store, &agent, "settle messages of")?;
+    let desk = Desk::new(session, &agent);
+    let locked = agent.lock(session.clock.now())?;
+    let state = locked.state()?;
+    let message = find(&locked.view(), found.id)?
+        .ok_or(Error::NoRecord { what: "message", id: found.id.to_string() })?;
+    let mut draft = desk.draft(&locked, &locked.scan()?, state.clone())?;
+    rule(&mut draft, message, &state)?;
+    desk.commit(&locked, draft)?;
+    std::mem::drop(locked);
+    desk.tell();
+    let object = json!({ "agent": found.agent, "message_id": found.id, "action": done });
+    session.out.result(&object, |_| format!("{done} {}", found.id));
+    Ok(Status::Done)
+}
+
+fn drop(
+    draft: &mut Draft,
+    message: Message,
+    state: &State,
+    reason: &str,
+) -> std::result::Result<(), Refusal> {
+    if message.settlement.is_some() {
+        return rules::drop_dead_letter(draft, message, reason);
+    }
+    if state.held.as_ref().is_some_and(|held| held.message_id == message.id) {
+        return drop_held(draft, message, reason);
+    }
+    if queued_status(state, message.id) == MessageStatus::Dequeued {
+        let what = format!("{} is being worked on", message.id);
+        return Err(Refusal::new("message_claimed", what).hint("`dormouse stop` ends its turn"));
+    }
+    drop_message(draft, message, reason);
+    Ok(())
+}

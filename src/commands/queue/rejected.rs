@@ -1,0 +1,233 @@
+//! `queue rejected`: what lay in an inbox and could not be admitted, until a person decides about it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use crate::cli;
+use crate::commands::words::required_agent;
+use crate::engine::authority;
+use crate::engine::desk::Desk;
+use crate::engine::drops::read_drop;
+use crate::engine::session::Session;
+use crate::error::{Error, Result, Status};
+use crate::model::event::EventKind;
+use crate::model::id::AgentName;
+use crate::model::policy::Policy;
+use crate::report::output::Tone;
+use crate::report::text::one_line;
+use crate::rules::transition::rejected as rules;
+use crate::store::drops::{Rejected, name_in_inbox, nothing_rejected, rejected as all_rejected};
+use crate::store::files::fault_of_file;
+use crate::store::inbox::{self, Name, parse_name};
+use crate::store::view::View;
+use crate::store::{Agent, Locked, Store, layout};
+
+/// How many files one transaction tells of at most.
+const TOGETHER: usize = 256;
+
+/// What a person has decided about a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Accept,
+    Drop,
+}
+
+pub fn rejected(session: &mut Session, store: &Store, args: cli::Rejected) -> Result<Status> {
+    let name = required_agent(&args.agent)?;
+    let agent = store.agent(&name)?;
+    let (verdict, named) = match (args.accept, args.drop) {
+        (Some(named), _) => (Verdict::Accept, named),
+        (None, Some(named)) => (Verdict::Drop, named),
+        (None, None) if args.all => {
+            return Err(Error::usage("--all: say what is to be done with all of them, --accept or --drop"));
+        }
+        (None, None) => return list(session, &agent),
+    };
+    if named.is_empty() != args.all {
+        let said = if args.all { "names files, and --all as well" } else { "which files?" };
+        return Err(Error::Usage {
+            message: format!("--{}: {said}", verdict.flag()),
+            hint: Some("name the files as `dormouse queue rejected` lists them, or say --all".to_owned()),
+        });
+    }
+    decide(session, store, &agent, verdict, &named)
+}
+
+impl Verdict {
+    fn flag(self) -> &'static str {
+        match self {
+            Verdict::Accept => "accept",
+            Verdict::Drop => "drop",
+        }
+    }
+
+    fn event(self) -> EventKind {
+        match self {
+            Verdict::Accept => EventKind::RejectedAccepted,
+            Verdict::Drop => EventKind::RejectedRemoved,
+        }
+    }
+}
+
+fn list(session: &mut Session, agent: &Agent<'_>) -> Result<Status> {
+    for one in agent.consistently(|view, state| all_rejected(view, &state))? {
+        let file = one.name.to_string_lossy();
+        let mut object = json!({
+            "agent": agent.name(), "file": file, "at": one.at, "size": one.size, "stays": one.stays,
+        });
+        if let Some(reason) = &one.reason {
+            object["reason"] = json!(reason);
+        }
+        session.out.result(&object, |out| {
+            let reason = one.reason.as_deref().unwrap_or("nothing says why");
+            let stays = if one.stays { ", stays in inbox/" } else { "" };
+            format!(
+                "{}  {}, {} bytes{stays}\n    {}",
+                out.safe(&file),
+                one.at,
+                one.size,
+                out.paint(Tone::Bad, &out.safe(&one_line(reason, 200)))
+            )
+        });
+    }
+    Ok(Status::Done)
+}
+
+/// Accepts or drops the files that are named, or all.
+fn decide(
+    session: &mut Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    verdict: Verdict,
+    named: &[OsString],
+) -> Result<Status> {
+    authority::reach(session, store, agent, "decide about the files of")?;
+    let chosen = agent.consistently(|view, state| {
+        let all = all_rejected(view, &state)?;
+        if named.is_empty() { Ok(all) } else { choose(&all, named) }
+    })?;
+    let mut status = Status::Done;
+    for some in chosen.chunks(TOGETHER) {
+        let mut said = Vec::with_capacity(some.len());
+        let mut open = Desk::new(session, agent).open()?;
+        for one in some {
+            let done = carry_out(session, agent, &open.locked, &open.draft.records.policy, verdict, one);
+            if let Ok(Done::As(_)) = &done {
+                rules::decided_about_rejected(&mut open.draft, verdict.event(), &one.name.to_string_lossy());
+            }
+            said.push((one, done));
+        }
+        if open.draft.records.state.passed_over.is_empty() && nothing_rejected(&open.locked.view())? {
+            rules::decided_about_all_rejected(&mut open.draft);
+        }
+        open.commit()?;
+        for (one, done) in said {
+            status = status.graver(say(session, agent.name(), one, done));
+        }
+    }
+    Ok(status)
+}
+
+/// Those of the files that are named, each as it is listed.
+fn choose(all: &[Rejected], named: &[OsString]) -> Result<Vec<Rejected>> {
+    let find = |name: &OsString| {
+        let is_it =
+            |one: &&Rejected| one.name == *name || one.name.to_string_lossy() == name.to_string_lossy();
+        let missing = || Error::NoRecord { what: "rejected file", id: name.to_string_lossy().into_owned() };
+        all.iter().find(is_it).cloned().ok_or_else(missing)
+    };
+    named.iter().map(find).collect()
+}
+
+/// What became of a file.
+enum Done {
+    As(Verdict),
+    /// It has gone meanwhile.
+    Gone,
+    /// It can't be admitted now either.
+    Refused(String),
+}
+
+fn carry_out(
+    session: &Session,
+    agent: &Agent<'_>,
+    locked: &Locked<'_>,
+    policy: &Policy,
+    verdict: Verdict,
+    one: &Rejected,
+) -> Result<Done> {
+    let file = one.name.to_string_lossy();
+    match (verdict, one.stays) {
+        (Verdict::Drop, false) => locked.remove_rejected(&one.name)?,
+        (Verdict::Drop, true) => locked.remove_passed_over(&file)?,
+        (Verdict::Accept, stays) => match judge(session, agent, &locked.view(), policy, one)? {
+            None => return Ok(Done::Gone),
+            Some(Ok(())) if stays => {}
+            Some(Ok(())) => locked.bring_back(&one.name).map(drop)?,
+            Some(Err(reason)) if stays => return Ok(Done::Refused(reason)),
+            Some(Err(reason)) => {
+                locked.reject_again(&one.name, &reason)?;
+                return Ok(Done::Refused(reason));
+            }
+        },
+    }
+    Ok(Done::As(verdict))
+}
+
+/// Whether a step would admit it now, or why not; nothing if it has gone away.
+fn judge(
+    session: &Session,
+    agent: &Agent<'_>,
+    view: &View<'_>,
+    policy: &Policy,
+    one: &Rejected,
+) -> Result<Option<std::result::Result<(), String>>> {
+    let inbox = Path::new(layout::INBOX);
+    let (path, name): (PathBuf, OsString) = if one.stays {
+        let path = inbox.join(&one.name);
+        let name = path.file_name().unwrap_or_default().to_owned();
+        (path, name)
+    } else {
+        (inbox.join(layout::REJECTED).join(&one.name), name_in_inbox(&one.name))
+    };
+    let as_text = path.to_string_lossy();
+    let read = match parse_name(name.as_encoded_bytes(), one.is_dir) {
+        Name::Message(key) => inbox::read(view, key, &as_text).map(|found| found.map(drop)),
+        Name::Hint(id) => inbox::read_hint(view, id, &as_text).map(|found| found.map(drop)),
+        Name::Segment(_) => Ok(Some(())),
+        Name::Drop | Name::Rejected | Name::Other => {
+            return Ok(read_drop(session, agent, view, policy, &path)?.map(|made| made.map(drop)));
+        }
+    };
+    match read {
+        Ok(found) => Ok(found.map(Ok)),
+        Err(error) => fault_of_file(error).map(|why| Some(Err(why))),
+    }
+}
+
+fn say(session: &mut Session, agent: &AgentName, one: &Rejected, done: Result<Done>) -> Status {
+    let file = one.name.to_string_lossy();
+    let word = match done {
+        Ok(Done::As(Verdict::Accept)) => "accepted",
+        Ok(Done::As(Verdict::Drop)) => "dropped",
+        Ok(Done::Gone) => "gone",
+        Ok(Done::Refused(reason)) => {
+            let error = Error::Refused {
+                kind: "still_refused",
+                message: format!("{file} is still no message: {reason}"),
+                hint: Some("correct the file in inbox/rejected/, and accept it again".to_owned()),
+            };
+            session.out.failure(&error, None, Some(agent.as_str()));
+            return error.exit_status();
+        }
+        Err(error) => {
+            session.out.failure(&error, None, Some(agent.as_str()));
+            return error.exit_status();
+        }
+    };
+    let object = json!({ "agent": agent, "file": file, "action": word });
+    session.out.result(&object, |out| format!("{word} {}", out.safe(&file)));
+    Status::Done
+}

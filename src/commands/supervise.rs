@@ -1,0 +1,140 @@
+//! The process that looks after one task: it runs the command, sees its end and commits it.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::time::Duration;
+
+use crate::beneath::Spot;
+use crate::cli;
+use crate::engine::background::{KILL_GRACE, finish};
+use crate::engine::desk::Desk;
+use crate::engine::environment::{claimant, environment};
+use crate::engine::session::Session;
+use crate::error::{Error, Result, Status};
+use crate::model::id::TaskId;
+use crate::model::policy::FirstTold;
+use crate::model::run::Exit;
+use crate::model::task::{Task, TaskEnd, TaskJob};
+use crate::model::time::Span;
+use crate::process::Mark;
+use crate::process::supervisor::{Input, Seat};
+use crate::process::turn::{Ended, Nobody, Stdin, TurnSpec, run};
+use crate::rules::transition::task::{self as rules, End};
+use crate::store::{Agent, Store, layout};
+
+use super::words::parse;
+
+/// How often a supervisor tries to settle its task, a second apart at most: the lock may be busy, the disk full.
+const SETTLEMENTS: u32 = 60;
+
+/// The hidden command that `task start` runs.
+pub fn supervise(session: &mut Session, args: cli::Supervise) -> Result<Status> {
+    let (mut seat, lock) = Seat::take()?;
+    let done = session.store().and_then(|store| look_after(session, &store, &args, lock, &mut seat));
+    if let Err(error) = &done {
+        seat.not_begun(&error.to_string());
+    }
+    done.map(|()| Status::Done)
+}
+
+fn look_after(
+    session: &Session,
+    store: &Store,
+    args: &cli::Supervise,
+    lock: File,
+    seat: &mut Seat,
+) -> Result<()> {
+    let agent = store.agent(&parse("AGENT", &args.agent)?)?;
+    let id: TaskId = parse("TASK", &args.task)?;
+    // Until this process ends, however it ends.
+    let _held = agent.inherited_task_lock(id, lock, session.clock.now())?;
+    let task = Desk::new(session, &agent).change(|draft| rules::run(draft, id, claimant()))?.made;
+    let end = match task {
+        Some(task) => {
+            let run = prepare(store, &agent, &task).and_then(|(spec, input)| {
+                seat.begun();
+                match input {
+                    Some(mut input) => run(&spec, &mut input),
+                    None => run(&spec, &mut Nobody),
+                }
+            });
+            seen(session, run)
+        }
+        None => not_started(session, "it was stopped before it began".to_owned()),
+    };
+    // Also where nothing is left to begin: whoever started it has done what was asked.
+    seat.begun();
+    // Only a hint for whoever settles this task in our place: without it, it counts as interrupted.
+    let _ = agent.note_task_end(id, &end);
+    let mut tries = 1;
+    loop {
+        match finish(session, &agent, id, End::Seen(end.clone())) {
+            Err(_) if tries < SETTLEMENTS => tries += 1,
+            done => return done.map(drop),
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// The command of a task, and the pipe of its input, if it has one.
+fn prepare(store: &Store, agent: &Agent<'_>, task: &Task) -> Result<(TurnSpec, Option<Input>)> {
+    let TaskJob::Command { argv } = &task.job else {
+        return Err(Error::Failed { message: format!("{} is no command", task.id), hint: None });
+    };
+    let policy = agent.policy()?;
+    agent.make_task_dir(task.id)?;
+    let dir = agent.dir().task_dir(task.id);
+    let (stdin, input) = stdin(task, &dir)?;
+    let spec = TurnSpec {
+        argv: argv.iter().map(OsString::from).collect(),
+        workdir: store.home().join(&policy.turn.workdir),
+        env: environment(store, agent, &policy, None),
+        mark: Mark::task(task.id),
+        stdin,
+        stdout: dir.join(layout::STDOUT),
+        stderr: dir.join(layout::STDERR),
+        leader: dir.join(layout::LEADER),
+        listener: None,
+        max_output: policy.turn.max_output.0,
+        timeout: task.timeout.map(Span::as_std),
+        kill_grace: KILL_GRACE,
+        first: FirstTold::Group,
+    };
+    Ok((spec, input))
+}
+
+fn stdin(task: &Task, dir: &Spot) -> Result<(Stdin, Option<Input>)> {
+    if !task.interactive {
+        return Ok((Stdin::Null, None));
+    }
+    let path = dir.join(layout::STDIN);
+    let input = Input::make(&path)?;
+    Ok((Stdin::Pipe(path), Some(input)))
+}
+
+fn seen(session: &Session, run: Result<Ended>) -> TaskEnd {
+    match run {
+        Ok(ended) => TaskEnd {
+            exit: ended.exit,
+            timed_out: ended.timed_out,
+            cancelled_by: ended.cancelled_by,
+            ended_at: session.clock.now(),
+            stdout_bytes: ended.stdout.bytes,
+            stderr_bytes: ended.stderr.bytes,
+            last_line: ended.stdout.last_line.or(ended.stderr.last_line),
+        },
+        Err(error) => not_started(session, error.to_string()),
+    }
+}
+
+fn not_started(session: &Session, error: String) -> TaskEnd {
+    TaskEnd {
+        exit: Exit::NotStarted { error },
+        timed_out: false,
+        cancelled_by: None,
+        ended_at: session.clock.now(),
+        stdout_bytes: 0,
+        stderr_bytes: 0,
+        last_line: None,
+    }
+}

@@ -1,0 +1,273 @@
+//! `task`: background work, from its start to its result (contract, semantics §12).
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::cli::{TaskCommand, TaskStart};
+use crate::engine::authority;
+use crate::engine::background;
+use crate::engine::desk::Desk;
+use crate::engine::due::{self, Due, is_here};
+use crate::engine::environment::claimant;
+use crate::engine::errand;
+use crate::engine::log::Log;
+use crate::engine::lookup::{self, Found};
+use crate::engine::session::Session;
+use crate::error::{Error, Result, Status};
+use crate::model::bound::Bound;
+use crate::model::id::{AgentName, TaskId};
+use crate::model::message::Body;
+use crate::model::run::Exit;
+use crate::model::task::{Task, TaskJob, TaskStatus};
+use crate::model::time::Span;
+use crate::process::{TASK, supervisor};
+use crate::report::output::{Output, Tone};
+use crate::report::text::{Characters, one_line};
+use crate::rules::transition::task::{self as rules, End, NewJob, NewTask};
+use crate::store::{Agent, Store, evidence, layout};
+
+use super::words::{parse, parse_optional, settings, text};
+use super::words::{plane_agent, required_agent};
+
+/// How often `task output --follow` looks for something new.
+const FOLLOW_PAUSE: Duration = Duration::from_millis(100);
+
+pub fn task(session: &mut Session, command: TaskCommand) -> Result<Status> {
+    let store = session.store()?;
+    match command {
+        TaskCommand::Start(args) => {
+            let agent = store.agent(&required_agent(&args.agent)?)?;
+            authority::reach_records(session, &store, &agent, "start a task of")?;
+            let new = wanted(session, &store, &agent, args)?;
+            start(session, &store, &agent, new)
+        }
+        TaskCommand::List { agent, ended } => list(session, &store.agent(&required_agent(&agent)?)?, ended),
+        TaskCommand::Status { id, agent } => {
+            let found = find(&store, plane_agent(&agent)?, &id)?;
+            let task = read(&store.agent(&found.agent)?, found.id)?;
+            show(session, &task);
+            Ok(Status::Done)
+        }
+        TaskCommand::Output { id, agent, stderr, follow, bytes } => {
+            let found = find(&store, plane_agent(&agent)?, &id)?;
+            let log = if stderr { layout::STDERR } else { layout::STDOUT };
+            output(session, &store.agent(&found.agent)?, found.id, log, follow, bytes)
+        }
+        TaskCommand::Input { id, agent, text } => {
+            let found = find(&store, plane_agent(&agent)?, &id)?;
+            let agent = store.agent(&found.agent)?;
+            authority::reach_records(session, &store, &agent, "speak to a task of")?;
+            input(session, &agent, found.id, text.as_deref())
+        }
+        TaskCommand::Stop { id, agent, grace, force } => {
+            let grace: Span = parse("--grace", &grace)?;
+            let found = find(&store, plane_agent(&agent)?, &id)?;
+            let agent = store.agent(&found.agent)?;
+            authority::reach_records(session, &store, &agent, "stop a task of")?;
+            if force {
+                give_up(session, &agent, found.id)?;
+            }
+            stop(session, &store, &agent, found.id, grace)
+        }
+    }
+}
+
+/// The flags of `task start` as the rules take them.
+fn wanted(session: &Session, store: &Store, agent: &Agent<'_>, args: TaskStart) -> Result<NewTask> {
+    let work_item_id = match &args.work_item {
+        Some(part) => {
+            Some(lookup::open(store, Some(agent.name().clone()), "open work item", part, layout::WORK)?.id)
+        }
+        None => None,
+    };
+    let caller = session.caller(store)?;
+    let job = match &args.delegate {
+        None => NewJob::Command { argv: args.command },
+        Some(child) => {
+            let child: AgentName = parse("--delegate", child)?;
+            let policy = match &args.from {
+                Some(path) => settings(path)?,
+                None => agent.policy_text()?,
+            };
+            due::check(store, agent.name(), &child, &policy)?;
+            let bound = Bound::message("the text", agent.policy()?.limits.max_message);
+            let text = text("TEXT", args.text.as_deref(), &bound)?;
+            NewJob::Delegate { child, body: Body::Text { text }, policy }
+        }
+    };
+    Ok(NewTask {
+        job,
+        summary: args.summary,
+        work_item_id,
+        notify: !args.no_notify,
+        interactive: args.interactive,
+        timeout: parse_optional("--timeout", args.timeout.as_deref())?,
+        from_turn: caller.as_ref().is_some_and(|caller| caller.is_turn_of(agent.name())),
+        hops: caller.and_then(|caller| caller.hops),
+        at: claimant(),
+    })
+}
+
+fn find(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Found<TaskId>> {
+    lookup::open_or_archived(store, agent, "task", part, layout::TASKS, |task: &Task| task.id)
+}
+
+/// A task as it stands, or as it ended.
+fn read(agent: &Agent<'_>, id: TaskId) -> Result<Task> {
+    let found = agent.consistently(|view, _| match view.record::<Task>(&layout::task(id))? {
+        Some(task) => Ok(Some(task)),
+        None => evidence::archived_record(view, |task: &Task| task.id == id),
+    })?;
+    found.ok_or_else(|| Error::NoRecord { what: "task", id: id.to_string() })
+}
+
+fn line(task: &Task, out: &Output) -> String {
+    let status = match task.status {
+        TaskStatus::Completed => out.paint(Tone::Good, task.status.name()),
+        TaskStatus::Failed | TaskStatus::Interrupted => out.paint(Tone::Bad, task.status.name()),
+        TaskStatus::Queued | TaskStatus::Running | TaskStatus::Cancelling | TaskStatus::Cancelled => {
+            task.status.to_string()
+        }
+    };
+    let what = match (&task.summary, &task.job) {
+        (Some(summary), _) => summary.clone(),
+        (None, TaskJob::Command { argv }) => argv.join(" "),
+        (None, TaskJob::ChildAgent { child, .. }) => child.to_string(),
+    };
+    let why = task.reason.clone().or(task.exit.as_ref().map(Exit::to_string));
+    let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
+    format!("{}  {status}{}  {}", task.id, out.safe(&why), out.safe(&one_line(&what, 80)))
+}
+
+fn show(session: &mut Session, task: &Task) {
+    session.out.result(task, |out| line(task, out));
+}
+
+fn list(session: &mut Session, agent: &Agent<'_>, ended: bool) -> Result<Status> {
+    let tasks = agent.consistently(|view, _| {
+        if !ended {
+            return view.records::<Task>(layout::TASKS);
+        }
+        let mut tasks = Vec::new();
+        evidence::archived(view, |task: Task| {
+            tasks.push(task);
+            true
+        })?;
+        Ok(tasks)
+    })?;
+    for task in &tasks {
+        show(session, task);
+    }
+    Ok(Status::Done)
+}
+
+fn start(session: &mut Session, store: &Store, agent: &Agent<'_>, new: NewTask) -> Result<Status> {
+    let task = Desk::new(session, agent).change(|draft| rules::start(draft, new))?.made;
+    match &task.job {
+        TaskJob::Command { .. } => background::begin(session, store, agent, task.id)?,
+        // What can't be handed over now is by a later step: it is committed.
+        TaskJob::ChildAgent { .. } => {
+            errand::look_after(session, store, agent, &[(task.clone(), Due::HandOver)]);
+        }
+    }
+    let task = read(agent, task.id)?;
+    session.out.result(&task, |_| task.id.to_string());
+    Ok(Status::Done)
+}
+
+fn stop(session: &mut Session, store: &Store, agent: &Agent<'_>, id: TaskId, grace: Span) -> Result<Status> {
+    let task = read(agent, id)?;
+    if !task.status.is_terminal() {
+        refuse_elsewhere(&task)?;
+        if own_task() == Some(id) {
+            return Err(Error::Refused {
+                kind: "own_task",
+                message: format!("this is {id} itself: it can't stop itself"),
+                hint: Some("end the command; that ends the task".to_owned()),
+            });
+        }
+        errand::stop_tasks(session, store, agent, std::slice::from_ref(&task), grace)?;
+    }
+    let task = read(agent, id)?;
+    show(session, &task);
+    Ok(Status::Done)
+}
+
+/// Ends a task whose machine nobody will hear of again. One of this machine is left to `stop`.
+fn give_up(session: &Session, agent: &Agent<'_>, id: TaskId) -> Result<()> {
+    let task = read(agent, id)?;
+    if task.status.is_terminal() || task.child().is_some() || is_here(&task) {
+        return Ok(());
+    }
+    let why = format!("{} was given up for lost", task.host);
+    background::finish(session, agent, id, End::Lost(why)).map(drop)
+}
+
+fn refuse_elsewhere(task: &Task) -> Result<()> {
+    if task.child().is_some() || is_here(task) {
+        return Ok(());
+    }
+    Err(Error::Refused {
+        kind: "task_on_another_host",
+        message: format!("{} runs on {}", task.id, task.host),
+        hint: Some("stop it there; if that host is gone for good: `dormouse task stop --force`".to_owned()),
+    })
+}
+
+/// The task inside which this command is called.
+fn own_task() -> Option<TaskId> {
+    std::env::var(TASK).ok()?.parse().ok()
+}
+
+fn input(session: &mut Session, agent: &Agent<'_>, id: TaskId, word: Option<&str>) -> Result<Status> {
+    let task = read(agent, id)?;
+    let refused =
+        |kind, message, hint: &str| Err(Error::Refused { kind, message, hint: Some(hint.to_owned()) });
+    if task.status.is_terminal() {
+        return refused("task_ended", format!("{id} is {}: it takes no input", task.status), "start it anew");
+    }
+    if !task.interactive {
+        return refused("not_interactive", format!("{id} takes no input"), "start it with --interactive");
+    }
+    refuse_elsewhere(&task)?;
+    let mut said = text("TEXT", word, &Bound::message("the input", agent.policy()?.limits.max_message))?;
+    if word.is_some_and(|word| word != "-" && !word.starts_with('@')) {
+        said.push('\n');
+    }
+    let path = agent.dir().task_dir(id).join(layout::STDIN);
+    supervisor::feed(&path, said.as_bytes(), session.patience().as_std())?;
+    let object = json!({ "agent": agent.name(), "task_id": id, "bytes": said.len() });
+    session.out.result(&object, |_| format!("wrote {} bytes", said.len()));
+    Ok(Status::Done)
+}
+
+fn output(
+    session: &mut Session,
+    agent: &Agent<'_>,
+    id: TaskId,
+    log: &str,
+    follow: bool,
+    bytes: Option<u64>,
+) -> Result<Status> {
+    let mut log = Log::open(agent.dir().task_dir(id).join(log), bytes);
+    let mut characters = Characters::default();
+    loop {
+        // In this order: what it said last is there before it counts as ended.
+        let ended = read(agent, id)?.status.is_terminal();
+        let said = log.news()?;
+        if session.out.is_json() {
+            let text = characters.take(&said, ended || !follow);
+            if !text.is_empty() || !follow {
+                session.out.json_line(&json!({ "task_id": id, "text": text }));
+            }
+        } else {
+            session.out.log(&said, &mut characters, ended || !follow);
+        }
+        session.out.flush();
+        if ended || !follow || session.out.is_closed() {
+            return Ok(Status::Done);
+        }
+        std::thread::sleep(FOLLOW_PAUSE);
+    }
+}

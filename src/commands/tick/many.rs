@@ -1,0 +1,180 @@
+//! A tick over many agents: in which order, and several at once.
+
+use std::ffi::OsString;
+use std::time::Instant;
+
+use crate::cli;
+use crate::engine::session::Session;
+use crate::engine::step::quiet_step;
+use crate::error::{Error, Result, Status};
+use crate::model::agent::Status as AgentStatus;
+use crate::model::id::AgentName;
+use crate::model::policy::SchedulingPolicy;
+use crate::model::time::Time;
+use crate::process::jobs::{self, End};
+use crate::report::step;
+use crate::rules::priority::{Rank, rank};
+use crate::store::view::View;
+use crate::store::{Store, inbox};
+
+use super::steps;
+
+pub fn one_by_one(
+    session: &mut Session,
+    store: &Store,
+    names: &[AgentName],
+    args: &cli::Tick,
+    moved: &mut bool,
+) -> Status {
+    session.each_agent(names, |session, name| {
+        if session.cancelled_by.get().is_some() {
+            return Ok(Status::Done);
+        }
+        let (status, did) = steps(session, store, name, args)?;
+        *moved |= did;
+        Ok(status)
+    })
+}
+
+/// The agents that have something to do, the most urgent first, and then those that rest: what the
+/// others have said to them is there by then.
+pub fn in_line(
+    session: &mut Session,
+    store: &Store,
+    names: Vec<AgentName>,
+    args: &cli::Tick,
+    moved: &mut bool,
+) -> Status {
+    let (mut busy, mut resting) = (Vec::new(), Vec::new());
+    for name in names {
+        match store.agent(&name).and_then(|agent| quiet_step(session, store, &agent, Instant::now())) {
+            Ok(Some(report)) => resting.push((name, report)),
+            Ok(None) | Err(_) => busy.push(name),
+        }
+    }
+    if busy.is_empty() && !args.dry_run {
+        // Nobody has done anything meanwhile: what was found still holds.
+        for (_, report) in &resting {
+            session.out.result(report, |out| step::text(report, out));
+        }
+        return Status::Done;
+    }
+    by_urgency(store, &mut busy, session.clock.now());
+    busy.extend(resting.into_iter().map(|(name, _)| name));
+    one_by_one(session, store, &busy, args, moved)
+}
+
+/// Each agent in a process of its own: a turn's stray processes are then never another turn's.
+pub fn in_parallel(
+    session: &mut Session,
+    store: &Store,
+    names: &[AgentName],
+    args: &cli::Tick,
+    moved: &mut bool,
+) -> Status {
+    let mut status = Status::Done;
+    let mut busy: Vec<AgentName> = Vec::new();
+    for name in names {
+        // Agents with nothing to do need no process.
+        match store.agent(name).and_then(|agent| quiet_step(session, store, &agent, Instant::now())) {
+            Ok(Some(report)) => session.out.result(&report, |out| step::text(&report, out)),
+            Ok(None) | Err(_) => busy.push(name.clone()),
+        }
+    }
+    if args.all {
+        by_urgency(store, &mut busy, session.clock.now());
+    }
+    session.out.flush();
+    let commands = busy.iter().map(|name| own_command(session, store, name, args)).collect::<Vec<_>>();
+    let out = &mut session.out;
+    let ran = jobs::run(commands, args.jobs as usize, |at, lines, end| {
+        out.raw(lines);
+        let reached = match end {
+            End::Exit(0) => Status::Done,
+            End::Exit(10) => Status::NothingDone,
+            End::Exit(3) => Status::NotFound,
+            End::Exit(4) => Status::Refused,
+            End::Exit(5) => Status::Busy,
+            End::Exit(6) => Status::Damaged,
+            End::Exit(7) => Status::TurnFailed,
+            End::Exit(_) | End::Signal(_) | End::Unknown => Status::Failed,
+        };
+        if reached == Status::Failed
+            && let Some(message) = last_words(lines, end)
+        {
+            let name = busy[at].as_str();
+            out.failure(&Error::Failed { message, hint: None }, Some(name), Some(name));
+        }
+        out.flush();
+        if reached != Status::NothingDone {
+            *moved = true;
+            status = status.graver(reached);
+        }
+    });
+    match ran {
+        Ok(cancelled_by) => session.cancelled_by.set(cancelled_by),
+        Err(error) => {
+            session.fail(&error);
+            status = status.graver(error.exit_status());
+        }
+    }
+    status
+}
+
+/// What is to be said of a tick that ended without a result of its own.
+fn last_words(lines: &[u8], end: End) -> Option<String> {
+    match end {
+        End::Signal(signal) => Some(format!("its tick was ended by signal {signal}")),
+        End::Exit(code) => lines.is_empty().then(|| format!("its tick ended with exit status {code}")),
+        End::Unknown => Some("its tick has ended, and nobody knows how".to_owned()),
+    }
+}
+
+/// The command line of one agent's own tick.
+fn own_command(session: &Session, store: &Store, name: &AgentName, args: &cli::Tick) -> Vec<OsString> {
+    let out = &session.out;
+    let color = if out.is_colored() { "always" } else { "never" };
+    let steps = args.max_steps.to_string();
+    let mut command: Vec<OsString> = vec!["--dir".into(), store.root().into()];
+    let mut say = |words: &[&str]| command.extend(words.iter().map(OsString::from));
+    say(&["tick", name.as_str(), "--exit-code", "--color", color]);
+    say(&["--lock-timeout", &session.patience().to_string()]);
+    if args.until_idle {
+        say(&["--until-idle", "--max-steps", &steps]);
+    }
+    let flags = [
+        (args.commit, "--commit"),
+        (out.is_json(), "--json"),
+        (out.is_quiet(), "--quiet"),
+        (out.is_verbose(), "--verbose"),
+    ];
+    flags.iter().filter(|(is_set, _)| *is_set).for_each(|(_, flag)| say(&[flag]));
+    command
+}
+
+/// The most urgent first; agents that are equal in everything stay in the order of their names.
+fn by_urgency(store: &Store, names: &mut [AgentName], now: Time) {
+    // One that can't be read says so when it is its turn.
+    names.sort_by_cached_key(|name| {
+        urgency(store, name, now).unwrap_or_else(|_| rank(&SchedulingPolicy::default(), None, now))
+    });
+}
+
+fn urgency(store: &Store, name: &AgentName, now: Time) -> Result<Rank> {
+    let agent = store.agent(name)?;
+    let state = agent.peek()?;
+    if matches!(state.status, AgentStatus::Stopped | AgentStatus::Booting) {
+        return Ok(rank(&SchedulingPolicy::LEAST, None, now));
+    }
+    let scan = inbox::scan(&View::settled(agent.dir()))?;
+    // An id begins with the moment at which it was made.
+    let arrived = scan
+        .direct
+        .iter()
+        .chain(scan.segments.iter().map(|segment| &segment.from))
+        .map(|key| key.id)
+        .chain(scan.hints);
+    let due = state.next_due_at.filter(|due| *due <= now);
+    let since = arrived.filter_map(|id| id.minted_at()).chain(due).min();
+    Ok(rank(&agent.policy()?.scheduler, since, now))
+}

@@ -1,0 +1,100 @@
+//! `tick`: one step of each agent, or as many as it takes.
+
+mod committing;
+mod many;
+
+use std::time::Instant;
+
+use crate::cli;
+use crate::engine::authority;
+use crate::engine::desk::Desk;
+use crate::engine::session::Session;
+use crate::engine::step::{busy_step, quiet_step, would_do};
+use crate::error::{Result, Status};
+use crate::model::id::AgentName;
+use crate::report::step as shown;
+use crate::store::Store;
+
+pub fn tick(session: &mut Session, args: cli::Tick) -> Result<Status> {
+    let store = session.store()?;
+    let mut names = authority::governed(session, &store, &args.agents, args.all)?;
+    let is_free = args.dry_run || authority::inside(session, &store)?.is_none();
+    let refused =
+        if is_free { Status::Done } else { authority::leave_out_others(session, &store, &mut names) };
+    let mut moved = false;
+    let status = if args.jobs > 1 && names.len() > 1 && !args.dry_run {
+        many::in_parallel(session, &store, &names, &args, &mut moved)
+    } else if args.all {
+        many::in_line(session, &store, names, &args, &mut moved)
+    } else {
+        many::one_by_one(session, &store, &names, &args, &mut moved)
+    };
+    // What the others have not reported: a child's step may tell of its parent.
+    let status = if session.raised.borrow().is_empty() { status } else { status.graver(Status::TurnFailed) };
+    let status = status.graver(refused);
+    if args.exit_code && !moved && status == Status::Done {
+        return Ok(Status::NothingDone);
+    }
+    Ok(status)
+}
+
+/// The steps of one agent: one, or as many as it takes.
+pub fn steps(
+    session: &mut Session,
+    store: &Store,
+    name: &AgentName,
+    args: &cli::Tick,
+) -> Result<(Status, bool)> {
+    let agent = store.agent(name)?;
+    let repository = args.commit.then(|| committing::repository(store));
+    let mut status = Status::Done;
+    let mut moved = false;
+    let most = if args.until_idle { args.max_steps } else { 1 };
+    for _ in 0..most {
+        let mut before = None;
+        let mut report = if args.dry_run {
+            would_do(session, store, &agent)?
+        } else if let Some(report) = quiet_step(session, store, &agent, Instant::now())? {
+            report
+        } else {
+            before = repository
+                .as_ref()
+                .map(|repository| committing::Before::step(repository, &agent))
+                .transpose()?;
+            busy_step(session, store, &agent)?
+        };
+        report.attention = session.raised.take();
+        // What a dry run foresees has not failed yet.
+        if !args.dry_run && (report.failed() || !report.attention.is_empty()) {
+            status = status.graver(Status::TurnFailed);
+        }
+        let did = report.did_something();
+        moved |= did;
+        if did && !args.dry_run {
+            Desk::new(session, &agent).tell_parent();
+        }
+        session.out.result(&report, |out| shown::text(&report, out));
+        if let Some(error) = session.lacked.take() {
+            session.out.failure(&error, Some(name.as_str()), Some(name.as_str()));
+            status = status.graver(error.exit_status());
+        }
+        session.out.flush();
+        if let Some(continuation) = &report.decision.continuation {
+            session.out.detail(&format!(
+                "{name}: {}: {}",
+                continuation.class,
+                continuation.evidence.join(", ")
+            ));
+        }
+        // What was done is said by now, whatever git says.
+        if let Some(before) = before
+            && let Some(left_out) = before.commit(&agent, &report, session.clock.now())?
+        {
+            session.out.note(&format!("{}: not in git: {left_out}", agent.name()));
+        }
+        if !did || session.cancelled_by.get().is_some() {
+            break;
+        }
+    }
+    Ok((status, moved))
+}

@@ -1,0 +1,142 @@
+//! Words from the command line, turned into values; what is wrong with one names its flag.
+
+use std::env;
+use std::fs::File;
+use std::io::{IsTerminal, Read};
+use std::path::Path;
+use std::str::FromStr;
+
+use crate::cli::PlaneAgent;
+use crate::error::{Context, Error, Result};
+use crate::model::bound::Bound;
+use crate::model::id::AgentName;
+use crate::model::time::Time;
+use crate::rules::schedule::to_come;
+use crate::store::config;
+
+/// Parses the word given for a flag or argument.
+pub fn parse<T>(flag: &str, word: &str) -> Result<T>
+where
+    T: FromStr,
+    T::Err: std::fmt::Display,
+{
+    word.parse().map_err(|error| Error::in_word(flag, error))
+}
+
+/// The same for a flag that may be absent.
+pub fn parse_optional<T>(flag: &str, word: Option<&str>) -> Result<Option<T>>
+where
+    T: FromStr,
+    T::Err: std::fmt::Display,
+{
+    word.map(|word| parse(flag, word)).transpose()
+}
+
+/// A time, or a duration before `now`.
+pub fn time_or_ago(flag: &str, word: &str, now: Time) -> Result<Time> {
+    if let Ok(span) = word.parse::<crate::model::time::Span>() {
+        return Ok(Time::from_millis(
+            now.as_millis().saturating_sub(i64::try_from(span.as_millis()).unwrap_or(i64::MAX)),
+        ));
+    }
+    Time::parse(word).map_err(|error| Error::in_word(flag, error))
+}
+
+/// A moment that is still to come; one that is past only where that is meant.
+pub fn moment(flag: &str, word: &str, now: Time, past_ok: bool) -> Result<Time> {
+    let at = Time::parse(word).map_err(|error| Error::in_word(flag, error))?;
+    Ok(to_come(at, now, past_ok)?)
+}
+
+/// TEXT itself, `-` for stdin, `@FILE`; without any, stdin if it is no terminal. What is larger
+/// than `bound` is refused, and at most a little more than that is read of it.
+pub fn text(flag: &str, word: Option<&str>, bound: &Bound) -> Result<String> {
+    match word {
+        Some("-") => stdin(bound),
+        Some(word) => match word.strip_prefix('@') {
+            Some(path) => {
+                let path = Path::new(path);
+                utf8(&path.display().to_string(), read_file(path, bound)?)
+            }
+            None => {
+                bound.check(word.len() as u64)?;
+                Ok(word.to_owned())
+            }
+        },
+        None if std::io::stdin().is_terminal() => Err(Error::Usage {
+            message: format!("{flag}: nothing to say"),
+            hint: Some("give the text, or `-` for stdin, or `@FILE`".to_owned()),
+        }),
+        // Nobody has put anything there on purpose: cron's stdin, say.
+        None => match stdin(bound)? {
+            text if text.is_empty() => Err(Error::Usage {
+                message: format!("{flag}: nothing to say, and nothing on stdin"),
+                hint: Some("give the text, or `-` for stdin whatever is there, or `@FILE`".to_owned()),
+            }),
+            text => Ok(text),
+        },
+    }
+}
+
+fn stdin(bound: &Bound) -> Result<String> {
+    utf8("stdin", read_bounded(std::io::stdin(), Path::new("stdin"), bound)?)
+}
+
+fn read_file(path: &Path, bound: &Bound) -> Result<Vec<u8>> {
+    let file = File::open(path).context("read", path)?;
+    // What is no file of a known size, a pipe say, is measured as it is read.
+    bound.check(file.metadata().context("read", path)?.len())?;
+    read_bounded(file, path, bound)
+}
+
+fn read_bounded(reader: impl Read, path: &Path, bound: &Bound) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    reader.take(bound.most.0.saturating_add(1)).read_to_end(&mut bytes).context("read", path)?;
+    if bytes.len() as u64 > bound.most.0 {
+        return Err(bound.refuse(&format!("at least {}", bytes.len())).into());
+    }
+    Ok(bytes)
+}
+
+/// A file, or `-` for stdin, as it is. What is larger than `bound` is refused.
+pub fn bytes(word: &str, bound: &Bound) -> Result<Vec<u8>> {
+    if word == "-" {
+        return read_bounded(std::io::stdin(), Path::new("stdin"), bound);
+    }
+    read_file(Path::new(word), bound)
+}
+
+/// The `agent.toml` that `--from` names. Of a file without end no more is read than settings may have.
+pub fn settings(path: &Path) -> Result<String> {
+    let most = config::MAX_SETTINGS;
+    let mut text = String::new();
+    let file = File::open(path).context("read", path)?;
+    file.take(most + 1).read_to_string(&mut text).context("read", path)?;
+    if text.len() as u64 > most {
+        let message = format!("--from: more than {most} bytes, and settings have at most that");
+        return Err(Error::damaged(path, message));
+    }
+    Ok(text)
+}
+
+fn utf8(name: &str, bytes: Vec<u8>) -> Result<String> {
+    String::from_utf8(bytes).map_err(|_| Error::Usage {
+        message: format!("{name}: not UTF-8"),
+        hint: Some("a message is text: encode other data, or put it in a file and say where".to_owned()),
+    })
+}
+
+/// The agent of a command about records: named, or the one whose turn this is.
+pub fn plane_agent(args: &PlaneAgent) -> Result<Option<AgentName>> {
+    let named =
+        args.agent.clone().or_else(|| env::var("DORMOUSE_AGENT").ok().filter(|name| !name.is_empty()));
+    named.map(|name| parse("--agent", &name)).transpose()
+}
+
+/// The same where no id can stand in for it.
+pub fn required_agent(args: &PlaneAgent) -> Result<AgentName> {
+    plane_agent(args)?.ok_or_else(|| Error::Usage {
+        message: "which agent?".to_owned(),
+        hint: Some("name it with --agent, or set DORMOUSE_AGENT".to_owned()),
+    })
+}

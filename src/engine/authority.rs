@@ -1,0 +1,133 @@
+//! Who calls a command, and what a turn may do to others (contract, semantics §14).
+
+use std::env;
+
+use crate::error::{Error, Result, Status};
+use crate::model::agent::Identity;
+use crate::model::authority::Reach;
+use crate::model::id::AgentName;
+use crate::model::message::Origin;
+use crate::model::submission::CalledBy;
+use crate::process;
+use crate::rules::authority;
+use crate::store::{Agent, Store};
+
+use super::session::{Session, agents};
+
+/// The agent from inside whose turn or task this is called, whether that goes on or not. A hook is the word
+/// of whoever wrote it, not of the turn that it belongs to.
+pub fn inside(session: &Session, store: &Store) -> Result<Option<AgentName>> {
+    if env::var_os(process::HOOK).is_some_and(|hook| !hook.is_empty()) {
+        return Ok(None);
+    }
+    session.called_in(store)
+}
+
+/// Who starts or stops, when this command does.
+pub fn actor(session: &Session, store: &Store) -> Result<Origin> {
+    Ok(inside(session, store)?.map_or(authority::OPERATOR, |name| authority::agent(&name)))
+}
+
+/// Refuses what a turn or task may not do to an agent that is not its own child. `verb` is what it wants to do.
+pub fn reach(session: &Session, store: &Store, agent: &Agent<'_>, verb: &str) -> Result<()> {
+    match inside(session, store)? {
+        None => Ok(()),
+        Some(caller) => reach_from(store, &caller, &agent.identity()?, verb),
+    }
+}
+
+/// The same for the records of an agent: a turn or task changes its own as well.
+pub fn reach_records(session: &Session, store: &Store, agent: &Agent<'_>, verb: &str) -> Result<()> {
+    match inside(session, store)? {
+        Some(caller) if caller != *agent.name() => reach_from(store, &caller, &agent.identity()?, verb),
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn reach_from(store: &Store, caller: &AgentName, target: &Identity, verb: &str) -> Result<()> {
+    Ok(authority::reaches(caller, store.agent(caller)?.policy()?.authority.lifecycle, target, verb)?)
+}
+
+/// Whose child an agent becomes that is made now. A turn or task makes its own children.
+pub fn parent(session: &Session, store: &Store, named: Option<AgentName>) -> Result<Option<AgentName>> {
+    let Some(caller) = inside(session, store)? else { return Ok(named) };
+    if store.agent(&caller)?.policy()?.authority.lifecycle == Reach::All {
+        return Ok(named);
+    }
+    match named {
+        Some(other) if other != caller => Err(Error::Refused {
+            kind: "not_own_child",
+            message: format!("this is a turn or task of `{caller}`: it can't make a child of `{other}`"),
+            hint: Some("leave out --parent: the new agent becomes its own child".to_owned()),
+        }),
+        Some(_) | None => Ok(Some(caller)),
+    }
+}
+
+/// The agents of a verb: those that are named, or all that whoever calls may do it to.
+pub fn governed(session: &Session, store: &Store, named: &[String], all: bool) -> Result<Vec<AgentName>> {
+    let mut names = agents(store, named, all)?;
+    if let Some(caller) = inside(session, store)?.filter(|_| all)
+        && store.agent(&caller)?.policy()?.authority.lifecycle == Reach::Children
+    {
+        // One that can't be read is nobody's child for all that is known.
+        names.retain(|name| {
+            let identity = store.agent(name).and_then(|agent| agent.identity());
+            identity.is_ok_and(|identity| identity.parent.as_ref() == Some(&caller))
+        });
+    }
+    Ok(names)
+}
+
+/// Refuses what an agent that is private does not hear from a turn or task of `speaker`.
+pub fn hears(agent: &Agent<'_>, speaker: &AgentName) -> Result<()> {
+    if agent.name() == speaker {
+        return Ok(());
+    }
+    Ok(authority::hears(&agent.identity()?, speaker)?)
+}
+
+/// Inside a turn or task: says which of the agents it may not tick, and leaves them out.
+pub fn leave_out_others(session: &mut Session, store: &Store, names: &mut Vec<AgentName>) -> Status {
+    let mut reached = Vec::with_capacity(names.len());
+    let status = session.each_agent(names, |session, name| {
+        reach(session, store, &store.agent(name)?, "tick")?;
+        reached.push(name.clone());
+        Ok(Status::Done)
+    });
+    *names = reached;
+    status
+}
+
+/// How far up a chain of parents is looked.
+const DESCENDANTS: usize = 1000;
+
+/// Nobody stops an agent from inside its own work, or that of a child: the stop would wait for the
+/// turn or task that it is called from, and that for the stop. `verb`: what is refused.
+pub fn refuse_from_inside(session: &Session, store: &Store, agent: &Agent<'_>, verb: &str) -> Result<()> {
+    // One whose own work is over may stop whom it likes.
+    let Ok(Some(caller)) = session.caller(store) else { return Ok(()) };
+    let (kind, what) = match caller.by {
+        CalledBy::Turn { .. } => ("own_turn", "turn"),
+        CalledBy::Task { .. } => ("own_task", "task"),
+    };
+    let mut name = Some(caller.agent.clone());
+    for _ in 0..DESCENDANTS {
+        let Some(next) = name.filter(|name| name != agent.name()) else {
+            break;
+        };
+        name = store.agent(&next).and_then(|agent| agent.identity()).ok().and_then(|found| found.parent);
+        if name.is_none() {
+            return Ok(());
+        }
+    }
+    let whose = if caller.agent == *agent.name() { "" } else { "a child of " };
+    Err(Error::Refused {
+        kind,
+        message: format!(
+            "this is a {what} of {whose}`{}` itself: it can't {verb} its own agent",
+            agent.name()
+        ),
+        hint: Some(format!("end the {what}; whoever is outside can {verb} the agent then")),
+    })
+}

@@ -1,0 +1,183 @@
+//! Delegation: a task whose work is that of a child agent (contract, turns).
+
+use crate::error::{Error, Result};
+use crate::model::agent::Status;
+use crate::model::id::{AgentName, MessageId, TaskId};
+use crate::model::task::{Assignment, Task, TaskJob, TaskStatus};
+use crate::rules::authority as rights;
+use crate::rules::transition::settlement::drop_message;
+use crate::rules::transition::task::{self as rules, End};
+use crate::store::view::View;
+use crate::store::{Agent, Store, inbox, layout, lock};
+
+use super::background;
+use super::desk::Desk;
+use super::due::{Due, check, due_with_child, is_lasting, never_begun};
+use super::gate::open_gate;
+use super::lookup::{Whereabouts, whereabouts};
+use super::new_agent::{New, make};
+use super::outbox;
+use super::secret::Secret;
+use super::session::Session;
+
+/// Why a child's message is dropped whose delegation was cancelled.
+const CANCELLED: &str = "delegation_cancelled";
+
+/// Makes and starts the child where that is to be done, and gives it the message: once, however
+/// often this is tried, and by one at a time. Whoever finds somebody at it leaves it to them.
+pub fn hand_over(session: &Session, store: &Store, parent: &Agent<'_>, id: TaskId) -> Result<()> {
+    let Some(_held) = parent.task_lock(id, session.clock.now())? else { return Ok(()) };
+    let Some((child, assignment)) = still_to_give(parent, id)? else { return Ok(()) };
+    match make_ready(session, store, parent.name(), &child, &assignment.policy) {
+        Ok(()) => {}
+        Err(error) if is_lasting(&error) => {
+            background::finish(session, parent, id, End::Child(never_begun(&error)))?;
+            return Err(error);
+        }
+        Err(error) => return Err(error),
+    }
+    // It may have been stopped meanwhile: the start of a child can take long.
+    if still_to_give(parent, id)?.is_none() {
+        return Ok(());
+    }
+    outbox::put(session, store, &child, &[&assignment.message])?;
+    Desk::new(session, parent).change(|draft| rules::handed_over(draft, id)).map(drop)
+}
+
+/// What a delegation has to give to its child, and to which.
+fn still_to_give(parent: &Agent<'_>, id: TaskId) -> Result<Option<(AgentName, Box<Assignment>)>> {
+    let task = parent.consistently(|view, _| view.record::<Task>(&layout::task(id)))?;
+    Ok(task.filter(|task| task.status == TaskStatus::Queued).and_then(|task| match task.job {
+        TaskJob::ChildAgent { child, assignment, .. } => Some((child, assignment?)),
+        TaskJob::Command { .. } => None,
+    }))
+}
+
+fn make_ready(
+    session: &Session,
+    store: &Store,
+    parent: &AgentName,
+    name: &AgentName,
+    policy: &str,
+) -> Result<()> {
+    check(store, parent, name, policy)?;
+    if matches!(store.agent(name), Err(Error::NoAgent { .. })) {
+        let new = New {
+            name: name.clone(),
+            parent: Some(parent.clone()),
+            visibility: None,
+            policy: policy.to_owned(),
+            // Nobody has asked for it: it is shown to nobody.
+            secret_sha256: Secret::draw(session, store, None)?.sha256(),
+        };
+        match make(session, store, new) {
+            // Somebody else has just made it.
+            Err(Error::Refused { kind: "agent_exists", .. }) => check(store, parent, name, policy)?,
+            made => {
+                made?;
+            }
+        }
+    }
+    let child = store.agent(name)?;
+    let is_closed = || child.peek().map(|state| matches!(state.status, Status::Booting | Status::Stopped));
+    if !is_closed()? {
+        return Ok(());
+    }
+    match open_gate(session, store, &child, &rights::agent(parent)) {
+        // Somebody else has opened it meanwhile.
+        Err(error) if is_closed()? => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// A delegation that is being taken back while its child is stopped.
+pub struct Withdrawn {
+    message_id: MessageId,
+    /// Its message was taken back before the child has begun with it.
+    is_back: bool,
+    /// As long as it is held nobody gives the child its message.
+    _held: lock::Held,
+}
+
+/// Begins to take a delegation back, and says from whom. One whose child was never given anything, or is gone, is left alone.
+///
+/// Whoever is about to give it the message is waited for: afterwards nobody does any more.
+pub fn begin_withdrawal<'s>(
+    session: &Session,
+    store: &'s Store,
+    parent: &Agent<'_>,
+    task: &Task,
+) -> Result<Option<(Agent<'s>, Withdrawn)>> {
+    let TaskJob::ChildAgent { child, message_id, .. } = &task.job else { return Ok(None) };
+    let held = parent.task_lock_in_time(task.id, session.clock.now())?;
+    let child = match store.agent(child) {
+        Ok(agent) => agent,
+        Err(Error::NoAgent { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if !has_got(&child, *message_id)? {
+        return Ok(None);
+    }
+    // Before the stop, so that it does not begin.
+    let is_back = withdraw(session, &child, *message_id)?;
+    Ok(Some((child, Withdrawn { message_id: *message_id, is_back, _held: held })))
+}
+
+impl Withdrawn {
+    /// After the stop, so that what was begun is not begun again.
+    pub fn end(self, session: &Session, child: &Agent<'_>) -> Result<()> {
+        if self.is_back { Ok(()) } else { withdraw(session, child, self.message_id).map(drop) }
+    }
+}
+
+fn has_got(agent: &Agent<'_>, id: MessageId) -> Result<bool> {
+    Ok(!matches!(whereabouts(agent, id)?, Whereabouts::Unknown))
+}
+
+/// Takes the message of a cancelled delegation back, unless a run has it. `false`: one has.
+fn withdraw(session: &Session, child: &Agent<'_>, id: MessageId) -> Result<bool> {
+    let locked = child.lock(session.clock.now())?;
+    let state = locked.state()?;
+    if state.current_run.as_ref().is_some_and(|run| run.message_id == id) {
+        return Ok(false);
+    }
+    let scan = locked.scan()?;
+    let Some((key, path)) = inbox::find_id(&locked.view(), &scan, id)? else { return Ok(true) };
+    let Some(Ok(message)) = inbox::try_read(&locked.view(), key, &path)? else { return Ok(true) };
+    let desk = Desk::new(session, child);
+    let mut draft = desk.draft(&locked, &scan, state)?;
+    drop_message(&mut draft, message, CANCELLED);
+    desk.commit(&locked, draft)?;
+    Ok(true)
+}
+
+impl Desk<'_> {
+    /// Settles the parent's task if this child has come to an end, so that the parent hears of it at
+    /// once. What keeps it from that is no failure of the child's: the parent's next step sees it.
+    pub fn tell_parent(self) {
+        let Desk { session, agent: child } = self;
+        if let Err(error) = try_to_tell(session, self.store(), child) {
+            session.out.note(&format!("{}: its parent has not heard of it yet: {error}", child.name()));
+        }
+    }
+}
+
+fn try_to_tell(session: &Session, store: &Store, child: &Agent<'_>) -> Result<()> {
+    let Some(name) = child.identity()?.parent else { return Ok(()) };
+    let parent = match store.agent(&name) {
+        Ok(parent) => parent,
+        Err(Error::NoAgent { .. }) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if parent.peek()?.open_tasks == 0 {
+        return Ok(());
+    }
+    // Its siblings are looked at by their own steps.
+    let tasks = View::settled(parent.dir()).records::<Task>(layout::TASKS)?;
+    for task in tasks.into_iter().filter(|task| task.child() == Some(child.name())) {
+        if let Some(Due::End(end)) = due_with_child(store, &task, session.clock.now())? {
+            background::finish(session, &parent, task.id, End::Child(end))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,212 @@
+//! Finding a record by a part of its id, in one agent or in all; and what a command that names one asks of it.
+
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
+use crate::model::id::{AgentName, MessageId, RunId, TaskId, WaitId, WorkId};
+use crate::model::message::Message;
+use crate::model::record::Record;
+use crate::model::state::State;
+use crate::model::task::Task;
+use crate::rules::transition::wait::EndedTask;
+use crate::store::view::View;
+use crate::store::{Agent, Store, evidence, inbox, layout};
+
+use super::load;
+
+/// What a part of an id stands for.
+pub struct Found<Id> {
+    pub agent: AgentName,
+    pub id: Id,
+}
+
+/// The one thing of a kind whose id has `part` in it, among those that `ids` lists for an agent.
+fn find<Id: std::fmt::Display + Ord + Copy>(
+    store: &Store,
+    agent: Option<AgentName>,
+    what: &'static str,
+    part: &str,
+    ids: impl Fn(&Agent<'_>) -> Result<Vec<Id>>,
+) -> Result<Found<Id>> {
+    if part.len() < 4 {
+        return Err(Error::usage(format!(
+            "`{part}` is too short for an id: give at least four characters of it"
+        )));
+    }
+    let names = match agent {
+        Some(name) => vec![name],
+        None => store.agents()?,
+    };
+    let mut found: Vec<Found<Id>> = Vec::new();
+    for name in names {
+        let mut matching: Vec<Id> = ids(&store.agent(&name)?)?;
+        matching.retain(|id| matches_id(&id.to_string(), part));
+        matching.sort();
+        matching.dedup();
+        found.extend(matching.into_iter().map(|id| Found { agent: name.clone(), id }));
+    }
+    match found.len() {
+        0 => Err(Error::NoRecord { what, id: part.to_owned() }),
+        1 => Ok(found.remove(0)),
+        several => {
+            let some: Vec<String> = found.iter().take(5).map(|one| one.id.to_string()).collect();
+            Err(Error::Refused {
+                kind: "ambiguous_id",
+                message: format!("`{part}` could be any of {several}: {}", some.join(", ")),
+                hint: Some("give more of the id".to_owned()),
+            })
+        }
+    }
+}
+
+/// Where a message is that an agent was given.
+pub enum Whereabouts {
+    Unknown,
+    InInbox,
+    Archived(Box<Message>),
+}
+
+/// Looks for a message by its whole id. One that is in the inbox has not ended, whatever the
+/// archive says of an earlier end.
+pub fn whereabouts(agent: &Agent<'_>, id: MessageId) -> Result<Whereabouts> {
+    agent.consistently(|view, _| {
+        if inbox::find_id(view, &inbox::scan(view)?, id)?.is_some() {
+            return Ok(Whereabouts::InInbox);
+        }
+        let archived = evidence::archived_message(view, id)?;
+        Ok(archived.map_or(Whereabouts::Unknown, |message| Whereabouts::Archived(Box::new(message))))
+    })
+}
+
+/// A message, queued or in the archive.
+pub fn message(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Found<MessageId>> {
+    find(store, agent, "message", part, |agent| {
+        agent.consistently(|view, _| {
+            let mut ids: Vec<MessageId> =
+                inbox::all(view, &inbox::scan(view)?)?.into_iter().map(|key| key.id).collect();
+            if let Ok(id) = part.parse::<MessageId>() {
+                ids.retain(|other| *other == id);
+                if ids.is_empty() {
+                    ids.extend(evidence::archived_message(view, id)?.map(|message| message.id));
+                }
+                return Ok(ids);
+            }
+            evidence::archived(view, |message: Message| {
+                ids.push(message.id);
+                true
+            })?;
+            Ok(ids)
+        })
+    })
+}
+
+/// An open record of a kind that has a directory of its own.
+pub fn open<Id: std::fmt::Display + FromStr + Ord + Copy>(
+    store: &Store,
+    agent: Option<AgentName>,
+    what: &'static str,
+    part: &str,
+    dir: &str,
+) -> Result<Found<Id>> {
+    find(store, agent, what, part, |agent| agent.consistently(|view, _| view.ids(dir)))
+}
+
+/// The same, or one that is in the archive by now.
+pub fn open_or_archived<T: Record, Id: std::fmt::Display + FromStr + Ord + Copy>(
+    store: &Store,
+    agent: Option<AgentName>,
+    what: &'static str,
+    part: &str,
+    dir: &str,
+    id_of: impl Fn(&T) -> Id,
+) -> Result<Found<Id>> {
+    find(store, agent, what, part, |agent| {
+        agent.consistently(|view, _| {
+            let mut ids: Vec<Id> = view.ids(dir)?;
+            // What is open is what is mostly meant: only then is the past looked through.
+            if !ids.iter().any(|id| matches_id(&id.to_string(), part)) {
+                evidence::archived(view, |record: T| {
+                    ids.push(id_of(&record));
+                    true
+                })?;
+            }
+            Ok(ids)
+        })
+    })
+}
+
+/// A run, live or settled.
+pub fn run(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Found<RunId>> {
+    find(store, agent, "run", part, |agent| {
+        agent.consistently(|view, state| {
+            let live = state.current_run.map(|run| run.run_id);
+            if let Ok(id) = part.parse::<RunId>() {
+                let is_known = live == Some(id)
+                    || view.agent.run_dir(id).is_dir()?
+                    || evidence::run(view, id)?.is_some();
+                return Ok(is_known.then_some(id).into_iter().collect());
+            }
+            let mut ids = evidence::run_ids(view)?;
+            ids.extend(live);
+            Ok(ids)
+        })
+    })
+}
+
+/// A part of an id: of at least four characters, with or without its prefix.
+pub fn matches_id(id: &str, part: &str) -> bool {
+    part.len() >= 4 && id.contains(part)
+}
+
+pub fn read_plan(view: &View<'_>, id: WorkId) -> Result<Option<String>> {
+    let bytes = view.bytes(&layout::plan(id))?;
+    Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+/// The task of this name, if it has ended, and the message that says so, if no step has taken that up yet.
+/// One that a turn works on, or that waits for its next attempt, is taken up: it ends no wait that is new.
+pub fn ended_task(agent: &Agent<'_>, resource: Option<&str>) -> Result<Option<EndedTask>> {
+    let Some(id) = resource.and_then(|word| word.parse::<TaskId>().ok()) else { return Ok(None) };
+    agent.consistently(|view, state| {
+        if view.exists(&layout::task(id))? {
+            return Ok(None);
+        }
+        let Some(task) = evidence::archived_record(view, |task: &Task| task.id == id)? else {
+            return Ok(None);
+        };
+        let scan = inbox::scan(view)?;
+        let result_id = match load::result_under_way(view, &scan, id, task.result_id)? {
+            Some(result) if is_taken_up(view, &scan, &state, result)? => None,
+            result => result,
+        };
+        Ok(Some(EndedTask { id, notify: task.notify, result_id }))
+    })
+}
+
+/// Whether a step has taken up a message that is still in the inbox.
+fn is_taken_up(view: &View<'_>, scan: &inbox::Scan, state: &State, id: MessageId) -> Result<bool> {
+    let run = state.current_run.as_ref().map(|run| run.message_id);
+    let held = state.held.as_ref().map(|held| held.message_id);
+    if [run, held].contains(&Some(id)) {
+        return Ok(true);
+    }
+    let Some((key, path)) = inbox::find_id(view, scan, id)? else { return Ok(false) };
+    // What was taken up knows what it means.
+    let Some(Ok(message)) = inbox::try_read(view, key, &path)? else { return Ok(false) };
+    Ok(message.continuation.is_some())
+}
+
+/// Refuses what names an item or a wait of the agent that is not open.
+pub fn refuse_missing(view: &View<'_>, work: Option<WorkId>, wait: Option<WaitId>) -> Result<()> {
+    if let Some(id) = work
+        && !view.exists(&layout::work(id))?
+    {
+        return Err(Error::NoRecord { what: "open work item", id: id.to_string() });
+    }
+    if let Some(id) = wait
+        && !view.exists(&layout::wait(id))?
+    {
+        return Err(Error::NoRecord { what: "active wait", id: id.to_string() });
+    }
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! An agent is made, whole: by `create`, or for a delegation to a child that is not there yet.
+
+use std::path::Path;
+
+use crate::error::Result;
+use crate::model::agent::{AgentKind, Identity, Status as AgentStatus, Visibility};
+use crate::model::id::{AgentName, TriggerId};
+use crate::model::trigger::{DeliveryMode, Trigger, TriggerScope, TriggerStatus};
+use crate::rules::transition::lifecycle;
+use crate::store::{NewAgent, Store, layout};
+
+use super::session::Session;
+
+/// An agent to make.
+pub struct New {
+    pub name: AgentName,
+    /// Where there is one, the agent is its child and belongs to it.
+    pub parent: Option<AgentName>,
+    /// Absent: a child is private, any other agent public.
+    pub visibility: Option<Visibility>,
+    /// Its `agent.toml`.
+    pub policy: String,
+    /// Of the secret of its trigger.
+    pub secret_sha256: String,
+}
+
+/// What came of making an agent.
+pub struct Made {
+    pub status: AgentStatus,
+    pub trigger_id: TriggerId,
+}
+
+/// Makes an agent, whole.
+pub fn make(session: &Session, store: &Store, new: New) -> Result<Made> {
+    let New { name, parent, visibility, policy: text, secret_sha256 } = new;
+    let policy = store.policy_from(Path::new(layout::POLICY), &text)?;
+    let default = if parent.is_some() { Visibility::Private } else { Visibility::Public };
+    let mut stamp = session.clock.stamp()?;
+    let trigger = Trigger {
+        id: TriggerId(stamp.mint()),
+        agent: name.clone(),
+        delivery_mode: DeliveryMode::EnqueueMessage,
+        scope: TriggerScope::Agent,
+        status: TriggerStatus::Active,
+        secret_sha256,
+        created_at: stamp.now,
+        extra: Default::default(),
+    };
+    let identity = Identity {
+        name: name.clone(),
+        kind: if parent.is_some() { AgentKind::Child } else { AgentKind::Named },
+        visibility: visibility.unwrap_or(default),
+        owner: parent.clone(),
+        parent,
+        profile: policy.profile.clone(),
+        created_at: stamp.now,
+        extra: Default::default(),
+    };
+    // The first transaction has no directory to be committed to: it is the directory.
+    let first = lifecycle::create(name.clone(), policy, stamp)?;
+    let made = Made { status: first.state.status, trigger_id: trigger.id };
+    let (state, events) = (first.state, first.events);
+    store.create(&NewAgent { identity, policy: text, state, events, trigger })?;
+    Ok(made)
+}

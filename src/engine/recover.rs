@@ -1,0 +1,155 @@
+//! The settlement of runs whose tick is gone, and recovery from failure (contract, execution §9).
+
+use std::time::Duration;
+
+use crate::error::Result;
+use crate::model::execution::ExecutionState;
+use crate::model::id::RunId;
+use crate::model::records::Records;
+use crate::model::state::State;
+use crate::process::Mark;
+use crate::process::remains::Remains;
+use crate::process::turn::Fate;
+use crate::rules::execution::{deadline, is_over};
+use crate::rules::transition::clock::set_lease_right;
+use crate::rules::transition::draft::Draft;
+use crate::rules::transition::recovery;
+use crate::rules::transition::turn::{interrupt, settle};
+use crate::store::view::View;
+use crate::store::{Agent, Locked, Store, layout, lock};
+
+use super::desk::{Desk, Open};
+use super::errand::end_if_stopped;
+use super::hooks::{self, Failure, Occasion};
+use super::installed;
+use super::litter;
+use super::oversee::Overseen;
+use super::owner::TICK_GONE;
+use super::session::Session;
+use super::turn::{before_suspension, surroundings};
+
+/// How long what is left of an interrupted run may take to end by itself.
+const LAST_GRACE: Duration = Duration::from_secs(5);
+
+/// Sets the lease of a run on another machine right that was claimed by a clock that ran ahead: nobody there
+/// may be left to end it.
+pub fn repair_lease(
+    session: &Session,
+    agent: &Agent<'_>,
+    locked: &Locked<'_>,
+    state: State,
+    run_id: RunId,
+) -> Result<()> {
+    let desk = Desk::new(session, agent);
+    let mut draft = desk.draft(locked, &locked.scan()?, state)?;
+    set_lease_right(&mut draft, run_id);
+    desk.commit(locked, draft).map(drop)
+}
+
+/// Settles a run that nobody holds the lease of but us: first what is left of its processes ends,
+/// then its message may replay. A run whose end was noted is settled as it ended. `false`: its own tick
+/// has settled it meanwhile.
+pub fn settle_abandoned(
+    session: &Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    _lease: &lock::Held,
+    run_id: RunId,
+) -> Result<bool> {
+    let leader = agent.dir().run_dir(run_id).join(layout::LEADER);
+    Remains::find(&Mark::run(run_id), &leader)?.end(LAST_GRACE)?;
+    before_suspension(session, store, agent, run_id)?;
+    let desk = Desk::new(session, agent);
+    let locked = agent.lock(session.clock.now())?;
+    let state = locked.state()?;
+    if state.current_run.as_ref().is_none_or(|run| run.run_id != run_id) {
+        return Ok(false);
+    }
+    let mut draft = desk.draft(&locked, &locked.scan()?, state)?;
+    account_for(session, store, agent, &locked.view(), &mut draft, run_id)?;
+    let (run, retention) = (draft.settled_run().cloned(), draft.records.policy.retention);
+    let state = desk.commit(&locked, draft)?;
+    drop(locked);
+    desk.tell();
+    litter::clear(agent, run.as_ref(), retention);
+    end_if_stopped(session, store, agent, &state);
+    Ok(true)
+}
+
+/// Ends a run in a draft, whose tick is gone and whose processes are: as its end was noted, else as interrupted.
+pub fn account_for(
+    session: &Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    view: &View<'_>,
+    draft: &mut Draft,
+    run_id: RunId,
+) -> Result<()> {
+    match agent.noted_end(run_id)? {
+        Some(end) => {
+            let around = surroundings(session, store, agent, view, &end)?;
+            settle(draft, run_id, end, None, &around)?;
+        }
+        None => interrupt(draft, TICK_GONE)?,
+    }
+    Ok(())
+}
+
+/// What came of a recovery.
+pub struct Recovery {
+    /// As they are after it.
+    pub records: Records,
+    /// Why it failed, if it did.
+    pub failure: Option<String>,
+}
+
+/// Brings a failed agent back to work, or goes on with that: at once, or by its hook, which runs
+/// without the lock. Whoever calls this holds the lease where there is a hook.
+pub fn carry_out(
+    session: &Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    locked: Locked<'_>,
+    mut draft: Draft,
+    cause: &str,
+) -> Result<Recovery> {
+    let Some(hook) = hooks::find(store, agent, installed::ON_RECOVERY_START) else {
+        recovery::recover(&mut draft, cause)?;
+        let records = ended(Desk::new(session, agent), locked, draft)?;
+        return Ok(Recovery { records, failure: None });
+    };
+    recovery::begin(&mut draft, cause)?;
+    let limit = draft.records.policy.timeouts.recovery.0;
+    let desk = Desk::new(session, agent);
+    let begun = desk.commit(&locked, draft)?;
+    drop(locked);
+    desk.tell();
+    let occasion = Occasion::of(&begun, ExecutionState::Runnable, Some(cause.to_owned()));
+    // A stop, say, ends the recovery, and with it its hook.
+    let lasts = |state: &State| {
+        if state.execution == begun.execution { Fate::GoesOn { ask_again: None } } else { Fate::Ends }
+    };
+    let failure = hook.run_within(session, &occasion, limit, &mut Overseen::new(agent, lasts))?.failure;
+    let Open { locked, mut draft, .. } = desk.open()?;
+    if draft.records.state.execution != begun.execution {
+        return Ok(Recovery { records: draft.records, failure: None });
+    }
+    let overdue = deadline(&draft.records.state, &draft.records.policy.timeouts)
+        .filter(|(limit, _)| is_over(*limit, draft.now()));
+    let reason = overdue.map(|(_, reason)| reason).or(failure.as_ref().map(Failure::reason));
+    match reason {
+        None => recovery::complete(&mut draft)?,
+        Some(reason) => recovery::fail(&mut draft, reason)?,
+    }
+    let failure = reason.map(str::to_owned);
+    Ok(Recovery { records: ended(desk, locked, draft)?, failure })
+}
+
+/// Commits the end of a recovery, and tells of it.
+fn ended(desk: Desk<'_>, locked: Locked<'_>, draft: Draft) -> Result<Records> {
+    let mut records = draft.records.clone();
+    records.state = desk.commit(&locked, draft)?;
+    drop(locked);
+    desk.tell();
+    Ok(records)
+}

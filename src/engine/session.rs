@@ -1,0 +1,217 @@
+//! What every command needs: the clock, the output, and the store once it is asked for.
+
+use std::cell::{Cell, RefCell};
+use std::env;
+use std::path::{Path, PathBuf};
+
+use crate::clock::Clock;
+use crate::error::{Context, Error, Result, Status};
+use crate::model::attention::Attention;
+use crate::model::id::{AgentName, MessageId, RunId, TaskId};
+use crate::model::refusal::Refusal;
+use crate::model::submission::{CalledBy, Caller};
+use crate::model::task::Task;
+use crate::model::time::{Span, Time};
+use crate::process::{self, git, host};
+use crate::report::output::{Output, talk};
+use crate::store::{Opener, Store, layout, search};
+
+use super::untold::{Moves, ToTell};
+
+pub struct Session {
+    pub clock: Clock,
+    pub out: Output,
+    /// Transitions that were committed and not told to any hook yet.
+    pub moves: RefCell<Moves>,
+    /// What was raised in a commit and not told to anybody yet.
+    pub to_tell: RefCell<ToTell>,
+    /// What this command has raised, for its result and its exit status.
+    pub raised: RefCell<Vec<Attention>>,
+    /// The message whose turns are listened to: what they say goes to stderr as it comes.
+    pub listens_to: Cell<Option<MessageId>>,
+    /// The signal that this process got while a turn or a hook ran: it begins nothing more.
+    pub cancelled_by: Cell<Option<i32>>,
+    /// What the machine lacked for a turn to start: trouble of this command, beside that of the turn.
+    pub lacked: RefCell<Option<Error>>,
+    /// The agent that the command is about, once it is known: its errors name it to scripts.
+    subject: RefCell<Option<AgentName>>,
+    said: Said,
+}
+
+/// What the command line says for every command alike.
+pub struct Said {
+    /// The command, for those that wait for its locks.
+    pub command: &'static str,
+    /// The state directory, where it was named.
+    pub dir: Option<PathBuf>,
+    /// How long a lock is waited for.
+    pub patience: Span,
+}
+
+impl Session {
+    /// The session of one command.
+    pub fn new(clock: Clock, out: Output, said: Said) -> Session {
+        Session {
+            clock,
+            out,
+            moves: RefCell::default(),
+            to_tell: RefCell::default(),
+            raised: RefCell::default(),
+            listens_to: Cell::default(),
+            cancelled_by: Cell::default(),
+            lacked: RefCell::default(),
+            subject: RefCell::default(),
+            said,
+        }
+    }
+
+    /// The directory that was named, on the command line or in the environment.
+    pub fn named_dir(&self) -> Option<PathBuf> {
+        let from_env = || env::var_os("DORMOUSE_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
+        self.said.dir.clone().or_else(from_env)
+    }
+
+    /// Notes which agent the command is about: the first that it turns to.
+    pub fn is_about(&self, agent: &AgentName) {
+        self.subject.borrow_mut().get_or_insert_with(|| agent.clone());
+    }
+
+    /// Says why the command failed.
+    pub fn fail(&mut self, error: &Error) {
+        let subject = self.subject.borrow();
+        self.out.failure(error, None, subject.as_ref().map(AgentName::as_str));
+    }
+
+    pub fn patience(&self) -> Span {
+        self.said.patience
+    }
+
+    pub fn store(&self) -> Result<Store> {
+        let here = env::current_dir().context("find", Path::new("the working directory"))?;
+        self.store_at(search::find(self.named_dir().as_deref(), &here, own_settings().as_deref())?)
+    }
+
+    /// The state directory that is this one.
+    pub fn store_at(&self, root: PathBuf) -> Result<Store> {
+        let command = format!("dormouse {}", self.said.command);
+        let opener = Opener {
+            command,
+            host: host::hostname,
+            patience: self.said.patience.as_std(),
+            tell: talk,
+            is_tracked: git::is_tracked,
+        };
+        Store::open(root, opener)
+    }
+
+    /// The agents that a verb is about, sorted; each is done for itself.
+    pub fn each_agent(
+        &mut self,
+        names: &[AgentName],
+        mut each: impl FnMut(&mut Session, &AgentName) -> Result<Status>,
+    ) -> Status {
+        let mut status = Status::Done;
+        for name in names {
+            if self.out.is_closed() {
+                break;
+            }
+            let reached = each(self, name).unwrap_or_else(|error| {
+                self.out.failure(&error, Some(name.as_str()), Some(name.as_str()));
+                error.exit_status()
+            });
+            status = status.graver(reached);
+        }
+        status
+    }
+
+    /// The turn or task from inside which this command is called, if it is about the same state
+    /// directory.
+    pub fn caller(&self, store: &Store) -> Result<Option<Caller>> {
+        let Some(agent) = self.called_in(store)? else { return Ok(None) };
+        match (set(process::RUN), set(process::TASK)) {
+            (Some(run), _) => turn_caller(store, agent, &run).map(Some),
+            (None, Some(task)) => task_caller(store, agent, &task, self.clock.now()).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// The agent of that turn or task, whether it still goes on or not.
+    pub fn called_in(&self, store: &Store) -> Result<Option<AgentName>> {
+        let Some(agent) = set("DORMOUSE_AGENT") else { return Ok(None) };
+        if set(process::RUN).or(set(process::TASK)).is_none() || !is_about(store) {
+            return Ok(None);
+        }
+        agent.parse().map(Some).map_err(|error| Error::in_word("DORMOUSE_AGENT", error))
+    }
+}
+
+/// The user's own settings, apart from any state directory: there only if somebody has written them.
+fn own_settings() -> Option<PathBuf> {
+    let set = |name| env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
+    let dir = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")))?;
+    Some(dir.join("dormouse").join("config.toml"))
+}
+
+/// A variable that says something.
+fn set(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Whether the turn or task whose environment this is belongs to the store: one that looks into another
+/// state directory is nobody there.
+fn is_about(store: &Store) -> bool {
+    let own = env::var_os("DORMOUSE_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    own.is_none_or(|own| {
+        let same = |dir: &Path| dir == store.root() || dir == store.home();
+        same(&own)
+            || own.canonicalize().is_ok_and(|own| store.root().canonicalize().is_ok_and(|root| own == root))
+    })
+}
+
+fn turn_caller(store: &Store, agent: AgentName, run: &str) -> Result<Caller> {
+    let run_id: RunId = run.parse().map_err(|error| Error::in_word(process::RUN, error))?;
+    let state = store.agent(&agent)?.peek()?;
+    let Some(run) = state.current_run.filter(|run| run.run_id == run_id) else {
+        return Err(Error::Refused {
+            kind: "run_not_current",
+            message: format!("{run_id} is no longer the current run of `{agent}`"),
+            hint: Some("its turn is over: unset DORMOUSE_RUN to speak from outside".to_owned()),
+        });
+    };
+    let by = CalledBy::Turn { run_id, message_id: run.message_id };
+    Ok(Caller { agent, by, hops: Some(run.hops) })
+}
+
+fn task_caller(store: &Store, agent: AgentName, task: &str, now: Time) -> Result<Caller> {
+    let task_id: TaskId = task.parse().map_err(|error| Error::in_word(process::TASK, error))?;
+    let path = layout::task(task_id);
+    let Some(task) = store.agent(&agent)?.consistently(|view, _| view.record::<Task>(&path))? else {
+        return Err(Error::Refused {
+            kind: "task_ended",
+            message: format!("{task_id} is no longer an open task of `{agent}`"),
+            hint: Some("it has ended: unset DORMOUSE_TASK to speak from outside".to_owned()),
+        });
+    };
+    // What it says after a while begins a chain of its own, like what a timer does.
+    let pause = store.agent(&agent)?.policy()?.limits.chain_pause;
+    let hops = (now.since(task.created_at) <= pause).then_some(task.hops);
+    Ok(Caller { agent, by: CalledBy::Task { task_id, run_id: task.run_id }, hops })
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Error {
+        let Refusal { kind, message, hint, edge } = refusal;
+        match edge {
+            None => Error::Refused { kind, message, hint },
+            Some((from, to)) => Error::NoEdge { kind, message, hint, from, to },
+        }
+    }
+}
+
+/// Those named, or all.
+pub fn agents(store: &Store, named: &[String], all: bool) -> Result<Vec<AgentName>> {
+    if all {
+        return store.agents();
+    }
+    named.iter().map(|name| name.parse().map_err(|error| Error::in_word("AGENT", error))).collect()
+}

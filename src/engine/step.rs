@@ -1,0 +1,343 @@
+//! One step, from the records to the act (contract, semantics §8).
+
+use std::time::Instant;
+
+use crate::error::Result;
+use crate::model::agent::Status as AgentStatus;
+use crate::model::continuation::ContinuationClass;
+use crate::model::decision::{Decision, DecisionReport, DuplicateTick};
+use crate::model::id::MessageId;
+use crate::model::message::Message;
+use crate::model::records::{Lease, Records};
+use crate::model::refusal::Refusal;
+use crate::model::resource::Resource;
+use crate::model::state::State;
+use crate::model::time::Time;
+use crate::report::step::StepReport;
+use crate::rules::posture::posture;
+use crate::rules::step::{self, Before, Beside, Drops, Next, Tried};
+use crate::rules::transition::draft::Draft;
+use crate::rules::transition::hints::ignore_duplicate_hint;
+use crate::rules::transition::inbox as arrivals;
+use crate::rules::transition::resources::lack;
+use crate::rules::transition::rest::{decided, rest};
+use crate::rules::transition::turn::claim;
+use crate::store::inbox::Scan;
+use crate::store::{Agent, Locked, Store};
+
+use super::desk::Desk;
+use super::drops;
+use super::due;
+use super::environment;
+use super::errand;
+use super::foresee::{Foreseen, at_rest, foresee};
+use super::installed;
+use super::litter;
+use super::load::{self, Purpose};
+use super::owner::{given_up_at, is_elsewhere};
+use super::recover::{Recovery, carry_out, repair_lease, settle_abandoned};
+use super::resources::{self, Hold};
+use super::session::Session;
+use super::slot;
+use super::turn::{self, Turn};
+
+/// One step.
+pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<StepReport> {
+    match quiet_step(session, store, agent, Instant::now())? {
+        Some(report) => Ok(report),
+        None => busy_step(session, store, agent),
+    }
+}
+
+/// A step that has more to do than to look. The lock is let go for what may take seconds, and after everything
+/// that has changed something the step looks again.
+pub fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<StepReport> {
+    let started = Instant::now();
+    let mut tried = Tried::default();
+    let (mut recovered, mut overdue) = (None, None);
+    // What this step can't get out of the way: it does not try twice.
+    let mut stuck = Vec::<String>::new();
+    loop {
+        let desk = Desk::new(session, agent);
+        let now = session.clock.now();
+        let locked = agent.lock(now)?;
+        let state = locked.state()?;
+        let is_elsewhere = is_elsewhere(&state, now);
+        let Some(lease) = agent.lease(now)?.filter(|_| !is_elsewhere) else {
+            match step::beside(&state, is_elsewhere, now) {
+                Beside::SetLeaseRight(run_id) => repair_lease(session, agent, &locked, state, run_id)?,
+                Beside::Leave(decision) => return Ok(report_beside(&state, decision, now, started)),
+            }
+            continue;
+        };
+        match step::first(&state, tried) {
+            Some(Before::Tell) => {
+                tried.telling = true;
+                drop(locked);
+                desk.tell_abandoned();
+                continue;
+            }
+            Some(Before::Settle(run_id)) => {
+                drop(locked);
+                if settle_abandoned(session, store, agent, &lease, run_id)? {
+                    recovered = Some(run_id);
+                }
+                continue;
+            }
+            Some(Before::Deliver) => {
+                tried.outbox = true;
+                drop(locked);
+                desk.deliver(&state.outbox)?;
+                continue;
+            }
+            Some(Before::LookAfterTasks) => {
+                tried.tasks = true;
+                let found = due::due(store, agent, &locked.view(), &state, now)?;
+                if !found.is_empty() {
+                    drop(locked);
+                    errand::look_after(session, store, agent, &found);
+                    continue;
+                }
+            }
+            None => {}
+        }
+        let mut scan = locked.scan()?;
+        scan.pass_over(agent.passed_over(&state).into_iter().chain(stuck.iter().cloned()));
+        let scan = locked.file_backlog(scan)?;
+        let records = load::records(agent, &locked.view(), &scan, state, Lease::Free, now, Purpose::Step)?;
+        let draft = Draft::new(records, session.clock.stamp()?);
+        let (step, grant) = resources::step(store, agent, draft, tried, resources::Purpose::Take)?;
+        overdue = step.overdue.or(overdue);
+        match step.next {
+            // The records of this draft are those that a decision was looked for in: they are loaded anew.
+            Next::TakeInDrops if tried.drops == Drops::Some => tried.drops = Drops::NotYet,
+            Next::TakeInDrops => {
+                let taken = drops::take_in(session, agent, &locked, step.draft, &scan)?;
+                tried.drops = if taken.any { Drops::Some } else { Drops::NoMore };
+                stuck.extend(taken.stuck);
+            }
+            Next::SetAside => stuck.extend(drops::set_aside(session, agent, &locked, step.draft)?),
+            Next::DropStale => drop(desk.commit(&locked, step.draft)?),
+            Next::Decided(decision) => {
+                let hold = Hold { lease, grant };
+                let mut report = act(session, store, agent, (locked, scan), step.draft, decision, hold)?;
+                Desk::new(session, agent).tell();
+                report.recovered_run_id = recovered;
+                report.failure = report.failure.or(overdue);
+                report.duration_ms = millis_since(started);
+                return Ok(report);
+            }
+        }
+    }
+}
+
+/// The step of an agent that rests.
+pub fn quiet_step(
+    session: &Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    started: Instant,
+) -> Result<Option<StepReport>> {
+    Ok(at_rest(store, agent, session.clock.now())?.map(|(state, resting)| {
+        let mut report = report(&state, resting);
+        report.duration_ms = millis_since(started);
+        report
+    }))
+}
+
+fn report_beside(state: &State, decision: Decision, now: Time, started: Instant) -> StepReport {
+    let mut report = report(state, decision.report());
+    report.next_due_at = report.next_due_at.or(given_up_at(state, now));
+    report.duration_ms = millis_since(started);
+    report
+}
+
+/// Carries out a decision. It decides nothing itself.
+fn act(
+    session: &mut Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    (locked, mut scan): (Locked<'_>, Scan),
+    mut draft: Draft,
+    decision: Decision,
+    hold: Hold,
+) -> Result<StepReport> {
+    let decision_report = decision.report();
+    match decision {
+        Decision::StartTurn { message_id, continuation, .. }
+        | Decision::Resume { message_id, continuation, .. } => {
+            let message = take(&draft.records, message_id)?;
+            decided(&mut draft, &decision_report);
+            draft.records.onlookers = installed::onlookers(store, agent, &draft.records.state);
+            let mut claimed = claim(&mut draft, message, continuation, environment::claimant())?;
+            turn::look_for_checkpoint(session, agent, &mut draft, &mut claimed);
+            let records = draft.records.clone();
+            let desk = Desk::new(session, agent);
+            desk.commit(&locked, draft)?;
+            drop(locked);
+            desk.tell();
+            let turn = Turn { store, agent, claimed: &claimed, records: &records };
+            run_turn(session, &turn, decision_report, hold)
+        }
+        Decision::Lack { message_id, continuation, shortage } => {
+            let message = take(&draft.records, message_id)?;
+            lack(&mut draft, &message, continuation, &shortage, &decision_report)?;
+            let priority = i32::from(draft.records.policy.scheduler.priority);
+            let report = commit(Desk::new(session, agent), &locked, draft, decision_report)?;
+            drop(locked);
+            if shortage.resource == Resource::Slot {
+                slot::ask_for_slot(session, store, agent, priority);
+            }
+            Ok(report)
+        }
+        Decision::StartRecovery { .. } => {
+            decided(&mut draft, &decision_report);
+            let Recovery { records, failure } =
+                carry_out(session, store, agent, locked, draft, &decision_report.reason)?;
+            let posture = posture(&records).posture;
+            let report = report(&records.state, decision_report);
+            Ok(StepReport { scheduling_posture: Some(posture), failure, ..report })
+        }
+        Decision::Reduce { message_id, continuation, .. } => {
+            let message = take(&draft.records, message_id)?;
+            decided(&mut draft, &decision_report);
+            let key = message.key();
+            arrivals::reduce(&mut draft, message, continuation);
+            let mut records = draft.records.clone();
+            records.state = Desk::new(session, agent).commit(&locked, draft)?;
+            scan.direct.retain(|other| *other != key);
+            records.inbox.head = None;
+            load::offer_first(&locked.view(), &scan, &mut records.inbox)?;
+            let posture = posture(&records).posture;
+            Ok(StepReport { scheduling_posture: Some(posture), ..report(&records.state, decision_report) })
+        }
+        Decision::EmitTick(tick) => {
+            decided(&mut draft, &decision_report);
+            arrivals::emit_tick(&mut draft, &tick);
+            commit(Desk::new(session, agent), &locked, draft, decision_report)
+        }
+        Decision::Duplicate(DuplicateTick::WakeHint) => {
+            decided(&mut draft, &decision_report);
+            ignore_duplicate_hint(&mut draft);
+            commit(Desk::new(session, agent), &locked, draft, decision_report)
+        }
+        Decision::Stop
+        | Decision::NotStarted
+        | Decision::TurnInProgress { .. }
+        | Decision::RecoveryBackoff { .. }
+        | Decision::WaitForResources { .. }
+        | Decision::Duplicate(DuplicateTick::ContinueActive { .. } | DuplicateTick::QueuedAvailable { .. })
+        | Decision::Rest(_)
+        | Decision::StayIdle
+        | Decision::Sleep => {
+            rest(&mut draft, &decision);
+            let retention = draft.records.policy.retention;
+            let report = commit(Desk::new(session, agent), &locked, draft, decision_report)?;
+            litter::sweep(agent, locked, retention, session.clock.now());
+            Ok(report)
+        }
+    }
+}
+
+fn commit(desk: Desk<'_>, locked: &Locked<'_>, draft: Draft, decision: DecisionReport) -> Result<StepReport> {
+    let posture = posture(&draft.records).posture;
+    let state = desk.commit(locked, draft)?;
+    Ok(StepReport { scheduling_posture: Some(posture), ..report(&state, decision) })
+}
+
+/// The message that a decision is about: it was read for this very step.
+fn take(records: &Records, id: MessageId) -> Result<Message, Refusal> {
+    let inbox = &records.inbox;
+    let found = inbox.head.iter().chain(&inbox.claimed).find(|message| message.id == id);
+    found.cloned().ok_or_else(|| Refusal::new("no_message", format!("{id} is no longer in the inbox")))
+}
+
+/// Runs a claimed turn without the lock, and settles it.
+fn run_turn(
+    session: &mut Session,
+    turn: &Turn<'_>,
+    decision: DecisionReport,
+    hold: Hold,
+) -> Result<StepReport> {
+    let Turn { store, agent, claimed, .. } = *turn;
+    let run_id = claimed.run.run_id;
+    let attempt = claimed.run.attempt;
+    let end = turn::run(session, turn)?;
+    let cancelled_by = end.cancelled_by;
+    let (settled, after, run) = turn::settle(session, store, agent, run_id, end, hold.lease)?;
+    drop(hold.grant);
+    let desk = Desk::new(session, agent);
+    if !after.state.outbox.is_empty() {
+        desk.deliver(&after.state.outbox)?;
+    }
+    // What a stopped agent has asked for with its last word is not begun: its stop ends it.
+    if after.state.status != AgentStatus::Stopped {
+        errand::begin_queued(session, store, agent, &after.tasks);
+    }
+    errand::end_if_stopped(session, store, agent, &after.state);
+    // Who is told to end runs no hook any more: this is told of first.
+    desk.tell();
+    litter::clear(agent, run.as_ref(), after.policy.retention);
+    session.cancelled_by.set(session.cancelled_by.get().or(cancelled_by));
+    let brief = after
+        .state
+        .last_turn
+        .as_ref()
+        .filter(|turn| turn.run_id == run_id)
+        .and_then(|turn| turn.brief.clone());
+    let mut report = StepReport {
+        closure: settled.closure,
+        terminal: Some(settled.terminal),
+        terminal_reason: settled.reason,
+        brief,
+        attempt: Some(attempt),
+        scheduling_posture: Some(posture(&after).posture),
+        ..report(&after.state, decision)
+    };
+    report.decision.run_id = Some(run_id);
+    Ok(report)
+}
+
+fn report(state: &State, decision: DecisionReport) -> StepReport {
+    let reentry = decision.continuation.as_ref().is_some_and(|continuation| continuation.model_reentry);
+    let liveness = decision
+        .continuation
+        .as_ref()
+        .is_some_and(|continuation| continuation.class == ContinuationClass::LivenessOnly);
+    StepReport {
+        agent: state.agent.clone(),
+        decision,
+        model_reentry: reentry,
+        liveness_only: liveness,
+        closure: None,
+        terminal: None,
+        terminal_reason: None,
+        brief: None,
+        attempt: None,
+        status: state.status,
+        execution_state: state.execution.state,
+        scheduling_posture: None,
+        next_due_at: state.next_due_at,
+        recovered_run_id: None,
+        attention: Vec::new(),
+        failure: None,
+        deferred: state.held.as_ref().and_then(|held| held.deferred.clone()),
+        duration_ms: 0,
+    }
+}
+
+fn millis_since(started: Instant) -> u64 {
+    u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What a step would do: everything but the commit and the act.
+pub fn would_do(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<StepReport> {
+    let started = Instant::now();
+    let now = session.clock.now();
+    let Foreseen { decision, draft, recovered, overdue, .. } = foresee(session, store, agent, now)?;
+    let mut report = report_beside(&draft.records.state, decision, now, started);
+    report.scheduling_posture = Some(posture(&draft.records).posture);
+    report.recovered_run_id = recovered;
+    report.failure = overdue;
+    Ok(report)
+}

@@ -1,0 +1,396 @@
+//! One turn: its run directory, its environment, its process, and its settlement (contract, turns).
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::error::{Context, Error, Result};
+use crate::model::action::Action;
+use crate::model::execution::ExecutionState;
+use crate::model::id::RunId;
+use crate::model::message::Message;
+use crate::model::policy::{CommandSpec, Policy, StdinForm};
+use crate::model::records::{Lease, Records};
+use crate::model::refusal::Refusal;
+use crate::model::run::{Exit, Run};
+use crate::model::state::State;
+use crate::model::time::Time;
+use crate::model::turn::{Outcome, TurnEnd};
+use crate::model::wait::WaitKind;
+use crate::process::Mark;
+use crate::process::turn::{Ended, Stdin, TurnSpec};
+use crate::report::context::{self, Past};
+use crate::report::output;
+use crate::report::prompt;
+use crate::rules::preemption::{is_being_ended, why_suspended, will_be_suspended};
+use crate::rules::transition::draft::Draft;
+use crate::rules::transition::outcome::Surroundings;
+use crate::rules::transition::start;
+use crate::rules::transition::trace::Settled;
+use crate::rules::transition::turn::{self as rules, Claimed, lose_checkpoint};
+use crate::store::view::View;
+use crate::store::{Agent, Store, evidence, layout, lock};
+
+use super::authority;
+use super::desk::Desk;
+use super::due;
+use super::environment::{claimant, environment, set, workspace_path};
+use super::hooks::{self, Occasion};
+use super::installed;
+use super::load::{self, Purpose};
+use super::lookup::{ended_task, read_plan, refuse_missing};
+use super::outcome;
+use super::oversee;
+use super::session::Session;
+
+/// Between SIGTERM and SIGKILL.
+pub const KILL_GRACE: Duration = Duration::from_secs(5);
+
+/// A claimed turn and what it is told.
+pub struct Turn<'a> {
+    pub store: &'a Store,
+    pub agent: &'a Agent<'a>,
+    pub claimed: &'a Claimed,
+    /// The records as the claim left them.
+    pub records: &'a Records,
+}
+
+/// A turn whose checkpoint is not there begins anew: it could not go on, and its message would never be
+/// dealt with.
+pub fn look_for_checkpoint(session: &Session, agent: &Agent<'_>, draft: &mut Draft, claimed: &mut Claimed) {
+    let Some(path) = claimed.run.checkpoint.map(|checkpoint| agent.checkpoint(checkpoint)) else { return };
+    if path.is_file().is_ok_and(|is_file| is_file) {
+        return;
+    }
+    let shown = path.to_string_lossy();
+    session.out.note(&format!("{}: the checkpoint {shown} is missing: the turn begins anew", agent.name()));
+    lose_checkpoint(draft, claimed, &shown);
+}
+
+/// Runs the turn command to its end. What keeps it from starting is an end like any other.
+pub fn run(session: &Session, turn: &Turn<'_>) -> Result<TurnEnd> {
+    let run_id = turn.claimed.run.run_id;
+    let section = turn.records.policy.preemption.max_section;
+    let started = std::time::Instant::now();
+    let ended = entered(session, turn).and_then(|()| prepare(session, turn)).and_then(|spec| {
+        crate::process::turn::run(&spec, &mut oversee::of_turn(session, turn.agent, run_id, section))
+    });
+    let end = match ended {
+        Ok(ended) => end_of(session, turn, ended),
+        Err(error) => {
+            let end = not_run(session, error.to_string(), started.elapsed());
+            session.lacked.replace(Some(error).filter(Error::is_shortage));
+            end
+        }
+    };
+    // Only a hint for whoever recovers this run: without it the run counts as interrupted.
+    if let Err(error) = turn.agent.note_end(run_id, &end) {
+        session.out.note(&format!("{}: {error}", turn.agent.name()));
+    }
+    before_suspension(session, turn.store, turn.agent, run_id)?;
+    Ok(end)
+}
+
+fn not_run(session: &Session, error: String, took: Duration) -> TurnEnd {
+    TurnEnd {
+        exit: Exit::NotStarted { error },
+        timed_out: false,
+        cancelled_by: session.cancelled_by.get(),
+        ended_at: session.clock.now(),
+        duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        outcome: Ok(Outcome::default()),
+        stdout_bytes: 0,
+        stderr_bytes: 0,
+        last_line: None,
+        last_error_line: None,
+    }
+}
+
+/// Runs the hook of a turn that was scheduled or resumed, while the agent is so, and takes it to
+/// `running`. A hook that fails keeps the turn from starting. So does a signal that has ended any hook of it.
+fn entered(session: &Session, turn: &Turn<'_>) -> Result<()> {
+    if let Some(to) = turn.claimed.stands_in {
+        let (name, from) = if to == ExecutionState::Resumed {
+            (installed::ON_RESUME, ExecutionState::Suspended)
+        } else {
+            (installed::ON_SCHEDULED, ExecutionState::Runnable)
+        };
+        let hook = hooks::find(turn.store, turn.agent, name).filter(|_| session.cancelled_by.get().is_none());
+        if let Some(hook) = hook {
+            let mut occasion = Occasion::of(&turn.records.state, to, None);
+            occasion.from = Some(from);
+            let max_section = turn.records.policy.preemption.max_section;
+            let mut overseer = oversee::of_run(session, turn.agent, turn.claimed.run.run_id, max_section);
+            if let Some(failure) = hook.run_within(session, &occasion, None, &mut overseer)?.failure {
+                return Err(Error::Failed { message: failure.to_string(), hint: None });
+            }
+        }
+        if session.cancelled_by.get().is_none() {
+            begin(session, turn)?;
+        }
+    }
+    let why_not = match session.cancelled_by.get() {
+        Some(signal) => format!("ended by signal {signal}"),
+        None if is_wanted(turn)? => return Ok(()),
+        None => "it was ended before it began".to_owned(),
+    };
+    Err(Error::Failed { message: why_not, hint: None })
+}
+
+/// The second commit of a claim whose hooks have run: from here the agent is `running`.
+fn begin(session: &Session, turn: &Turn<'_>) -> Result<()> {
+    let desk = Desk::new(session, turn.agent);
+    if desk.change(|draft| start::begin(draft, turn.claimed.run.run_id))?.is_changed {
+        desk.tell();
+    }
+    Ok(())
+}
+
+/// Whether nobody has ended the run since its claim; a hook that is told to end may end well. Who
+/// ends it later finds its processes.
+fn is_wanted(turn: &Turn<'_>) -> Result<bool> {
+    let current = turn.agent.peek()?.current_run;
+    Ok(current.is_some_and(|run| run.run_id == turn.claimed.run.run_id && !is_being_ended(&run)))
+}
+
+/// Runs the hook of a run that has ended and is about to be suspended. It is still the current run:
+/// the hook can save a checkpoint by `yield`.
+pub fn before_suspension(session: &Session, store: &Store, agent: &Agent<'_>, run_id: RunId) -> Result<()> {
+    let Some(hook) = hooks::find(store, agent, installed::ON_SUSPEND) else { return Ok(()) };
+    let state = agent.peek()?;
+    let Some(run) = state.current_run.as_ref().filter(|run| run.run_id == run_id) else { return Ok(()) };
+    if will_be_suspended(run) {
+        let reason = why_suspended(run).to_owned();
+        let occasion = Occasion::of(&state, ExecutionState::Suspended, Some(reason));
+        hooks::recorded(session, hook.run(session, &occasion));
+    }
+    Ok(())
+}
+
+fn end_of(session: &Session, turn: &Turn<'_>, ended: Ended) -> TurnEnd {
+    let path = turn.agent.dir().run_dir(turn.claimed.run.run_id).join(layout::OUTCOME);
+    TurnEnd {
+        exit: ended.exit,
+        timed_out: ended.timed_out,
+        cancelled_by: ended.cancelled_by,
+        ended_at: session.clock.now(),
+        duration_ms: u64::try_from(ended.duration.as_millis()).unwrap_or(u64::MAX),
+        outcome: outcome::read(&path, &turn.records.policy.limits),
+        stdout_bytes: ended.stdout.bytes,
+        stderr_bytes: ended.stderr.bytes,
+        last_line: ended.stdout.last_line,
+        last_error_line: ended.stderr.last_line,
+    }
+}
+
+/// Settles a run, however it ended. Where another process has settled it already, only its output
+/// is recorded. Returns the records as they are then, and that of the run.
+///
+/// The lease goes before the lock: whoever gets the lock next finds no run that is already settled.
+pub fn settle(
+    session: &Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    run_id: RunId,
+    end: TurnEnd,
+    lease: lock::Held,
+) -> Result<(Settled, Records, Option<Run>)> {
+    let now = session.clock.now();
+    let locked = agent.lock(now)?;
+    let view = locked.view();
+    let mut scan = locked.scan()?;
+    let records = load::records(agent, &view, &scan, locked.state()?, Lease::Held, now, Purpose::Change)?;
+    let claimed = records.inbox.claimed.as_ref().map(Message::key);
+    let mut draft = Draft::new(records, session.clock.stamp()?);
+    let around = surroundings(session, store, agent, &view, &end)?;
+    let current = draft.records.state.current_run.as_ref();
+    let is_current = current.is_some_and(|run| run.run_id == run_id);
+    let previous = if is_current { None } else { evidence::run(&view, run_id)? };
+    let settled = rules::settle(&mut draft, run_id, end, previous, &around)?;
+    let run = draft.settled_run().cloned();
+    let mut after = draft.records.clone();
+    after.state = Desk::new(session, agent).commit(&locked, draft)?;
+    drop(lease);
+    // The next message may now be another one.
+    if let Some(key) = claimed
+        && !view.exists(&layout::message(key))?
+    {
+        scan.direct.retain(|other| *other != key);
+    }
+    load::offer_first(&view, &scan, &mut after.inbox)?;
+    Ok((settled, after, run))
+}
+
+/// What the rules need to know for the actions of an outcome; nothing where there are none.
+pub fn surroundings(
+    session: &Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    view: &View<'_>,
+    end: &TurnEnd,
+) -> Result<Surroundings> {
+    let actions = end.outcome.as_ref().map(|outcome| outcome.actions.as_slice()).unwrap_or_default();
+    let mut around = Surroundings { at: claimant(), ..Surroundings::default() };
+    for (at, action) in actions.iter().enumerate() {
+        match action {
+            Action::Enqueue { agent: to, work_item_id, wait_id, .. } => {
+                let heard = match to.as_ref().filter(|to| *to != agent.name()) {
+                    None => refuse_missing(view, *work_item_id, *wait_id),
+                    Some(other) => store.agent(other).and_then(|other| {
+                        authority::hears(&other, agent.name())?;
+                        if work_item_id.is_none() && wait_id.is_none() {
+                            return Ok(());
+                        }
+                        other.consistently(|view, _| refuse_missing(view, *work_item_id, *wait_id))
+                    }),
+                };
+                if let Err(error) = heard {
+                    around.objections.push((at, objection(error)?));
+                }
+            }
+            Action::TimerAdd { .. } => around.time_zone = session.clock.time_zone(),
+            Action::WorkComplete { id, .. } => {
+                let plan = view.bytes(&layout::plan(*id))?;
+                around.plans.extend(plan.map(|plan| (*id, String::from_utf8_lossy(&plan).into_owned())));
+            }
+            Action::TaskStart { delegate: Some(child), .. } => {
+                around.policy = agent.policy_text()?;
+                if let Err(error) = due::check(store, agent.name(), child, &around.policy) {
+                    around.objections.push((at, objection(error)?));
+                }
+            }
+            Action::Wait { kind: WaitKind::Task, resource, .. } => {
+                around.ended_tasks.extend(ended_task(agent, resource.as_deref())?);
+            }
+            Action::TaskStart { .. }
+            | Action::WorkAdd { .. }
+            | Action::WorkUpdate { .. }
+            | Action::WorkPick { .. }
+            | Action::WorkBlock { .. }
+            | Action::WorkUnblock { .. }
+            | Action::Wait { .. } => {}
+        }
+    }
+    Ok(around)
+}
+
+/// What is wrong with an action, where it is no failure of the machine.
+fn objection(error: Error) -> Result<Refusal> {
+    let refusal = match error {
+        Error::Refused { kind, message, .. } | Error::NoEdge { kind, message, .. } => {
+            Refusal::new(kind, message)
+        }
+        Error::NoAgent { agent, .. } => Refusal::new("no_agent", format!("there is no agent `{agent}`")),
+        Error::NoRecord { .. } | Error::Damaged { .. } | Error::Newer { .. } => {
+            Refusal::new(error.kind(), error.to_string())
+        }
+        Error::Io { .. }
+        | Error::Usage { .. }
+        | Error::NoStore { .. }
+        | Error::NotAStore { .. }
+        | Error::Busy { .. }
+        | Error::TimedOut { .. }
+        | Error::Failed { .. } => return Err(error),
+    };
+    Ok(refusal)
+}
+
+fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {
+    let Turn { store, agent, claimed, records, .. } = turn;
+    let run_id = claimed.run.run_id;
+    let policy = &records.policy;
+    let argv = argv(policy, agent)?;
+    agent.make_run_dir(run_id)?;
+    let dir = agent.dir().run_dir(run_id);
+    // Others may be at work on the records: the lock is not held any more.
+    let past = agent.consistently(|view, _| {
+        Ok(Past {
+            briefs: evidence::recent(view, session.clock.now(), context::BRIEFS, |_| true)?,
+            reduced: reduced(view, &records.state, session.clock.now())?,
+            reduced_count: records.state.counters.reduced_since_turn,
+            interjected: interjected(session, view, &claimed.message)?,
+            plan: match records.state.focus {
+                Some(item) => read_plan(view, item)?,
+                None => None,
+            },
+        })
+    })?;
+    let workspace = workspace_path(store, policy);
+    let document = context::document(
+        &context::Places { state_dir: store.root(), run_dir: &dir, workspace: &workspace },
+        claimed,
+        records,
+        &past,
+    );
+    let mut bytes = serde_json::to_vec_pretty(&document).unwrap_or_default();
+    bytes.push(b'\n');
+    let context = agent.write_run_file(run_id, layout::CONTEXT, &bytes)?;
+    let stdin = match policy.turn.stdin {
+        StdinForm::Context => Stdin::File(context.clone()),
+        StdinForm::Prompt => {
+            let own = own_prompt(store, policy)?;
+            let own = own.as_ref().map(|(path, text)| (path.as_path(), text.as_str()));
+            let text = prompt::render(&document, own)?;
+            Stdin::File(agent.write_run_file(run_id, layout::PROMPT, text.as_bytes())?)
+        }
+        StdinForm::None => Stdin::Null,
+    };
+    let mut env = environment(store, agent, policy, Some(&claimed.run));
+    set(&mut env, "DORMOUSE_CONTEXT", context.path().into());
+    set(&mut env, "DORMOUSE_OUTCOME", dir.join(layout::OUTCOME).path().into());
+    Ok(TurnSpec {
+        argv,
+        workdir: store.home().join(&policy.turn.workdir),
+        env,
+        mark: Mark::run(run_id),
+        stdin,
+        stdout: dir.join(layout::STDOUT),
+        stderr: dir.join(layout::STDERR),
+        leader: dir.join(layout::LEADER),
+        listener: (session.listens_to.get() == Some(claimed.message.id)).then_some(output::listener),
+        max_output: policy.turn.max_output.0,
+        timeout: policy.turn.timeout.0.map(|limit| limit.as_std()),
+        kill_grace: KILL_GRACE,
+        first: policy.preemption.signal,
+    })
+}
+
+/// The agent's own template for its prompt, and where it lies.
+fn own_prompt(store: &Store, policy: &Policy) -> Result<Option<(PathBuf, String)>> {
+    let Some(name) = &policy.turn.prompt else { return Ok(None) };
+    let path = store.home().join(name);
+    let text = std::fs::read_to_string(&path).context("read", &path)?;
+    Ok(Some((path, text)))
+}
+
+/// What was said to earlier runs of a message while they were at it.
+fn interjected(session: &Session, view: &View<'_>, message: &Message) -> Result<Vec<Message>> {
+    if message.interjected.is_empty() {
+        return Ok(Vec::new());
+    }
+    let was_said = |other: &Message| message.interjected.contains(&other.id);
+    evidence::recent(view, session.clock.now(), context::INTERJECTED, was_said)
+}
+
+/// The messages that were reduced since the last turn that completed, newest first, as far as a turn is told of them.
+pub fn reduced(view: &View<'_>, state: &State, now: Time) -> Result<Vec<Message>> {
+    let count =
+        usize::try_from(state.counters.reduced_since_turn).unwrap_or(usize::MAX).min(context::REDUCED);
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    evidence::recent(view, now, count, |message: &Message| {
+        message.settlement.as_ref().is_some_and(|settlement| settlement.reason.as_deref() == Some("reduced"))
+    })
+}
+
+fn argv(policy: &Policy, agent: &Agent<'_>) -> Result<Vec<OsString>> {
+    match &policy.turn.command {
+        Some(CommandSpec::Argv(argv)) => Ok(argv.iter().map(OsString::from).collect()),
+        Some(CommandSpec::Line(line)) => Ok(["sh", "-c", line].iter().map(OsString::from).collect()),
+        None => Err(Error::Failed {
+            message: format!("{} has no turn.command", agent.dir().join(layout::POLICY).display()),
+            hint: Some("write there which program the agent runs".to_owned()),
+        }),
+    }
+}
