@@ -27,18 +27,42 @@ names! {
     }
 }
 
-/// Why a failed agent recovers now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RecoveryCause {
-    Retry,
-    AfterStop,
+impl DecisionKind {
+    /// Whether a decision of this kind moves the agent on. After any other, and if nothing new has come, the
+    /// next step decides the same.
+    pub fn moves(self) -> bool {
+        match self {
+            DecisionKind::StartRecovery
+            | DecisionKind::StartModelTurn
+            | DecisionKind::ReduceMessageOnly
+            | DecisionKind::EmitSystemTick => true,
+            DecisionKind::Stop
+            | DecisionKind::Noop
+            | DecisionKind::WaitForResources
+            | DecisionKind::WaitForOperator
+            | DecisionKind::WaitForExternalChange
+            | DecisionKind::WaitForTimer
+            | DecisionKind::WaitForTask
+            | DecisionKind::StayIdle
+            | DecisionKind::Sleep => false,
+        }
+    }
 }
 
-/// Why a held run goes on now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ResumeCause {
-    Suspended,
-    ResourcesAvailable,
+names! {
+    /// Why a failed agent recovers now.
+    "cause of a recovery" RecoveryCause {
+        Retry = "retry",
+        AfterStop = "after_stop",
+    }
+}
+
+names! {
+    /// Why a held run goes on now.
+    "cause of a resumption" ResumeCause {
+        Suspended = "resume_suspended",
+        ResourcesAvailable = "resources_available",
+    }
 }
 
 /// What a system tick is emitted for. Under one key at most one tick is emitted.
@@ -108,6 +132,16 @@ pub enum DuplicateTick {
     WakeHint,
     ContinueActive { work_item_id: WorkId },
     QueuedAvailable { work_item_id: WorkId },
+}
+
+impl DuplicateTick {
+    fn reason(&self) -> &'static str {
+        match self {
+            DuplicateTick::WakeHint => "duplicate_wake_hint",
+            DuplicateTick::ContinueActive { .. } => "duplicate_continue_active",
+            DuplicateTick::QueuedAvailable { .. } => "duplicate_queued_available",
+        }
+    }
 }
 
 /// What the agent rests for.
@@ -201,98 +235,46 @@ pub enum Decision {
 }
 
 impl Decision {
+    /// Its kind and its reason in the words of the contract. The reason of a claim that can't go on is the name
+    /// of what is missing.
+    fn words(&self) -> (DecisionKind, &str) {
+        use DecisionKind as Kind;
+        match self {
+            Decision::Stop => (Kind::Stop, "stopped"),
+            Decision::NotStarted => (Kind::Noop, "not_started"),
+            Decision::TurnInProgress { .. } => (Kind::Noop, "turn_in_progress"),
+            Decision::StartRecovery { cause } => (Kind::StartRecovery, cause.name()),
+            Decision::RecoveryBackoff { .. } => (Kind::WaitForTimer, "recovery_backoff"),
+            Decision::Resume { cause, .. } => (Kind::StartModelTurn, cause.name()),
+            Decision::WaitForResources { missing, .. } => (Kind::WaitForResources, missing),
+            Decision::Lack { shortage, .. } => (Kind::WaitForResources, shortage.resource.name()),
+            Decision::StartTurn { kind, .. } => (Kind::StartModelTurn, kind.name()),
+            Decision::Reduce { kind, .. } => (Kind::ReduceMessageOnly, kind.name()),
+            Decision::EmitTick(tick) => (Kind::EmitSystemTick, tick.reason()),
+            Decision::Duplicate(tick) => (Kind::Noop, tick.reason()),
+            Decision::Rest(rest) => rest.words(),
+            Decision::StayIdle => (Kind::StayIdle, "already_asleep"),
+            Decision::Sleep => (Kind::Sleep, "no_pending_scheduler_facts"),
+        }
+    }
+
     pub fn kind(&self) -> DecisionKind {
-        match self {
-            Decision::Stop => DecisionKind::Stop,
-            Decision::NotStarted | Decision::TurnInProgress { .. } | Decision::Duplicate(_) => {
-                DecisionKind::Noop
-            }
-            Decision::StartRecovery { .. } => DecisionKind::StartRecovery,
-            Decision::RecoveryBackoff { .. } => DecisionKind::WaitForTimer,
-            Decision::Resume { .. } | Decision::StartTurn { .. } => DecisionKind::StartModelTurn,
-            Decision::WaitForResources { .. } | Decision::Lack { .. } => DecisionKind::WaitForResources,
-            Decision::Reduce { .. } => DecisionKind::ReduceMessageOnly,
-            Decision::EmitTick(_) => DecisionKind::EmitSystemTick,
-            Decision::Rest(rest) => rest.kind(),
-            Decision::StayIdle => DecisionKind::StayIdle,
-            Decision::Sleep => DecisionKind::Sleep,
-        }
+        self.words().0
     }
 
-    /// The word of the contract, or the name of what is missing.
-    pub fn reason(&self) -> String {
-        match self {
-            Decision::Stop => "stopped".to_owned(),
-            Decision::NotStarted => "not_started".to_owned(),
-            Decision::TurnInProgress { .. } => "turn_in_progress".to_owned(),
-            Decision::StartRecovery { cause: RecoveryCause::Retry } => "retry".to_owned(),
-            Decision::StartRecovery { cause: RecoveryCause::AfterStop } => "after_stop".to_owned(),
-            Decision::RecoveryBackoff { .. } => "recovery_backoff".to_owned(),
-            Decision::Resume { cause: ResumeCause::Suspended, .. } => "resume_suspended".to_owned(),
-            Decision::Resume { cause: ResumeCause::ResourcesAvailable, .. } => {
-                "resources_available".to_owned()
-            }
-            Decision::WaitForResources { missing, .. } => missing.clone(),
-            Decision::Lack { shortage, .. } => shortage.resource.name().to_owned(),
-            Decision::StartTurn { kind, .. } | Decision::Reduce { kind, .. } => kind.name().to_owned(),
-            Decision::EmitTick(tick) => tick.reason().to_owned(),
-            Decision::Duplicate(DuplicateTick::WakeHint) => "duplicate_wake_hint".to_owned(),
-            Decision::Duplicate(DuplicateTick::ContinueActive { .. }) => {
-                "duplicate_continue_active".to_owned()
-            }
-            Decision::Duplicate(DuplicateTick::QueuedAvailable { .. }) => {
-                "duplicate_queued_available".to_owned()
-            }
-            Decision::Rest(rest) => rest.reason().to_owned(),
-            Decision::StayIdle => "already_asleep".to_owned(),
-            Decision::Sleep => "no_pending_scheduler_facts".to_owned(),
-        }
-    }
-
-    /// Whether the decision moves the agent on. After any other, and if nothing new has come, the next step
-    /// decides the same.
+    /// Whether it moves the agent on.
     pub fn moves(&self) -> bool {
-        match self {
-            Decision::StartRecovery { .. }
-            | Decision::Resume { .. }
-            | Decision::StartTurn { .. }
-            | Decision::Reduce { .. }
-            | Decision::EmitTick(_) => true,
-            Decision::Stop
-            | Decision::NotStarted
-            | Decision::TurnInProgress { .. }
-            | Decision::RecoveryBackoff { .. }
-            | Decision::WaitForResources { .. }
-            | Decision::Lack { .. }
-            | Decision::Duplicate(_)
-            | Decision::Rest(_)
-            | Decision::StayIdle
-            | Decision::Sleep => false,
-        }
+        self.kind().moves()
     }
 
     /// Whether it claims a message for a turn, which needs resources.
     pub fn is_claim(&self) -> bool {
-        match self {
-            Decision::Resume { .. } | Decision::StartTurn { .. } => true,
-            Decision::Stop
-            | Decision::NotStarted
-            | Decision::TurnInProgress { .. }
-            | Decision::StartRecovery { .. }
-            | Decision::RecoveryBackoff { .. }
-            | Decision::WaitForResources { .. }
-            | Decision::Lack { .. }
-            | Decision::Reduce { .. }
-            | Decision::EmitTick(_)
-            | Decision::Duplicate(_)
-            | Decision::Rest(_)
-            | Decision::StayIdle
-            | Decision::Sleep => false,
-        }
+        self.kind() == DecisionKind::StartModelTurn
     }
 
     pub fn report(&self) -> DecisionReport {
-        let mut report = DecisionReport::new(self.kind(), self.reason());
+        let (kind, reason) = self.words();
+        let mut report = DecisionReport::new(kind, reason.to_owned());
         match self {
             Decision::StartTurn { message_id, about, continuation, .. }
             | Decision::Resume { message_id, about, continuation, .. } => {
@@ -334,34 +316,21 @@ impl Decision {
 }
 
 impl Rest {
-    fn kind(&self) -> DecisionKind {
+    fn words(&self) -> (DecisionKind, &'static str) {
+        use DecisionKind as Kind;
         match self {
-            Rest::AgentOperatorWait { .. } => DecisionKind::WaitForOperator,
-            Rest::AgentExternalWait { .. } => DecisionKind::WaitForExternalChange,
-            Rest::Timers { .. } => DecisionKind::WaitForTimer,
-            Rest::AgentTaskWait { .. } => DecisionKind::WaitForTask,
-            Rest::SystemWait { .. } => DecisionKind::WaitForResources,
+            Rest::AgentOperatorWait { .. } => (Kind::WaitForOperator, "agent_operator_wait"),
+            Rest::AgentExternalWait { .. } => (Kind::WaitForExternalChange, "agent_external_wait"),
+            Rest::Timers { .. } => (Kind::WaitForTimer, "active_timers"),
+            Rest::AgentTaskWait { .. } => (Kind::WaitForTask, "agent_task_wait"),
+            Rest::SystemWait { .. } => (Kind::WaitForResources, "system_wait"),
             Rest::WorkItem { reason, .. } => match reason {
-                WaitingReason::AwaitingOperatorInput => DecisionKind::WaitForOperator,
-                WaitingReason::AwaitingExternalChange => DecisionKind::WaitForExternalChange,
-                WaitingReason::AwaitingTimer => DecisionKind::WaitForTimer,
-                WaitingReason::AwaitingTaskResult => DecisionKind::WaitForTask,
-            },
-        }
-    }
-
-    fn reason(&self) -> &'static str {
-        match self {
-            Rest::AgentOperatorWait { .. } => "agent_operator_wait",
-            Rest::AgentExternalWait { .. } => "agent_external_wait",
-            Rest::Timers { .. } => "active_timers",
-            Rest::AgentTaskWait { .. } => "agent_task_wait",
-            Rest::SystemWait { .. } => "system_wait",
-            Rest::WorkItem { reason, .. } => match reason {
-                WaitingReason::AwaitingOperatorInput => "work_item_needs_input",
-                WaitingReason::AwaitingExternalChange => "work_item_external_wait",
-                WaitingReason::AwaitingTimer => "work_item_timer_wait",
-                WaitingReason::AwaitingTaskResult => "work_item_task_wait",
+                WaitingReason::AwaitingOperatorInput => (Kind::WaitForOperator, "work_item_needs_input"),
+                WaitingReason::AwaitingExternalChange => {
+                    (Kind::WaitForExternalChange, "work_item_external_wait")
+                }
+                WaitingReason::AwaitingTimer => (Kind::WaitForTimer, "work_item_timer_wait"),
+                WaitingReason::AwaitingTaskResult => (Kind::WaitForTask, "work_item_task_wait"),
             },
         }
     }

@@ -11,9 +11,9 @@ use crate::model::task::Task;
 use crate::model::time::Time;
 use crate::model::wait::{Wait, WaitKind};
 use crate::rules::advisory::advisories;
-use crate::rules::decide::LADDER;
 use crate::rules::deferral::is_known;
 use crate::rules::execution::{deadline, next};
+use crate::rules::ladder::LADDER;
 use crate::rules::preemption::force_at;
 use crate::rules::projection::{Projection, project};
 
@@ -157,7 +157,7 @@ pub fn document(records: &Records, decision: &Decision, now: Time) -> Value {
         .map(|rung| {
             json!({
                 "number": rung.number,
-                "decision": rung.decision,
+                "decision": rung.decision(),
                 "reason": rung.reason,
                 "holds": (rung.holds)(&facts).is_some(),
             })
@@ -221,7 +221,7 @@ pub fn text(records: &Records, decision: &Decision, now: Time, out: &Output) -> 
             "{} {:>2}  {} ({})",
             if holds { "→" } else { " " },
             rung.number,
-            rung.decision,
+            rung.decision(),
             rung.reason
         );
         text.push_str(&if holds { out.paint(Tone::Strong, &line) } else { out.paint(Tone::Quiet, &line) });

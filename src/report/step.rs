@@ -57,21 +57,7 @@ pub struct StepReport {
 impl StepReport {
     /// Whether the step moved anything.
     pub fn did_something(&self) -> bool {
-        match self.decision.decision {
-            DecisionKind::StartRecovery
-            | DecisionKind::StartModelTurn
-            | DecisionKind::ReduceMessageOnly
-            | DecisionKind::EmitSystemTick => true,
-            DecisionKind::Stop
-            | DecisionKind::Noop
-            | DecisionKind::WaitForResources
-            | DecisionKind::WaitForOperator
-            | DecisionKind::WaitForExternalChange
-            | DecisionKind::WaitForTimer
-            | DecisionKind::WaitForTask
-            | DecisionKind::StayIdle
-            | DecisionKind::Sleep => self.recovered_run_id.is_some(),
-        }
+        self.decision.decision.moves() || self.recovered_run_id.is_some()
     }
 
     /// Whether anything failed.

@@ -12,7 +12,7 @@ use crate::model::state::State;
 use crate::model::time::Time;
 
 use super::clock::lease_ends;
-use super::decide::{closed, decide};
+use super::ladder::{closed, decide};
 use super::projection::{gate, project};
 use super::transition::draft::Draft;
 use super::transition::take_in::take_in;

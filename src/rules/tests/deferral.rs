@@ -13,9 +13,9 @@ use crate::model::time::Time;
 use crate::model::transaction::Put;
 use crate::model::turn::{Outcome, TurnEnd};
 use crate::rules::authority::OPERATOR;
-use crate::rules::decide::decide;
 use crate::rules::due::next_due;
 use crate::rules::execution::deadline;
+use crate::rules::ladder::decide;
 use crate::rules::projection::project;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::lifecycle::{self, Given, retry_held, start, stop};
@@ -245,7 +245,7 @@ fn recover_and_start_have_it_tried_by_the_next_step_and_its_row_counts_anew() {
         let late = at(599_001);
         let mut draft = Draft::new(records.clone(), stamp_at(at(599_000)));
         take_in(&mut draft).expect("taken in");
-        assert_eq!(decide(&project(&draft.records, at(599_000))).reason(), "resources_available");
+        assert_eq!(decide(&project(&draft.records, at(599_000))).report().reason, "resources_available");
         assert_eq!(
             deadline(&records.state, &records.policy.timeouts).map(|(limit, _)| limit < late),
             Some(true)
@@ -273,7 +273,7 @@ fn a_stop_with_requeue_puts_a_held_message_back_at_its_attempt_also_when_it_is_s
             );
             let mut records = committed(draft);
             records.state.status = Status::AwakeIdle;
-            assert_eq!(decide(&project(&records, now())).reason(), "after_stop");
+            assert_eq!(decide(&project(&records, now())).report().reason, "after_stop");
         }
     }
 }
@@ -301,7 +301,11 @@ fn the_operator_can_fail_and_drop_what_is_held() {
         let mut dropping = draft(records);
         drop_held(&mut dropping, prompt(1), "no longer wanted").expect("dropped");
         assert_eq!(dropping.records.inbox.claimed, None);
-        assert_eq!(decide(&project(&dropping.records, now())).reason(), "after_stop", "it recovers at once");
+        assert_eq!(
+            decide(&project(&dropping.records, now())).report().reason,
+            "after_stop",
+            "it recovers at once"
+        );
         let transaction = finish(dropping);
         assert_eq!(path(&transaction.events), [format!("{state} -> failed")]);
         let settlement = archived_message(&transaction).settlement.clone().expect("settled");
@@ -315,7 +319,7 @@ fn with(arrive: impl Fn(&mut Records), moment: Time) -> (String, Records) {
     arrive(&mut records);
     let mut draft = Draft::new(records, stamp_at(moment));
     take_in(&mut draft).expect("taken in");
-    let reason = decide(&project(&draft.records, moment)).reason();
+    let reason = decide(&project(&draft.records, moment)).report().reason;
     (reason, draft.records)
 }
 
@@ -333,7 +337,7 @@ fn a_hint_or_an_interjection_has_it_tried_at_once_and_once() {
     let (records, _) = ended(again(taken, moment), exited(75), at(61_000));
     let mut draft = Draft::new(records, stamp_at(at(61_500)));
     take_in(&mut draft).expect("taken in");
-    assert_eq!(decide(&project(&draft.records, at(61_500))).reason(), put);
+    assert_eq!(decide(&project(&draft.records, at(61_500))).report().reason, put);
     assert!(draft.is_empty());
     // One of another scope stays in the inbox until the pending one is dealt with.
     let second = |since: i64| {

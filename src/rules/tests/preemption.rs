@@ -13,8 +13,8 @@ use crate::model::time::Time;
 use crate::model::transaction::{Put, Transaction};
 use crate::model::turn::{Outcome, TurnEnd};
 use crate::rules::authority::OPERATOR;
-use crate::rules::decide::decide;
 use crate::rules::execution::deadline;
+use crate::rules::ladder::decide;
 use crate::rules::preemption::{
     asks_to_yield, force_at, is_interjection, is_overdue, kill_at, protected_until, will_be_suspended,
 };
@@ -354,7 +354,7 @@ fn a_run_suspended_for_a_time_goes_on_then_and_has_no_timeout() {
     let mut records = live(current_run(&prompt(1)));
     records.state = transaction.state;
     assert_eq!(deadline(&records.state, &records.policy.timeouts), None);
-    let reason = |moment: Time| decide(&project(&records, moment)).reason();
+    let reason = |moment: Time| decide(&project(&records, moment)).report().reason;
     assert_eq!(reason(at(7_199_999)), "suspended: make room");
     assert_eq!(reason(back), "resume_suspended");
 }
@@ -393,7 +393,7 @@ fn resume_lets_the_next_step_run_it_and_nothing_else() {
         resume(&mut draft).expect("resumed");
         let held = draft.records.state.held.clone().expect("held");
         assert_eq!(held.not_before, Some(at(after)));
-        assert_eq!(decide(&project(&draft.records, now())).reason(), "resume_suspended");
+        assert_eq!(decide(&project(&draft.records, now())).report().reason, "resume_suspended");
         assert_eq!(finish(draft).state.execution.state, ExecutionState::Suspended);
     }
     for state in ExecutionState::ALL.iter().filter(|state| **state != ExecutionState::Suspended) {

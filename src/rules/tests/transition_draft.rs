@@ -8,7 +8,7 @@ use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
 use crate::model::message::{Message, MessageStatus, Settlement};
 use crate::model::transaction::{Archived, Delete, Put};
-use crate::rules::decide::decide;
+use crate::rules::ladder::decide;
 use crate::rules::projection::project;
 use crate::rules::transition::settlement::settle_message;
 

@@ -15,7 +15,7 @@ use crate::model::policy::Limit;
 use crate::model::records::{Records, Staleness};
 use crate::model::transaction::{Delete, Put, Transaction};
 use crate::model::work::{Ticked, WorkItem};
-use crate::rules::decide::decide;
+use crate::rules::ladder::decide;
 use crate::rules::projection::project;
 use crate::rules::transition::arrival::{admit_drop, admitted, staleness};
 use crate::rules::transition::draft::Draft;
@@ -287,7 +287,7 @@ fn no_timeout_opens_the_gate_of_a_stopped_agent() {
         let mut draft = draft(held_since(Status::Stopped, state, -limit - 1));
         take_in(&mut draft).expect("taken in");
         assert_eq!(draft.records.state.status, Status::Stopped, "{state}");
-        assert_eq!(decide(&project(&draft.records, now())).reason(), "stopped");
+        assert_eq!(decide(&project(&draft.records, now())).report().reason, "stopped");
     }
 }
 
@@ -471,7 +471,7 @@ fn a_tick_for_a_hint_without_a_body_is_without_content() {
 /// Emits what the decision asks for and forgets the message, as if its turn had changed nothing.
 fn tick_once(records: &mut Records) -> String {
     let decision = decide(&project(records, now()));
-    let reason = decision.reason();
+    let reason = decision.report().reason;
     if let crate::model::decision::Decision::EmitTick(tick) = decision {
         let mut draft = draft(records.clone());
         emit_tick(&mut draft, &tick);

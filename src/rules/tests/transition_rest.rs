@@ -7,7 +7,7 @@ use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
 use crate::model::records::Records;
 use crate::model::wait::{Wait, WaitKind};
-use crate::rules::decide::decide;
+use crate::rules::ladder::decide;
 use crate::rules::projection::project;
 use crate::rules::transition::rest::{decided, rest};
 

@@ -17,7 +17,7 @@ use crate::model::turn::{Outcome, TurnEnd};
 use crate::model::wait::{Wait, WaitKind};
 use crate::model::work::WorkItem;
 use crate::rules::authority::OPERATOR;
-use crate::rules::decide::decide;
+use crate::rules::ladder::decide;
 use crate::rules::projection::project;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::gate::shut_down;
@@ -554,7 +554,10 @@ fn a_deferred_turn_goes_on_where_it_was_once_its_time_has_come() {
     let early = decide(&project(&records, at(999)));
     assert_eq!(early.kind().name(), "wait_for_resources");
     let due = decide(&project(&records, at(1000)));
-    assert_eq!((due.kind().name(), due.reason().as_str()), ("start_model_turn", "resources_available"));
+    assert_eq!(
+        (due.kind().name(), due.report().reason.as_str()),
+        ("start_model_turn", "resources_available")
+    );
 }
 
 fn stopping(requeue: bool) -> Draft {

@@ -1,51 +1,59 @@
 //! The one next thing: a ladder of twenty rungs, of which the first that holds decides (contract, semantics §8).
 
 use crate::model::continuation::Continuation;
-use crate::model::decision::{Decision, DuplicateTick, Rest, Tick};
+use crate::model::decision::{Decision, DecisionKind, DuplicateTick, Rest, Tick};
 use crate::model::work::SchedulingState;
 
 use super::closure::waiting_reason;
 use super::projection::{Gate, Projection, QueuedMessage, WorkFact};
 
-/// One rung: what it would decide, why, and whether it holds.
+/// One rung. Whether a decision moves the agent on, its kind says.
 pub struct Rung {
     /// From 1, as in the contract.
     pub number: u8,
-    /// The decisions that it can come to, for `explain`.
-    pub decision: &'static str,
+    /// The kinds of decision that it can come to.
+    kinds: &'static [DecisionKind],
+    /// The reasons for them, for `explain`.
     pub reason: &'static str,
     pub holds: fn(&Projection) -> Option<Decision>,
 }
 
+impl Rung {
+    /// The kinds of decision that it can come to, for `explain`.
+    pub fn decision(&self) -> String {
+        self.kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ")
+    }
+}
+
 macro_rules! ladder {
-    ($($number:literal $decision:literal $reason:literal $holds:expr),+ $(,)?) => {
-        &[$(Rung { number: $number, decision: $decision, reason: $reason, holds: $holds }),+]
+    ($($number:literal [$($kind:ident)+] $reason:literal $holds:expr),+ $(,)?) => {
+        &[$(Rung { number: $number, kinds: &[$(DecisionKind::$kind),+], reason: $reason, holds: $holds }),+]
     };
 }
 
 /// The rungs in order of priority.
 pub const LADDER: &[Rung] = ladder![
-    1 "stop, noop" "stopped, not_started" gate,
-    2 "noop" "turn_in_progress" live_run,
-    3 "start_recovery" "retry, after_stop" recovery,
-    4 "wait_for_timer" "recovery_backoff" backoff,
-    5 "start_model_turn" "resume_suspended, resources_available" held_may_go_on,
-    6 "wait_for_resources" "what is missing" held_may_not,
-    7 "start_model_turn" "the message kind" message_with_reentry,
-    8 "reduce_message_only" "the message kind" message_without_reentry,
-    9 "emit_system_tick" "wake_hint" wake_hint,
-    10 "emit_system_tick" "continue_active" current_runnable,
-    11 "emit_system_tick" "queued_available" queued_runnable,
-    12 "noop" "duplicate_wake_hint, duplicate_continue_active, duplicate_queued_available" duplicate,
-    13 "wait_for_operator" "agent_operator_wait" agent_operator_wait,
-    14 "wait_for_external_change" "agent_external_wait" agent_external_wait,
-    15 "wait_for_timer" "active_timers" timers,
-    16 "wait_for_task" "agent_task_wait" agent_task_wait,
-    17 "wait_for_operator, wait_for_task, wait_for_external_change, wait_for_timer"
+     1 [Stop Noop] "stopped, not_started" gate,
+     2 [Noop] "turn_in_progress" live_run,
+     3 [StartRecovery] "retry, after_stop" recovery,
+     4 [WaitForTimer] "recovery_backoff" backoff,
+     5 [StartModelTurn] "resume_suspended, resources_available" held_may_go_on,
+     6 [WaitForResources] "what is missing" held_may_not,
+     7 [StartModelTurn] "the message kind" message_with_reentry,
+     8 [ReduceMessageOnly] "the message kind" message_without_reentry,
+     9 [EmitSystemTick] "wake_hint" wake_hint,
+    10 [EmitSystemTick] "continue_active" current_runnable,
+    11 [EmitSystemTick] "queued_available" queued_runnable,
+    12 [Noop] "duplicate_wake_hint, duplicate_continue_active, duplicate_queued_available" duplicate,
+    13 [WaitForOperator] "agent_operator_wait" agent_operator_wait,
+    14 [WaitForExternalChange] "agent_external_wait" agent_external_wait,
+    15 [WaitForTimer] "active_timers" timers,
+    16 [WaitForTask] "agent_task_wait" agent_task_wait,
+    17 [WaitForOperator WaitForTask WaitForExternalChange WaitForTimer]
        "work_item_needs_input, work_item_task_wait, work_item_external_wait, work_item_timer_wait" work_waits,
-    18 "emit_system_tick, wait_for_resources" "system_wait" system_wait,
-    19 "stay_idle" "already_asleep" already_asleep,
-    20 "sleep" "no_pending_scheduler_facts" nothing,
+    18 [EmitSystemTick WaitForResources] "system_wait" system_wait,
+    19 [StayIdle] "already_asleep" already_asleep,
+    20 [Sleep] "no_pending_scheduler_facts" nothing,
 ];
 
 /// The decision of the first rung that holds. The last one always does.

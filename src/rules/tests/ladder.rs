@@ -9,7 +9,7 @@ use crate::model::records::Records;
 use crate::model::wait::{Wait, WaitKind};
 use crate::model::work::{PlanStatus, SchedulingState, WorkItem};
 use crate::rules::closure::AgentWaits;
-use crate::rules::decide::{LADDER, decide};
+use crate::rules::ladder::{LADDER, decide};
 use crate::rules::projection::{
     Backoff, Gate, HeldRun, PendingHint, Projection, QueuedMessage, WorkFact, project,
 };
@@ -228,7 +228,7 @@ fn the_decision_is_that_of_the_first_row_that_holds_in_every_combination_of_fact
         let projection = projection(&facts);
         let found = decide(&projection);
         assert!(
-            found.kind().name() == decision && found.reason() == reason,
+            found.kind().name() == decision && found.report().reason == reason,
             "{found:?} instead of {decision} ({reason}) for {facts:?}"
         );
         assert_eq!(rung(&projection), Some(number), "{facts:?}");
@@ -291,7 +291,7 @@ fn each_rung_says_which_decisions_and_reasons_it_can_come_to() {
     for (number, _, decision, reason) in TABLE {
         let rung = LADDER.iter().find(|rung| rung.number == number).expect("a rung");
         let lists = |listed: &str, word: &str| listed.split(", ").any(|one| one == word);
-        assert!(lists(rung.decision, decision), "rung {number} does not list {decision}");
+        assert!(lists(&rung.decision(), decision), "rung {number} does not list {decision}");
         let generic = matches!(number, 6..=8);
         assert!(generic || lists(rung.reason, reason), "rung {number} does not list {reason}");
     }
