@@ -380,7 +380,7 @@ pub fn reduced(view: &View<'_>, state: &State, now: Time) -> Result<Vec<Message>
         return Ok(Vec::new());
     }
     evidence::recent(view, now, count, |message: &Message| {
-        message.settlement.as_ref().is_some_and(|settlement| settlement.reason.as_deref() == Some("reduced"))
+        message.settlement.as_ref().is_some_and(|settlement| settlement.is_reduced())
     })
 }
 

@@ -9,7 +9,6 @@ use crate::model::id::AgentName;
 use crate::model::records::Onlookers;
 use crate::model::state::Untold;
 use crate::model::transaction::Transaction;
-use crate::rules::telling::transitions;
 use crate::rules::transition::draft::Draft;
 use crate::store::Agent;
 use crate::store::lock::{self, Sharing};
@@ -55,7 +54,7 @@ impl Moves {
         transaction: &mut Transaction,
         onlookers: Onlookers,
     ) -> Result<Vec<Move>> {
-        let moves = transitions(transaction);
+        let moves = std::mem::take(&mut transaction.moves);
         // What a command changes that a hook has called is told to no hook.
         if moves.is_empty() || is_nested() {
             return Ok(Vec::new());

@@ -184,6 +184,16 @@ impl Settlement {
     pub fn new(status: MessageStatus, at: Time) -> Settlement {
         Settlement { status, at, reason: None, run_id: None, dead_letter: false }
     }
+
+    /// Whether the message was taken up without a turn.
+    pub fn is_reduced(&self) -> bool {
+        self.status == MessageStatus::Processed && self.run_id.is_none()
+    }
+
+    /// Whether another message has its `dedupe_key`. An operator may give the same reason for a drop.
+    pub fn is_of_duplicate(&self) -> bool {
+        self.status == MessageStatus::Dropped && self.reason.as_deref() == Some(DUPLICATE)
+    }
 }
 
 fn first() -> u32 {
@@ -294,7 +304,7 @@ impl Message {
     }
 
     pub fn is_wake_hint(&self) -> bool {
-        self.idempotency_key.as_deref().is_some_and(|key| key.starts_with("wake_hint:"))
+        self.idempotency_key.as_deref().is_some_and(|key| key.starts_with(HINT_KEY))
     }
 
     /// What the scheduler emitted this tick for; `None` for every other message.
@@ -309,6 +319,12 @@ impl Message {
         })
     }
 }
+
+/// Why a message was dropped whose `dedupe_key` another has.
+pub const DUPLICATE: &str = "duplicate";
+
+/// The prefix of the keys of ticks that wake hints have become.
+const HINT_KEY: &str = "wake_hint:";
 
 /// The prefixes of the keys of ticks about a wait's deadlines. Version 1 had `wait:expired:`, for waits that
 /// had ended before the agent was told.
@@ -408,7 +424,7 @@ impl WakeHint {
 
     /// The key under which the tick for this hint is emitted at most once.
     pub fn tick_key(&self) -> String {
-        format!("wake_hint:{}:{}", self.scope(), self.id)
+        format!("{HINT_KEY}{}:{}", self.scope(), self.id)
     }
 }
 

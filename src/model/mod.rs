@@ -6,6 +6,7 @@ mod names;
 pub use names::UnknownName;
 
 pub mod action;
+pub mod advisory;
 pub mod agent;
 pub mod attention;
 pub mod author;

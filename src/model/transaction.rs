@@ -6,7 +6,7 @@ use super::id::{AgentName, MessageId, TaskId, TimerId, WaitId, WorkId};
 use super::message::{InboxKey, Message};
 use super::preemption::Checkpoint;
 use super::run::{Brief, Run};
-use super::state::State;
+use super::state::{State, Untold};
 use super::task::Task;
 use super::timer::Timer;
 use super::wait::Wait;
@@ -66,4 +66,6 @@ pub struct Transaction {
     pub deletes: Vec<Delete>,
     pub archived: Vec<Archived>,
     pub events: Vec<Event>,
+    /// The transitions among the events, in order, as `on-state-change` is told of them.
+    pub moves: Vec<Untold>,
 }

@@ -154,10 +154,9 @@ fn marked(message: &Message) -> Value {
 
 /// Whether a turn should weigh the message and not obey it: it comes from outside, or with a wake hint.
 fn is_evidence(message: &Message) -> bool {
-    let is_hint = message.idempotency_key.as_deref().is_some_and(|key| key.starts_with("wake_hint:"));
     match message.authority_class {
         AuthorityClass::ExternalEvidence | AuthorityClass::IntegrationSignal => true,
-        AuthorityClass::OperatorInstruction | AuthorityClass::RuntimeInstruction => is_hint,
+        AuthorityClass::OperatorInstruction | AuthorityClass::RuntimeInstruction => message.is_wake_hint(),
     }
 }
 

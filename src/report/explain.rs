@@ -237,7 +237,7 @@ pub fn text(records: &Records, decision: &Decision, now: Time, out: &Output) -> 
     for advisory in advisories(records, now) {
         text.push_str(&format!(
             "\n{}: {}\n",
-            out.paint(Tone::Bad, advisory.kind),
+            out.paint(Tone::Bad, advisory.kind.name()),
             out.safe(&advisory.message)
         ));
     }

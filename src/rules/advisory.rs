@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::model::advisory::AdvisoryKind;
 use crate::model::agent::Status;
 use crate::model::records::Records;
 use crate::model::time::Time;
@@ -18,7 +19,7 @@ const OFTEN: u32 = 3;
 /// One warning: its name in the contract, what it is about, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Advisory {
-    pub kind: &'static str,
+    pub kind: AdvisoryKind,
     /// The id of the record that the warning is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
@@ -26,7 +27,7 @@ pub struct Advisory {
 }
 
 impl Advisory {
-    fn new(kind: &'static str, subject: impl ToString, message: String) -> Advisory {
+    fn new(kind: AdvisoryKind, subject: impl ToString, message: String) -> Advisory {
         Advisory { kind, subject: Some(subject.to_string()), message }
     }
 
@@ -34,7 +35,7 @@ impl Advisory {
     pub fn key(&self) -> String {
         match &self.subject {
             Some(subject) => format!("{}:{subject}", self.kind),
-            None => self.kind.to_owned(),
+            None => self.kind.to_string(),
         }
     }
 }
@@ -54,7 +55,7 @@ pub fn advisories(records: &Records, now: Time) -> Vec<Advisory> {
 /// Warnings about moments that a clock ahead of now has written: those that the next step corrects, and those
 /// that only a person can.
 fn about_clock(records: &Records, now: Time) -> Vec<Advisory> {
-    let kind = "clock_in_future";
+    let kind = AdvisoryKind::ClockInFuture;
     let repaired = ahead(records, now).into_iter().map(|ahead| {
         let (name, stored, taken) = (ahead.place.name(), ahead.stored, ahead.taken);
         let text =
@@ -89,7 +90,7 @@ fn about_work(records: &Records, waits: &WaitsByItem<'_>, item: &WorkItem, is_si
         let spent = item.ticked == Some(Ticked { revision: item.revision, wakes: state.counters.wakes });
         if rests || has_begun && spent && is_silent {
             found.push(Advisory::new(
-                "idle_posture_has_runnable_work",
+                AdvisoryKind::IdlePostureHasRunnableWork,
                 item.id,
                 format!(
                     "{} is runnable, and its turn has changed nothing about it: {}; `dormouse wake {agent}` makes the agent look again",
@@ -105,7 +106,7 @@ fn about_work(records: &Records, waits: &WaitsByItem<'_>, item: &WorkItem, is_si
         && waits.on(item.id).is_empty();
     if is_stuck {
         found.push(Advisory::new(
-            "blocked_work_item_without_recheck_or_wait",
+            AdvisoryKind::BlockedWorkItemWithoutRecheckOrWait,
             item.id,
             format!("nothing will bring {} back: {}; `dormouse work unblock`", item.id, item.objective),
         ));
@@ -119,14 +120,14 @@ fn about_input(records: &Records, now: Time) -> Vec<Advisory> {
     if let Some(message) = &records.inbox.head {
         if matches!(state.status, Status::Asleep | Status::AwaitingTask) {
             found.push(Advisory::new(
-                "idle_posture_has_queued_input",
+                AdvisoryKind::IdlePostureHasQueuedInput,
                 message.id,
                 format!("asleep, but {} is queued: the next tick takes it", message.id),
             ));
         }
         if message.attempt > OFTEN {
             found.push(Advisory::new(
-                "message_retried_often",
+                AdvisoryKind::MessageRetriedOften,
                 message.id,
                 format!("{} is at attempt {}", message.id, message.attempt),
             ));
@@ -136,7 +137,7 @@ fn about_input(records: &Records, now: Time) -> Vec<Advisory> {
             let age = now.since(message.created_at);
             if idle && age > expected {
                 found.push(Advisory::new(
-                    "nobody_ticks",
+                    AdvisoryKind::NobodyTicks,
                     message.id,
                     format!("{} has waited {age}, and a tick is expected every {expected}", message.id),
                 ));
@@ -147,7 +148,7 @@ fn about_input(records: &Records, now: Time) -> Vec<Advisory> {
         let ids: Vec<String> =
             state.set_aside.newest.iter().map(|kept| kept.message_id.to_string()).collect();
         found.push(Advisory::new(
-            "input_set_aside",
+            AdvisoryKind::InputSetAside,
             newest.message_id,
             format!(
                 "{} said, and set aside until the agent goes on: {}; `dormouse enqueue {} TEXT` makes it look now",
@@ -164,7 +165,7 @@ fn about_wait(wait: &Wait) -> Vec<Advisory> {
     let mut found = Vec::new();
     if let Some(message) = wait.lost_answer {
         found.push(Advisory::new(
-            "answer_lost",
+            AdvisoryKind::AnswerLost,
             wait.id,
             format!(
                 "{message} would have ended {}, and no turn has completed for it: {}; say it again, or `dormouse queue requeue {message}`",
@@ -181,7 +182,7 @@ fn about_wait(wait: &Wait) -> Vec<Advisory> {
     };
     if names_nothing && is_endless {
         found.push(Advisory::new(
-            "wait_without_subject",
+            AdvisoryKind::WaitWithoutSubject,
             wait.id,
             format!(
                 "{} names no resource and no source: {}; `dormouse wake {} --wait {}` ends it",
@@ -194,12 +195,12 @@ fn about_wait(wait: &Wait) -> Vec<Advisory> {
     }
     match wait.recoverability() {
         Recoverability::Weak => found.push(Advisory::new(
-            "external_wait_has_weak_recoverability",
+            AdvisoryKind::ExternalWaitHasWeakRecoverability,
             wait.id,
             format!("{} has no recheck, no expiry and no durable source: {}", wait.id, wait.reason),
         )),
         Recoverability::ExplicitNoFallback => found.push(Advisory::new(
-            "external_wait_has_no_fallback",
+            AdvisoryKind::ExternalWaitHasNoFallback,
             wait.id,
             format!(
                 "{} says that it has no fallback: {}",

@@ -1,35 +1,26 @@
 //! What hooks are told of transitions and failures (contract, execution §5).
 
-use crate::model::event::{Event, EventKind};
+use crate::model::id::RunId;
 use crate::model::state::{FailureTold, State, Untold};
-use crate::model::transaction::Transaction;
 
-/// The transitions that a transaction makes, in order, as `on-state-change` is told of them.
-pub fn transitions(transaction: &Transaction) -> Vec<Untold> {
-    let state = &transaction.state;
-    // A transaction is about one run at most, but not every event of it names that run.
-    let about = transaction.events.iter().find_map(|event| event.run_id);
+/// Completes the moves of a transaction, which is about one run at most: each is told with the run and the
+/// message that it belongs to. `about` is the run that the events of the transaction name.
+pub fn with_run(moves: Vec<Untold>, state: &State, about: Option<RunId>) -> Vec<Untold> {
     let run_id = state.current_run.as_ref().map(|run| run.run_id).or(about);
     let last = state.last_turn.as_ref().filter(|turn| Some(turn.run_id) == run_id);
     let task_id = state.execution.task_id.or(last.map(|turn| turn.message_id));
-    let untold = |event: &Event| {
+    let completed = |untold: Untold| {
         // A claim may lead the agent through other states before it has a run.
-        let is_before_run = state.current_run.is_some() && event.run_id.is_none();
+        let is_before_run = state.current_run.is_some() && untold.run_id.is_none();
         let (run_id, task_id) = if is_before_run { (None, None) } else { (run_id, task_id) };
-        let failure: Option<FailureTold> = serde_json::from_value(event.data["failure"].clone()).ok();
-        Some(Untold {
-            seq: event.seq,
-            from: serde_json::from_value(event.data["from"].clone()).ok()?,
-            to: serde_json::from_value(event.data["to"].clone()).ok()?,
-            cause: event.data["cause"].as_str().unwrap_or_default().to_owned(),
-            task_id: task_id.or(failure.as_ref().and_then(|failure| failure.message_id)),
-            run_id: run_id.or(failure.as_ref().and_then(|failure| failure.run_id)),
-            failure,
-            again: false,
-        })
+        let failure = untold.failure.as_ref();
+        Untold {
+            task_id: task_id.or(failure.and_then(|failure| failure.message_id)),
+            run_id: run_id.or(failure.and_then(|failure| failure.run_id)),
+            ..untold
+        }
     };
-    let moves = transaction.events.iter().filter(|event| event.kind == EventKind::StateTransition);
-    moves.filter_map(untold).collect()
+    moves.into_iter().map(completed).collect()
 }
 
 /// What a failed agent has to recover from.

@@ -11,6 +11,7 @@ use crate::engine::lookup::matches_id;
 use crate::engine::lookup::{self, Whereabouts, whereabouts};
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
+use crate::model::advisory::AdvisoryKind;
 use crate::model::agent::Status as AgentStatus;
 use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{MessageStatus, Settlement};
@@ -176,7 +177,8 @@ fn warn(session: &Session, waiting: &[Agent<'_>]) -> Result<bool> {
         | AgentStatus::AwaitingTask
         | AgentStatus::Asleep => {
             let advisories = advisories(&records, session.clock.now());
-            let Some(nobody) = advisories.iter().find(|advisory| advisory.kind == "nobody_ticks") else {
+            let Some(nobody) = advisories.iter().find(|advisory| advisory.kind == AdvisoryKind::NobodyTicks)
+            else {
                 return Ok(false);
             };
             format!("{name}: {}", nobody.message)

@@ -17,7 +17,7 @@ use super::{
 };
 
 fn kinds(records: &Records) -> Vec<&'static str> {
-    advisories(records, now()).iter().map(|advisory| advisory.kind).collect()
+    advisories(records, now()).iter().map(|advisory| advisory.kind.name()).collect()
 }
 
 fn resting() -> [Records; 2] {

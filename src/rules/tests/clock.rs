@@ -237,12 +237,13 @@ fn a_decision_to_rest_that_was_come_to_ahead_of_now_holds_for_nothing() {
 fn an_advisory_says_what_lies_too_far_ahead() {
     let mut records = standing(Status::AwakeIdle, ExecutionState::Failed);
     WRONG[1].2(&mut records);
-    let said = advisories(&records, now()).into_iter().find(|advisory| advisory.kind == "clock_in_future");
+    let said =
+        advisories(&records, now()).into_iter().find(|advisory| advisory.kind.name() == "clock_in_future");
     assert_eq!(said.and_then(|advisory| advisory.subject).as_deref(), Some("retry.not_before"));
     let mut once = records_in(Status::AwakeIdle, ExecutionState::Runnable);
     once.timers = vec![Timer { created_at: then(0), ..timer(1, AHEAD + 1) }];
     assert_eq!(
-        advisories(&once, now()).iter().filter(|advisory| advisory.kind == "clock_in_future").count(),
+        advisories(&once, now()).iter().filter(|advisory| advisory.kind.name() == "clock_in_future").count(),
         1
     );
 }

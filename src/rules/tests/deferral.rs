@@ -289,13 +289,15 @@ fn the_operator_can_fail_and_drop_what_is_held() {
         records.inbox.claimed = Some(prompt(1));
 
         let mut failing = draft(records.clone());
-        assert_eq!(lifecycle::fail(&mut failing, "enough", &OPERATOR), Ok(Given::Held(message_id(1))));
+        assert_eq!(lifecycle::fail(&mut failing, "init_timeout", &OPERATOR), Ok(Given::Held(message_id(1))));
+        let is_new = lifecycle::is_uninitialized(&failing.records.state);
+        assert!(!is_new, "the operator's words are not a start that was given up");
         let transaction = finish(failing);
         assert_eq!(path(&transaction.events), [format!("{state} -> failed")]);
         let [Put::Message(message)] = &transaction.puts[..] else { panic!("{:?}", transaction.puts) };
         let failures: Vec<_> =
             message.failures.iter().map(|failure| (failure.terminal, &*failure.reason)).collect();
-        assert_eq!((message.attempt, failures), (2, vec![(terminal, "enough")]));
+        assert_eq!((message.attempt, failures), (2, vec![(terminal, "init_timeout")]));
         assert_eq!(transaction.state.next_due_at, Some(at(1000)), "the backoff");
 
         let mut dropping = draft(records);

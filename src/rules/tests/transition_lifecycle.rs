@@ -11,7 +11,7 @@ use crate::model::transaction::{Delete, Put, Transaction};
 use crate::model::wait::WaitKind;
 use crate::rules::authority::OPERATOR;
 use crate::rules::transition::gate::{is_to_be_shut_down, shut_down};
-use crate::rules::transition::lifecycle::{create, end_late_start, start, stop};
+use crate::rules::transition::lifecycle::{create, end_late_start, is_uninitialized, start, stop};
 use crate::rules::transition::recovery::{self, recover};
 
 use super::{
@@ -371,6 +371,7 @@ fn a_start_that_was_given_up_is_followed_by_a_pause_and_so_is_each_recovery_afte
         given_up.state.retry.as_ref().map(|retry| (retry.message_id, retry.not_before)),
         Some((None, at(1000)))
     );
+    assert!(is_uninitialized(&given_up.state));
     records.state = given_up.state;
     let mut starting = draft(records.clone());
     start(&mut starting, &OPERATOR).expect("started");

@@ -21,7 +21,7 @@ use crate::model::transaction::{Archived, Delete, Put, Transaction};
 
 use crate::rules::due::next_due;
 use crate::rules::execution;
-use crate::rules::telling::failure;
+use crate::rules::telling::{failure, with_run};
 
 /// Collects one transition. The records show at every point what they will be after the commit.
 #[derive(Debug, Clone)]
@@ -33,6 +33,7 @@ pub struct Draft {
     archived: Vec<Archived>,
     events: Vec<Event>,
     raised: Vec<Attention>,
+    moves: Vec<Untold>,
     resting: Option<DecisionReport>,
     touched: bool,
 }
@@ -47,6 +48,7 @@ impl Draft {
             archived: Vec::new(),
             events: Vec::new(),
             raised: Vec::new(),
+            moves: Vec::new(),
             resting: None,
             touched: false,
         }
@@ -208,10 +210,13 @@ impl Draft {
         let run_id = self.records.state.current_run.as_ref().map(|run| run.run_id);
         let mut data = json!({ "from": from, "to": to, "cause": cause });
         let of_recovery = [from, to].contains(&ExecutionState::Recovering);
-        if let Some(failure) = failure(&self.records.state).filter(|_| of_recovery) {
+        let failure = failure(&self.records.state).filter(|_| of_recovery);
+        if let Some(failure) = &failure {
             data["failure"] = json!(failure);
         }
         self.event(EventKind::StateTransition, run_id, data);
+        let (seq, cause) = (self.records.state.counters.events, cause.to_owned());
+        self.moves.push(Untold { seq, from, to, cause, task_id: None, run_id, failure, again: false });
         Ok(())
     }
 
@@ -318,7 +323,9 @@ impl Draft {
         state.rested_at = state.rested_at.filter(|_| self.resting.is_some());
         state.resting = self.resting;
         derive(&mut self.records);
+        let about = self.events.iter().find_map(|event| event.run_id);
         Ok(Transaction {
+            moves: with_run(self.moves, &self.records.state, about),
             agent: self.records.state.agent.clone(),
             base_revision,
             state: self.records.state,

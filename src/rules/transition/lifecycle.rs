@@ -125,8 +125,10 @@ pub fn end_late_start(draft: &mut Draft) -> Result<(), Refusal> {
 /// start is still to be done.
 pub fn is_uninitialized(state: &State) -> bool {
     let execution = &state.execution;
-    let given_up =
-        execution.state == ExecutionState::Failed && execution.reason.as_deref() == Some(INIT_TIMEOUT);
+    // An operator may fail something else for a reason of the same words; that is about a message.
+    let given_up = execution.state == ExecutionState::Failed
+        && execution.reason.as_deref() == Some(INIT_TIMEOUT)
+        && state.retry.as_ref().is_none_or(|retry| retry.message_id.is_none());
     execution.state == ExecutionState::Initializing || given_up
 }
 

@@ -3,7 +3,7 @@
 use crate::model::agent::Status;
 use crate::model::execution::ExecutionState;
 use crate::model::id::MessageId;
-use crate::model::message::{Body, Message, MessageKind};
+use crate::model::message::{Body, DUPLICATE, Message, MessageKind};
 use crate::model::records::Staleness;
 use crate::model::refusal::Refusal;
 use crate::model::state::{KeptOut, Retry};
@@ -54,7 +54,7 @@ pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
             Staleness::Duplicate => {
                 admitted_in_vain(draft, &message);
                 // The key belongs to the first copy, and must not be taken from it.
-                drop_message(draft, Message { dedupe_key: None, ..message }, "duplicate");
+                drop_message(draft, Message { dedupe_key: None, ..message }, DUPLICATE);
             }
         }
     }

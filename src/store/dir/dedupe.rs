@@ -152,8 +152,9 @@ fn fill(view: &View<'_>, staged: &Spot, now: Time, window: Span, disk: Disk) -> 
     let mut failure = None;
     evidence::archived(view, |message: Message| {
         let Some(settlement) = &message.settlement else { return true };
-        let duplicate = settlement.reason.as_deref() == Some("duplicate");
-        if !duplicate && let Err(error) = write(&message, settlement.status) {
+        if !settlement.is_of_duplicate()
+            && let Err(error) = write(&message, settlement.status)
+        {
             failure = Some(error);
             return false;
         }
