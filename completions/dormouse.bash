@@ -909,7 +909,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__enqueue)
-            opts="-C -q -v -h --body-json --kind --origin --priority --dedupe-key --ttl --resource --work-item --wait --correlation-id --allow-empty --in --at --past-ok --batch --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-C -q -v -h --body-json --kind --origin --priority --dedupe-key --ttl --resource --work-item --wait --correlation-id --allow-empty --in --at --past-ok --batch --await --timeout --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -960,6 +960,10 @@ _dormouse() {
                     return 0
                     ;;
                 --at)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -157,6 +157,7 @@ complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l wait -d 'T
 complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l correlation-id -d 'An id that ties the message to other messages' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l in -d 'Admit the message after this long, by a timer' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l at -d 'Admit the message at this time, by a timer' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l timeout -d 'With --await: exit with 8 after this long; the message stays queued' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
 complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
 always\t''
@@ -165,6 +166,7 @@ complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l lock-timeo
 complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l allow-empty -d 'Accept a blank message, which is refused otherwise'
 complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l past-ok -d 'Accept a time for --at that is past: the next step then admits the message'
 complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l batch -d 'Read one message per line of stdin, each a JSON object with text or body, and kind, origin, priority, dedupe_key, ttl, expires_at, resource, work_item_id, wait_id, correlation_id, allow_empty. If one line is bad, no message is admitted'
+complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l await -d 'Wait until the message, or each of the batch, has ended, and print the brief of its turn. Exit with 0 if it was completed, with 7 if it failed for good'
 complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -l json -d 'Print results and errors as JSON Lines on stdout'
 complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -s q -l quiet -d 'Print nothing but results'
 complete -c dormouse -n "__fish_dormouse_using_subcommand enqueue" -s v -l verbose -d 'Print more messages on stderr'

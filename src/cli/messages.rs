@@ -13,7 +13,9 @@ pub const PRIORITIES: &[&str] = &["interject", "next", "normal", "background"];
 /// Send a message to an agent
 ///
 /// Admits one message and prints its id. Once the id is printed, the message survives a crash. TEXT is the
-/// text itself, `-` for stdin, or `@FILE`. Without TEXT, stdin is read unless it is a terminal.
+/// text itself, `-` for stdin, or `@FILE`. Without TEXT, stdin is read unless it is a terminal. With --await it
+/// prints the brief of its turn instead of the id, once the message has ended: another process must make the
+/// steps.
 #[derive(Debug, Args)]
 pub struct Enqueue {
     /// Which agent
@@ -34,6 +36,13 @@ pub struct Enqueue {
     /// is bad, no message is admitted
     #[arg(long, conflicts_with_all = ["text", "body_json", "kind", "dedupe_key", "work_item", "wait"])]
     pub batch: bool,
+    /// Wait until the message, or each of the batch, has ended, and print the brief of its turn. Exit with 0 if it
+    /// was completed, with 7 if it failed for good
+    #[arg(long = "await")]
+    pub awaits: bool,
+    /// With --await: exit with 8 after this long; the message stays queued
+    #[arg(long, value_name = "DURATION", requires = "awaits")]
+    pub timeout: Option<String>,
 }
 
 /// Send a message to an agent and wait for its answer

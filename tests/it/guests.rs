@@ -116,6 +116,7 @@ fn what_needs_more_than_the_inbox_is_refused_to_members() {
     for (args, kind) in [
         (&["enqueue", "a", "x", "--dedupe-key", "k"][..], "owners_only"),
         (&["enqueue", "a", "x", "--in", "1h"], "owners_only"),
+        (&["enqueue", "a", "x", "--await"], "owners_only"),
         (&["enqueue", "a", "x", "--at", "2040-01-01T00:00:00Z"], "owners_only"),
         (&["enqueue", "a", "x", "--work-item", "work_0198"], "owners_only"),
         (&["enqueue", "a", "x", "--wait", "wait_0198"], "owners_only"),

@@ -77,7 +77,10 @@ pub fn wait_until(session: &mut Session, args: cli::Await) -> Result<Status> {
             return Ok(status);
         }
         if wanted.message.is_some() && !warned {
-            warned = warn(session, &waiting)?;
+            warned = match waiting.first() {
+                Some(agent) => warn(session, agent)?,
+                None => true,
+            };
         }
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         if left == Some(Duration::ZERO) {
@@ -163,8 +166,7 @@ pub fn verdict(status: MessageStatus) -> Status {
 }
 
 /// Says that as things are nobody takes a message up. Returns whether it has.
-fn warn(session: &Session, waiting: &[Agent<'_>]) -> Result<bool> {
-    let Some(agent) = waiting.first() else { return Ok(false) };
+pub fn warn(session: &Session, agent: &Agent<'_>) -> Result<bool> {
     let name = agent.name();
     let records = load::look(agent, session.clock.now())?;
     let why = match records.state.status {

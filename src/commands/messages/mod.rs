@@ -1,5 +1,6 @@
 //! `enqueue` and `wake`: what somebody has to say becomes one new file.
 
+mod answer;
 pub mod ask;
 pub mod awaiting;
 mod guests;
@@ -35,6 +36,7 @@ use crate::rules::transition::arrival::admit_drop;
 use crate::rules::transition::inbox as rules;
 use crate::store::{Agent, Store, dedupe, inbox, layout};
 
+use answer::{Deadline, await_all, refuse_closed};
 use guests::surface;
 
 /// The longest line of a batch, beyond what its body may have.
@@ -60,17 +62,41 @@ pub fn enqueue(session: &mut Session, args: cli::Enqueue) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     session.is_about(agent.name());
+    let timeout: Option<Span> = parse_optional("--timeout", args.timeout.as_deref())?;
+    if args.awaits {
+        guests::refuse(&store, "--await")?;
+        authority::refuse_from_inside(session, &store, &agent, "wait for")?;
+        // What was said before under its key may have ended, whatever the gate says now.
+        if args.said.dedupe_key.is_none() {
+            refuse_closed(&agent.peek()?, None)?;
+        }
+    }
+    let deadline = Deadline::after(timeout);
     if args.batch {
         let voice = Voice::of(session, &store, &agent, &args.said)?;
-        return enqueue_batch(session, &agent, &voice, &args.said);
+        let admitted = admit_batch(session, &agent, &voice, &args.said)?;
+        return told(session, &agent, &admitted, args.awaits.then_some(deadline));
     }
     if args.within.is_some() || args.at.is_some() {
         guests::refuse(&store, "--in and --at")?;
     }
     let later = later(session, &args)?;
     let admitted = take(session, &store, &agent, &args.said, later)?;
-    say(session, agent.name(), &admitted);
-    say_if_closed(session, &agent);
+    told(session, &agent, &[admitted], args.awaits.then_some(deadline))
+}
+
+/// Says what was admitted, or, where that is awaited, what came of it.
+fn told(
+    session: &mut Session,
+    agent: &Agent<'_>,
+    admitted: &[Admitted],
+    awaited: Option<Deadline>,
+) -> Result<Status> {
+    if let Some(deadline) = awaited {
+        return await_all(session, agent, admitted, &deadline);
+    }
+    admitted.iter().for_each(|one| say(session, agent.name(), one));
+    say_if_closed(session, agent);
     Ok(Status::Done)
 }
 
@@ -265,12 +291,12 @@ fn repeat(entry: &DedupeEntry, claimed: bool) -> Admitted {
 }
 
 /// One message per line. Every line is looked at before the first is admitted; a bad one admits none.
-fn enqueue_batch(
-    session: &mut Session,
+fn admit_batch(
+    session: &Session,
     agent: &Agent<'_>,
     voice: &Voice,
     args: &cli::Said,
-) -> Result<Status> {
+) -> Result<Vec<Admitted>> {
     let mut stamp = session.clock.stamp()?;
     let mut batch = agent.batch(stamp.mint())?;
     // Of each message only the key is kept, and whether it needs a look first.
@@ -298,12 +324,11 @@ fn enqueue_batch(
     }
     batch.admit(staged.iter().filter(|(_, once)| !once).map(|(key, _)| *key))?;
     let mut answers = answers.into_iter();
-    for (key, once) in staged {
+    let mut admitted = |(key, once): (InboxKey, bool)| {
         let answer = if once { answers.next() } else { None };
-        say(session, agent.name(), &answer.unwrap_or(Admitted::anew(key.id)));
-    }
-    say_if_closed(session, agent);
-    Ok(Status::Done)
+        answer.unwrap_or(Admitted::anew(key.id))
+    };
+    Ok(staged.into_iter().map(&mut admitted).collect())
 }
 
 /// The next line of stdin, as far as any message can be long. `false` at the end.

@@ -32,6 +32,7 @@ const WRITERS: &[(&str, &[i32])] = &[
     ("enqueue ada later --in 1ms", &[]),
     ("enqueue ada --batch", &[]),
     ("ask ada hello --timeout 1s", &[4, 7, 8]),
+    ("enqueue ada hello --await --timeout 50ms", &[4, 7, 8]),
     ("wake ada --reason why", &[]),
     ("tick ada", &[7]),
     ("tick ada --until-idle", &[7]),

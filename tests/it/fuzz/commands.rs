@@ -24,6 +24,7 @@ pub const COMMANDS: &[&str] = &[
     "enqueue {agent} --origin webhook:ci --body-json {} --resource github:org/repo#12",
     "enqueue {agent} --batch << {\"text\":\"one\"}\n{\"body\":[2],\"origin\":\"channel\"}",
     "enqueue {agent} about --work-item {work} --wait {wait}",
+    "enqueue {agent} hello --await --timeout 20ms",
     "ask {agent} hello --timeout 50ms",
     "wake {agent} --resource github:org/repo#13 look",
     "wake {agent} --wait {wait} --reason why",

@@ -1,0 +1,177 @@
+//! What came of a message, for `ask` and `enqueue --await`: waiting for its end, and saying it.
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::engine::session::Session;
+use crate::error::{Error, Result, Status};
+use crate::model::agent::Status as AgentStatus;
+use crate::model::id::{AgentName, MessageId, RunId};
+use crate::model::message::{MessageStatus, Settlement};
+use crate::model::state::State;
+use crate::model::time::Span;
+use crate::process::signals::Signals;
+use crate::store::watch::Watch;
+use crate::store::{Agent, evidence, layout};
+
+use super::Admitted;
+use super::awaiting::{settled, verdict, warn};
+
+/// What came of a message.
+#[derive(Serialize)]
+struct Answer {
+    agent: AgentName,
+    message_id: MessageId,
+    duplicate: bool,
+    message_status: MessageStatus,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_id: Option<RunId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    brief: Option<String>,
+}
+
+/// How long is waited for an answer.
+pub struct Deadline {
+    timeout: Option<Span>,
+    until: Option<Instant>,
+}
+
+impl Deadline {
+    /// From now on; without a timeout there is none.
+    pub fn after(timeout: Option<Span>) -> Deadline {
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout.as_std()));
+        Deadline { timeout, until }
+    }
+
+    /// How much of it is left; `None` is for ever. Fails when it is over.
+    pub fn left(&self, id: MessageId) -> Result<Option<Duration>> {
+        let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
+        if left == Some(Duration::ZERO) {
+            let waited = self.timeout.unwrap_or(Span::ZERO);
+            return Err(Error::TimedOut { message: format!("waited {waited} in vain for {id}") });
+        }
+        Ok(left)
+    }
+}
+
+/// Waits until each of the messages has ended, and says what came of it, in their order. Other processes make the
+/// steps. Returns the gravest verdict.
+pub fn await_all(
+    session: &mut Session,
+    agent: &Agent<'_>,
+    messages: &[Admitted],
+    deadline: &Deadline,
+) -> Result<Status> {
+    let mut watch = Watch::new();
+    watch.add(agent.dir().path());
+    let mut status = Status::Done;
+    let mut warned = false;
+    for message in messages {
+        let end = loop {
+            // It may have been exchanged for another one.
+            watch.add(&agent.dir().join(layout::INBOX));
+            if let Some(end) = settled(agent, message.id)? {
+                break end;
+            }
+            let left = go_on(session, agent, message.id, deadline)
+                .inspect_err(|_| stays(session, agent, message.id))?;
+            if !warned {
+                warned = warn(session, agent)?;
+            }
+            wait(session, &watch, left)?;
+        };
+        status = status.graver(say(session, agent, message, end)?);
+        session.out.flush();
+        if session.out.is_closed() {
+            break;
+        }
+    }
+    Ok(status)
+}
+
+/// How long may still be waited; fails where that makes no sense any more.
+pub fn go_on(
+    session: &Session,
+    agent: &Agent<'_>,
+    id: MessageId,
+    deadline: &Deadline,
+) -> Result<Option<Duration>> {
+    if let Some(signal) = session.cancelled_by.get() {
+        return Err(Error::Failed { message: format!("ended by signal {signal}"), hint: None });
+    }
+    refuse_closed(&agent.peek()?, Some(id))?;
+    deadline.left(id)
+}
+
+/// Says where a message is that is not waited for any more.
+pub fn stays(session: &Session, agent: &Agent<'_>, id: MessageId) {
+    session
+        .out
+        .note(&format!("{id} stays queued; `dormouse await {} --message {id}` waits for it", agent.name()));
+}
+
+/// Behind a closed gate a message waits for ever.
+pub fn refuse_closed(state: &State, queued: Option<MessageId>) -> Result<()> {
+    let how = match state.status {
+        AgentStatus::Booting => "was never started",
+        AgentStatus::Stopped => "is stopped",
+        AgentStatus::AwakeIdle
+        | AgentStatus::AwakeRunning
+        | AgentStatus::AwaitingTask
+        | AgentStatus::Asleep => {
+            return Ok(());
+        }
+    };
+    let said = if queued.is_some() { "" } else { ", and nothing was said to it" };
+    Err(Error::Refused {
+        kind: "not_started",
+        message: format!("`{}` {how}: it can't answer{said}", state.agent),
+        hint: Some(format!("start it with `dormouse start {}`", state.agent)),
+    })
+}
+
+/// Waits for a change of the agent's records, or until something is due. A signal ends it.
+pub fn wait(session: &Session, watch: &Watch, left: Option<Duration>) -> Result<()> {
+    let signals = Signals::hold()?;
+    watch.wait(left);
+    session.cancelled_by.set(session.cancelled_by.get().or(signals.release()));
+    Ok(())
+}
+
+/// Says what came of a message, and returns what that means for the exit status.
+pub fn say(session: &mut Session, agent: &Agent<'_>, message: &Admitted, end: Settlement) -> Result<Status> {
+    let run = match end.run_id {
+        Some(run_id) => agent.consistently(|view, _| evidence::run(view, run_id))?,
+        None => None,
+    };
+    let completed = end.status == MessageStatus::Processed;
+    let answer = Answer {
+        agent: agent.name().clone(),
+        message_id: message.id,
+        duplicate: message.duplicate,
+        message_status: end.status,
+        reason: end.reason,
+        run_id: end.run_id,
+        brief: run.and_then(|run| run.brief).filter(|_| completed),
+    };
+    if session.out.is_json() {
+        session.out.json_line(&answer);
+    } else if let Some(brief) = &answer.brief {
+        let brief = session.out.whole(brief);
+        session.out.line(&brief);
+    } else if !is_told(session, message.id) {
+        let why = answer.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+        session.out.note(&format!("{}: {} {}{why}", answer.agent, message.id, end.status));
+    }
+    let needs_attention = !session.raised.borrow().is_empty();
+    let status = verdict(end.status);
+    Ok(if needs_attention { status.graver(Status::TurnFailed) } else { status })
+}
+
+/// Whether the step that gave the message up was ours, and has said so.
+fn is_told(session: &Session, id: MessageId) -> bool {
+    session.raised.borrow().iter().any(|attention| attention.about.message_id == Some(id))
+}
