@@ -21,6 +21,7 @@ const ASKED_FOR: &str = "asked for by the operator";
 pub fn recover(session: &mut Session, args: cli::Recover) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
+    session.is_about(agent.name());
     authority::reach(session, &store, &agent, "recover")?;
     let now = session.clock.now();
     let run = agent.peek()?.current_run;

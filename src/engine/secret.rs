@@ -6,9 +6,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use crate::error::{Context, Error, Result};
+use crate::model::digest::sha256;
 use crate::report::output::Output;
 use crate::store::Store;
 
@@ -31,7 +31,7 @@ impl Secret {
     }
 
     pub fn sha256(&self) -> String {
-        Sha256::digest(self.word.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+        sha256(self.word.as_bytes())
     }
 
     /// Something depends on it from now on.

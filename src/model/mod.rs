@@ -16,6 +16,7 @@ pub mod closure;
 pub mod continuation;
 pub mod decision;
 pub mod dedupe;
+pub mod digest;
 pub mod event;
 pub mod execution;
 pub mod id;

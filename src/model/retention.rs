@@ -48,7 +48,8 @@ impl<'de> Deserialize<'de> for Keep {
                 if text == "forever" {
                     return Ok(Keep(None));
                 }
-                text.parse().map(|span| Keep(Some(span))).map_err(E::custom)
+                let span = text.parse().map(|span| Keep(Some(span)));
+                span.map_err(|error| E::custom(format!("{error}, or \"forever\"")))
             }
         }
         deserializer.deserialize_any(Visitor)
@@ -158,7 +159,7 @@ mod tests {
         for (text, says) in [
             ("runs = 30", "`30` has no unit: write \"30d\""),
             ("runs = \"soon\"", "soon"),
-            ("archive = \"never\"", "never"),
+            ("archive = \"never\"", "or \"forever\""),
             ("context = \"some\"", "expected one of none, failed, all"),
             ("logs = \"1d\"", "unknown field `logs`"),
         ] {

@@ -1,10 +1,9 @@
 //! What is remembered of dedupe keys: a cache beside the records, made again from them where it is missing or broken.
 
-use sha2::{Digest, Sha256};
-
 use crate::beneath::Spot;
 use crate::error::{Error, Result};
 use crate::model::dedupe::DedupeEntry;
+use crate::model::digest::sha256;
 use crate::model::message::{Message, MessageStatus};
 use crate::model::time::{Span, Time};
 use crate::model::timer::Timer;
@@ -20,7 +19,7 @@ const DAY: Span = Span::from_secs(24 * 3600);
 
 /// Where the entry of a key lies that was admitted at this time.
 pub fn path(key: &str, admitted_at: Time) -> String {
-    layout::dedupe(admitted_at, &hash(key))
+    layout::dedupe(admitted_at, &sha256(key.as_bytes()))
 }
 
 /// Whether the key stands for a later message by now: what becomes of this one is not to be noted.
@@ -32,10 +31,6 @@ pub fn is_outdated(view: &View<'_>, entry: &DedupeEntry) -> Result<bool> {
             noted.message_id != entry.message_id && noted.admitted_at > entry.admitted_at
         })),
     }
-}
-
-fn hash(key: &str) -> String {
-    Sha256::digest(key.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The message that a key stands for, if one was admitted under it within the window.
@@ -85,7 +80,7 @@ pub fn peek(
 }
 
 fn look_up(view: &View<'_>, key: &str, now: Time, window: Span) -> Result<Option<DedupeEntry>> {
-    let hash = hash(key);
+    let hash = sha256(key.as_bytes());
     // From tomorrow on: the clock may have been set back since.
     let mut day = now.after(DAY);
     loop {

@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 
 use crate::beneath::{self, Spot};
 use crate::error::{Error, Result};
+use crate::model::digest::hex;
 use crate::model::id::MessageId;
 use crate::model::state::State;
 use crate::model::time::Time;
@@ -57,7 +58,7 @@ fn cut(name: &OsStr, most: usize) -> OsString {
     if bytes.len() <= most {
         return name.to_owned();
     }
-    let hash: String = Sha256::digest(bytes).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let hash = hex(&[bytes], 16);
     let mut kept = most - hash.len() - 1;
     // Not in the middle of a character.
     while kept > 0 && bytes[kept] & 0xC0 == 0x80 {

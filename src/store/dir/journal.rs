@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::beneath::{Content, Lacks, Spot, VERSION_LENGTH, Version, nanoseconds};
 use crate::error::{Context, Error, Result};
+use crate::model::digest::hex;
 use crate::model::state::State;
 
 use super::changes::{Append, Changes, Write, too_large};
@@ -115,7 +116,7 @@ const NONE: &str = "--------------------------------";
 fn encode(entry: &Entry) -> Vec<u8> {
     let entry = serde_json::to_vec(entry).unwrap_or_default();
     let body = entry.get(1..entry.len().saturating_sub(1)).unwrap_or_default();
-    let mut line = format!("{{\"sum\":\"{}\",", machine::digest(&[body])).into_bytes();
+    let mut line = format!("{{\"sum\":\"{}\",", hex(&[body], 32)).into_bytes();
     line.extend_from_slice(body);
     let boot = machine::boot().unwrap_or(NONE);
     line.extend_from_slice(format!(",\"boot\":\"{boot}\",\"applied\":\"{NONE}\"}}\n").as_bytes());
@@ -153,7 +154,7 @@ fn decode_line(path: &Path, number: usize, line: &[u8]) -> Result<Option<Line>> 
         return Ok(None);
     };
     let (head, body, tail) = (&line[..HEAD], &line[HEAD..at], &line[at..]);
-    if head != format!("{{\"sum\":\"{}\",", machine::digest(&[body])).as_bytes() {
+    if head != format!("{{\"sum\":\"{}\",", hex(&[body], 32)).as_bytes() {
         return Ok(None);
     }
     let entry: Entry = decode_plain(path, number, &[b"{", body, b"}"].concat())?;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use sha2::{Digest, Sha256};
+use crate::model::digest::hex;
 
 /// Tells this machine from others, if it has a name of that sort: many containers have none. The system's own
 /// name is nobody's business, so this is its hash.
@@ -23,11 +23,5 @@ pub fn boot() -> Option<&'static str> {
 fn hash_of(path: &Path, purpose: &str) -> Option<String> {
     let own = fs::read(path).ok()?;
     let own = own.trim_ascii();
-    (!own.is_empty()).then(|| digest(&[purpose.as_bytes(), own]))
-}
-
-/// The first half of the SHA-256 of these, as 32 hexadecimal digits.
-pub fn digest(parts: &[&[u8]]) -> String {
-    let hash = parts.iter().fold(Sha256::new(), |hash, part| hash.chain_update(part)).finalize();
-    hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    (!own.is_empty()).then(|| hex(&[purpose.as_bytes(), own], 32))
 }

@@ -7,10 +7,10 @@
 
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
-use sha2::{Digest, Sha256};
 
 use crate::beneath::Spot;
 use crate::error::{Error, Result};
+use crate::model::digest::hex;
 
 use super::files::MAX_RECORD;
 
@@ -89,8 +89,7 @@ pub fn parts<'l>(records: impl IntoIterator<Item = &'l [u8]>) -> Vec<Vec<u8>> {
 
 /// The name of a packed file: `stem` is its month, in the archive with its kind.
 pub fn name(stem: &str, number: u32, packed: &[u8]) -> String {
-    let hash: String = Sha256::digest(packed).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    format!("{stem}.{number:04}-{hash}{ENDING}")
+    format!("{stem}.{number:04}-{}{ENDING}", hex(&[packed], 16))
 }
 
 /// What stands before the number of a packed file, and the number.

@@ -1,0 +1,34 @@
+//! SHA-256 in words: 64 hexadecimal digits, or the first of them where a name or a line has to be short.
+
+use std::fmt::Write;
+
+use sha2::{Digest, Sha256};
+
+/// The first `digits` hexadecimal digits, at most 64, of the SHA-256 of these bytes, one part after the other.
+pub fn hex(parts: &[&[u8]], digits: usize) -> String {
+    let hash = parts.iter().fold(Sha256::new(), |hash, part| hash.chain_update(part)).finalize();
+    let mut text = String::with_capacity(2 * hash.len());
+    for byte in hash {
+        // Nothing is written to but a string.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text.truncate(digits);
+    text
+}
+
+/// All of it.
+pub fn sha256(bytes: &[u8]) -> String {
+    hex(&[bytes], 64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_digits_are_those_of_sha256sum() {
+        let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(sha256(b"abc"), abc);
+        assert_eq!(hex(&[b"a", b"", b"bc"], 16), abc[..16]);
+    }
+}
