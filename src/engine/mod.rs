@@ -3,6 +3,7 @@
 pub mod attention;
 pub mod authority;
 pub mod background;
+pub mod checks;
 pub mod delegate;
 pub mod desk;
 pub mod drops;

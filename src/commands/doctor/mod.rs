@@ -1,112 +1,19 @@
 //! `doctor`: look at every record, say what is wrong, and mend what has one right answer (contract, store §6).
 
-mod check;
-mod history;
-mod inbox;
-mod queued;
 mod repair;
 
 use serde::Serialize;
 use serde_json::json;
 
-use crate::beneath::Spot;
 use crate::cli;
+use crate::engine::checks::{self, Finding, Remedy};
 use crate::engine::merging;
 use crate::engine::session::{Session, agents};
 use crate::error::{Error, Result, Status};
 use crate::model::id::AgentName;
 use crate::report::output::Tone;
 use crate::report::text::count;
-use crate::store::sharing::Rights;
-use crate::store::{Agent, layout};
-
-/// What mends a finding.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Remedy {
-    /// People must decide.
-    None,
-    /// Move the file or directory to `quarantine/`.
-    Quarantine,
-    /// Move these lines of the file to `quarantine/`.
-    QuarantineLines(Vec<Vec<u8>>),
-    /// Leave each line of the file once, and events in order.
-    Untangle,
-    /// Take the lines out of a plain file that are packed already.
-    FinishPacking,
-    /// Take the right to write away from others.
-    Protect,
-    /// Give it the rights that `[sharing]` asks for.
-    Permit(Rights),
-    /// People must make the group, or be in it, or take it out of the settings.
-    Join,
-    /// Count the dead letters anew.
-    Recount(u64),
-    /// Remove what killed commands have left.
-    Sweep,
-    /// Put the file into the inbox that keeps it in git.
-    KeepInbox,
-    /// Put what was the inbox into its place.
-    FinishExchange,
-    /// Add these lines to a file of the state directory that git reads.
-    AddLines(&'static str, Vec<String>),
-    /// Files that could not be admitted: a person puts them right, or takes them away.
-    Sort,
-    /// The records are right: a person should look at what they say, and acknowledge it.
-    Acknowledge,
-}
-
-impl Remedy {
-    /// Whether the records are in order as they are.
-    fn is_warning(&self) -> bool {
-        match self {
-            Remedy::Untangle
-            | Remedy::FinishPacking
-            | Remedy::Sweep
-            | Remedy::KeepInbox
-            | Remedy::FinishExchange
-            | Remedy::AddLines(..)
-            | Remedy::Permit(_)
-            | Remedy::Join
-            | Remedy::Sort
-            | Remedy::Acknowledge => true,
-            Remedy::None
-            | Remedy::Quarantine
-            | Remedy::QuarantineLines(_)
-            | Remedy::Protect
-            | Remedy::Recount(_) => false,
-        }
-    }
-
-    fn describe(&self) -> &'static str {
-        match self {
-            Remedy::None => "by hand",
-            Remedy::Quarantine => "move it to quarantine/",
-            Remedy::QuarantineLines(_) => "move the lines to quarantine/",
-            Remedy::Untangle => "leave one of each, in order",
-            Remedy::FinishPacking => "take out what is packed",
-            Remedy::Protect => "take write permission from others",
-            Remedy::Permit(_) => "give it these rights",
-            Remedy::Join => "make the group or join it, or take `sharing.group` out",
-            Remedy::Recount(_) => "set the counter right",
-            Remedy::Sweep => "remove it",
-            Remedy::KeepInbox => "put it there",
-            Remedy::FinishExchange => "put it into its place",
-            Remedy::AddLines(..) => "add what is missing",
-            Remedy::Sort => "look at it with `dormouse queue rejected`, then --accept or --drop it",
-            Remedy::Acknowledge => "look at it, then `dormouse queue dead --ack`",
-        }
-    }
-}
-
-/// One thing that is wrong.
-#[derive(Debug, Clone)]
-struct Finding {
-    agent: Option<AgentName>,
-    path: Spot,
-    kind: &'static str,
-    message: String,
-    remedy: Remedy,
-}
+use crate::store::Agent;
 
 #[derive(Serialize)]
 struct FindingReport<'a> {
@@ -128,7 +35,7 @@ pub fn doctor(session: &mut Session, args: cli::Doctor) -> Result<Status> {
     }
     let mut seen = Seen::default();
     let names = if args.agents.is_empty() {
-        for finding in check::state_directory(&store)? {
+        for finding in checks::state_directory(&store)? {
             let mended = if args.repair { repair::outside(&store, &finding) } else { Ok(false) };
             seen.tell(session, &finding, mended);
         }
@@ -199,7 +106,7 @@ fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut See
         // Where no lock can be had nothing can be mended. Looking is what is left.
         Err(error) => (None, vec![error.to_string()]),
     };
-    let mut found = check::agent(agent);
+    let mut found = checks::agent(agent);
     if let Some(left) = locked.as_ref().and_then(|locked| locked.litter().ok()).filter(|left| *left > 0) {
         found.findings.push(Finding {
             agent: Some(agent.name().clone()),
@@ -253,23 +160,3 @@ fn say(session: &mut Session, finding: &Finding, repaired: bool) {
         format!("{done}{}: {}: {}{remedy}", out.safe(&report.path), finding.kind, out.safe(&finding.message))
     });
 }
-
-impl Finding {
-    /// A record that can't be read, in the words of the error that says so.
-    fn unreadable(agent: &AgentName, path: Spot, error: &Error, remedy: Remedy) -> Finding {
-        // What a newer version wrote is whole: it is for that version to read.
-        let is_whole = matches!(error, Error::Newer { .. } | Error::Io { .. });
-        let remedy = if is_whole { Remedy::None } else { remedy };
-        let place =
-            error.place().map(|(line, column)| format!("line {line}, column {column}: ")).unwrap_or_default();
-        let message = if let Error::Damaged { message, .. } = error {
-            format!("{place}{message}")
-        } else {
-            error.to_string()
-        };
-        Finding { agent: Some(agent.clone()), path, kind: error.kind(), message, remedy }
-    }
-}
-
-/// The files without which there is no agent: nothing is put in their place.
-const ESSENTIAL: &[&str] = &[layout::STATE, layout::IDENTITY, layout::POLICY];

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use serde_json::json;
 
 use crate::beneath::Spot;
+use crate::engine::checks::{Finding, Remedy};
 use crate::engine::desk::Desk;
 use crate::engine::load::{self, Purpose};
 use crate::engine::session::Session;
@@ -14,8 +15,6 @@ use crate::model::records::Lease;
 use crate::process::hook;
 use crate::rules::transition::draft::Draft;
 use crate::store::{Agent, Locked, Store, files, inbox, layout, lines};
-
-use super::{Finding, Remedy};
 
 /// Mends a finding of an agent, under the lock under which it was found: nobody has mended it since, or
 /// put something else in its place. `false`: it is for people to decide.

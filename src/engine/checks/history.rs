@@ -19,7 +19,7 @@ use crate::store::record::{conflict_marker, decode_at, decode_plain};
 use crate::store::view::View;
 use crate::store::{files, gc, layout, lines, packed};
 
-use super::check::Checks;
+use super::agent::Checks;
 use super::{Finding, Remedy};
 
 /// What a message came to, by one line of the archive.

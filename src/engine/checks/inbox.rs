@@ -13,7 +13,7 @@ use crate::store::layout;
 use crate::store::view::View;
 
 use super::Remedy;
-use super::check::Checks;
+use super::agent::Checks;
 use super::queued::Queued;
 
 impl Checks<'_> {
