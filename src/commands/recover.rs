@@ -5,10 +5,11 @@ use serde_json::json;
 use crate::cli;
 use crate::engine::authority;
 use crate::engine::desk::Desk;
+use crate::engine::errand::Errand;
 use crate::engine::hooks;
 use crate::engine::installed;
 use crate::engine::owner::Owner;
-use crate::engine::recover::{carry_out, settle_abandoned};
+use crate::engine::recover::carry_out;
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::execution::ExecutionState;
@@ -34,15 +35,14 @@ pub fn recover(session: &mut Session, args: cli::Recover) -> Result<Status> {
                 hint: Some("if that host is gone for good: --force".to_owned()),
             });
         }
-        let Some(lease) = agent.lease(now)? else {
+        let Some(_lease) = agent.lease(now)? else {
             return Err(Error::Refused {
                 kind: "turn_in_progress",
                 message: format!("{} is running: there is nothing to recover", run.run_id),
                 hint: Some("`dormouse stop` ends it".to_owned()),
             });
         };
-        let is_ours = settle_abandoned(session, &store, &agent, &lease, run.run_id)?;
-        interrupted = is_ours.then_some(run.run_id);
+        interrupted = Desk::new(session, &agent).carry_out([Errand::Settle(run.run_id)])?;
     }
     // Nobody else may run the hook, or go on with this recovery, as long as it runs.
     let hook = hooks::find(&store, &agent, installed::ON_RECOVERY_START);

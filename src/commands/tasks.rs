@@ -10,10 +10,11 @@ use crate::engine::background;
 use crate::engine::desk::Desk;
 use crate::engine::due::{self, Due, is_here};
 use crate::engine::environment::claimant;
-use crate::engine::errand;
+use crate::engine::errand::Errand;
 use crate::engine::log::Log;
 use crate::engine::lookup::{self, Found};
 use crate::engine::session::Session;
+use crate::engine::stop::stop_tasks;
 use crate::error::{Error, Result, Status};
 use crate::model::bound::Bound;
 use crate::model::id::{AgentName, TaskId};
@@ -163,12 +164,13 @@ fn list(session: &mut Session, agent: &Agent<'_>, ended: bool) -> Result<Status>
 }
 
 fn start(session: &mut Session, store: &Store, agent: &Agent<'_>, new: NewTask) -> Result<Status> {
-    let task = Desk::new(session, agent).change(|draft| rules::start(draft, new))?.made;
+    let desk = Desk::new(session, agent);
+    let task = desk.change(|draft| rules::start(draft, new))?.made;
     match &task.job {
         TaskJob::Command { .. } => background::begin(session, store, agent, task.id)?,
         // What can't be handed over now is by a later step: it is committed.
         TaskJob::ChildAgent { .. } => {
-            errand::look_after(session, store, agent, &[(task.clone(), Due::HandOver)]);
+            desk.carry_out([Errand::Task(Box::new(task.clone()), Due::HandOver)])?;
         }
     }
     let task = read(agent, task.id)?;
@@ -187,7 +189,7 @@ fn stop(session: &mut Session, store: &Store, agent: &Agent<'_>, id: TaskId, gra
                 hint: Some("end the command; that ends the task".to_owned()),
             });
         }
-        errand::stop_tasks(session, store, agent, std::slice::from_ref(&task), grace)?;
+        stop_tasks(session, store, agent, std::slice::from_ref(&task), grace)?;
     }
     let task = read(agent, id)?;
     show(session, &task);

@@ -1,265 +1,93 @@
-//! What is left to do outside the records of an agent, after a commit or as a step finds it: one loop carries it
-//! out, however deep a chain of children goes.
-
-use std::collections::VecDeque;
+//! What is left to do outside the records of an agent, as values: after a commit, or as a step finds it.
 
 use crate::error::Result;
 use crate::model::agent::Status;
-use crate::model::id::TaskId;
-use crate::model::run::Terminal;
+use crate::model::id::RunId;
+use crate::model::message::Message;
+use crate::model::retention::Retention;
+use crate::model::run::{Run, Terminal};
 use crate::model::state::State;
-use crate::model::task::{ChildEnd, Task, TaskJob, TaskStatus};
-use crate::model::time::Span;
-use crate::rules::authority as rights;
-use crate::rules::transition::task::End;
-use crate::store::{Agent, Store, layout};
+use crate::model::task::{Task, TaskJob, TaskStatus};
+use crate::model::time::Time;
+use crate::rules::step::Before;
+use crate::store::view::View;
+use crate::store::{Agent, Store};
 
-use super::background::{self, KILL_GRACE};
-use super::delegate::{self, Withdrawn};
-use super::desk::Desk;
-use super::due::{Due, SUPERVISOR_GONE, is_here};
-use super::gate::{EndedRun, Halted, Stop, halt};
-use super::resources;
-use super::session::Session;
+use super::due::{self, Due};
 
-/// Does what is due with tasks. What fails is left for the next step: it must not keep the agent from its
-/// other work.
-pub fn look_after(session: &Session, store: &Store, agent: &Agent<'_>, due: &[(Task, Due)]) {
-    for (task, due) in due {
-        if let Err(error) = see_to(session, store, agent, task, due) {
-            session.out.note(&format!("{}: {}: {error}", agent.name(), task.id));
-        }
-    }
+/// One thing to do outside. A process that is killed at it leaves it to the next step, which finds it again.
+#[derive(Debug)]
+pub enum Errand {
+    /// The hooks are told of what this process has committed.
+    Tell,
+    /// The hooks are told of what a killed process has committed.
+    TellAbandoned,
+    /// The parent hears of it if this child has come to an end.
+    TellParent,
+    /// A run whose tick is gone is settled. The step that finds it holds the lease.
+    Settle(RunId),
+    /// What turns say to other agents goes into their inboxes.
+    Deliver(Vec<Message>),
+    /// What is due with an open task is done.
+    Task(Box<Task>, Due),
+    /// The tasks of an agent that its own failure has stopped are ended.
+    EndTasks,
+    /// The directory of a run that was settled is cleared, after the hooks were told of it.
+    Clear(Box<Run>, Retention),
 }
 
-fn see_to(session: &Session, store: &Store, agent: &Agent<'_>, task: &Task, due: &Due) -> Result<()> {
-    match due {
-        Due::Begin => background::begin(session, store, agent, task.id),
-        Due::Settle => match agent.task_lock(task.id, session.clock.now())? {
-            Some(held) => background::settle(session, agent, task.id, &held, SUPERVISOR_GONE).map(drop),
-            None => Ok(()),
-        },
-        Due::HandOver => delegate::hand_over(session, store, agent, task.id),
-        Due::End(end) => background::finish(session, agent, task.id, End::Child(end.clone())).map(drop),
-        Due::StopChild(end) => {
-            let mut ending = Ending::new(store.agent(agent.name())?, Span::from_secs(KILL_GRACE.as_secs()));
-            ending.children.push_back((task.clone(), end.clone()));
-            carry_out(session, store, ending).ended
+/// What comes before a step loads the records. Empty: nothing is due with the open tasks.
+pub fn before(
+    store: &Store,
+    agent: &Agent<'_>,
+    view: &View<'_>,
+    state: &State,
+    now: Time,
+    before: Before,
+) -> Result<Vec<Errand>> {
+    Ok(match before {
+        Before::Tell => vec![Errand::TellAbandoned],
+        Before::Settle(run_id) => vec![Errand::Settle(run_id)],
+        Before::Deliver => vec![Errand::Deliver(state.outbox.clone())],
+        Before::LookAfterTasks => {
+            let found = due::due(store, agent, view, state, now)?;
+            found.into_iter().map(|(task, due)| Errand::Task(Box::new(task), due)).collect()
         }
-    }
+    })
 }
 
-/// Starts what looks after each task that is still to begin, or hands it over.
-pub fn begin_queued(session: &Session, store: &Store, agent: &Agent<'_>, tasks: &[Task]) {
-    let queued = tasks.iter().filter(|task| task.status == TaskStatus::Queued);
-    let due: Vec<(Task, Due)> = queued
-        .map(|task| {
+/// What the end of a turn leaves to do. `run`: its record, if this process has settled it.
+pub fn after_turn(state: &State, tasks: &[Task], run: Option<Run>, retention: Retention) -> Vec<Errand> {
+    let mut errands = Vec::new();
+    if !state.outbox.is_empty() {
+        errands.push(Errand::Deliver(state.outbox.clone()));
+    }
+    // What a stopped agent has asked for with its last word is not begun: its stop ends it.
+    if state.status != Status::Stopped {
+        let queued = tasks.iter().filter(|task| task.status == TaskStatus::Queued);
+        errands.extend(queued.map(|task| {
             let due = match task.job {
                 TaskJob::Command { .. } => Due::Begin,
                 TaskJob::ChildAgent { .. } => Due::HandOver,
             };
-            (task.clone(), due)
-        })
-        .collect();
-    look_after(session, store, agent, &due);
+            Errand::Task(Box::new(task.clone()), due)
+        }));
+    }
+    errands.extend(after_settlement(state, run, retention));
+    errands
 }
 
-/// What a stop has done.
-pub struct Stopped {
-    pub state: State,
-    pub previous: Status,
-    pub changed: bool,
-    pub run: Option<EndedRun>,
-    pub tasks: Vec<TaskId>,
-    /// Whether its run and its tasks are over and its workspace is free: the gate is closed all the same.
-    pub cleared: Result<()>,
+/// What the settlement of a run leaves to do for a step that looks again at everything else.
+pub fn after_settlement(state: &State, run: Option<Run>, retention: Retention) -> Vec<Errand> {
+    let clear = run.map(|run| Errand::Clear(Box::new(run), retention));
+    [Errand::Tell].into_iter().chain(clear).chain(after_failure(state)).collect()
 }
 
-/// Closes the gate of an agent, and ends its run and its tasks, those of its children among them.
-pub fn stop_agent(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -> Result<Stopped> {
-    let (ending, halted) = begin_stop(session, store, store.agent(agent.name())?, how)?;
-    conclude(session, store, carry_out(session, store, ending), halted).map(|(_, stopped)| stopped)
-}
-
-/// Ends open tasks. Commands are ended all at once, and then child by child. Fails after all were
-/// tried.
-pub fn stop_tasks(
-    session: &Session,
-    store: &Store,
-    agent: &Agent<'_>,
-    tasks: &[Task],
-    grace: Span,
-) -> Result<()> {
-    let mut ending = Ending::new(store.agent(agent.name())?, grace);
-    ending.begin(session, tasks);
-    carry_out(session, store, ending).ended
-}
-
-/// Ends what goes on in the background of an agent that its own failure has stopped. Where `stop` has
-/// ended the run, it ends the tasks as well.
-pub fn end_if_stopped(session: &Session, store: &Store, agent: &Agent<'_>, state: &State) {
+/// The end of the tasks of an agent that its own failure has stopped. Where `stop` has ended the run, `stop` ends
+/// the tasks as well.
+pub fn after_failure(state: &State) -> Option<Errand> {
     let by_stop = |terminal| matches!(terminal, Terminal::Aborted | Terminal::Completed);
     let was_stopped = state.last_turn.as_ref().is_some_and(|turn| by_stop(turn.terminal));
-    if state.status != Status::Stopped || state.open_tasks == 0 || was_stopped {
-        return;
-    }
-    let ended = agent.policy().and_then(|policy| {
-        let mut ending = Ending::new(store.agent(agent.name())?, policy.timeouts.shutdown);
-        ending.begin_all(session)?;
-        carry_out(session, store, ending).ended
-    });
-    if let Err(error) = ended {
-        session.out.note(&format!("{}: its tasks have not all ended: {error}", agent.name()));
-    }
-}
-
-/// The tasks of an agent that are being ended.
-struct Ending<'s> {
-    agent: Agent<'s>,
-    grace: Span,
-    tasks: Vec<TaskId>,
-    /// The delegations whose children are still to be stopped, and how they end by that.
-    children: VecDeque<(Task, ChildEnd)>,
-    /// What first went wrong.
-    ended: Result<()>,
-}
-
-/// What a parent does when a child of it is stopped.
-struct Awaited {
-    task: TaskId,
-    end: ChildEnd,
-    withdrawn: Withdrawn,
-    halted: Halted,
-}
-
-/// Stops the children, and theirs before them: each parent waits for one child at a time.
-fn carry_out<'s>(session: &Session, store: &'s Store, ending: Ending<'s>) -> Ending<'s> {
-    let mut current = ending;
-    let mut parents: Vec<(Ending<'s>, Awaited)> = Vec::new();
-    loop {
-        if let Some((task, end)) = current.children.pop_front() {
-            match current.begin_child(session, store, &task) {
-                Ok(Some((child, withdrawn, halted))) => {
-                    let parent = std::mem::replace(&mut current, child);
-                    parents.push((parent, Awaited { task: task.id, end, withdrawn, halted }));
-                }
-                Ok(None) => current.finish(session, task.id, end, Ok(())),
-                Err(error) => current.note(Err(error)),
-            }
-            continue;
-        }
-        let Some((parent, Awaited { task, end, withdrawn, halted })) = parents.pop() else { return current };
-        let child = std::mem::replace(&mut current, parent);
-        let stopped = conclude(session, store, child, halted).and_then(|(child, stopped)| {
-            withdrawn.end(session, &child)?;
-            Ok(stopped.cleared)
-        });
-        match stopped {
-            Ok(cleared) => current.finish(session, task, end, cleared),
-            Err(error) => current.note(Err(error)),
-        }
-    }
-}
-
-/// Closes the gate of an agent and ends its run and the commands of its tasks. Its children come next.
-fn begin_stop<'s>(
-    session: &Session,
-    store: &Store,
-    agent: Agent<'s>,
-    how: &Stop,
-) -> Result<(Ending<'s>, Halted)> {
-    let halted = halt(session, store, &agent, how)?;
-    let mut ending = Ending::new(agent, halted.grace);
-    if halted.is_stopped() {
-        ending.begin_all(session)?;
-    }
-    Ok((ending, halted))
-}
-
-/// What comes after its children: hooks are told, and its workspace is free.
-fn conclude<'s>(
-    session: &Session,
-    store: &Store,
-    ending: Ending<'s>,
-    halted: Halted,
-) -> Result<(Agent<'s>, Stopped)> {
-    let Ending { agent, tasks, ended, .. } = ending;
-    let is_stopped = halted.is_stopped();
-    let Halted { mut state, previous, changed, run, ended: run_ended, .. } = halted;
-    // Not before: that would be on the grace of the turn, and give others the time to begin anew.
-    Desk::new(session, &agent).tell();
-    let mut cleared = Ok(());
-    if is_stopped {
-        if !tasks.is_empty() {
-            state = agent.peek()?;
-        }
-        let released = run.as_ref().map_or(Ok(()), |run| resources::release(session, store, &agent, run.id));
-        cleared = run_ended.and(ended).and(released);
-    }
-    Ok((agent, Stopped { state, previous, changed, run, tasks, cleared }))
-}
-
-impl<'s> Ending<'s> {
-    fn new(agent: Agent<'s>, grace: Span) -> Ending<'s> {
-        Ending { agent, grace, tasks: Vec::new(), children: VecDeque::new(), ended: Ok(()) }
-    }
-
-    /// Begins to end every task. Their results are kept.
-    fn begin_all(&mut self, session: &Session) -> Result<()> {
-        let open = self.agent.consistently(|view, _| view.records::<Task>(layout::TASKS))?;
-        let (ours, elsewhere): (Vec<Task>, Vec<Task>) =
-            open.into_iter().partition(|task| task.child().is_some() || is_here(task));
-        for task in &elsewhere {
-            let (name, id, host) = (self.agent.name(), task.id, &task.host);
-            session.out.note(&format!("{name}: {id} goes on: it runs on {host}"));
-        }
-        self.begin(session, &ours);
-        Ok(())
-    }
-
-    /// Ends the commands among these tasks. The delegations come next.
-    fn begin(&mut self, session: &Session, tasks: &[Task]) {
-        self.tasks = tasks.iter().map(|task| task.id).collect();
-        if tasks.is_empty() {
-            return;
-        }
-        if let Err(error) = background::cancel(session, &self.agent, &self.tasks) {
-            return self.note(Err(error));
-        }
-        let (children, commands): (Vec<&Task>, Vec<&Task>) =
-            tasks.iter().partition(|task| task.child().is_some());
-        let commands: Vec<TaskId> = commands.iter().map(|task| task.id).collect();
-        self.note(background::end(session, &self.agent, &commands, self.grace.as_std()));
-        let cancelled = || ChildEnd::without_brief(TaskStatus::Cancelled, None);
-        self.children = children.into_iter().map(|task| (task.clone(), cancelled())).collect();
-    }
-
-    /// Begins to stop the child of a delegation. `None`: there is none to be stopped.
-    fn begin_child(
-        &self,
-        session: &Session,
-        store: &'s Store,
-        task: &Task,
-    ) -> Result<Option<(Ending<'s>, Withdrawn, Halted)>> {
-        let Some((child, withdrawn)) = delegate::begin_withdrawal(session, store, &self.agent, task)? else {
-            return Ok(None);
-        };
-        let reason = Some(format!("its parent has stopped {}", task.id));
-        let by = rights::agent(self.agent.name());
-        let how = Stop { grace: Some(self.grace), now: false, requeue: false, reason, by };
-        let (ending, halted) = begin_stop(session, store, child, &how)?;
-        Ok(Some((ending, withdrawn, halted)))
-    }
-
-    /// Ends a delegation whose child is stopped; `cleared`: what went wrong though it is.
-    fn finish(&mut self, session: &Session, task: TaskId, end: ChildEnd, cleared: Result<()>) {
-        let finished = background::finish(session, &self.agent, task, End::Child(end));
-        self.note(finished.and(cleared));
-    }
-
-    fn note(&mut self, done: Result<()>) {
-        if self.ended.is_ok() {
-            self.ended = done;
-        }
-    }
+    let is_left = state.status == Status::Stopped && state.open_tasks > 0 && !was_stopped;
+    is_left.then_some(Errand::EndTasks)
 }

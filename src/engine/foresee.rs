@@ -70,29 +70,19 @@ pub fn foresee(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -
             }
             continue;
         }
-        match step::first(state, tried) {
-            Some(Before::Tell) => {
-                tried.telling = true;
-                has_errands = true;
-                continue;
-            }
-            Some(Before::Settle(run_id)) => {
-                account_for(session, store, agent, &agent.view()?, &mut draft, run_id)?;
-                recovered = Some(run_id);
-                continue;
-            }
-            Some(Before::Deliver) => {
-                tried.outbox = true;
+        if let Some(before) = step::first(state, tried) {
+            tried.note(before);
+            match before {
+                Before::Tell => has_errands = true,
+                Before::Settle(run_id) => {
+                    account_for(session, store, agent, &agent.view()?, &mut draft, run_id)?;
+                    recovered = Some(run_id);
+                }
                 // What could not be delivered before the agent came to rest asks for no step of its own.
-                has_errands |= state.resting.is_none();
-                continue;
+                Before::Deliver => has_errands |= state.resting.is_none(),
+                Before::LookAfterTasks => has_errands |= due::foresee(store, agent, &mut draft)?,
             }
-            Some(Before::LookAfterTasks) => {
-                tried.tasks = true;
-                has_errands |= due::foresee(store, agent, &mut draft)?;
-                continue;
-            }
-            None => {}
+            continue;
         }
         // What is taken in later comes to records in which no decision was looked for.
         let untouched = (draft.records.inbox.drops > 0).then(|| draft.clone());

@@ -254,8 +254,8 @@ pub fn end_run(
     let (run, retention) = (draft.settled_run().cloned(), draft.records.policy.retention);
     let state = open.commit()?;
     // Its tick, if it lives, has still to say how the turn ended, and clears it then.
-    if let Ok(Some(_lease)) = agent.lease(now) {
-        litter::clear(agent, run.as_ref(), retention);
+    if let (Some(run), Ok(Some(_lease))) = (run, agent.lease(now)) {
+        litter::clear(agent, &run, retention);
     }
     Ok(state)
 }

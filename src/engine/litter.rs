@@ -23,12 +23,10 @@ const MUCH: u64 = 100;
 
 /// Clears the directory of a run that was just settled, as far as that can be done: what is left is in the way of
 /// nobody, and a step that comes to rest tries again. To be called when hooks were told of it.
-pub fn clear(agent: &Agent<'_>, run: Option<&Run>, retention: Retention) {
-    if let Some(run) = run {
-        let _ = agent.clear_run(run, retention.keeps_context(run.terminal));
-        let said = run.stdout_bytes.unwrap_or(0).saturating_add(run.stderr_bytes.unwrap_or(0));
-        if said > retention.output.0 / MUCH {
-            let _ = agent.sweep_soon();
-        }
+pub fn clear(agent: &Agent<'_>, run: &Run, retention: Retention) {
+    let _ = agent.clear_run(run, retention.keeps_context(run.terminal));
+    let said = run.stdout_bytes.unwrap_or(0).saturating_add(run.stderr_bytes.unwrap_or(0));
+    if said > retention.output.0 / MUCH {
+        let _ = agent.sweep_soon();
     }
 }

@@ -22,6 +22,7 @@ pub mod merging;
 pub mod new_agent;
 pub mod outbox;
 pub mod outcome;
+pub mod outside;
 pub mod oversee;
 pub mod owner;
 pub mod patience;
@@ -31,6 +32,7 @@ pub mod secret;
 pub mod session;
 pub mod slot;
 pub mod step;
+pub mod stop;
 pub mod telling;
 #[cfg(test)]
 mod tests;

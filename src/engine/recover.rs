@@ -16,13 +16,12 @@ use crate::rules::transition::draft::Draft;
 use crate::rules::transition::recovery;
 use crate::rules::transition::turn::{interrupt, settle};
 use crate::store::view::View;
-use crate::store::{Agent, Locked, Store, layout, lock};
+use crate::store::{Agent, Locked, Store, layout};
 
 use super::desk::{Desk, Open};
-use super::errand::end_if_stopped;
+use super::errand::{Errand, after_settlement};
 use super::hooks::{self, Failure, Occasion};
 use super::installed;
-use super::litter;
 use super::oversee::Overseen;
 use super::owner::TICK_GONE;
 use super::session::Session;
@@ -47,15 +46,14 @@ pub fn repair_lease(
 }
 
 /// Settles a run that nobody holds the lease of but us: first what is left of its processes ends,
-/// then its message may replay. A run whose end was noted is settled as it ended. `false`: its own tick
-/// has settled it meanwhile.
+/// then its message may replay. A run whose end was noted is settled as it ended. Returns what is left to do;
+/// `None`: its own tick has settled it meanwhile.
 pub fn settle_abandoned(
     session: &Session,
     store: &Store,
     agent: &Agent<'_>,
-    _lease: &lock::Held,
     run_id: RunId,
-) -> Result<bool> {
+) -> Result<Option<Vec<Errand>>> {
     let leader = agent.dir().run_dir(run_id).join(layout::LEADER);
     Remains::find(&Mark::run(run_id), &leader)?.end(LAST_GRACE)?;
     before_suspension(session, store, agent, run_id)?;
@@ -63,17 +61,13 @@ pub fn settle_abandoned(
     let locked = agent.lock(session.clock.now())?;
     let state = locked.state()?;
     if state.current_run.as_ref().is_none_or(|run| run.run_id != run_id) {
-        return Ok(false);
+        return Ok(None);
     }
     let mut draft = desk.draft(&locked, &locked.scan()?, state)?;
     account_for(session, store, agent, &locked.view(), &mut draft, run_id)?;
     let (run, retention) = (draft.settled_run().cloned(), draft.records.policy.retention);
     let state = desk.commit(&locked, draft)?;
-    drop(locked);
-    desk.tell();
-    litter::clear(agent, run.as_ref(), retention);
-    end_if_stopped(session, store, agent, &state);
-    Ok(true)
+    Ok(Some(after_settlement(&state, run, retention)))
 }
 
 /// Ends a run in a draft, whose tick is gone and whose processes are: as its end was noted, else as interrupted.

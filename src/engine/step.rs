@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use crate::error::Result;
-use crate::model::agent::Status as AgentStatus;
 use crate::model::continuation::ContinuationClass;
 use crate::model::decision::{Decision, DecisionReport, DuplicateTick};
 use crate::model::id::MessageId;
@@ -15,7 +14,7 @@ use crate::model::state::State;
 use crate::model::time::Time;
 use crate::report::step::StepReport;
 use crate::rules::posture::posture;
-use crate::rules::step::{self, Before, Beside, Drops, Next, Tried};
+use crate::rules::step::{self, Beside, Drops, Next, Tried};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::hints::ignore_duplicate_hint;
 use crate::rules::transition::inbox as arrivals;
@@ -27,7 +26,6 @@ use crate::store::{Agent, Locked, Store};
 
 use super::desk::Desk;
 use super::drops;
-use super::due;
 use super::environment;
 use super::errand;
 use super::foresee::{Foreseen, at_rest, foresee};
@@ -35,7 +33,7 @@ use super::installed;
 use super::litter;
 use super::load::{self, Purpose};
 use super::owner::{given_up_at, is_elsewhere};
-use super::recover::{Recovery, carry_out, repair_lease, settle_abandoned};
+use super::recover::{Recovery, carry_out, repair_lease};
 use super::resources::{self, Hold};
 use super::session::Session;
 use super::slot;
@@ -70,36 +68,14 @@ pub fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Res
             }
             continue;
         };
-        match step::first(&state, tried) {
-            Some(Before::Tell) => {
-                tried.telling = true;
+        if let Some(before) = step::first(&state, tried) {
+            tried.note(before);
+            let errands = errand::before(store, agent, &locked.view(), &state, now, before)?;
+            if !errands.is_empty() {
                 drop(locked);
-                desk.tell_abandoned();
+                recovered = desk.carry_out(errands)?.or(recovered);
                 continue;
             }
-            Some(Before::Settle(run_id)) => {
-                drop(locked);
-                if settle_abandoned(session, store, agent, &lease, run_id)? {
-                    recovered = Some(run_id);
-                }
-                continue;
-            }
-            Some(Before::Deliver) => {
-                tried.outbox = true;
-                drop(locked);
-                desk.deliver(&state.outbox)?;
-                continue;
-            }
-            Some(Before::LookAfterTasks) => {
-                tried.tasks = true;
-                let found = due::due(store, agent, &locked.view(), &state, now)?;
-                if !found.is_empty() {
-                    drop(locked);
-                    errand::look_after(session, store, agent, &found);
-                    continue;
-                }
-            }
-            None => {}
         }
         let mut scan = locked.scan()?;
         scan.pass_over(agent.passed_over(&state).into_iter().chain(stuck.iter().cloned()));
@@ -267,17 +243,8 @@ fn run_turn(
     let (settled, after, run) = turn::settle(session, store, agent, run_id, end, hold.lease)?;
     drop(hold.grant);
     let desk = Desk::new(session, agent);
-    if !after.state.outbox.is_empty() {
-        desk.deliver(&after.state.outbox)?;
-    }
-    // What a stopped agent has asked for with its last word is not begun: its stop ends it.
-    if after.state.status != AgentStatus::Stopped {
-        errand::begin_queued(session, store, agent, &after.tasks);
-    }
-    errand::end_if_stopped(session, store, agent, &after.state);
-    // Who is told to end runs no hook any more: this is told of first.
-    desk.tell();
-    litter::clear(agent, run.as_ref(), after.policy.retention);
+    // A tick that was told to end runs no hook any more: these are told first.
+    desk.carry_out(errand::after_turn(&after.state, &after.tasks, run, after.policy.retention))?;
     session.cancelled_by.set(session.cancelled_by.get().or(cancelled_by));
     let brief = after
         .state

@@ -26,6 +26,18 @@ pub struct Tried {
     pub drops: Drops,
 }
 
+impl Tried {
+    /// Notes what the step sees to now. A run that its own tick settles meanwhile is asked for again.
+    pub fn note(&mut self, before: Before) {
+        match before {
+            Before::Tell => self.telling = true,
+            Before::Settle(_) => {}
+            Before::Deliver => self.outbox = true,
+            Before::LookAfterTasks => self.tasks = true,
+        }
+    }
+}
+
 /// Whether this step has taken in hand-written files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Drops {

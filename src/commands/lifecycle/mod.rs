@@ -10,10 +10,11 @@ use crate::cli;
 use crate::commands::words::{parse, parse_optional};
 use crate::engine::authority::{self, refuse_from_inside};
 use crate::engine::desk::Desk;
-use crate::engine::errand::{Stopped, end_if_stopped, stop_agent};
+use crate::engine::errand::{Errand, after_failure};
 use crate::engine::gate::{EndedRun, Stop, TICK_GRACE, end_run, is_current, open_gate, wait_for_section};
 use crate::engine::patience::wait_until;
 use crate::engine::session::Session;
+use crate::engine::stop::{Stopped, stop_agent};
 use crate::engine::turn::KILL_GRACE;
 use crate::error::{Result, Status};
 use crate::model::agent::Status as AgentStatus;
@@ -120,9 +121,7 @@ pub fn fail(session: &mut Session, args: cli::Fail) -> Result<Status> {
         }
         None => state,
     };
-    desk.tell();
-    end_if_stopped(session, &store, &agent, &state);
-    desk.tell_parent();
+    desk.carry_out([Errand::Tell].into_iter().chain(after_failure(&state)).chain([Errand::TellParent]))?;
     let mut object = json!({
         "agent": agent.name(),
         "action": "fail",

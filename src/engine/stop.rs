@@ -1,0 +1,223 @@
+//! How an agent is stopped, with its tasks and its children: one loop goes down, however deep a chain of children is.
+
+use std::collections::VecDeque;
+
+use crate::error::Result;
+use crate::model::agent::Status;
+use crate::model::id::TaskId;
+use crate::model::state::State;
+use crate::model::task::{ChildEnd, Task, TaskStatus};
+use crate::model::time::Span;
+use crate::rules::authority as rights;
+use crate::rules::transition::task::End;
+use crate::store::{Agent, Store, layout};
+
+use super::background::{self, KILL_GRACE};
+use super::delegate::{self, Withdrawn};
+use super::desk::Desk;
+use super::due::is_here;
+use super::gate::{EndedRun, Halted, Stop, halt};
+use super::resources;
+use super::session::Session;
+
+/// What a stop has done.
+pub struct Stopped {
+    pub state: State,
+    pub previous: Status,
+    pub changed: bool,
+    pub run: Option<EndedRun>,
+    pub tasks: Vec<TaskId>,
+    /// Whether its run and its tasks are over and its workspace is free: the gate is closed all the same.
+    pub cleared: Result<()>,
+}
+
+/// Closes the gate of an agent, and ends its run and its tasks, those of its children among them.
+pub fn stop_agent(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -> Result<Stopped> {
+    let (ending, halted) = begin_stop(session, store, store.agent(agent.name())?, how)?;
+    conclude(session, store, carry_out(session, store, ending), halted).map(|(_, stopped)| stopped)
+}
+
+/// Ends open tasks. Commands are ended all at once, and then child by child. Fails after all were
+/// tried.
+pub fn stop_tasks(
+    session: &Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    tasks: &[Task],
+    grace: Span,
+) -> Result<()> {
+    let mut ending = Ending::new(store.agent(agent.name())?, grace);
+    ending.begin(session, tasks);
+    carry_out(session, store, ending).ended
+}
+
+/// Stops the child of a delegation, which then ends in this way.
+pub fn stop_child(
+    session: &Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    task: Task,
+    end: ChildEnd,
+) -> Result<()> {
+    let mut ending = Ending::new(store.agent(agent.name())?, Span::from_secs(KILL_GRACE.as_secs()));
+    ending.children.push_back((task, end));
+    carry_out(session, store, ending).ended
+}
+
+/// Ends every task of an agent that its own failure has stopped.
+pub fn end_tasks(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<()> {
+    let mut ending = Ending::new(store.agent(agent.name())?, agent.policy()?.timeouts.shutdown);
+    ending.begin_all(session)?;
+    carry_out(session, store, ending).ended
+}
+
+/// The tasks of an agent that are being ended.
+struct Ending<'s> {
+    agent: Agent<'s>,
+    grace: Span,
+    tasks: Vec<TaskId>,
+    /// The delegations whose children are still to be stopped, and how they end by that.
+    children: VecDeque<(Task, ChildEnd)>,
+    /// What first went wrong.
+    ended: Result<()>,
+}
+
+/// What a parent does when a child of it is stopped.
+struct Awaited {
+    task: TaskId,
+    end: ChildEnd,
+    withdrawn: Withdrawn,
+    halted: Halted,
+}
+
+/// Stops the children, and theirs before them: each parent waits for one child at a time.
+fn carry_out<'s>(session: &Session, store: &'s Store, ending: Ending<'s>) -> Ending<'s> {
+    let mut current = ending;
+    let mut parents: Vec<(Ending<'s>, Awaited)> = Vec::new();
+    loop {
+        if let Some((task, end)) = current.children.pop_front() {
+            match current.begin_child(session, store, &task) {
+                Ok(Some((child, withdrawn, halted))) => {
+                    let parent = std::mem::replace(&mut current, child);
+                    parents.push((parent, Awaited { task: task.id, end, withdrawn, halted }));
+                }
+                Ok(None) => current.finish(session, task.id, end, Ok(())),
+                Err(error) => current.note(Err(error)),
+            }
+            continue;
+        }
+        let Some((parent, Awaited { task, end, withdrawn, halted })) = parents.pop() else { return current };
+        let child = std::mem::replace(&mut current, parent);
+        let stopped = conclude(session, store, child, halted).and_then(|(child, stopped)| {
+            withdrawn.end(session, &child)?;
+            Ok(stopped.cleared)
+        });
+        match stopped {
+            Ok(cleared) => current.finish(session, task, end, cleared),
+            Err(error) => current.note(Err(error)),
+        }
+    }
+}
+
+/// Closes the gate of an agent and ends its run and the commands of its tasks. Its children come next.
+fn begin_stop<'s>(
+    session: &Session,
+    store: &Store,
+    agent: Agent<'s>,
+    how: &Stop,
+) -> Result<(Ending<'s>, Halted)> {
+    let halted = halt(session, store, &agent, how)?;
+    let mut ending = Ending::new(agent, halted.grace);
+    if halted.is_stopped() {
+        ending.begin_all(session)?;
+    }
+    Ok((ending, halted))
+}
+
+/// What comes after its children: hooks are told, and its workspace is free.
+fn conclude<'s>(
+    session: &Session,
+    store: &Store,
+    ending: Ending<'s>,
+    halted: Halted,
+) -> Result<(Agent<'s>, Stopped)> {
+    let Ending { agent, tasks, ended, .. } = ending;
+    let is_stopped = halted.is_stopped();
+    let Halted { mut state, previous, changed, run, ended: run_ended, .. } = halted;
+    // Not before: that would be on the grace of the turn, and give others the time to begin anew.
+    Desk::new(session, &agent).tell();
+    let mut cleared = Ok(());
+    if is_stopped {
+        if !tasks.is_empty() {
+            state = agent.peek()?;
+        }
+        let released = run.as_ref().map_or(Ok(()), |run| resources::release(session, store, &agent, run.id));
+        cleared = run_ended.and(ended).and(released);
+    }
+    Ok((agent, Stopped { state, previous, changed, run, tasks, cleared }))
+}
+
+impl<'s> Ending<'s> {
+    fn new(agent: Agent<'s>, grace: Span) -> Ending<'s> {
+        Ending { agent, grace, tasks: Vec::new(), children: VecDeque::new(), ended: Ok(()) }
+    }
+
+    /// Begins to end every task. Their results are kept.
+    fn begin_all(&mut self, session: &Session) -> Result<()> {
+        let open = self.agent.consistently(|view, _| view.records::<Task>(layout::TASKS))?;
+        let (ours, elsewhere): (Vec<Task>, Vec<Task>) =
+            open.into_iter().partition(|task| task.child().is_some() || is_here(task));
+        for task in &elsewhere {
+            let (name, id, host) = (self.agent.name(), task.id, &task.host);
+            session.out.note(&format!("{name}: {id} goes on: it runs on {host}"));
+        }
+        self.begin(session, &ours);
+        Ok(())
+    }
+
+    /// Ends the commands among these tasks. The delegations come next.
+    fn begin(&mut self, session: &Session, tasks: &[Task]) {
+        self.tasks = tasks.iter().map(|task| task.id).collect();
+        if tasks.is_empty() {
+            return;
+        }
+        if let Err(error) = background::cancel(session, &self.agent, &self.tasks) {
+            return self.note(Err(error));
+        }
+        let (children, commands): (Vec<&Task>, Vec<&Task>) =
+            tasks.iter().partition(|task| task.child().is_some());
+        let commands: Vec<TaskId> = commands.iter().map(|task| task.id).collect();
+        self.note(background::end(session, &self.agent, &commands, self.grace.as_std()));
+        let cancelled = || ChildEnd::without_brief(TaskStatus::Cancelled, None);
+        self.children = children.into_iter().map(|task| (task.clone(), cancelled())).collect();
+    }
+
+    /// Begins to stop the child of a delegation. `None`: there is none to be stopped.
+    fn begin_child(
+        &self,
+        session: &Session,
+        store: &'s Store,
+        task: &Task,
+    ) -> Result<Option<(Ending<'s>, Withdrawn, Halted)>> {
+        let Some((child, withdrawn)) = delegate::begin_withdrawal(session, store, &self.agent, task)? else {
+            return Ok(None);
+        };
+        let reason = Some(format!("its parent has stopped {}", task.id));
+        let by = rights::agent(self.agent.name());
+        let how = Stop { grace: Some(self.grace), now: false, requeue: false, reason, by };
+        let (ending, halted) = begin_stop(session, store, child, &how)?;
+        Ok(Some((ending, withdrawn, halted)))
+    }
+
+    /// Ends a delegation whose child is stopped; `cleared`: what went wrong though it is.
+    fn finish(&mut self, session: &Session, task: TaskId, end: ChildEnd, cleared: Result<()>) {
+        let finished = background::finish(session, &self.agent, task, End::Child(end));
+        self.note(finished.and(cleared));
+    }
+
+    fn note(&mut self, done: Result<()>) {
+        if self.ended.is_ok() {
+            self.ended = done;
+        }
+    }
+}
