@@ -1,11 +1,14 @@
 //! One turn: its run directory, its environment, its process, and its settlement (contract, turns).
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::error::{Context, Error, Result};
 use crate::model::action::Action;
+use crate::model::bound::PROMPT;
 use crate::model::execution::ExecutionState;
 use crate::model::id::RunId;
 use crate::model::message::Message;
@@ -359,7 +362,15 @@ fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {
 fn own_prompt(store: &Store, policy: &Policy) -> Result<Option<(PathBuf, String)>> {
     let Some(name) = &policy.turn.prompt else { return Ok(None) };
     let path = store.home().join(name);
-    let text = std::fs::read_to_string(&path).context("read", &path)?;
+    let refused = |why: String| Error::Failed { message: format!("{}: {why}", path.display()), hint: None };
+    // A pipe would be waited for without end.
+    if !std::fs::metadata(&path).context("read", &path)?.is_file() {
+        return Err(refused("it is no file, and `turn.prompt` names one".to_owned()));
+    }
+    let mut text = String::new();
+    let file = File::open(&path).context("read", &path)?;
+    file.take(PROMPT.most.0.saturating_add(1)).read_to_string(&mut text).context("read", &path)?;
+    PROMPT.check(text.len() as u64).map_err(|refusal| refused(refusal.message))?;
     Ok(Some((path, text)))
 }
 

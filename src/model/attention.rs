@@ -136,7 +136,7 @@ impl Mark {
     /// The mark with one more attention on it.
     pub fn with(mark: Option<Mark>, attention: Attention) -> Mark {
         let mut mark = mark.unwrap_or(Mark { count: 0, since: attention.at, newest: Vec::new() });
-        mark.count += attention.count;
+        mark.count = mark.count.saturating_add(attention.count);
         mark.newest.push(attention);
         if mark.newest.len() > NEWEST {
             mark.newest.remove(0);
@@ -148,7 +148,7 @@ impl Mark {
     pub fn without(mut self, is_dealt_with: impl Fn(&Attention) -> bool) -> Option<Mark> {
         let (gone, newest): (Vec<_>, Vec<_>) = self.newest.into_iter().partition(is_dealt_with);
         self.newest = newest;
-        self.count = self.count.saturating_sub(gone.iter().map(|attention| attention.count).sum());
+        self.count = self.count.saturating_sub(counted(&gone));
         if self.knows_all()
             && let Some(first) = self.newest.first()
         {
@@ -166,6 +166,10 @@ impl Mark {
 
     /// Whether the mark keeps every attention that it counts.
     pub fn knows_all(&self) -> bool {
-        self.newest.iter().map(|attention| attention.count).sum::<u64>() == self.count
+        counted(&self.newest) == self.count
     }
+}
+
+fn counted(attentions: &[Attention]) -> u64 {
+    attentions.iter().fold(0, |count, attention| attention.count.saturating_add(count))
 }

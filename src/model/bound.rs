@@ -25,6 +25,15 @@ pub const PLAN: Bound = Bound {
     hint: "put what is large into a file, and say in the plan where that is",
 };
 
+/// The template that `turn.prompt` names.
+pub const PROMPT: Bound = Bound {
+    kind: "prompt_too_large",
+    what: "the template",
+    name: "max_prompt",
+    most: Size(1 << 20),
+    hint: "shorten it: the turn can read what is large from a file",
+};
+
 pub const CHECKPOINT: Bound = Bound {
     kind: "checkpoint_too_large",
     what: "the checkpoint",

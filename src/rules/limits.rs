@@ -113,7 +113,7 @@ pub fn count_turn(spending: &mut Spending, claimed_at: Time, now: Time, terminal
         let spent = current(window.of(spending), start, now);
         // If the turn ends in a later hour, its own hour is over and no longer kept.
         if spent.since == start {
-            spent.turns += 1;
+            spent.turns = spent.turns.saturating_add(1);
         }
     }
 }
@@ -149,7 +149,9 @@ fn spent(state: &State, window: Window, now: Time) -> Spent {
     let start = window.start(now);
     let mut spending = state.spending.clone();
     let mut spent = current(window.of(&mut spending), start, now).clone();
-    spent.turns += u64::from(state.current_run.as_ref().is_some_and(|run| run.claimed_at >= spent.since));
+    spent.turns = spent.turns.saturating_add(u64::from(
+        state.current_run.as_ref().is_some_and(|run| run.claimed_at >= spent.since),
+    ));
     spent
 }
 

@@ -427,10 +427,24 @@ fn a_template_of_ones_own_is_over_the_same_document() {
         let stepped = last_turn(&sandbox);
         assert!(stepped.contains(said), "{said}: {stepped}");
     }
+    let long = "x".repeat((1 << 20) + 1);
+    fs::write(&template, &long).unwrap();
+    sandbox.run(["enqueue", "ada", "x"]);
+    let stepped = last_turn(&sandbox);
+    assert!(stepped.contains("own.html: the template has 1048577 bytes, more than max_prompt"), "{stepped}");
+    fs::write(&template, &long[1..]).unwrap();
+    sandbox.run(["enqueue", "ada", "x"]);
+    step(&sandbox);
+    step(&sandbox);
+    assert_eq!(read(&sandbox, "stdin").len(), 1 << 20, "exactly at the limit it is rendered");
     fs::remove_file(&template).unwrap();
     sandbox.run(["enqueue", "ada", "x"]);
     let stepped = last_turn(&sandbox);
     assert!(stepped.contains("can't read") && stepped.contains("own.html"), "{stepped}");
+    fs::create_dir(&template).unwrap();
+    sandbox.run(["enqueue", "ada", "x"]);
+    let stepped = last_turn(&sandbox);
+    assert!(stepped.contains("own.html: it is no file"), "{stepped}");
 }
 
 #[test]

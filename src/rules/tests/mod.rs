@@ -6,6 +6,7 @@ mod authority;
 mod clock;
 mod closure;
 mod continuation;
+mod counters;
 mod deferral;
 mod due;
 mod execution;

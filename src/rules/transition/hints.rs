@@ -15,7 +15,8 @@ pub fn coalesce_hints(draft: &mut Draft) {
     if draft.records.state.pending_wake_hint.is_none() {
         let Some(first) = hints.next() else { return };
         draft.delete(Delete::Hint(first.id));
-        draft.records.state.counters.wakes += 1;
+        let counters = &mut draft.records.state.counters;
+        counters.wakes = counters.wakes.saturating_add(1);
         draft.records.state.pending_wake_hint = Some(first);
     }
     for hint in hints {
@@ -24,7 +25,7 @@ pub fn coalesce_hints(draft: &mut Draft) {
             draft.records.inbox.hints.push(hint);
             continue;
         }
-        pending.count += hint.count;
+        pending.count = pending.count.saturating_add(hint.count);
         // A hint that is merged carries on its chain.
         pending.hops = pending.hops.max(hint.hops);
         let data = json!({ "hint_id": hint.id, "into": pending.id, "scope": pending.scope(), "count": pending.count });

@@ -70,8 +70,9 @@ pub fn reduce(draft: &mut Draft, message: Message, continuation: Option<Continua
     if continuation.is_some() {
         draft.records.state.last_continuation = continuation;
     }
-    draft.records.state.counters.messages_reduced += 1;
-    draft.records.state.counters.reduced_since_turn += 1;
+    let counters = &mut draft.records.state.counters;
+    counters.messages_reduced = counters.messages_reduced.saturating_add(1);
+    counters.reduced_since_turn = counters.reduced_since_turn.saturating_add(1);
     let reason = Some("reduced".to_owned());
     let settlement = Settlement { reason, ..Settlement::new(MessageStatus::Processed, draft.now()) };
     settle_message(draft, message, settlement);
@@ -81,7 +82,7 @@ pub fn reduce(draft: &mut Draft, message: Message, continuation: Option<Continua
 fn set_aside(draft: &mut Draft, message_id: MessageId) {
     let prior = derive(&closure_facts(&draft.records));
     let aside = &mut draft.records.state.set_aside;
-    aside.count += 1;
+    aside.count = aside.count.saturating_add(1);
     aside.newest.push(KeptOut {
         message_id,
         wait_id: prior.wait_id,
@@ -191,7 +192,8 @@ pub fn drop_dead_letter(draft: &mut Draft, archived: Message, reason: &str) -> R
             let archived = Message { checkpoint: None, ..archived };
             bury(draft, &archived, &settlement, MessageStatus::Dropped, reason);
             checkpoint.into_iter().for_each(|saved| draft.delete(Delete::Checkpoint(saved)));
-            draft.records.state.counters.messages_dropped += 1;
+            let dropped = &mut draft.records.state.counters.messages_dropped;
+            *dropped = dropped.saturating_add(1);
             draft.event(
                 EventKind::MessageSettled,
                 None,

@@ -46,7 +46,7 @@ pub fn lack(
         && before.as_ref().is_some_and(|held| held.resource.is_some());
     let waits = state.execution.state == ExecutionState::WaitingResources || made_way;
     let again = before.as_ref().filter(|held| waits && held.resource == Some(shortage.resource));
-    let looks = again.map_or(0, |held| held.looks) + 1;
+    let looks = again.map_or(0, |held| held.looks).saturating_add(1);
     let row = again.map_or_else(|| row_since(state, draft.now()), |held| held.deferred_since);
     let mut held = Held {
         missing: shortage.describe(),
@@ -98,7 +98,7 @@ pub(super) fn said(end: &TurnEnd, now: Time) -> Deferred {
 
 /// Defers the run: the message stays claimed, and its attempt does not count.
 pub(super) fn defer(draft: &mut Draft, run: &CurrentRun, deferred: Deferred) -> Result<(), Refusal> {
-    let deferrals = run.deferrals + 1;
+    let deferrals = run.deferrals.saturating_add(1);
     let now = draft.now();
     let pause = || delay(&draft.records.policy.recovery, deferrals, draft.stamp.chance);
     let not_before = deferred.until.unwrap_or_else(|| now.after(pause()));

@@ -134,9 +134,9 @@ fn fire(draft: &mut Draft, mut timer: Timer) -> usize {
         CatchUp::Skip => due.first,
     };
     let missed = due.count - to_fire.len() as u64;
-    timer.missed += missed;
+    timer.missed = timer.missed.saturating_add(missed);
     for at in &to_fire {
-        timer.fired += 1;
+        timer.fired = timer.fired.saturating_add(1);
         timer.last_fired_at = Some(*at);
         let message = fire_message(draft, &timer, *at, missed);
         admit(draft, message);

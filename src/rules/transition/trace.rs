@@ -91,7 +91,7 @@ pub(super) fn note_turn(
 ) {
     let now = draft.now();
     let state = &mut draft.records.state;
-    state.counters.turns += 1;
+    state.counters.turns = state.counters.turns.saturating_add(1);
     limits::count_turn(&mut state.spending, run.claimed_at, now, terminal);
     match terminal {
         Terminal::Completed => {
@@ -100,7 +100,9 @@ pub(super) fn note_turn(
             state.counters.reduced_since_turn = 0;
             state.set_aside = SetAside::default();
         }
-        Terminal::Failed | Terminal::TimedOut | Terminal::Interrupted => state.counters.turns_failed += 1,
+        Terminal::Failed | Terminal::TimedOut | Terminal::Interrupted => {
+            state.counters.turns_failed = state.counters.turns_failed.saturating_add(1)
+        }
         Terminal::Aborted | Terminal::Suspended | Terminal::Deferred => {}
     }
     state.last_turn = Some(LastTurn {

@@ -1,0 +1,106 @@
+//! Counters at the end of their range: they stay there, or the change is refused. None panics or begins anew.
+
+use serde_json::json;
+
+use crate::model::agent::Status;
+use crate::model::execution::ExecutionState;
+use crate::model::message::MessageKind;
+use crate::model::records::Records;
+use crate::model::state::Counters;
+use crate::model::timer::Schedule;
+use crate::model::work::WorkItem;
+use crate::rules::transition::inbox::reduce;
+use crate::rules::transition::resources::lack;
+use crate::rules::transition::take_in::take_in;
+use crate::rules::transition::turn::settle;
+use crate::rules::transition::work::{WorkChange, complete, update};
+
+use super::{
+    at, continuation, current_run, draft, exited, finish, held, hint, message, prompt, records, records_in,
+    run_id, running, secs, shortage, timer, work, work_id,
+};
+
+/// Every counter at its highest; the ledger still has room for some events.
+fn highest() -> Counters {
+    let mut counters = json!(Counters::default());
+    for (name, count) in counters.as_object_mut().expect("an object") {
+        if count.is_u64() {
+            *count = json!(if name == "events" { u64::MAX - 1000 } else { u64::MAX });
+        }
+    }
+    serde_json::from_value(counters).expect("counters")
+}
+
+fn full(mut records: Records) -> Records {
+    records.state.counters = highest();
+    records.state.recovery_failures = u32::MAX;
+    records.state.set_aside.count = u64::MAX;
+    records
+}
+
+#[test]
+fn what_a_turn_counts_stays_at_the_highest() {
+    for code in [0, 1, 75] {
+        let mut records = full(running(&prompt(1)));
+        let mut run = current_run(&prompt(1));
+        (run.attempt, run.deferrals, run.hops) = (u32::MAX, u32::MAX, u32::MAX);
+        records.state.current_run = Some(run);
+        let mut draft = draft(records);
+        settle(&mut draft, run_id(1), exited(code), None, &Default::default()).expect("settled");
+        let counters = finish(draft).state.counters;
+        assert_eq!((counters.turns, counters.dead), (u64::MAX, u64::MAX), "{code}");
+    }
+}
+
+#[test]
+fn what_is_taken_in_stays_at_the_highest() {
+    let mut records = full(records());
+    let mut ticking = timer(1, -3000);
+    ticking.schedule = Schedule::Every { every: secs(1), from: at(-3000) };
+    (ticking.fired, ticking.missed) = (u64::MAX, u64::MAX);
+    records.timers.push(ticking);
+    records.inbox.hints = [1, 2].map(|number| super::WakeHint { count: u32::MAX, ..hint(number) }).into();
+    let mut draft = draft(records);
+    take_in(&mut draft).expect("taken in");
+    reduce(&mut draft, message(3, MessageKind::Control), None);
+    let pending = draft.records.state.pending_wake_hint.as_ref().map(|hint| hint.count);
+    assert_eq!(pending, Some(u32::MAX), "two of one scope");
+    let timer = &draft.records.timers[0];
+    assert_eq!((timer.fired, timer.missed), (u64::MAX, u64::MAX));
+    let counters = finish(draft).state.counters;
+    assert_eq!((counters.wakes, counters.messages_reduced), (u64::MAX, u64::MAX));
+}
+
+#[test]
+fn what_a_claim_lacks_is_looked_for_as_often_as_can_be_counted() {
+    let mut records = full(records_in(Status::AwakeIdle, ExecutionState::WaitingResources));
+    let resource = Some(shortage().resource);
+    records.state.held = Some(super::Held { looks: u32::MAX, resource, ..held(&prompt(1), Some(at(0))) });
+    records.inbox.claimed = Some(prompt(1));
+    let decided = crate::rules::ladder::decide(&crate::rules::projection::project(&records, at(0))).report();
+    let mut draft = draft(records);
+    lack(&mut draft, &prompt(1), continuation(), &shortage(), &decided).expect("held");
+    assert_eq!(finish(draft).state.held.map(|held| held.looks), Some(u32::MAX));
+}
+
+#[test]
+fn the_revision_of_an_item_stays_at_the_highest() {
+    let mut records = full(records());
+    records.works.push(WorkItem { revision: u64::MAX, ..work(1) });
+    let mut draft = draft(records);
+    assert_eq!(update(&mut draft, work_id(1), WorkChange::default()).expect("changed").revision, u64::MAX);
+    assert_eq!(complete(&mut draft, work_id(1), None, None).expect("completed").revision, u64::MAX);
+}
+
+#[test]
+fn a_record_that_has_no_next_revision_or_event_is_refused_and_says_what_to_do() {
+    for (revision, events) in [(u64::MAX, 0), (0, u64::MAX), (0, u64::MAX - 1)] {
+        let mut records = records();
+        (records.state.revision, records.state.counters.events) = (revision, events);
+        let mut draft = draft(records);
+        reduce(&mut draft, message(1, MessageKind::Control), None);
+        let refusal = draft.finish().expect_err("no room");
+        assert_eq!(refusal.kind, "counter_exhausted", "{revision} {events}");
+        assert!(refusal.hint.is_some_and(|hint| hint.contains("`counters.events`")));
+    }
+}
