@@ -36,6 +36,7 @@ mod process;
 mod report;
 mod rules;
 mod store;
+mod workdir;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -1,6 +1,6 @@
 //! `init` and `create`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::json;
 
@@ -9,17 +9,18 @@ use crate::engine::authority;
 use crate::engine::new_agent::{Made, New, make};
 use crate::engine::secret::Secret;
 use crate::engine::session::Session;
-use crate::error::{Context, Error, Result, Status};
+use crate::error::{Error, Result, Status};
 use crate::model::agent::Visibility;
 use crate::model::id::AgentName;
-use crate::store::{Store, layout};
+use crate::store::Store;
+use crate::store::dir::search;
 
 use super::words::{parse, parse_optional, settings};
 
 pub fn init(session: &mut Session, args: cli::Init) -> Result<Status> {
     let named = session.named_dir();
     if let (Some(into), Some(named)) = (&args.into, &named)
-        && !same_place(into, named)?
+        && !search::same_place(into, named)?
     {
         session.out.note(&format!(
             "made in {}, as DIR says: --dir or DORMOUSE_DIR points to {}",
@@ -41,16 +42,6 @@ pub fn init(session: &mut Session, args: cli::Init) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// Whether two words for where a state directory is to be mean the same.
-fn same_place(one: &Path, other: &Path) -> Result<bool> {
-    let place = |path: &Path| {
-        let path = std::path::absolute(path).context("find", path)?;
-        let is_one = path.file_name().is_some_and(|name| name == layout::STATE_DIR);
-        Ok::<PathBuf, Error>(if is_one { path } else { path.join(layout::STATE_DIR) })
-    };
-    Ok(place(one)? == place(other)?)
-}
-
 pub fn create(session: &mut Session, args: cli::Create) -> Result<Status> {
     let store = session.store()?;
     let name: AgentName = parse("AGENT", &args.agent)?;
@@ -64,7 +55,7 @@ pub fn create(session: &mut Session, args: cli::Create) -> Result<Status> {
         check_profile(&store, profile)?;
     }
     let (path, text) = policy_text(&args)?;
-    let policy = store.policy_from(&path, &text)?;
+    let policy = store.policy_from(&path.to_string_lossy(), &text)?;
     let has_command = policy.turn.command.is_some();
     let mut secret = Secret::draw(session, &store, args.secret_file.as_deref())?;
     let new = New { name: name.clone(), parent, visibility, policy: text, secret_sha256: secret.sha256() };

@@ -16,7 +16,8 @@ use crate::model::state::CurrentRun;
 use crate::report::output::{Output, Tone};
 use crate::report::summary;
 use crate::report::text::{Characters, one_line};
-use crate::store::{Agent, Store, evidence, files, layout};
+use crate::store::{Agent, Store};
+use crate::workdir::Stream;
 
 use super::words::{parse, time_or_ago};
 use super::words::{plane_agent, required_agent};
@@ -35,7 +36,7 @@ pub fn run(session: &mut Session, command: RunCommand) -> Result<Status> {
                     session,
                     &store,
                     &found,
-                    if stdout { layout::STDOUT } else { layout::STDERR },
+                    if stdout { Stream::Stdout } else { Stream::Stderr },
                 );
             }
             show(session, &store, &found)
@@ -45,9 +46,9 @@ pub fn run(session: &mut Session, command: RunCommand) -> Result<Status> {
 
 /// A run as it is shown: its record, or, while it is live, what is known of it.
 fn object(agent: &Agent<'_>, id: RunId) -> Result<Option<Value>> {
-    agent.consistently(|view, state| match state.current_run.filter(|run| run.run_id == id) {
+    agent.look(|seen, state| match state.current_run.filter(|run| run.run_id == id) {
         Some(live) => Ok(Some(live_object(agent.name(), &live))),
-        None => Ok(evidence::run(view, id)?.map(|run| json!(run))),
+        None => Ok(seen.run(id)?.map(|run| json!(run))),
     })
 }
 
@@ -80,9 +81,9 @@ fn run_line(run: &Value, out: &Output) -> String {
 fn list(session: &mut Session, store: &Store, name: &AgentName, limit: usize) -> Result<Status> {
     let agent = store.agent(name)?;
     let most = if limit > 0 { limit } else { usize::MAX };
-    let (runs, more) = agent.consistently(|view, state| {
+    let (runs, more) = agent.look(|seen, state| {
         let live = state.current_run.map(|run| live_object(agent.name(), &run));
-        let (settled, more) = evidence::runs(view, most - usize::from(live.is_some()))?;
+        let (settled, more) = seen.runs(most - usize::from(live.is_some()))?;
         Ok((live.into_iter().chain(settled.iter().map(|run| json!(run))).collect::<Vec<Value>>(), more))
     })?;
     for run in &runs {
@@ -110,13 +111,13 @@ fn show(session: &mut Session, store: &Store, found: &Found<RunId>) -> Result<St
     Ok(Status::Done)
 }
 
-fn show_output(session: &mut Session, store: &Store, found: &Found<RunId>, log: &str) -> Result<Status> {
+fn show_output(session: &mut Session, store: &Store, found: &Found<RunId>, log: Stream) -> Result<Status> {
     let agent = store.agent(&found.agent)?;
-    let bytes = agent.dir().run_dir(found.id).join(log).read(files::MAX_LINES)?;
+    let bytes = agent.workdir().run(found.id).read(log)?;
     let bytes = bytes.unwrap_or_default();
     if session.out.is_json() {
         let text = String::from_utf8_lossy(&bytes);
-        session.out.json_line(&json!({ "run_id": found.id, "log": log, "text": text }));
+        session.out.json_line(&json!({ "run_id": found.id, "log": log.name(), "text": text }));
     } else {
         session.out.log(&bytes, &mut Characters::default(), true);
     }
@@ -127,7 +128,7 @@ pub fn briefs(session: &mut Session, args: Briefs) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     let count = if args.limit == 0 { usize::MAX } else { args.limit };
-    let briefs = agent.consistently(|view, _| evidence::briefs(view, count))?;
+    let briefs = agent.look(|seen, _| seen.briefs(count))?;
     for brief in &briefs {
         session.out.result(brief, |out| {
             format!("{}  {}", out.paint(Tone::Quiet, &brief.at.to_string()), out.indented(&brief.text))
@@ -152,14 +153,14 @@ pub fn events(session: &mut Session, args: Events) -> Result<Status> {
     let mut printed = HashSet::new();
     loop {
         let before = agent.peek()?.counters.events;
-        let events = agent.consistently(|view, state| {
+        let events = agent.look(|seen, state| {
             if args.limit > 0 {
-                let mut newest = evidence::last_events(view, &state, args.limit, wanted)?;
+                let mut newest = seen.last_events(&state, args.limit, wanted)?;
                 newest.reverse();
                 return Ok(newest);
             }
             let mut events = Vec::new();
-            evidence::events(view, &state, since, |event| {
+            seen.events(&state, since, |event| {
                 if wanted(&event) {
                     events.push(event);
                 }

@@ -13,9 +13,9 @@ use crate::model::id::AgentName;
 use crate::model::retention::{Keep, Retention};
 use crate::model::transaction::Archived;
 use crate::report::text::{bytes, count};
-use crate::store::Agent;
-use crate::store::gc::{Dropping, Old};
-use crate::store::sweep::{Sweeping, Swept};
+use crate::store::dir::gc::{Dropping, Old};
+use crate::store::dir::sweep::{Sweeping, Swept};
+use crate::store::{Agent, Subject};
 
 use super::words::parse_optional;
 
@@ -109,12 +109,12 @@ pub fn gc(session: &mut Session, args: cli::Gc) -> Result<Status> {
 /// What would be done. Nothing is written.
 fn would_do(session: &Session, agent: &Agent<'_>, retention: Retention) -> Result<Report> {
     let now = session.clock.now();
-    agent.consistently(|view, state| {
-        let dropped = agent.to_drop(view, retention.archive, now, false)?;
-        let mut packed = agent.to_pack(view, now)?;
+    agent.look(|seen, state| {
+        let dropped = agent.to_drop(&seen, retention.archive, now, false)?;
+        let mut packed = agent.to_pack(&seen, now)?;
         packed.retain(|old| !dropped.iter().any(|month| month.has(old)));
         let how = Sweeping { retention, now, removes: false, is_leased: false };
-        let (swept, _) = agent.sweep_all(view, &state, how)?;
+        let (swept, _) = agent.sweep_all(&seen, &state, how)?;
         Ok(report(agent, true, swept, &dropped, packed.iter().map(|old| (old, None)).collect()))
     })
 }
@@ -122,17 +122,17 @@ fn would_do(session: &Session, agent: &Agent<'_>, retention: Retention) -> Resul
 /// Does it. What takes long is done before the lock is taken: reading and packing.
 fn collect(session: &Session, agent: &Agent<'_>, retention: Retention) -> Result<Report> {
     let now = session.clock.now();
-    let (mut dropping, old) = agent.consistently(|view, _| {
-        let dropping = agent.to_drop(view, retention.archive, now, true)?;
-        let mut old = agent.to_pack(view, now)?;
+    let (mut dropping, old) = agent.look(|seen, _| {
+        let dropping = agent.to_drop(&seen, retention.archive, now, true)?;
+        let mut old = agent.to_pack(&seen, now)?;
         old.retain(|old| !dropping.iter().any(|month| month.has(old)));
         Ok((dropping, old))
     })?;
     let mut staged = Vec::with_capacity(old.len());
     for old in old {
-        staged.push(agent.consistently(|view, _| agent.stage_packed(view, old.clone()))?);
+        staged.push(agent.look(|seen, _| agent.stage_packed(&seen, old.clone()))?);
     }
-    let lease = agent.lease(now)?;
+    let lease = agent.lease(Subject::Run, now)?;
     let desk = Desk::new(session, agent);
     let mut open = desk.open()?;
     let (locked, state) = (&open.locked, open.draft.records.state.clone());
@@ -152,7 +152,7 @@ fn collect(session: &Session, agent: &Agent<'_>, retention: Retention) -> Result
         }
     }
     let how = Sweeping { retention, now, removes: true, is_leased: lease.is_some() };
-    let (swept, to_move) = agent.sweep_all(&locked.view(), &state, how)?;
+    let (swept, to_move) = agent.sweep_all(&locked.look_past_inbox(), &state, how)?;
     to_move.iter().for_each(|run| open.draft.archive(Archived::Run(Box::new(run.clone()))));
     let packed = placed.iter().map(|staged| (&staged.old, Some(staged.bytes()))).collect();
     let report = report(agent, false, swept, &dropping, packed);

@@ -24,8 +24,7 @@ use crate::report::output::{Output, Tone};
 use crate::report::summary::{self, ActiveChild, Arrivals, Child, Facts, Field, Places, field, raw, shown};
 use crate::report::text::{one_line, relative, table};
 use crate::rules::execution::{can, next};
-use crate::store::view::View;
-use crate::store::{Agent, Store, drops as dropped, evidence, inbox};
+use crate::store::{Agent, Snapshot, Store};
 
 use super::words::parse;
 
@@ -34,18 +33,17 @@ const HISTORY: usize = 10;
 
 /// The records and everything that arrived, at one revision. `past`: also which messages were reduced.
 fn look(agent: &Agent<'_>, now: Time, past: Past) -> Result<(Records, Arrivals)> {
-    agent.consistently(|view, state| {
-        let mut scan = inbox::scan(view)?;
-        scan.pass_over(load::names_of(&state));
-        let mut queued = inbox::all(view, &scan)?;
+    agent.look(|seen, state| {
+        let seen = seen.without_passed_over(&state);
+        let mut queued = seen.keys()?;
         let claimed = state.current_run.as_ref().map(|run| run.message_id);
         queued.retain(|key| Some(key.id) != claimed);
         let reduced = match past {
             Past::Counted => Vec::new(),
-            Past::Named => reduced(view, &state, now)?,
+            Past::Named => reduced(&seen, &state, now)?,
         };
-        let rejected = dropped::rejected_names(view, scan.has_rejected)?.len() + state.passed_over.len();
-        let records = load::records(agent, view, &scan, state, Lease::Free, now, Purpose::Look)?;
+        let rejected = seen.count_rejected(&state)?;
+        let records = load::records(agent, &seen, state, Lease::Free, now, Purpose::Look)?;
         Ok((records, Arrivals { queued, rejected, reduced }))
     })
 }
@@ -58,8 +56,8 @@ enum Past {
 }
 
 /// The ids of the messages that were reduced since the last turn that completed, as far as a turn is told of them.
-fn reduced(view: &View<'_>, state: &State, now: Time) -> Result<Vec<MessageId>> {
-    let messages = turn::reduced(view, state, now)?;
+fn reduced(seen: &Snapshot<'_>, state: &State, now: Time) -> Result<Vec<MessageId>> {
+    let messages = turn::reduced(seen, state, now)?;
     Ok(messages.iter().rev().map(|message| message.id).collect())
 }
 
@@ -185,13 +183,12 @@ pub fn state(session: &mut Session, args: cli::State) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     if args.hooks {
-        show_hooks(session, &store, &agent);
+        show_hooks(session, &agent);
         return Ok(Status::Done);
     }
     let now = session.clock.now();
-    let (state, history) = agent.consistently(|view, state| {
-        let history =
-            evidence::last_events(view, &state, HISTORY, |event| event.kind == EventKind::StateTransition)?;
+    let (state, history) = agent.look(|seen, state| {
+        let history = seen.last_events(&state, HISTORY, |event| event.kind == EventKind::StateTransition)?;
         Ok((state, history))
     })?;
     let execution = &state.execution;
@@ -220,8 +217,8 @@ pub fn state(session: &mut Session, args: cli::State) -> Result<Status> {
 }
 
 /// Which hooks are installed, and which of them run.
-fn show_hooks(session: &mut Session, store: &Store, agent: &Agent<'_>) {
-    let hooks = installed::installed(store, agent);
+fn show_hooks(session: &mut Session, agent: &Agent<'_>) {
+    let hooks = installed::installed(agent);
     session.out.result(&json!({ "agent": agent.name(), "hooks": hooks }), |out| {
         let row = |hook: &Installed| {
             let why_not = hook.why_not.map(|why| format!("does not run: {why}")).unwrap_or_default();

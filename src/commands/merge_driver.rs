@@ -7,8 +7,8 @@ use crate::cli;
 use crate::engine::session::Session;
 use crate::error::{Context, Error, Result, Status};
 use crate::model::id::AgentName;
-use crate::store::layout;
-use crate::store::merge::{Merged, merge};
+use crate::store::dir::layout;
+use crate::store::dir::merge::{Merged, merge};
 
 pub fn merge_driver(session: &mut Session, args: cli::MergeDriver) -> Result<Status> {
     let read = |path: &Path| std::fs::read(path).context("read", path);

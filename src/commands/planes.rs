@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::cli::{self, TimerCommand, WaitCommand, WorkCommand};
 use crate::engine::authority;
 use crate::engine::desk::Desk;
-use crate::engine::lookup::{self, Found, ended_task, read_plan};
+use crate::engine::lookup::{self, Found, ended_task};
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::bound::{Bound, PLAN};
@@ -25,7 +25,7 @@ use crate::rules::transition::timer::{self, NewTimer};
 use crate::rules::transition::wait::{self, NewWait, Owner};
 use crate::rules::transition::work::{self, NewWork, WorkChange};
 use crate::rules::work::{WaitsByItem, readiness, scheduling_state};
-use crate::store::{Agent, Store, evidence, layout};
+use crate::store::{Agent, Store};
 
 use super::words::{moment, parse, parse_optional, text};
 use super::words::{plane_agent, required_agent};
@@ -125,7 +125,7 @@ fn step(word: &str) -> Todo {
 }
 
 fn find_work(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Found<WorkId>> {
-    lookup::open_or_archived(store, agent, "work item", part, layout::WORK, |item: &WorkItem| item.id)
+    lookup::open_or_archived::<WorkItem>(store, agent, "work item", part)
 }
 
 fn change_work(
@@ -153,7 +153,7 @@ fn complete_work(
     let agent = store.agent(&found.agent)?;
     authority::reach_records(session, store, &agent, CHANGE)?;
     let mut open = Desk::new(session, &agent).open()?;
-    let plan = read_plan(&open.locked.view(), found.id)?;
+    let plan = open.locked.look_past_inbox().plan(found.id)?;
     let item = work::complete(&mut open.draft, found.id, result, plan)?;
     let changed = changed(&open.draft, item);
     open.commit()?;
@@ -173,9 +173,9 @@ fn plan(
         return change_work(session, store, agent, part, |draft, id| work::update(draft, id, change));
     }
     let found = find_work(store, agent, part)?;
-    let plan = store.agent(&found.agent)?.consistently(|view, _| {
-        let open = read_plan(view, found.id)?;
-        let archived = || evidence::archived_record(view, |item: &WorkItem| item.id == found.id);
+    let plan = store.agent(&found.agent)?.look(|seen, _| {
+        let open = seen.plan(found.id)?;
+        let archived = || seen.ended_one::<WorkItem>(found.id);
         Ok(match open {
             Some(plan) => Some(plan),
             None => archived()?.and_then(|item| item.plan),
@@ -227,12 +227,12 @@ fn list_work(
     state: WorkState,
     wanted: Option<SchedulingState>,
 ) -> Result<Status> {
-    let (items, waits, focus) = agent.consistently(|view, agent_state| {
+    let (items, waits, focus) = agent.look(|seen, agent_state| {
         let items = match state {
-            WorkState::Open => view.records::<WorkItem>(layout::WORK)?,
+            WorkState::Open => seen.open::<WorkItem>()?,
             WorkState::Completed => {
                 let mut items = Vec::new();
-                evidence::archived(view, |item: WorkItem| {
+                seen.ended(|item: WorkItem| {
                     items.push(item);
                     true
                 })?;
@@ -240,7 +240,7 @@ fn list_work(
                 items
             }
         };
-        Ok((items, view.records::<Wait>(layout::WAITS)?, agent_state.focus))
+        Ok((items, seen.open::<Wait>()?, agent_state.focus))
     })?;
     let waits = WaitsByItem::of(&waits);
     let stands = |item: &&WorkItem| wanted.is_none_or(|wanted| scheduling_state(item, &waits) == wanted);
@@ -251,12 +251,12 @@ fn list_work(
 }
 
 fn show_work(session: &mut Session, agent: &Agent<'_>, id: WorkId) -> Result<Status> {
-    let (item, waits, focus, plan) = agent.consistently(|view, state| {
-        let item = match view.record::<WorkItem>(&layout::work(id))? {
+    let (item, waits, focus, plan) = agent.look(|seen, state| {
+        let item = match seen.open_one::<WorkItem>(id)? {
             Some(item) => Some(item),
-            None => evidence::archived_record(view, |item: &WorkItem| item.id == id)?,
+            None => seen.ended_one::<WorkItem>(id)?,
         };
-        Ok((item, view.records::<Wait>(layout::WAITS)?, state.focus, read_plan(view, id)?))
+        Ok((item, seen.open::<Wait>()?, state.focus, seen.plan(id)?))
     })?;
     let item = item.ok_or_else(|| Error::NoRecord { what: "work item", id: id.to_string() })?;
     let waits = WaitsByItem::of(&waits);
@@ -281,7 +281,7 @@ pub fn wait(session: &mut Session, args: cli::Wait) -> Result<Status> {
     match args.command {
         Some(WaitCommand::List { agent }) => {
             let agent = store.agent(&required_agent(&agent)?)?;
-            let waits = agent.consistently(|view, _| view.records::<Wait>(layout::WAITS))?;
+            let waits = agent.look(|seen, _| seen.open::<Wait>())?;
             for wait in &waits {
                 say_wait(session, wait);
             }
@@ -289,7 +289,7 @@ pub fn wait(session: &mut Session, args: cli::Wait) -> Result<Status> {
         }
         Some(WaitCommand::Cancel { id, agent }) => {
             let found: Found<WaitId> =
-                lookup::open(&store, plane_agent(&agent)?, "active wait", &id, layout::WAITS)?;
+                lookup::open::<Wait>(&store, plane_agent(&agent)?, "active wait", &id)?;
             let wait =
                 change(session, &store, &store.agent(&found.agent)?, |draft| wait::cancel(draft, found.id))?;
             let object = json!({ "agent": found.agent, "wait_id": wait.id, "action": "cancelled" });
@@ -375,7 +375,7 @@ pub fn timer(session: &mut Session, command: TimerCommand) -> Result<Status> {
         }
         TimerCommand::List { agent } => {
             let agent = store.agent(&required_agent(&agent)?)?;
-            let timers = agent.consistently(|view, _| view.records::<Timer>(layout::TIMERS))?;
+            let timers = agent.look(|seen, _| seen.open::<Timer>())?;
             let now = session.clock.now();
             for timer in &timers {
                 session.out.result(timer, |out| timer_line(timer, now, out));
@@ -384,7 +384,7 @@ pub fn timer(session: &mut Session, command: TimerCommand) -> Result<Status> {
         }
         TimerCommand::Cancel { id, agent } => {
             let found: Found<TimerId> =
-                lookup::open(&store, plane_agent(&agent)?, "active timer", &id, layout::TIMERS)?;
+                lookup::open::<Timer>(&store, plane_agent(&agent)?, "active timer", &id)?;
             let timer =
                 change(session, &store, &store.agent(&found.agent)?, |draft| timer::cancel(draft, found.id))?;
             session.out.result(&timer, |_| format!("cancelled {}", timer.id));

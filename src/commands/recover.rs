@@ -14,6 +14,7 @@ use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::execution::ExecutionState;
 use crate::rules::transition::lifecycle::retry_held;
+use crate::store::Subject;
 
 use super::words::parse;
 
@@ -35,7 +36,7 @@ pub fn recover(session: &mut Session, args: cli::Recover) -> Result<Status> {
                 hint: Some("if that host is gone for good: --force".to_owned()),
             });
         }
-        let Some(_lease) = agent.lease(now)? else {
+        let Some(_lease) = agent.lease(Subject::Run, now)? else {
             return Err(Error::Refused {
                 kind: "turn_in_progress",
                 message: format!("{} is running: there is nothing to recover", run.run_id),
@@ -46,7 +47,7 @@ pub fn recover(session: &mut Session, args: cli::Recover) -> Result<Status> {
     }
     // Nobody else may run the hook, or go on with this recovery, as long as it runs.
     let hook = hooks::find(&store, &agent, installed::ON_RECOVERY_START);
-    let lease = hook.map(|_| agent.lease(now)).transpose()?;
+    let lease = hook.map(|_| agent.lease(Subject::Run, now)).transpose()?;
     if matches!(lease, Some(None)) {
         return Err(Error::Refused {
             kind: "recovery_in_progress",
@@ -54,7 +55,7 @@ pub fn recover(session: &mut Session, args: cli::Recover) -> Result<Status> {
             hint: Some("try again when it has ended".to_owned()),
         });
     }
-    let locked = agent.lock(now)?;
+    let locked = agent.change(now)?;
     let state = locked.state()?;
     let already_fine = interrupted.is_some() && state.execution.state != ExecutionState::Failed;
     let after = if already_fine {
@@ -62,7 +63,7 @@ pub fn recover(session: &mut Session, args: cli::Recover) -> Result<Status> {
     } else {
         let desk = Desk::new(session, &agent);
         let waits = state.execution.state == ExecutionState::WaitingResources;
-        let mut draft = desk.draft(&locked, &locked.scan()?, state)?;
+        let mut draft = desk.draft(&locked, state)?;
         if waits {
             retry_held(&mut draft, &authority::actor(session, &store)?)?;
             desk.commit(&locked, draft)?

@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::time::Duration;
 
-use crate::beneath::Spot;
 use crate::cli;
 use crate::engine::background::{KILL_GRACE, finish};
 use crate::engine::desk::Desk;
@@ -20,7 +19,8 @@ use crate::process::Mark;
 use crate::process::supervisor::{Input, Seat};
 use crate::process::turn::{Ended, Nobody, Stdin, TurnSpec, run};
 use crate::rules::transition::task::{self as rules, End};
-use crate::store::{Agent, Store, layout};
+use crate::store::{Agent, Store, Subject};
+use crate::workdir::{Dir, Stream};
 
 use super::words::parse;
 
@@ -47,7 +47,7 @@ fn look_after(
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     let id: TaskId = parse("TASK", &args.task)?;
     // Until this process ends, however it ends.
-    let _held = agent.inherited_task_lock(id, lock, session.clock.now())?;
+    let _held = agent.inherited_lease(Subject::Task(id), lock, session.clock.now())?;
     let task = Desk::new(session, &agent).change(|draft| rules::run(draft, id, claimant()))?.made;
     let end = match task {
         Some(task) => {
@@ -65,7 +65,7 @@ fn look_after(
     // Also where nothing is left to begin: whoever started it has done what was asked.
     seat.begun();
     // Only a hint for whoever settles this task in our place: without it, it counts as interrupted.
-    let _ = agent.note_task_end(id, &end);
+    let _ = agent.workdir().task(id).note_end(&end);
     let mut tries = 1;
     loop {
         match finish(session, &agent, id, End::Seen(end.clone())) {
@@ -82,8 +82,8 @@ fn prepare(store: &Store, agent: &Agent<'_>, task: &Task) -> Result<(TurnSpec, O
         return Err(Error::Failed { message: format!("{} is no command", task.id), hint: None });
     };
     let policy = agent.policy()?;
-    agent.make_task_dir(task.id)?;
-    let dir = agent.dir().task_dir(task.id);
+    let dir = agent.workdir().task(task.id);
+    dir.make()?;
     let (stdin, input) = stdin(task, &dir)?;
     let spec = TurnSpec {
         argv: argv.iter().map(OsString::from).collect(),
@@ -91,9 +91,9 @@ fn prepare(store: &Store, agent: &Agent<'_>, task: &Task) -> Result<(TurnSpec, O
         env: environment(store, agent, &policy, None),
         mark: Mark::task(task.id),
         stdin,
-        stdout: dir.join(layout::STDOUT),
-        stderr: dir.join(layout::STDERR),
-        leader: dir.join(layout::LEADER),
+        stdout: dir.stream(Stream::Stdout),
+        stderr: dir.stream(Stream::Stderr),
+        leader: dir.leader(),
         listener: None,
         max_output: policy.turn.max_output.0,
         timeout: task.timeout.map(Span::as_std),
@@ -103,11 +103,11 @@ fn prepare(store: &Store, agent: &Agent<'_>, task: &Task) -> Result<(TurnSpec, O
     Ok((spec, input))
 }
 
-fn stdin(task: &Task, dir: &Spot) -> Result<(Stdin, Option<Input>)> {
+fn stdin(task: &Task, dir: &Dir) -> Result<(Stdin, Option<Input>)> {
     if !task.interactive {
         return Ok((Stdin::Null, None));
     }
-    let path = dir.join(layout::STDIN);
+    let path = dir.stdin();
     let input = Input::make(&path)?;
     Ok((Stdin::Pipe(path), Some(input)))
 }

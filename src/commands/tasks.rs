@@ -11,7 +11,6 @@ use crate::engine::desk::Desk;
 use crate::engine::due::{self, Due, is_here};
 use crate::engine::environment::claimant;
 use crate::engine::errand::Errand;
-use crate::engine::log::Log;
 use crate::engine::lookup::{self, Found};
 use crate::engine::session::Session;
 use crate::engine::stop::stop_tasks;
@@ -22,11 +21,13 @@ use crate::model::message::Body;
 use crate::model::run::Exit;
 use crate::model::task::{Task, TaskJob, TaskStatus};
 use crate::model::time::Span;
+use crate::model::work::WorkItem;
 use crate::process::{TASK, supervisor};
 use crate::report::output::{Output, Tone};
 use crate::report::text::{Characters, one_line};
 use crate::rules::transition::task::{self as rules, End, NewJob, NewTask};
-use crate::store::{Agent, Store, evidence, layout};
+use crate::store::{Agent, Store};
+use crate::workdir::Stream;
 
 use super::words::{parse, parse_optional, settings, text};
 use super::words::{plane_agent, required_agent};
@@ -52,7 +53,7 @@ pub fn task(session: &mut Session, command: TaskCommand) -> Result<Status> {
         }
         TaskCommand::Output { id, agent, stderr, follow, bytes } => {
             let found = find(&store, plane_agent(&agent)?, &id)?;
-            let log = if stderr { layout::STDERR } else { layout::STDOUT };
+            let log = if stderr { Stream::Stderr } else { Stream::Stdout };
             output(session, &store.agent(&found.agent)?, found.id, log, follow, bytes)
         }
         TaskCommand::Input { id, agent, text } => {
@@ -78,7 +79,7 @@ pub fn task(session: &mut Session, command: TaskCommand) -> Result<Status> {
 fn wanted(session: &Session, store: &Store, agent: &Agent<'_>, args: TaskStart) -> Result<NewTask> {
     let work_item_id = match &args.work_item {
         Some(part) => {
-            Some(lookup::open(store, Some(agent.name().clone()), "open work item", part, layout::WORK)?.id)
+            Some(lookup::open::<WorkItem>(store, Some(agent.name().clone()), "open work item", part)?.id)
         }
         None => None,
     };
@@ -111,14 +112,14 @@ fn wanted(session: &Session, store: &Store, agent: &Agent<'_>, args: TaskStart) 
 }
 
 fn find(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Found<TaskId>> {
-    lookup::open_or_archived(store, agent, "task", part, layout::TASKS, |task: &Task| task.id)
+    lookup::open_or_archived::<Task>(store, agent, "task", part)
 }
 
 /// A task as it stands, or as it ended.
 fn read(agent: &Agent<'_>, id: TaskId) -> Result<Task> {
-    let found = agent.consistently(|view, _| match view.record::<Task>(&layout::task(id))? {
+    let found = agent.look(|seen, _| match seen.open_one::<Task>(id)? {
         Some(task) => Ok(Some(task)),
-        None => evidence::archived_record(view, |task: &Task| task.id == id),
+        None => seen.ended_one::<Task>(id),
     })?;
     found.ok_or_else(|| Error::NoRecord { what: "task", id: id.to_string() })
 }
@@ -146,12 +147,12 @@ fn show(session: &mut Session, task: &Task) {
 }
 
 fn list(session: &mut Session, agent: &Agent<'_>, ended: bool) -> Result<Status> {
-    let tasks = agent.consistently(|view, _| {
+    let tasks = agent.look(|seen, _| {
         if !ended {
-            return view.records::<Task>(layout::TASKS);
+            return seen.open::<Task>();
         }
         let mut tasks = Vec::new();
-        evidence::archived(view, |task: Task| {
+        seen.ended(|task: Task| {
             tasks.push(task);
             true
         })?;
@@ -237,7 +238,7 @@ fn input(session: &mut Session, agent: &Agent<'_>, id: TaskId, word: Option<&str
     if word.is_some_and(|word| word != "-" && !word.starts_with('@')) {
         said.push('\n');
     }
-    let path = agent.dir().task_dir(id).join(layout::STDIN);
+    let path = agent.workdir().task(id).stdin();
     supervisor::feed(&path, said.as_bytes(), session.patience().as_std())?;
     let object = json!({ "agent": agent.name(), "task_id": id, "bytes": said.len() });
     session.out.result(&object, |_| format!("wrote {} bytes", said.len()));
@@ -248,11 +249,11 @@ fn output(
     session: &mut Session,
     agent: &Agent<'_>,
     id: TaskId,
-    log: &str,
+    log: Stream,
     follow: bool,
     bytes: Option<u64>,
 ) -> Result<Status> {
-    let mut log = Log::open(agent.dir().task_dir(id).join(log), bytes);
+    let mut log = agent.workdir().task(id).follow(log, bytes);
     let mut characters = Characters::default();
     loop {
         // In this order: what it said last is there before it counts as ended.

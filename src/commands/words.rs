@@ -8,11 +8,10 @@ use std::str::FromStr;
 
 use crate::cli::PlaneAgent;
 use crate::error::{Context, Error, Result};
-use crate::model::bound::Bound;
+use crate::model::bound::{Bound, MAX_SETTINGS};
 use crate::model::id::AgentName;
 use crate::model::time::Time;
 use crate::rules::schedule::to_come;
-use crate::store::config;
 
 /// Parses the word given for a flag or argument.
 pub fn parse<T>(flag: &str, word: &str) -> Result<T>
@@ -108,7 +107,7 @@ pub fn bytes(word: &str, bound: &Bound) -> Result<Vec<u8>> {
 
 /// The `agent.toml` that `--from` names. Of a file without end no more is read than settings may have.
 pub fn settings(path: &Path) -> Result<String> {
-    let most = config::MAX_SETTINGS;
+    let most = MAX_SETTINGS;
     let mut text = String::new();
     let file = File::open(path).context("read", path)?;
     file.take(most + 1).read_to_string(&mut text).context("read", path)?;

@@ -7,8 +7,7 @@ use crate::error::Result;
 use crate::model::attention::Attention;
 use crate::model::id::AgentName;
 use crate::report::text::one_line;
-use crate::store::lock::Sharing;
-use crate::store::{Agent, Store};
+use crate::store::{Agent, Sharing, Store};
 
 use super::desk::Desk;
 use super::hooks::{self, Occasion};

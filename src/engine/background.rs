@@ -11,7 +11,7 @@ use crate::process::remains::Remains;
 use crate::process::{Mark, Patience, supervisor};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::task::{self as rules, End};
-use crate::store::{Agent, Store, layout, lock};
+use crate::store::{Agent, Held, Store, Subject};
 
 use super::desk::Desk;
 use super::due::{SUPERVISOR_GONE, unseen};
@@ -28,9 +28,8 @@ const SETTLES_IN: Duration = Duration::from_secs(10);
 /// Starts the supervisor of a queued task, unless somebody else has. One that doesn't begin ends
 /// the task, and is the error.
 pub fn begin(session: &Session, store: &Store, agent: &Agent<'_>, id: TaskId) -> Result<()> {
-    let path = agent.dir().join(layout::task_lock(id));
-    let Some(held) = agent.task_lock(id, session.clock.now())? else { return Ok(()) };
-    let task = agent.consistently(|view, _| view.record::<Task>(&layout::task(id)))?;
+    let Some(held) = agent.lease(Subject::Task(id), session.clock.now())? else { return Ok(()) };
+    let task = agent.look(|seen, _| seen.open_one::<Task>(id))?;
     if task.is_none_or(|task| task.status != TaskStatus::Queued) {
         return Ok(());
     }
@@ -43,8 +42,10 @@ pub fn begin(session: &Session, store: &Store, agent: &Agent<'_>, id: TaskId) ->
     ];
     let patience = session.patience().as_std().saturating_add(BEGINS_IN);
     let begun = agent
-        .make_task_dir(id)
-        .and_then(|()| held.share(&path))
+        .workdir()
+        .task(id)
+        .make()
+        .and_then(|()| held.share())
         .and_then(|lock| supervisor::start(&arguments, store.root(), &id.to_string(), lock, patience));
     let trouble = match begun {
         Ok(Ok(())) => return Ok(()),
@@ -61,7 +62,7 @@ pub fn settle(
     session: &Session,
     agent: &Agent<'_>,
     id: TaskId,
-    _held: &lock::Held,
+    _held: &Held,
     why: &str,
 ) -> Result<Option<Task>> {
     remains(agent, id)?.end(KILL_GRACE)?;
@@ -69,7 +70,7 @@ pub fn settle(
 }
 
 fn remains(agent: &Agent<'_>, id: TaskId) -> Result<Remains> {
-    Remains::find(&Mark::task(id), &agent.dir().task_dir(id).join(layout::LEADER))
+    Remains::find(&Mark::task(id), &agent.workdir().task(id).leader())
 }
 
 /// Commits the end of a task, unless somebody else has.
@@ -103,10 +104,10 @@ pub fn end(session: &Session, agent: &Agent<'_>, ids: &[TaskId], grace: Duration
 fn see_settled(session: &Session, agent: &Agent<'_>, id: TaskId, grace: Duration) -> Result<()> {
     let mut looks = 0;
     let is_settled = wait_until(SETTLES_IN, || {
-        if !agent.consistently(|view, _| view.exists(&layout::task(id)))? {
+        if !agent.look(|seen, _| seen.is_open::<Task>(id))? {
             return Ok(true);
         }
-        if let Some(held) = agent.task_lock(id, session.clock.now())? {
+        if let Some(held) = agent.lease(Subject::Task(id), session.clock.now())? {
             settle(session, agent, id, &held, SUPERVISOR_GONE)?;
             return Ok(true);
         }

@@ -7,8 +7,7 @@ use crate::model::task::{Assignment, Task, TaskJob, TaskStatus};
 use crate::rules::authority as rights;
 use crate::rules::transition::settlement::drop_message;
 use crate::rules::transition::task::{self as rules, End};
-use crate::store::view::View;
-use crate::store::{Agent, Store, inbox, layout, lock};
+use crate::store::{Agent, Held, Store, Subject};
 
 use super::background;
 use super::desk::Desk;
@@ -26,7 +25,7 @@ const CANCELLED: &str = "delegation_cancelled";
 /// Makes and starts the child where that is to be done, and gives it the message: once, however
 /// often this is tried, and by one at a time. Whoever finds somebody at it leaves it to them.
 pub fn hand_over(session: &Session, store: &Store, parent: &Agent<'_>, id: TaskId) -> Result<()> {
-    let Some(_held) = parent.task_lock(id, session.clock.now())? else { return Ok(()) };
+    let Some(_held) = parent.lease(Subject::Task(id), session.clock.now())? else { return Ok(()) };
     let Some((child, assignment)) = still_to_give(parent, id)? else { return Ok(()) };
     match make_ready(session, store, parent.name(), &child, &assignment.policy) {
         Ok(()) => {}
@@ -46,7 +45,7 @@ pub fn hand_over(session: &Session, store: &Store, parent: &Agent<'_>, id: TaskI
 
 /// What a delegation has to give to its child, and to which.
 fn still_to_give(parent: &Agent<'_>, id: TaskId) -> Result<Option<(AgentName, Box<Assignment>)>> {
-    let task = parent.consistently(|view, _| view.record::<Task>(&layout::task(id)))?;
+    let task = parent.look(|seen, _| seen.open_one::<Task>(id))?;
     Ok(task.filter(|task| task.status == TaskStatus::Queued).and_then(|task| match task.job {
         TaskJob::ChildAgent { child, assignment, .. } => Some((child, assignment?)),
         TaskJob::Command { .. } => None,
@@ -96,7 +95,7 @@ pub struct Withdrawn {
     /// Its message was taken back before the child has begun with it.
     is_back: bool,
     /// As long as it is held nobody gives the child its message.
-    _held: lock::Held,
+    _held: Held,
 }
 
 /// Begins to take a delegation back, and says from whom. One whose child was never given anything, or is gone, is left alone.
@@ -109,7 +108,7 @@ pub fn begin_withdrawal<'s>(
     task: &Task,
 ) -> Result<Option<(Agent<'s>, Withdrawn)>> {
     let TaskJob::ChildAgent { child, message_id, .. } = &task.job else { return Ok(None) };
-    let held = parent.task_lock_in_time(task.id, session.clock.now())?;
+    let held = parent.lease_in_time(Subject::Task(task.id), session.clock.now())?;
     let child = match store.agent(child) {
         Ok(agent) => agent,
         Err(Error::NoAgent { .. }) => return Ok(None),
@@ -136,16 +135,16 @@ fn has_got(agent: &Agent<'_>, id: MessageId) -> Result<bool> {
 
 /// Takes the message of a cancelled delegation back, unless a run has it. `false`: one has.
 fn withdraw(session: &Session, child: &Agent<'_>, id: MessageId) -> Result<bool> {
-    let locked = child.lock(session.clock.now())?;
+    let locked = child.change(session.clock.now())?;
     let state = locked.state()?;
     if state.current_run.as_ref().is_some_and(|run| run.message_id == id) {
         return Ok(false);
     }
-    let scan = locked.scan()?;
-    let Some((key, path)) = inbox::find_id(&locked.view(), &scan, id)? else { return Ok(true) };
-    let Some(Ok(message)) = inbox::try_read(&locked.view(), key, &path)? else { return Ok(true) };
+    let seen = locked.look(&state)?;
+    let Some(waiting) = seen.waiting(id)? else { return Ok(true) };
+    let Some(Ok(message)) = seen.try_read(&waiting)? else { return Ok(true) };
     let desk = Desk::new(session, child);
-    let mut draft = desk.draft(&locked, &scan, state)?;
+    let mut draft = desk.draft_of(&seen, state)?;
     drop_message(&mut draft, message, CANCELLED);
     desk.commit(&locked, draft)?;
     Ok(true)
@@ -173,7 +172,7 @@ fn try_to_tell(session: &Session, store: &Store, child: &Agent<'_>) -> Result<()
         return Ok(());
     }
     // Its siblings are looked at by their own steps.
-    let tasks = View::settled(parent.dir()).records::<Task>(layout::TASKS)?;
+    let tasks = parent.glimpse().open::<Task>()?;
     for task in tasks.into_iter().filter(|task| task.child() == Some(child.name())) {
         if let Some(Due::End(end)) = due_with_child(store, &task, session.clock.now())? {
             background::finish(session, &parent, task.id, End::Child(end))?;

@@ -6,8 +6,7 @@ use crate::error::{Error, Result};
 use crate::model::records::Lease;
 use crate::model::state::State;
 use crate::rules::transition::draft::Draft;
-use crate::store::inbox::Scan;
-use crate::store::{Agent, Locked, Store};
+use crate::store::{Agent, Change, Snapshot, Store};
 
 use super::load::{self, Purpose};
 use super::session::Session;
@@ -32,7 +31,7 @@ pub struct Committed<T> {
 /// The records of an agent, under its lock, and what a command is about to change in them.
 pub struct Open<'a> {
     desk: Desk<'a>,
-    pub locked: Locked<'a>,
+    pub locked: Change<'a>,
     pub draft: Draft,
 }
 
@@ -48,26 +47,29 @@ impl<'a> Desk<'a> {
     /// Takes the lock and loads the records.
     pub fn open(self) -> Result<Open<'a>> {
         self.session.is_about(self.agent.name());
-        self.load(self.agent.lock(self.session.clock.now())?)
+        self.load(self.agent.change(self.session.clock.now())?)
     }
 
     /// The same for a command that can't wait. `None`: another process has the lock.
     pub fn try_open(self) -> Result<Option<Open<'a>>> {
-        self.agent.try_lock(self.session.clock.now())?.map(|locked| self.load(locked)).transpose()
+        self.agent.try_change(self.session.clock.now())?.map(|locked| self.load(locked)).transpose()
     }
 
-    fn load(self, locked: Locked<'a>) -> Result<Open<'a>> {
+    fn load(self, locked: Change<'a>) -> Result<Open<'a>> {
         let state = locked.state()?;
-        let mut scan = locked.scan()?;
-        scan.pass_over(load::names_of(&state));
-        let draft = self.draft(&locked, &scan, state)?;
+        let draft = self.draft(&locked, state)?;
         Ok(Open { desk: self, locked, draft })
     }
 
-    /// The records as a draft for a change, around a `state.json` and an inbox that were read under this lock.
-    pub fn draft(self, locked: &Locked<'_>, scan: &Scan, state: State) -> Result<Draft> {
-        let (view, now) = (locked.view(), self.session.clock.now());
-        let records = load::records(self.agent, &view, scan, state, Lease::Free, now, Purpose::Change)?;
+    /// The records as a draft for a change, around a state that was read under this lock.
+    pub fn draft(self, locked: &Change<'_>, state: State) -> Result<Draft> {
+        self.draft_of(&locked.look(&state)?, state)
+    }
+
+    /// The same from records that were looked at already.
+    pub fn draft_of(self, seen: &Snapshot<'_>, state: State) -> Result<Draft> {
+        let now = self.session.clock.now();
+        let records = load::records(self.agent, seen, state, Lease::Free, now, Purpose::Look)?;
         Ok(Draft::new(records, self.session.clock.stamp()?))
     }
 
@@ -90,7 +92,7 @@ impl<'a> Desk<'a> {
 
     /// Commits, and notes for [`Desk::tell`] which transitions and attentions that makes. A draft in which
     /// nothing has changed is not committed.
-    pub fn commit(self, locked: &Locked<'_>, mut draft: Draft) -> Result<State> {
+    pub fn commit(self, locked: &Change<'_>, mut draft: Draft) -> Result<State> {
         if draft.is_empty() {
             return Ok(draft.records.state);
         }

@@ -11,11 +11,11 @@ use crate::rules::authority as rights;
 use crate::rules::delegation::{self, Child};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::task::{self as rules, End};
-use crate::store::view::View;
-use crate::store::{Agent, Store, layout};
+use crate::store::{Agent, Snapshot, Store, Subject};
 
 use super::load;
 use super::lookup::{Whereabouts, whereabouts};
+use super::new_agent::SETTINGS;
 
 /// Why a task counts as interrupted.
 pub const SUPERVISOR_GONE: &str = "its supervisor is gone";
@@ -39,14 +39,14 @@ pub enum Due {
 pub fn due(
     store: &Store,
     agent: &Agent<'_>,
-    view: &View<'_>,
+    seen: &Snapshot<'_>,
     state: &State,
     now: Time,
 ) -> Result<Vec<(Task, Due)>> {
     if state.open_tasks == 0 {
         return Ok(Vec::new());
     }
-    due_with(store, agent, view.records(layout::TASKS)?, state, now)
+    due_with(store, agent, seen.open()?, state, now)
 }
 
 fn due_with(
@@ -70,7 +70,7 @@ fn due_with(
 }
 
 fn due_with_command(agent: &Agent<'_>, state: &State, task: &Task) -> Result<Option<Due>> {
-    if task.status.is_terminal() || !is_here(task) || agent.is_supervised(task.id)? {
+    if task.status.is_terminal() || !is_here(task) || agent.is_leased(Subject::Task(task.id))? {
         return Ok(None);
     }
     // Behind a closed gate nothing begins: `stop` is about to end it.
@@ -105,9 +105,7 @@ pub fn check(store: &Store, parent: &AgentName, child: &AgentName, policy: &str)
                 "send it a message with `dormouse enqueue {child}`, or delegate to a new name"
             )),
         }),
-        Err(Error::NoAgent { .. }) => {
-            store.policy_from(std::path::Path::new(layout::POLICY), policy).map(drop)
-        }
+        Err(Error::NoAgent { .. }) => store.policy_from(SETTINGS, policy).map(drop),
         Err(error) => Err(error),
     }
 }
@@ -184,7 +182,7 @@ pub fn never_begun(error: &Error) -> ChildEnd {
 
 /// How a task ended whose supervisor is gone: as that has noted, else nobody knows.
 pub fn unseen(agent: &Agent<'_>, id: TaskId, why: &str) -> Result<End> {
-    Ok(match agent.noted_task_end(id)? {
+    Ok(match agent.workdir().task(id).noted_end()? {
         Some(seen) => End::Seen(seen),
         None => End::Lost(why.to_owned()),
     })

@@ -10,8 +10,7 @@ use crate::model::state::State;
 use crate::model::task::{Task, TaskJob, TaskStatus};
 use crate::model::time::Time;
 use crate::rules::step::Before;
-use crate::store::view::View;
-use crate::store::{Agent, Store};
+use crate::store::{Agent, Snapshot, Store};
 
 use super::due::{self, Due};
 
@@ -40,7 +39,7 @@ pub enum Errand {
 pub fn before(
     store: &Store,
     agent: &Agent<'_>,
-    view: &View<'_>,
+    seen: &Snapshot<'_>,
     state: &State,
     now: Time,
     before: Before,
@@ -50,7 +49,7 @@ pub fn before(
         Before::Settle(run_id) => vec![Errand::Settle(run_id)],
         Before::Deliver => vec![Errand::Deliver(state.outbox.clone())],
         Before::LookAfterTasks => {
-            let found = due::due(store, agent, view, state, now)?;
+            let found = due::due(store, agent, seen, state, now)?;
             found.into_iter().map(|(task, due)| Errand::Task(Box::new(task), due)).collect()
         }
     })

@@ -11,7 +11,6 @@ use crate::model::time::Time;
 use crate::rules::step::{self, Before, Beside, Drops, Next, Tried};
 use crate::rules::transition::clock::set_lease_right;
 use crate::rules::transition::draft::Draft;
-use crate::store::view::View;
 use crate::store::{Agent, Store};
 
 use super::drops;
@@ -33,7 +32,7 @@ pub fn at_rest(store: &Store, agent: &Agent<'_>, now: Time) -> Result<Option<(St
     if comes_first || is_due || !agent.is_quiet(&state)? {
         return Ok(None);
     }
-    let nothing_is_due = due::due(store, agent, &View::settled(agent.dir()), &state, now)?.is_empty();
+    let nothing_is_due = due::due(store, agent, &agent.glimpse(), &state, now)?.is_empty();
     Ok(nothing_is_due.then_some((state, resting)))
 }
 
@@ -75,7 +74,7 @@ pub fn foresee(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -
             match before {
                 Before::Tell => has_errands = true,
                 Before::Settle(run_id) => {
-                    account_for(session, store, agent, &agent.view()?, &mut draft, run_id)?;
+                    account_for(session, store, agent, &agent.snapshot()?, &mut draft, run_id)?;
                     recovered = Some(run_id);
                 }
                 // What could not be delivered before the agent came to rest asks for no step of its own.

@@ -20,8 +20,7 @@ use crate::rules::transition::gate::{is_to_be_shut_down, shut_down};
 use crate::rules::transition::lifecycle;
 use crate::rules::transition::preemption::cut_sections;
 use crate::rules::transition::turn::{finish_stop, interrupt, settle};
-use crate::store::watch::Watch;
-use crate::store::{Agent, Store, layout};
+use crate::store::{Agent, Store, Subject, Watch};
 
 use super::desk::Desk;
 use super::hooks::{self, Occasion};
@@ -155,7 +154,7 @@ pub fn halt(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -> 
         }
         None => {
             if !recovered {
-                wait_until(KILL_GRACE + TICK_GRACE, || Ok(!agent.is_leased()?))?;
+                wait_until(KILL_GRACE + TICK_GRACE, || Ok(!agent.is_leased(Subject::Run)?))?;
             }
             // The turn may have come to its end while the hook ran.
             let ended = run_before.map(|id| EndedRun::of(id, &state));
@@ -241,9 +240,9 @@ pub fn end_run(
     if !is_current {
         return Ok(open.draft.records.state);
     }
-    match agent.noted_end(run.run_id)? {
+    match agent.workdir().run(run.run_id).noted_end()? {
         Some(end) => {
-            let around = surroundings(session, store, agent, &open.locked.view(), &end)?;
+            let around = surroundings(session, store, agent, &open.locked.look_past_inbox(), &end)?;
             settle(draft, run.run_id, end, None, &around)?;
         }
         None if run.stopping.is_some() => {
@@ -254,7 +253,7 @@ pub fn end_run(
     let (run, retention) = (draft.settled_run().cloned(), draft.records.policy.retention);
     let state = open.commit()?;
     // Its tick, if it lives, has still to say how the turn ended, and clears it then.
-    if let (Some(run), Ok(Some(_lease))) = (run, agent.lease(now)) {
+    if let (Some(run), Ok(Some(_lease))) = (run, agent.lease(Subject::Run, now)) {
         litter::clear(agent, &run, retention);
     }
     Ok(state)
@@ -285,14 +284,14 @@ pub fn wait_for_section(
     }
     let mut grace = Grace::default();
     let mut watch = Watch::new();
-    watch.add(agent.dir().path());
+    watch.follow_records(agent);
     loop {
         let now = session.clock.now();
         let state = agent.peek()?;
         let current = state.current_run.filter(|current| current.run_id == run.run_id);
         let Some(until) = current.and_then(|current| protected_until(&current, now)) else { return Ok(()) };
         let end = grace.end(until, until.min(now.after(preemption.max_section)), now);
-        if is_past(end) || !agent.is_leased()? {
+        if is_past(end) || !agent.is_leased(Subject::Run)? {
             return Ok(());
         }
         watch.wait(end.map(|end| end.saturating_duration_since(Instant::now())));
@@ -303,7 +302,7 @@ pub fn wait_for_section(
 /// had to be killed. A tick that has just claimed the run may have been about to begin it: so it is
 /// looked for processes again. Where none come and it doesn't settle (it was stopped itself, say) we do.
 fn end_processes(agent: &Agent<'_>, run_id: RunId, grace: Duration, first: FirstTold) -> Result<bool> {
-    let leader = agent.dir().run_dir(run_id).join(layout::LEADER);
+    let leader = agent.workdir().run(run_id).leader();
     let mut patience = Patience::of(grace);
     let mut killed = false;
     let mut quiet = 0;
@@ -323,6 +322,6 @@ fn end_processes(agent: &Agent<'_>, run_id: RunId, grace: Duration, first: First
 fn is_over(agent: &Agent<'_>, run_id: RunId) -> Result<bool> {
     wait_until(LOOKS_AGAIN, || {
         let settled = agent.peek()?.current_run.is_none_or(|run| run.run_id != run_id);
-        Ok(settled || !agent.is_leased()?)
+        Ok(settled || !agent.is_leased(Subject::Run)?)
     })
 }

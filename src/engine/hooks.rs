@@ -20,7 +20,7 @@ use crate::model::time::Span;
 use crate::process::hook::{self, HookSpec};
 use crate::process::turn::{Ended, Nobody, Overseer};
 use crate::rules::telling as rules;
-use crate::store::{Agent, Store, layout};
+use crate::store::{Agent, Store};
 
 use super::desk::Desk;
 use super::environment::{environment, workspace_path};
@@ -131,7 +131,7 @@ pub fn find<'a>(store: &'a Store, agent: &'a Agent<'a>, name: &'static str) -> O
     if is_nested() {
         return None;
     }
-    let program = program(store, agent, name)?;
+    let program = program(agent, name)?;
     Some(Hook { store, agent, name, program })
 }
 
@@ -208,7 +208,7 @@ impl Hook<'_> {
         // Only for as long as it is current: what it calls then speaks as its turn.
         let current = agent.peek()?.current_run.filter(|run| Some(run.run_id) == occasion.run_id);
         if let Some(run) = &current {
-            agent.make_run_dir(run.run_id)?;
+            agent.workdir().run(run.run_id).make()?;
         }
         let log = self.log(occasion);
         Ok(HookSpec {
@@ -217,7 +217,7 @@ impl Hook<'_> {
             workdir: workspace_path(store, policy),
             env: environment(store, agent, policy, current.as_ref()),
             document: document(self.name, occasion),
-            tmp: agent.dir().join(layout::TMP),
+            tmp: agent.workdir().tmp(),
             log,
             timeout: timeout.map(Span::as_std),
         })
@@ -225,8 +225,8 @@ impl Hook<'_> {
 
     /// Where the log of its run is. None where it is about no run, or one whose directory is gone.
     fn log(&self, occasion: &Occasion) -> Option<Spot> {
-        let dir = self.agent.dir().run_dir(occasion.run_id?);
-        dir.is_dir().is_ok_and(|is_dir| is_dir).then(|| dir.join(layout::HOOK_LOG))
+        let dir = self.agent.workdir().run(occasion.run_id?);
+        dir.exists().then(|| dir.hook_log())
     }
 
     fn record(

@@ -9,7 +9,7 @@ use crate::model::records::Onlookers;
 use crate::model::state::State;
 use crate::process;
 use crate::process::hook;
-use crate::store::{Agent, Store, layout};
+use crate::store::Agent;
 
 pub const ON_STARTUP: &str = "on-startup";
 pub const ON_SCHEDULED: &str = "on-scheduled";
@@ -37,8 +37,8 @@ const NAMES: [&str; 10] = [
 ];
 
 /// Looks which hooks there are that see a turn on its way to `running`.
-pub fn onlookers(store: &Store, agent: &Agent<'_>, state: &State) -> Onlookers {
-    let is_there = |name| !is_nested() && program(store, agent, name).is_some();
+pub fn onlookers(agent: &Agent<'_>, state: &State) -> Onlookers {
+    let is_there = |name| !is_nested() && program(agent, name).is_some();
     let goes_on = state.execution.state == ExecutionState::Suspended
         || state.held.as_ref().is_some_and(|held| held.entered == Some(ExecutionState::Resumed));
     Onlookers {
@@ -54,13 +54,8 @@ pub fn is_nested() -> bool {
 }
 
 /// Where the hook of an agent is, if there is one.
-pub fn program(store: &Store, agent: &Agent<'_>, name: &str) -> Option<PathBuf> {
-    places(store, agent).map(|(_, place)| place.join(name)).into_iter().find(|path| hook::is_there(path))
-}
-
-/// Where hooks lie: the first that is there runs.
-fn places(store: &Store, agent: &Agent<'_>) -> [(&'static str, PathBuf); 2] {
-    [("agent", agent.dir().path().join(layout::HOOKS)), ("shared", store.root().join(layout::HOOKS))]
+pub fn program(agent: &Agent<'_>, name: &str) -> Option<PathBuf> {
+    agent.workdir().hooks().map(|(_, place)| place.join(name)).into_iter().find(|path| hook::is_there(path))
 }
 
 /// A hook that is installed for an agent, whether or not it runs.
@@ -76,11 +71,11 @@ pub struct Installed {
 }
 
 /// The hooks of an agent, in the order of an agent's life.
-pub fn installed(store: &Store, agent: &Agent<'_>) -> Vec<Installed> {
+pub fn installed(agent: &Agent<'_>) -> Vec<Installed> {
     let mut found = Vec::new();
     for hook in NAMES {
-        let program = program(store, agent, hook);
-        for (place, dir) in places(store, agent) {
+        let program = program(agent, hook);
+        for (place, dir) in agent.workdir().hooks() {
             let path = dir.join(hook);
             let why_not = match &program {
                 Some(program) if *program == path => None,

@@ -1,16 +1,15 @@
 //! Finding a record by a part of its id, in one agent or in all; and what a command that names one asks of it.
 
-use std::str::FromStr;
-
 use crate::error::{Error, Result};
 use crate::model::id::{AgentName, MessageId, RunId, TaskId, WaitId, WorkId};
 use crate::model::message::Message;
-use crate::model::record::Record;
+use crate::model::record::Kept;
 use crate::model::state::State;
 use crate::model::task::Task;
+use crate::model::wait::Wait;
+use crate::model::work::WorkItem;
 use crate::rules::transition::wait::EndedTask;
-use crate::store::view::View;
-use crate::store::{Agent, Store, evidence, inbox, layout};
+use crate::store::{Agent, Snapshot, Store};
 
 use super::load;
 
@@ -69,11 +68,11 @@ pub enum Whereabouts {
 /// Looks for a message by its whole id. One that is in the inbox has not ended, whatever the
 /// archive says of an earlier end.
 pub fn whereabouts(agent: &Agent<'_>, id: MessageId) -> Result<Whereabouts> {
-    agent.consistently(|view, _| {
-        if inbox::find_id(view, &inbox::scan(view)?, id)?.is_some() {
+    agent.look(|seen, _| {
+        if seen.waiting(id)?.is_some() {
             return Ok(Whereabouts::InInbox);
         }
-        let archived = evidence::archived_message(view, id)?;
+        let archived = seen.ended_message(id)?;
         Ok(archived.map_or(Whereabouts::Unknown, |message| Whereabouts::Archived(Box::new(message))))
     })
 }
@@ -81,17 +80,16 @@ pub fn whereabouts(agent: &Agent<'_>, id: MessageId) -> Result<Whereabouts> {
 /// A message, queued or in the archive.
 pub fn message(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Found<MessageId>> {
     find(store, agent, "message", part, |agent| {
-        agent.consistently(|view, _| {
-            let mut ids: Vec<MessageId> =
-                inbox::all(view, &inbox::scan(view)?)?.into_iter().map(|key| key.id).collect();
+        agent.look(|seen, _| {
+            let mut ids: Vec<MessageId> = seen.keys()?.into_iter().map(|key| key.id).collect();
             if let Ok(id) = part.parse::<MessageId>() {
                 ids.retain(|other| *other == id);
                 if ids.is_empty() {
-                    ids.extend(evidence::archived_message(view, id)?.map(|message| message.id));
+                    ids.extend(seen.ended_message(id)?.map(|message| message.id));
                 }
                 return Ok(ids);
             }
-            evidence::archived(view, |message: Message| {
+            seen.ended(|message: Message| {
                 ids.push(message.id);
                 true
             })?;
@@ -100,33 +98,30 @@ pub fn message(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Fo
     })
 }
 
-/// An open record of a kind that has a directory of its own.
-pub fn open<Id: std::fmt::Display + FromStr + Ord + Copy>(
+/// An open record of a kind.
+pub fn open<T: Kept>(
     store: &Store,
     agent: Option<AgentName>,
     what: &'static str,
     part: &str,
-    dir: &str,
-) -> Result<Found<Id>> {
-    find(store, agent, what, part, |agent| agent.consistently(|view, _| view.ids(dir)))
+) -> Result<Found<T::Id>> {
+    find(store, agent, what, part, |agent| agent.look(|seen, _| seen.open_ids::<T>()))
 }
 
 /// The same, or one that is in the archive by now.
-pub fn open_or_archived<T: Record, Id: std::fmt::Display + FromStr + Ord + Copy>(
+pub fn open_or_archived<T: Kept>(
     store: &Store,
     agent: Option<AgentName>,
     what: &'static str,
     part: &str,
-    dir: &str,
-    id_of: impl Fn(&T) -> Id,
-) -> Result<Found<Id>> {
+) -> Result<Found<T::Id>> {
     find(store, agent, what, part, |agent| {
-        agent.consistently(|view, _| {
-            let mut ids: Vec<Id> = view.ids(dir)?;
+        agent.look(|seen, _| {
+            let mut ids = seen.open_ids::<T>()?;
             // What is open is what is mostly meant: only then is the past looked through.
             if !ids.iter().any(|id| matches_id(&id.to_string(), part)) {
-                evidence::archived(view, |record: T| {
-                    ids.push(id_of(&record));
+                seen.ended(|record: T| {
+                    ids.push(record.id());
                     true
                 })?;
             }
@@ -138,15 +133,13 @@ pub fn open_or_archived<T: Record, Id: std::fmt::Display + FromStr + Ord + Copy>
 /// A run, live or settled.
 pub fn run(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Found<RunId>> {
     find(store, agent, "run", part, |agent| {
-        agent.consistently(|view, state| {
+        agent.look(|seen, state| {
             let live = state.current_run.map(|run| run.run_id);
             if let Ok(id) = part.parse::<RunId>() {
-                let is_known = live == Some(id)
-                    || view.agent.run_dir(id).is_dir()?
-                    || evidence::run(view, id)?.is_some();
+                let is_known = live == Some(id) || seen.is_run(id)?;
                 return Ok(is_known.then_some(id).into_iter().collect());
             }
-            let mut ids = evidence::run_ids(view)?;
+            let mut ids = seen.run_ids()?;
             ids.extend(live);
             Ok(ids)
         })
@@ -158,25 +151,19 @@ pub fn matches_id(id: &str, part: &str) -> bool {
     part.len() >= 4 && id.contains(part)
 }
 
-pub fn read_plan(view: &View<'_>, id: WorkId) -> Result<Option<String>> {
-    let bytes = view.bytes(&layout::plan(id))?;
-    Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
-}
-
 /// The task of this name, if it has ended, and the message that says so, if no step has taken that up yet.
 /// One that a turn works on, or that waits for its next attempt, is taken up: it ends no wait that is new.
 pub fn ended_task(agent: &Agent<'_>, resource: Option<&str>) -> Result<Option<EndedTask>> {
     let Some(id) = resource.and_then(|word| word.parse::<TaskId>().ok()) else { return Ok(None) };
-    agent.consistently(|view, state| {
-        if view.exists(&layout::task(id))? {
+    agent.look(|seen, state| {
+        if seen.is_open::<Task>(id)? {
             return Ok(None);
         }
-        let Some(task) = evidence::archived_record(view, |task: &Task| task.id == id)? else {
+        let Some(task) = seen.ended_one::<Task>(id)? else {
             return Ok(None);
         };
-        let scan = inbox::scan(view)?;
-        let result_id = match load::result_under_way(view, &scan, id, task.result_id)? {
-            Some(result) if is_taken_up(view, &scan, &state, result)? => None,
+        let result_id = match load::result_under_way(&seen, id, task.result_id)? {
+            Some(result) if is_taken_up(&seen, &state, result)? => None,
             result => result,
         };
         Ok(Some(EndedTask { id, notify: task.notify, result_id }))
@@ -184,27 +171,27 @@ pub fn ended_task(agent: &Agent<'_>, resource: Option<&str>) -> Result<Option<En
 }
 
 /// Whether a step has taken up a message that is still in the inbox.
-fn is_taken_up(view: &View<'_>, scan: &inbox::Scan, state: &State, id: MessageId) -> Result<bool> {
+fn is_taken_up(seen: &Snapshot<'_>, state: &State, id: MessageId) -> Result<bool> {
     let run = state.current_run.as_ref().map(|run| run.message_id);
     let held = state.held.as_ref().map(|held| held.message_id);
     if [run, held].contains(&Some(id)) {
         return Ok(true);
     }
-    let Some((key, path)) = inbox::find_id(view, scan, id)? else { return Ok(false) };
+    let Some(waiting) = seen.waiting(id)? else { return Ok(false) };
     // What was taken up knows what it means.
-    let Some(Ok(message)) = inbox::try_read(view, key, &path)? else { return Ok(false) };
+    let Some(Ok(message)) = seen.try_read(&waiting)? else { return Ok(false) };
     Ok(message.continuation.is_some())
 }
 
 /// Refuses what names an item or a wait of the agent that is not open.
-pub fn refuse_missing(view: &View<'_>, work: Option<WorkId>, wait: Option<WaitId>) -> Result<()> {
+pub fn refuse_missing(seen: &Snapshot<'_>, work: Option<WorkId>, wait: Option<WaitId>) -> Result<()> {
     if let Some(id) = work
-        && !view.exists(&layout::work(id))?
+        && !seen.is_open::<WorkItem>(id)?
     {
         return Err(Error::NoRecord { what: "open work item", id: id.to_string() });
     }
     if let Some(id) = wait
-        && !view.exists(&layout::wait(id))?
+        && !seen.is_open::<Wait>(id)?
     {
         return Err(Error::NoRecord { what: "active wait", id: id.to_string() });
     }

@@ -16,7 +16,6 @@ pub mod hooks;
 pub mod installed;
 pub mod litter;
 pub mod load;
-pub mod log;
 pub mod lookup;
 pub mod merging;
 pub mod new_agent;

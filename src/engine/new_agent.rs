@@ -1,15 +1,16 @@
 //! An agent is made, whole: by `create`, or for a delegation to a child that is not there yet.
 
-use std::path::Path;
-
 use crate::error::Result;
 use crate::model::agent::{AgentKind, Identity, Status as AgentStatus, Visibility};
 use crate::model::id::{AgentName, TriggerId};
 use crate::model::trigger::{DeliveryMode, Trigger, TriggerScope, TriggerStatus};
 use crate::rules::transition::lifecycle;
-use crate::store::{NewAgent, Store, layout};
+use crate::store::{NewAgent, Store};
 
 use super::session::Session;
+
+/// What an agent's settings are called where they are none of an agent that is there.
+pub const SETTINGS: &str = "agent.toml";
 
 /// An agent to make.
 pub struct New {
@@ -33,7 +34,7 @@ pub struct Made {
 /// Makes an agent, whole.
 pub fn make(session: &Session, store: &Store, new: New) -> Result<Made> {
     let New { name, parent, visibility, policy: text, secret_sha256 } = new;
-    let policy = store.policy_from(Path::new(layout::POLICY), &text)?;
+    let policy = store.policy_from(SETTINGS, &text)?;
     let default = if parent.is_some() { Visibility::Private } else { Visibility::Public };
     let mut stamp = session.clock.stamp()?;
     let trigger = Trigger {

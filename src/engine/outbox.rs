@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{Message, OriginKind};
 use crate::rules::transition::inbox::not_delivered;
-use crate::store::{Agent, Store, evidence, inbox};
+use crate::store::{Agent, Store};
 
 use super::authority;
 use super::desk::Desk;
@@ -69,7 +69,7 @@ pub fn put(session: &Session, store: &Store, to: &AgentName, messages: &[&Messag
     if let Some(speaker) = messages.first().and_then(|message| speaker(message)) {
         authority::hears(&other, &speaker)?;
     }
-    let _locked = other.lock(session.clock.now())?;
+    let _locked = other.change(session.clock.now())?;
     let known = known(&other, messages)?;
     let mut unknown = messages.iter().filter(|message| !known.contains(&message.id)).peekable();
     let Some(first) = unknown.next() else { return Ok(()) };
@@ -95,14 +95,13 @@ fn speaker(message: &Message) -> Option<AgentName> {
 /// Which of these messages an agent has, or has had.
 fn known(agent: &Agent<'_>, messages: &[&Message]) -> Result<HashSet<MessageId>> {
     let ids: HashSet<MessageId> = messages.iter().map(|message| message.id).collect();
-    agent.consistently(|view, _| {
-        let scan = inbox::scan(view)?;
+    agent.look(|seen, _| {
         let mut known: HashSet<MessageId> = match messages {
             // A long inbox need not be listed whole for one.
-            [one] => inbox::find_id(view, &scan, one.id)?.map(|(key, _)| key.id).into_iter().collect(),
-            _ => inbox::all(view, &scan)?.into_iter().map(|key| key.id).collect(),
+            [one] => seen.waiting(one.id)?.map(|waiting| waiting.key.id).into_iter().collect(),
+            _ => seen.keys()?.into_iter().map(|key| key.id).collect(),
         };
-        known.extend(evidence::archived_among(view, &ids)?);
+        known.extend(seen.ended_among(&ids)?);
         Ok(known)
     })
 }

@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::model::id::RunId;
 use crate::model::task::Task;
 use crate::rules::transition::task::End;
+use crate::store::Subject;
 
 use super::background;
 use super::delegate;
@@ -60,7 +61,7 @@ impl Desk<'_> {
         let Desk { session, agent } = self;
         match due {
             Due::Begin => background::begin(session, self.store(), agent, task.id),
-            Due::Settle => match agent.task_lock(task.id, session.clock.now())? {
+            Due::Settle => match agent.lease(Subject::Task(task.id), session.clock.now())? {
                 Some(held) => background::settle(session, agent, task.id, &held, SUPERVISOR_GONE).map(drop),
                 None => Ok(()),
             },

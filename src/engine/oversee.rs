@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use crate::beneath::Version;
 use crate::error::{Error, Result};
 use crate::model::id::RunId;
 use crate::model::state::State;
@@ -11,7 +10,7 @@ use crate::process::is_past;
 use crate::process::turn::{Fate, Overseer};
 use crate::rules::preemption::{force_at, protected_until};
 use crate::rules::transition::preemption::{force, tell_to_end};
-use crate::store::Agent;
+use crate::store::{Agent, Version};
 
 use super::desk::Desk;
 use super::session::Session;

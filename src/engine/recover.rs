@@ -15,8 +15,7 @@ use crate::rules::transition::clock::set_lease_right;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::recovery;
 use crate::rules::transition::turn::{interrupt, settle};
-use crate::store::view::View;
-use crate::store::{Agent, Locked, Store, layout};
+use crate::store::{Agent, Change, Snapshot, Store};
 
 use super::desk::{Desk, Open};
 use super::errand::{Errand, after_settlement};
@@ -35,12 +34,12 @@ const LAST_GRACE: Duration = Duration::from_secs(5);
 pub fn repair_lease(
     session: &Session,
     agent: &Agent<'_>,
-    locked: &Locked<'_>,
+    locked: &Change<'_>,
     state: State,
     run_id: RunId,
 ) -> Result<()> {
     let desk = Desk::new(session, agent);
-    let mut draft = desk.draft(locked, &locked.scan()?, state)?;
+    let mut draft = desk.draft(locked, state)?;
     set_lease_right(&mut draft, run_id);
     desk.commit(locked, draft).map(drop)
 }
@@ -54,17 +53,17 @@ pub fn settle_abandoned(
     agent: &Agent<'_>,
     run_id: RunId,
 ) -> Result<Option<Vec<Errand>>> {
-    let leader = agent.dir().run_dir(run_id).join(layout::LEADER);
+    let leader = agent.workdir().run(run_id).leader();
     Remains::find(&Mark::run(run_id), &leader)?.end(LAST_GRACE)?;
     before_suspension(session, store, agent, run_id)?;
     let desk = Desk::new(session, agent);
-    let locked = agent.lock(session.clock.now())?;
+    let locked = agent.change(session.clock.now())?;
     let state = locked.state()?;
     if state.current_run.as_ref().is_none_or(|run| run.run_id != run_id) {
         return Ok(None);
     }
-    let mut draft = desk.draft(&locked, &locked.scan()?, state)?;
-    account_for(session, store, agent, &locked.view(), &mut draft, run_id)?;
+    let mut draft = desk.draft(&locked, state)?;
+    account_for(session, store, agent, &locked.look_past_inbox(), &mut draft, run_id)?;
     let (run, retention) = (draft.settled_run().cloned(), draft.records.policy.retention);
     let state = desk.commit(&locked, draft)?;
     Ok(Some(after_settlement(&state, run, retention)))
@@ -75,13 +74,13 @@ pub fn account_for(
     session: &Session,
     store: &Store,
     agent: &Agent<'_>,
-    view: &View<'_>,
+    seen: &Snapshot<'_>,
     draft: &mut Draft,
     run_id: RunId,
 ) -> Result<()> {
-    match agent.noted_end(run_id)? {
+    match agent.workdir().run(run_id).noted_end()? {
         Some(end) => {
-            let around = surroundings(session, store, agent, view, &end)?;
+            let around = surroundings(session, store, agent, seen, &end)?;
             settle(draft, run_id, end, None, &around)?;
         }
         None => interrupt(draft, TICK_GONE)?,
@@ -103,7 +102,7 @@ pub fn carry_out(
     session: &Session,
     store: &Store,
     agent: &Agent<'_>,
-    locked: Locked<'_>,
+    locked: Change<'_>,
     mut draft: Draft,
     cause: &str,
 ) -> Result<Recovery> {
@@ -140,7 +139,7 @@ pub fn carry_out(
 }
 
 /// Commits the end of a recovery, and tells of it.
-fn ended(desk: Desk<'_>, locked: Locked<'_>, draft: Draft) -> Result<Records> {
+fn ended(desk: Desk<'_>, locked: Change<'_>, draft: Draft) -> Result<Records> {
     let mut records = draft.records.clone();
     records.state = desk.commit(&locked, draft)?;
     drop(locked);

@@ -18,9 +18,7 @@ use crate::rules::priority::Slotted;
 use crate::rules::step::{self, Next, Step, Tried};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::resources::released;
-use crate::store::lock::{self, Sharing};
-use crate::store::occupancy::{Occupant, Place};
-use crate::store::{Agent, Store, layout};
+use crate::store::{Agent, Held, Occupant, Place, Sharing, Store, Subject};
 
 use super::desk::Desk;
 use super::owner::Owner;
@@ -30,14 +28,14 @@ use super::session::Session;
 /// The resources of one turn. They are free again when this is dropped, or its process ends.
 #[derive(Debug, Default)]
 pub struct Grant {
-    _locks: Vec<lock::Held>,
+    _locks: Vec<Held>,
 }
 
 /// What a tick holds for the turn that it runs.
 #[derive(Debug)]
 pub struct Hold {
     /// Of the run. It goes first, as soon as the run is settled.
-    pub lease: lock::Held,
+    pub lease: Held,
     pub grant: Grant,
 }
 
@@ -103,7 +101,7 @@ fn take(
 }
 
 /// `None`: it is there to be had, and was only looked for.
-type Found = std::result::Result<Option<lock::Held>, Shortage>;
+type Found = std::result::Result<Option<Held>, Shortage>;
 
 fn workspace(
     store: &Store,
@@ -187,7 +185,7 @@ pub fn slotted(store: &Store, slots: u32, now: Time) -> Vec<Slotted> {
         let agent = store.agent(&name).ok()?;
         let run = agent.peek().ok()?.current_run?;
         // A slot says who had it last, too.
-        let is_live = Owner::of(&run, now) == Owner::Elsewhere || agent.is_leased().ok()?;
+        let is_live = Owner::of(&run, now) == Owner::Elsewhere || agent.is_leased(Subject::Run).ok()?;
         let priority = agent.policy().ok()?.scheduler.priority;
         is_live.then(|| Slotted {
             agent: name,
@@ -224,10 +222,10 @@ fn occupied(store: &Store, place: &Place) -> Vec<String> {
 fn left_behind(store: &Store, last: &AgentName, place: &Place, now: Time) -> Result<Option<Vec<String>>> {
     let Ok(other) = store.agent(last) else { return Ok(None) };
     let Some(run) = other.peek().ok().and_then(|state| state.current_run) else { return Ok(None) };
-    if Owner::of(&run, now) != Owner::Here || other.is_leased()? {
+    if Owner::of(&run, now) != Owner::Here || other.is_leased(Subject::Run)? {
         return Ok(None);
     }
-    let leader = other.dir().run_dir(run.run_id).join(layout::LEADER);
+    let leader = other.workdir().run(run.run_id).leader();
     if Remains::find(&Mark::run(run.run_id), &leader)?.is_gone() {
         return Ok(None);
     }

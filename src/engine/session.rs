@@ -14,7 +14,8 @@ use crate::model::task::Task;
 use crate::model::time::{Span, Time};
 use crate::process::{self, git, host};
 use crate::report::output::{Output, talk};
-use crate::store::{Opener, Store, layout, search};
+use crate::store::dir::search;
+use crate::store::{Opener, Store};
 
 use super::untold::{Moves, ToTell};
 
@@ -184,8 +185,7 @@ fn turn_caller(store: &Store, agent: AgentName, run: &str) -> Result<Caller> {
 
 fn task_caller(store: &Store, agent: AgentName, task: &str, now: Time) -> Result<Caller> {
     let task_id: TaskId = task.parse().map_err(|error| Error::in_word(process::TASK, error))?;
-    let path = layout::task(task_id);
-    let Some(task) = store.agent(&agent)?.consistently(|view, _| view.record::<Task>(&path))? else {
+    let Some(task) = store.agent(&agent)?.look(|seen, _| seen.open_one::<Task>(task_id))? else {
         return Err(Error::Refused {
             kind: "task_ended",
             message: format!("{task_id} is no longer an open task of `{agent}`"),

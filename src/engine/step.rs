@@ -21,8 +21,7 @@ use crate::rules::transition::inbox as arrivals;
 use crate::rules::transition::resources::lack;
 use crate::rules::transition::rest::{decided, rest};
 use crate::rules::transition::turn::claim;
-use crate::store::inbox::Scan;
-use crate::store::{Agent, Locked, Store};
+use crate::store::{Agent, Change, Store, Subject};
 
 use super::desk::Desk;
 use super::drops;
@@ -58,10 +57,10 @@ pub fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Res
     loop {
         let desk = Desk::new(session, agent);
         let now = session.clock.now();
-        let locked = agent.lock(now)?;
+        let locked = agent.change(now)?;
         let state = locked.state()?;
         let is_elsewhere = is_elsewhere(&state, now);
-        let Some(lease) = agent.lease(now)?.filter(|_| !is_elsewhere) else {
+        let Some(lease) = agent.lease(Subject::Run, now)?.filter(|_| !is_elsewhere) else {
             match step::beside(&state, is_elsewhere, now) {
                 Beside::SetLeaseRight(run_id) => repair_lease(session, agent, &locked, state, run_id)?,
                 Beside::Leave(decision) => return Ok(report_beside(&state, decision, now, started)),
@@ -70,17 +69,16 @@ pub fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Res
         };
         if let Some(before) = step::first(&state, tried) {
             tried.note(before);
-            let errands = errand::before(store, agent, &locked.view(), &state, now, before)?;
+            let errands = errand::before(store, agent, &locked.look_past_inbox(), &state, now, before)?;
             if !errands.is_empty() {
                 drop(locked);
                 recovered = desk.carry_out(errands)?.or(recovered);
                 continue;
             }
         }
-        let mut scan = locked.scan()?;
-        scan.pass_over(agent.passed_over(&state).into_iter().chain(stuck.iter().cloned()));
-        let scan = locked.file_backlog(scan)?;
-        let records = load::records(agent, &locked.view(), &scan, state, Lease::Free, now, Purpose::Step)?;
+        let seen = locked.look_for_step(&state, &stuck)?;
+        let records = load::records(agent, &seen, state, Lease::Free, now, Purpose::Step)?;
+        drop(seen);
         let draft = Draft::new(records, session.clock.stamp()?);
         let (step, grant) = resources::step(store, agent, draft, tried, resources::Purpose::Take)?;
         overdue = step.overdue.or(overdue);
@@ -88,7 +86,7 @@ pub fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Res
             // The records of this draft are those that a decision was looked for in: they are loaded anew.
             Next::TakeInDrops if tried.drops == Drops::Some => tried.drops = Drops::NotYet,
             Next::TakeInDrops => {
-                let taken = drops::take_in(session, agent, &locked, step.draft, &scan)?;
+                let taken = drops::take_in(session, agent, &locked, step.draft)?;
                 tried.drops = if taken.any { Drops::Some } else { Drops::NoMore };
                 stuck.extend(taken.stuck);
             }
@@ -96,7 +94,7 @@ pub fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Res
             Next::DropStale => drop(desk.commit(&locked, step.draft)?),
             Next::Decided(decision) => {
                 let hold = Hold { lease, grant };
-                let mut report = act(session, store, agent, (locked, scan), step.draft, decision, hold)?;
+                let mut report = act(session, store, agent, locked, step.draft, decision, hold)?;
                 Desk::new(session, agent).tell();
                 report.recovered_run_id = recovered;
                 report.failure = report.failure.or(overdue);
@@ -133,7 +131,7 @@ fn act(
     session: &mut Session,
     store: &Store,
     agent: &Agent<'_>,
-    (locked, mut scan): (Locked<'_>, Scan),
+    locked: Change<'_>,
     mut draft: Draft,
     decision: Decision,
     hold: Hold,
@@ -144,7 +142,7 @@ fn act(
         | Decision::Resume { message_id, continuation, .. } => {
             let message = take(&draft.records, message_id)?;
             decided(&mut draft, &decision_report);
-            draft.records.onlookers = installed::onlookers(store, agent, &draft.records.state);
+            draft.records.onlookers = installed::onlookers(agent, &draft.records.state);
             let mut claimed = claim(&mut draft, message, continuation, environment::claimant())?;
             turn::look_for_checkpoint(session, agent, &mut draft, &mut claimed);
             let records = draft.records.clone();
@@ -177,13 +175,11 @@ fn act(
         Decision::Reduce { message_id, continuation, .. } => {
             let message = take(&draft.records, message_id)?;
             decided(&mut draft, &decision_report);
-            let key = message.key();
             arrivals::reduce(&mut draft, message, continuation);
             let mut records = draft.records.clone();
             records.state = Desk::new(session, agent).commit(&locked, draft)?;
-            scan.direct.retain(|other| *other != key);
             records.inbox.head = None;
-            load::offer_first(&locked.view(), &scan, &mut records.inbox)?;
+            load::offer_first(&locked.look_again()?, &mut records.inbox)?;
             let posture = posture(&records).posture;
             Ok(StepReport { scheduling_posture: Some(posture), ..report(&records.state, decision_report) })
         }
@@ -215,7 +211,7 @@ fn act(
     }
 }
 
-fn commit(desk: Desk<'_>, locked: &Locked<'_>, draft: Draft, decision: DecisionReport) -> Result<StepReport> {
+fn commit(desk: Desk<'_>, locked: &Change<'_>, draft: Draft, decision: DecisionReport) -> Result<StepReport> {
     let posture = posture(&draft.records).posture;
     let state = desk.commit(locked, draft)?;
     Ok(StepReport { scheduling_posture: Some(posture), ..report(&state, decision) })

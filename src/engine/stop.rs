@@ -10,7 +10,7 @@ use crate::model::task::{ChildEnd, Task, TaskStatus};
 use crate::model::time::Span;
 use crate::rules::authority as rights;
 use crate::rules::transition::task::End;
-use crate::store::{Agent, Store, layout};
+use crate::store::{Agent, Store};
 
 use super::background::{self, KILL_GRACE};
 use super::delegate::{self, Withdrawn};
@@ -164,7 +164,7 @@ impl<'s> Ending<'s> {
 
     /// Begins to end every task. Their results are kept.
     fn begin_all(&mut self, session: &Session) -> Result<()> {
-        let open = self.agent.consistently(|view, _| view.records::<Task>(layout::TASKS))?;
+        let open = self.agent.look(|seen, _| seen.open::<Task>())?;
         let (ours, elsewhere): (Vec<Task>, Vec<Task>) =
             open.into_iter().partition(|task| task.child().is_some() || is_here(task));
         for task in &elsewhere {

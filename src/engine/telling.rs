@@ -5,8 +5,7 @@
 
 use crate::error::Result;
 use crate::model::state::Untold;
-use crate::store::lock::{self, Sharing};
-use crate::store::{Agent, Store};
+use crate::store::{Agent, Held, Sharing, Store};
 
 use super::attention;
 use super::desk::Desk;
@@ -50,7 +49,7 @@ fn tell_in_order(
     store: &Store,
     agent: &Agent<'_>,
     moves: Vec<Move>,
-    mut held: Option<lock::Held>,
+    mut held: Option<Held>,
 ) -> Result<()> {
     let is_heard = moves.iter().any(|one| one.is_heard);
     let moves: Vec<Untold> = moves.into_iter().map(|one| one.untold).collect();

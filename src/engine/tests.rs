@@ -26,10 +26,10 @@ mod readers {
     use crate::model::wait::Wait;
     use crate::model::work::WorkItem;
     use crate::rules::schedule;
-    use crate::store::config::{policy_from, store_config};
-    use crate::store::journal::{Entry, decode_all};
-    use crate::store::packed;
-    use crate::store::record::{decode, decode_plain, encode};
+    use crate::store::dir::config::{policy_from, store_config};
+    use crate::store::dir::journal::{Entry, decode_all};
+    use crate::store::dir::packed;
+    use crate::store::dir::record::{decode, decode_plain, encode};
 
     /// How long each is tried where nobody says otherwise.
     const MOMENT: std::time::Duration = std::time::Duration::from_millis(300);

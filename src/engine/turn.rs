@@ -31,8 +31,8 @@ use crate::rules::transition::outcome::Surroundings;
 use crate::rules::transition::start;
 use crate::rules::transition::trace::Settled;
 use crate::rules::transition::turn::{self as rules, Claimed, lose_checkpoint};
-use crate::store::view::View;
-use crate::store::{Agent, Store, evidence, layout, lock};
+use crate::store::{Agent, Held, Snapshot, Store};
+use crate::workdir::Stream;
 
 use super::authority;
 use super::desk::Desk;
@@ -41,7 +41,7 @@ use super::environment::{claimant, environment, set, workspace_path};
 use super::hooks::{self, Occasion};
 use super::installed;
 use super::load::{self, Purpose};
-use super::lookup::{ended_task, read_plan, refuse_missing};
+use super::lookup::{ended_task, refuse_missing};
 use super::outcome;
 use super::oversee;
 use super::session::Session;
@@ -61,7 +61,9 @@ pub struct Turn<'a> {
 /// A turn whose checkpoint is not there begins anew: it could not go on, and its message would never be
 /// dealt with.
 pub fn look_for_checkpoint(session: &Session, agent: &Agent<'_>, draft: &mut Draft, claimed: &mut Claimed) {
-    let Some(path) = claimed.run.checkpoint.map(|checkpoint| agent.checkpoint(checkpoint)) else { return };
+    let Some(path) = claimed.run.checkpoint.map(|checkpoint| agent.workdir().checkpoint(checkpoint)) else {
+        return;
+    };
     if path.is_file().is_ok_and(|is_file| is_file) {
         return;
     }
@@ -87,7 +89,7 @@ pub fn run(session: &Session, turn: &Turn<'_>) -> Result<TurnEnd> {
         }
     };
     // Only a hint for whoever recovers this run: without it the run counts as interrupted.
-    if let Err(error) = turn.agent.note_end(run_id, &end) {
+    if let Err(error) = turn.agent.workdir().run(run_id).note_end(&end) {
         session.out.note(&format!("{}: {error}", turn.agent.name()));
     }
     before_suspension(session, turn.store, turn.agent, run_id)?;
@@ -171,7 +173,7 @@ pub fn before_suspension(session: &Session, store: &Store, agent: &Agent<'_>, ru
 }
 
 fn end_of(session: &Session, turn: &Turn<'_>, ended: Ended) -> TurnEnd {
-    let path = turn.agent.dir().run_dir(turn.claimed.run.run_id).join(layout::OUTCOME);
+    let path = turn.agent.workdir().run(turn.claimed.run.run_id).outcome();
     TurnEnd {
         exit: ended.exit,
         timed_out: ended.timed_out,
@@ -196,31 +198,25 @@ pub fn settle(
     agent: &Agent<'_>,
     run_id: RunId,
     end: TurnEnd,
-    lease: lock::Held,
+    lease: Held,
 ) -> Result<(Settled, Records, Option<Run>)> {
     let now = session.clock.now();
-    let locked = agent.lock(now)?;
-    let view = locked.view();
-    let mut scan = locked.scan()?;
-    let records = load::records(agent, &view, &scan, locked.state()?, Lease::Held, now, Purpose::Change)?;
-    let claimed = records.inbox.claimed.as_ref().map(Message::key);
+    let locked = agent.change(now)?;
+    let state = locked.state()?;
+    let seen = locked.look(&state)?;
+    let records = load::records(agent, &seen, state, Lease::Held, now, Purpose::Look)?;
     let mut draft = Draft::new(records, session.clock.stamp()?);
-    let around = surroundings(session, store, agent, &view, &end)?;
+    let around = surroundings(session, store, agent, &seen, &end)?;
     let current = draft.records.state.current_run.as_ref();
     let is_current = current.is_some_and(|run| run.run_id == run_id);
-    let previous = if is_current { None } else { evidence::run(&view, run_id)? };
+    let previous = if is_current { None } else { seen.run(run_id)? };
     let settled = rules::settle(&mut draft, run_id, end, previous, &around)?;
     let run = draft.settled_run().cloned();
     let mut after = draft.records.clone();
     after.state = Desk::new(session, agent).commit(&locked, draft)?;
     drop(lease);
     // The next message may now be another one.
-    if let Some(key) = claimed
-        && !view.exists(&layout::message(key))?
-    {
-        scan.direct.retain(|other| *other != key);
-    }
-    load::offer_first(&view, &scan, &mut after.inbox)?;
+    load::offer_first(&locked.look_again()?, &mut after.inbox)?;
     Ok((settled, after, run))
 }
 
@@ -229,7 +225,7 @@ pub fn surroundings(
     session: &Session,
     store: &Store,
     agent: &Agent<'_>,
-    view: &View<'_>,
+    seen: &Snapshot<'_>,
     end: &TurnEnd,
 ) -> Result<Surroundings> {
     let actions = end.outcome.as_ref().map(|outcome| outcome.actions.as_slice()).unwrap_or_default();
@@ -238,13 +234,13 @@ pub fn surroundings(
         match action {
             Action::Enqueue { agent: to, work_item_id, wait_id, .. } => {
                 let heard = match to.as_ref().filter(|to| *to != agent.name()) {
-                    None => refuse_missing(view, *work_item_id, *wait_id),
+                    None => refuse_missing(seen, *work_item_id, *wait_id),
                     Some(other) => store.agent(other).and_then(|other| {
                         authority::hears(&other, agent.name())?;
                         if work_item_id.is_none() && wait_id.is_none() {
                             return Ok(());
                         }
-                        other.consistently(|view, _| refuse_missing(view, *work_item_id, *wait_id))
+                        other.look(|seen, _| refuse_missing(&seen, *work_item_id, *wait_id))
                     }),
                 };
                 if let Err(error) = heard {
@@ -253,8 +249,7 @@ pub fn surroundings(
             }
             Action::TimerAdd { .. } => around.time_zone = session.clock.time_zone(),
             Action::WorkComplete { id, .. } => {
-                let plan = view.bytes(&layout::plan(*id))?;
-                around.plans.extend(plan.map(|plan| (*id, String::from_utf8_lossy(&plan).into_owned())));
+                around.plans.extend(seen.plan(*id)?.map(|plan| (*id, plan)));
             }
             Action::TaskStart { delegate: Some(child), .. } => {
                 around.policy = agent.policy_text()?;
@@ -303,53 +298,53 @@ fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {
     let run_id = claimed.run.run_id;
     let policy = &records.policy;
     let argv = argv(policy, agent)?;
-    agent.make_run_dir(run_id)?;
-    let dir = agent.dir().run_dir(run_id);
+    let dir = agent.workdir().run(run_id);
+    dir.make()?;
     // Others may be at work on the records: the lock is not held any more.
-    let past = agent.consistently(|view, _| {
+    let past = agent.look(|seen, _| {
         Ok(Past {
-            briefs: evidence::recent(view, session.clock.now(), context::BRIEFS, |_| true)?,
-            reduced: reduced(view, &records.state, session.clock.now())?,
+            briefs: seen.recent(session.clock.now(), context::BRIEFS, |_| true)?,
+            reduced: reduced(&seen, &records.state, session.clock.now())?,
             reduced_count: records.state.counters.reduced_since_turn,
-            interjected: interjected(session, view, &claimed.message)?,
+            interjected: interjected(session, &seen, &claimed.message)?,
             plan: match records.state.focus {
-                Some(item) => read_plan(view, item)?,
+                Some(item) => seen.plan(item)?,
                 None => None,
             },
         })
     })?;
     let workspace = workspace_path(store, policy);
     let document = context::document(
-        &context::Places { state_dir: store.root(), run_dir: &dir, workspace: &workspace },
+        &context::Places { state_dir: store.root(), run_dir: dir.path(), workspace: &workspace },
         claimed,
         records,
         &past,
     );
     let mut bytes = serde_json::to_vec_pretty(&document).unwrap_or_default();
     bytes.push(b'\n');
-    let context = agent.write_run_file(run_id, layout::CONTEXT, &bytes)?;
+    let context = dir.write_context(&bytes)?;
     let stdin = match policy.turn.stdin {
         StdinForm::Context => Stdin::File(context.clone()),
         StdinForm::Prompt => {
             let own = own_prompt(store, policy)?;
             let own = own.as_ref().map(|(path, text)| (path.as_path(), text.as_str()));
             let text = prompt::render(&document, own)?;
-            Stdin::File(agent.write_run_file(run_id, layout::PROMPT, text.as_bytes())?)
+            Stdin::File(dir.write_prompt(&text)?)
         }
         StdinForm::None => Stdin::Null,
     };
     let mut env = environment(store, agent, policy, Some(&claimed.run));
     set(&mut env, "DORMOUSE_CONTEXT", context.path().into());
-    set(&mut env, "DORMOUSE_OUTCOME", dir.join(layout::OUTCOME).path().into());
+    set(&mut env, "DORMOUSE_OUTCOME", dir.outcome().path().into());
     Ok(TurnSpec {
         argv,
         workdir: store.home().join(&policy.turn.workdir),
         env,
         mark: Mark::run(run_id),
         stdin,
-        stdout: dir.join(layout::STDOUT),
-        stderr: dir.join(layout::STDERR),
-        leader: dir.join(layout::LEADER),
+        stdout: dir.stream(Stream::Stdout),
+        stderr: dir.stream(Stream::Stderr),
+        leader: dir.leader(),
         listener: (session.listens_to.get() == Some(claimed.message.id)).then_some(output::listener),
         max_output: policy.turn.max_output.0,
         timeout: policy.turn.timeout.0.map(|limit| limit.as_std()),
@@ -375,22 +370,22 @@ fn own_prompt(store: &Store, policy: &Policy) -> Result<Option<(PathBuf, String)
 }
 
 /// What was said to earlier runs of a message while they were at it.
-fn interjected(session: &Session, view: &View<'_>, message: &Message) -> Result<Vec<Message>> {
+fn interjected(session: &Session, seen: &Snapshot<'_>, message: &Message) -> Result<Vec<Message>> {
     if message.interjected.is_empty() {
         return Ok(Vec::new());
     }
     let was_said = |other: &Message| message.interjected.contains(&other.id);
-    evidence::recent(view, session.clock.now(), context::INTERJECTED, was_said)
+    seen.recent(session.clock.now(), context::INTERJECTED, was_said)
 }
 
 /// The messages that were reduced since the last turn that completed, newest first, as far as a turn is told of them.
-pub fn reduced(view: &View<'_>, state: &State, now: Time) -> Result<Vec<Message>> {
+pub fn reduced(seen: &Snapshot<'_>, state: &State, now: Time) -> Result<Vec<Message>> {
     let count =
         usize::try_from(state.counters.reduced_since_turn).unwrap_or(usize::MAX).min(context::REDUCED);
     if count == 0 {
         return Ok(Vec::new());
     }
-    evidence::recent(view, now, count, |message: &Message| {
+    seen.recent(now, count, |message: &Message| {
         message.settlement.as_ref().is_some_and(|settlement| settlement.is_reduced())
     })
 }
@@ -400,7 +395,7 @@ fn argv(policy: &Policy, agent: &Agent<'_>) -> Result<Vec<OsString>> {
         Some(CommandSpec::Argv(argv)) => Ok(argv.iter().map(OsString::from).collect()),
         Some(CommandSpec::Line(line)) => Ok(["sh", "-c", line].iter().map(OsString::from).collect()),
         None => Err(Error::Failed {
-            message: format!("{} has no turn.command", agent.dir().join(layout::POLICY).display()),
+            message: format!("{} has no turn.command", agent.settings()),
             hint: Some("write there which program the agent runs".to_owned()),
         }),
     }

@@ -10,8 +10,7 @@ use crate::model::records::Onlookers;
 use crate::model::state::Untold;
 use crate::model::transaction::Transaction;
 use crate::rules::transition::draft::Draft;
-use crate::store::Agent;
-use crate::store::lock::{self, Sharing};
+use crate::store::{Agent, Held, Sharing};
 
 use super::installed::{ON_ATTENTION, ON_STATE_CHANGE, is_nested, program};
 
@@ -20,7 +19,7 @@ use super::installed::{ON_ATTENTION, ON_STATE_CHANGE, is_nested, program};
 pub struct Moves {
     moves: Vec<Move>,
     /// As long as one is held, no other process takes the transitions of that agent for abandoned.
-    held: Vec<(AgentName, lock::Held)>,
+    held: Vec<(AgentName, Held)>,
 }
 
 /// One of them.
@@ -39,7 +38,7 @@ impl Moves {
 
     /// Those of one agent. The others stay: a parent begins and stops its children while its own transitions
     /// are still to be told.
-    pub fn take(&mut self, agent: &AgentName) -> (Vec<Move>, Option<lock::Held>) {
+    pub fn take(&mut self, agent: &AgentName) -> (Vec<Move>, Option<Held>) {
         let (ours, others) =
             std::mem::take(&mut self.moves).into_iter().partition(|one: &Move| one.agent == *agent);
         self.moves = others;
@@ -59,7 +58,7 @@ impl Moves {
         if moves.is_empty() || is_nested() {
             return Ok(Vec::new());
         }
-        let is_heard = onlookers.on_state_change || program(agent.store(), agent, ON_STATE_CHANGE).is_some();
+        let is_heard = onlookers.on_state_change || program(agent, ON_STATE_CHANGE).is_some();
         if is_heard {
             if !self.held.iter().any(|(name, _)| name == agent.name()) {
                 self.held.extend(agent.telling(Sharing::Shared)?.map(|lock| (agent.name().clone(), lock)));
@@ -79,13 +78,13 @@ impl Moves {
 pub struct ToTell {
     pub attentions: Vec<(AgentName, Attention)>,
     /// As long as one is held, no other process takes what is to be told of that agent for abandoned.
-    pub held: Vec<(AgentName, lock::Held)>,
+    pub held: Vec<(AgentName, Held)>,
 }
 
 impl ToTell {
     /// Notes in a draft that is about to be committed that the hook is to be told of what it raises.
     pub fn note(&mut self, agent: &Agent<'_>, draft: &mut Draft) -> Result<()> {
-        if draft.raised().is_empty() || program(agent.store(), agent, ON_ATTENTION).is_none() {
+        if draft.raised().is_empty() || program(agent, ON_ATTENTION).is_none() {
             return Ok(());
         }
         draft.is_to_be_told();

@@ -16,6 +16,9 @@ pub struct Bound {
     pub hint: &'static str,
 }
 
+/// The most that a file of settings may have, in bytes.
+pub const MAX_SETTINGS: u64 = 1 << 20;
+
 /// The prose plan of a work item.
 pub const PLAN: Bound = Bound {
     kind: "plan_too_large",

@@ -1,5 +1,9 @@
 //! What every stored record has in common.
 
+use std::fmt::Display;
+use std::hash::Hash;
+use std::str::FromStr;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -28,6 +32,23 @@ pub trait Record: Serialize + DeserializeOwned {
     fn schema() -> String {
         format!("dormouse/{}/{}", Self::KIND, Self::VERSION)
     }
+}
+
+/// Where the open records of a kind are kept together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Plane {
+    Work,
+    Waits,
+    Timers,
+    Tasks,
+}
+
+/// A record that an agent has open until it ends; then the archive has it.
+pub trait Kept: Record {
+    type Id: Copy + Ord + Hash + Display + FromStr;
+    const PLANE: Plane;
+
+    fn id(&self) -> Self::Id;
 }
 
 /// More changes than a record can ever see. A revision beyond that is damage.

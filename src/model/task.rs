@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::id::{AgentName, MessageId, RunId, TaskId, WorkId};
 use super::message::Message;
-use super::record::{Extra, Record};
+use super::record::{Extra, Kept, Plane, Record};
 use super::run::Exit;
 use super::time::{Span, Time};
 
@@ -169,5 +169,14 @@ impl Record for Task {
 
     fn file_id(&self) -> Option<String> {
         Some(self.id.to_string())
+    }
+}
+
+impl Kept for Task {
+    type Id = TaskId;
+    const PLANE: Plane = Plane::Tasks;
+
+    fn id(&self) -> TaskId {
+        self.id
     }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::id::{AgentName, TimerId};
 use super::message::{Body, Message};
-use super::record::{Extra, Record};
+use super::record::{Extra, Kept, Plane, Record};
 use super::time::{Span, Time};
 
 /// When a timer fires.
@@ -80,5 +80,14 @@ impl Record for Timer {
 
     fn file_id(&self) -> Option<String> {
         Some(self.id.to_string())
+    }
+}
+
+impl Kept for Timer {
+    type Id = TimerId;
+    const PLANE: Plane = Plane::Timers;
+
+    fn id(&self) -> TimerId {
+        self.id
     }
 }

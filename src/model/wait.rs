@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::id::{AgentName, MessageId, TaskId, TriggerId, WaitId, WorkId};
-use super::record::{Extra, Record};
+use super::record::{Extra, Kept, Plane, Record};
 use super::time::Time;
 
 names! {
@@ -156,5 +156,14 @@ impl Record for Wait {
             return Err("`reason` is empty".to_owned());
         }
         Ok(())
+    }
+}
+
+impl Kept for Wait {
+    type Id = WaitId;
+    const PLANE: Plane = Plane::Waits;
+
+    fn id(&self) -> WaitId {
+        self.id
     }
 }

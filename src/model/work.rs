@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::id::{AgentName, WorkId};
-use super::record::{Extra, MOST_REVISIONS, Record};
+use super::record::{Extra, Kept, MOST_REVISIONS, Plane, Record};
 use super::time::Time;
 
 names! {
@@ -114,5 +114,14 @@ impl Record for WorkItem {
             return Err("`revision` is larger than dormouse ever writes".to_owned());
         }
         Ok(())
+    }
+}
+
+impl Kept for WorkItem {
+    type Id = WorkId;
+    const PLANE: Plane = Plane::Work;
+
+    fn id(&self) -> WorkId {
+        self.id
     }
 }

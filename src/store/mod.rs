@@ -1,5 +1,17 @@
-//! The seam: what the rest of the program asks of a store, whichever it is. Beneath it stands the state directory.
+//! The seam: what steps and commands ask of a store. It names agents, ids, records and times, and never a file.
+//!
+//! - [`Store`]: which agents there are, and the seats that turns share (workspaces and slots).
+//! - [`Agent`]: one agent's records. [`Agent::peek`] glances, [`Agent::look`] reads one consistent revision,
+//!   [`Agent::arrive`] admits, [`Agent::change`] takes the lock, [`Agent::lease`] says who lives.
+//! - [`Snapshot`]: one revision, and what can be asked of it.
+//! - [`Change`]: the only way to change records. [`Change::commit`] does it whole or not at all.
+//! - [`Watch`]: waits for a change.
+//!
+//! Behind it stands the state directory (`dir`). Only its upkeep (`doctor`, `gc`, git) names what it is made of.
 
-mod dir;
+pub mod dir;
 
-pub use dir::*;
+pub use dir::{
+    Agent, Aside, Change, Dropped, Held, NewAgent, Occupant, Opener, Place, Reads, Rejected, Said, Sharing,
+    Snapshot, Store, Subject, Taken, Version, Waiting, Watch,
+};

@@ -100,7 +100,7 @@ impl Seen {
 /// Looks at one agent and mends what is to be mended, under one lock. What came of it is said when the
 /// lock is free again: whoever reads that may take his time.
 fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut Seen) -> Result<()> {
-    let (locked, mut notes) = match agent.lock_damaged(session.clock.now()) {
+    let (locked, mut notes) = match agent.change_damaged(session.clock.now()) {
         Ok(locked) => (Some(locked), Vec::new()),
         Err(error @ Error::Busy { .. }) => return Err(error),
         // Where no lock can be had nothing can be mended. Looking is what is left.

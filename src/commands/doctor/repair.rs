@@ -7,18 +7,17 @@ use serde_json::json;
 use crate::beneath::Spot;
 use crate::engine::checks::{Finding, Remedy};
 use crate::engine::desk::Desk;
-use crate::engine::load::{self, Purpose};
 use crate::engine::session::Session;
 use crate::error::Result;
 use crate::model::event::{Event, EventKind};
-use crate::model::records::Lease;
 use crate::process::hook;
 use crate::rules::transition::draft::Draft;
-use crate::store::{Agent, Locked, Store, files, inbox, layout, lines};
+use crate::store::dir::{files, layout, lines};
+use crate::store::{Agent, Change, Store};
 
 /// Mends a finding of an agent, under the lock under which it was found: nobody has mended it since, or
 /// put something else in its place. `false`: it is for people to decide.
-pub fn repair(session: &Session, agent: &Agent<'_>, locked: &Locked<'_>, finding: &Finding) -> Result<bool> {
+pub fn repair(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, finding: &Finding) -> Result<bool> {
     match &finding.remedy {
         Remedy::None | Remedy::Acknowledge | Remedy::Sort | Remedy::Join | Remedy::AddLines(..) => {
             return Ok(false);
@@ -125,17 +124,13 @@ fn untangle(agent: &Agent<'_>, path: &Spot) -> Result<()> {
     agent.replace_file(path, &lines::join(once))
 }
 
-fn draft_of(session: &Session, agent: &Agent<'_>, locked: &Locked<'_>) -> Result<Draft> {
+fn draft_of(session: &Session, agent: &Agent<'_>, locked: &Change<'_>) -> Result<Draft> {
     // A transaction whose journal can't be read is not to be gone past.
     locked.finish_journal()?;
-    let scan = inbox::Scan::default();
-    let now = session.clock.now();
-    let records =
-        load::records(agent, &locked.view(), &scan, locked.state()?, Lease::Free, now, Purpose::Look)?;
-    Ok(Draft::new(records, session.clock.stamp()?))
+    Desk::new(session, agent).draft_of(&locked.look_past_inbox(), locked.state()?)
 }
 
-fn recount(session: &Session, agent: &Agent<'_>, locked: &Locked<'_>, dead: u64) -> Result<()> {
+fn recount(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, dead: u64) -> Result<()> {
     let mut draft = draft_of(session, agent, locked)?;
     let before = draft.records.state.counters.dead;
     draft.records.state.counters.dead = dead;
@@ -148,7 +143,7 @@ fn recount(session: &Session, agent: &Agent<'_>, locked: &Locked<'_>, dead: u64)
 }
 
 /// Records what was mended.
-pub fn note(session: &Session, agent: &Agent<'_>, locked: &Locked<'_>, finding: &Finding) -> Result<()> {
+pub fn note(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, finding: &Finding) -> Result<()> {
     let mut draft = draft_of(session, agent, locked)?;
     let data = json!({
         "path": finding.path.below(agent.dir().spot()).display().to_string(),

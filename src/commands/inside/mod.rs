@@ -59,7 +59,7 @@ pub fn checkpoint(session: &mut Session, args: cli::Checkpoint) -> Result<Status
     let agent = store.agent(&name)?;
     let (_, saved) =
         save(session, &agent, run_id, Some(&bytes), |draft| rules::save(draft, run_id).map(Some))?;
-    let path = saved.map(|saved| agent.checkpoint(saved).to_string_lossy().into_owned());
+    let path = saved.map(|saved| agent.workdir().checkpoint(saved).to_string_lossy().into_owned());
     if session.out.is_json() {
         let object = json!({ "agent": name, "run_id": run_id, "checkpoint": path, "bytes": bytes.len() });
         session.out.json_line(&object);
@@ -86,7 +86,7 @@ pub fn give_way(session: &mut Session, args: cli::Yield) -> Result<Status> {
     let object = json!({
         "agent": name,
         "run_id": run_id,
-        "checkpoint": saved.map(|saved| agent.checkpoint(saved).to_string_lossy().into_owned()),
+        "checkpoint": saved.map(|saved| agent.workdir().checkpoint(saved).to_string_lossy().into_owned()),
         "bytes": bytes.as_ref().map(Vec::len),
         "becomes": becomes,
     });

@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use crate::cli;
 use crate::commands::words::{parse, parse_optional};
 use crate::engine::desk::Desk;
-use crate::engine::load::{self, Purpose};
+use crate::engine::load;
 use crate::engine::oversee::{Overseen, instant_of};
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::id::{MessageId, RunId};
-use crate::model::message::{InboxKey, Message, MessageStatus, Priority};
+use crate::model::message::{Message, MessageStatus, Priority};
 use crate::model::state::State;
 use crate::model::time::Span;
 use crate::process::turn::Fate;
@@ -20,10 +20,7 @@ use crate::process::{Signal, foreground, signal_named};
 use crate::rules::preemption::{asks_to_yield, is_interjection, protected_until};
 use crate::rules::transition::arrival::staleness;
 use crate::rules::transition::preemption as rules;
-use crate::store::inbox::{self, Scan};
-use crate::store::view::View;
-use crate::store::watch::Watch;
-use crate::store::{Agent, evidence, layout};
+use crate::store::{Agent, Snapshot, Waiting, Watch};
 
 use super::{current, own_run};
 
@@ -113,8 +110,8 @@ fn tell(session: &mut Session, found: &Found, run_id: RunId, leaves: bool) {
 }
 
 fn look(session: &Session, agent: &Agent<'_>, run_id: RunId) -> Result<Found> {
-    let (state, said) = agent.consistently(|view, state| {
-        let said = said(session, agent, view, &inbox::scan(view)?, &state)?;
+    let (state, said) = agent.look(|seen, state| {
+        let said = said(session, agent, &seen, &state)?;
         Ok((state, said))
     })?;
     let reason = asks_to_yield(current(&state, run_id)?, session.clock.now()).map(str::to_owned);
@@ -131,10 +128,8 @@ fn wait_for_something(
 ) -> Result<Found> {
     let until = Instant::now().checked_add(wait.as_std());
     let mut watch = Watch::new();
-    watch.add(agent.dir().path());
     loop {
-        // It may have been exchanged for another one.
-        watch.add(&agent.dir().join(layout::INBOX));
+        watch.follow(agent);
         let found = look(session, agent, run_id)?;
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let has_something = found.reason.is_some() || (is_read && !found.said.is_empty());
@@ -150,39 +145,33 @@ fn wait_for_something(
 }
 
 /// Where messages of the highest priority wait. They come first, so no others are looked at.
-fn interjections_in(view: &View<'_>, scan: &Scan, state: &State) -> Result<Vec<(InboxKey, String)>> {
+fn interjections_in(seen: &Snapshot<'_>, state: &State) -> Result<Vec<Waiting>> {
     let claimed = state.current_run.as_ref().map(|run| run.message_id);
-    let mut found = inbox::first(view, scan, HANDED_OVER)?;
-    found.retain(|(key, _)| key.priority == Priority::Interject && Some(key.id) != claimed);
+    let mut found = seen.first(HANDED_OVER)?;
+    found.retain(|Waiting { key, .. }| key.priority == Priority::Interject && Some(key.id) != claimed);
     Ok(found)
 }
 
 /// What the operator has said that no step would drop.
-fn said(
-    session: &Session,
-    agent: &Agent<'_>,
-    view: &View<'_>,
-    scan: &Scan,
-    state: &State,
-) -> Result<Vec<Message>> {
-    let found = interjections_in(view, scan, state)?;
+fn said(session: &Session, agent: &Agent<'_>, seen: &Snapshot<'_>, state: &State) -> Result<Vec<Message>> {
+    let found = interjections_in(seen, state)?;
     if found.is_empty() {
         return Ok(Vec::new());
     }
     let (policy, now) = (agent.policy()?, session.clock.now());
     let mut messages = Vec::new();
-    for (key, path) in found {
+    for waiting in found {
         // What is none is for the next step to set aside.
-        let Some(Ok(message)) = inbox::try_read(view, key, &path)? else { continue };
+        let Some(Ok(message)) = seen.try_read(&waiting)? else { continue };
         if !is_interjection(&message) {
             continue;
         }
         // Its file came back; a step drops it. Rare enough to ask the archive itself.
-        let ended = evidence::archived_message(view, message.id)?.and_then(|message| message.settlement);
+        let ended = seen.ended_message(message.id)?.and_then(|message| message.settlement);
         if ended.is_some_and(|end| end.status != MessageStatus::Queued) {
             continue;
         }
-        let first = load::first_of_its_key(agent, view, &message, state, &policy, now, Purpose::Look)?;
+        let first = load::first_of_its_key(seen, &message, state, &policy, now)?;
         if staleness(&message, first, now).is_none() {
             messages.push(message);
         }
@@ -192,19 +181,18 @@ fn said(
 
 /// Whether the operator has said something that a safe point would hand over.
 fn is_spoken_to(session: &Session, agent: &Agent<'_>) -> Result<bool> {
-    let look = |view: &View<'_>, state: State| said(session, agent, view, &inbox::scan(view)?, &state);
-    Ok(!agent.consistently(look)?.is_empty())
+    Ok(!agent.look(|seen, state| said(session, agent, &seen, &state))?.is_empty())
 }
 
 /// Marks what was written out as handed over: from then on nobody else gets it. A turn that is killed
 /// before it has read it leaves it to the next run of its message.
 fn mark(session: &Session, agent: &Agent<'_>, run_id: RunId, told: &[MessageId]) -> Result<()> {
     let mut open = Desk::new(session, agent).open()?;
-    let (view, scan) = (open.locked.view(), open.locked.scan()?);
+    let seen = open.locked.look_again()?;
     let mut messages = Vec::new();
-    for (key, path) in interjections_in(&view, &scan, &open.draft.records.state)? {
-        if told.contains(&key.id) {
-            messages.extend(inbox::try_read(&view, key, &path)?.and_then(std::result::Result::ok));
+    for waiting in interjections_in(&seen, &open.draft.records.state)? {
+        if told.contains(&waiting.key.id) {
+            messages.extend(seen.try_read(&waiting)?.and_then(std::result::Result::ok));
         }
     }
     if !messages.is_empty() {

@@ -23,7 +23,7 @@ use crate::model::state::State;
 use crate::model::time::Span;
 use crate::rules::transition::lifecycle::{self, Given};
 use crate::rules::transition::preemption::cut_sections;
-use crate::store::Store;
+use crate::store::{Store, Subject};
 
 pub fn start(session: &mut Session, args: cli::Start) -> Result<Status> {
     let store = session.store()?;
@@ -115,7 +115,9 @@ pub fn fail(session: &mut Session, args: cli::Fail) -> Result<Status> {
             if run.stopping.is_none() {
                 // Its tick ends it: to be told twice means something else to many. One that does not is
                 // not waited for.
-                wait_until(TICK_GRACE, || Ok(!is_current(&agent, run.run_id)? || !agent.is_leased()?))?;
+                wait_until(TICK_GRACE, || {
+                    Ok(!is_current(&agent, run.run_id)? || !agent.is_leased(Subject::Run)?)
+                })?;
             }
             end_run(session, &store, &agent, &run, grace, preemption.signal)?
         }

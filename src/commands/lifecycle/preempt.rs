@@ -17,7 +17,7 @@ use crate::model::state::State;
 use crate::model::time::{Span, Time};
 use crate::report::text::relative;
 use crate::rules::transition::preemption as rules;
-use crate::store::{Agent, Store};
+use crate::store::{Agent, Store, Subject};
 
 use super::start_one;
 
@@ -59,7 +59,7 @@ pub fn preempt(session: &mut Session, args: cli::Preempt) -> Result<Status> {
 /// Whether somebody runs a turn: here, or on another machine for all we know.
 fn is_live(agent: &Agent<'_>, state: &State, now: Time) -> Result<bool> {
     let Some(run) = &state.current_run else { return Ok(false) };
-    Ok(Owner::of(run, now) == Owner::Elsewhere || agent.is_leased()?)
+    Ok(Owner::of(run, now) == Owner::Elsewhere || agent.is_leased(Subject::Run)?)
 }
 
 pub fn resume(session: &mut Session, args: cli::Resume) -> Result<Status> {

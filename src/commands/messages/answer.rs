@@ -12,8 +12,7 @@ use crate::model::message::{MessageStatus, Settlement};
 use crate::model::state::State;
 use crate::model::time::Span;
 use crate::process::signals::Signals;
-use crate::store::watch::Watch;
-use crate::store::{Agent, evidence, layout};
+use crate::store::{Agent, Watch};
 
 use super::Admitted;
 use super::awaiting::{settled, verdict, warn};
@@ -66,13 +65,11 @@ pub fn await_all(
     deadline: &Deadline,
 ) -> Result<Status> {
     let mut watch = Watch::new();
-    watch.add(agent.dir().path());
     let mut status = Status::Done;
     let mut warned = false;
     for message in messages {
         let end = loop {
-            // It may have been exchanged for another one.
-            watch.add(&agent.dir().join(layout::INBOX));
+            watch.follow(agent);
             if let Some(end) = settled(agent, message.id)? {
                 break end;
             }
@@ -144,7 +141,7 @@ pub fn wait(session: &Session, watch: &Watch, left: Option<Duration>) -> Result<
 /// Says what came of a message, and returns what that means for the exit status.
 pub fn say(session: &mut Session, agent: &Agent<'_>, message: &Admitted, end: Settlement) -> Result<Status> {
     let run = match end.run_id {
-        Some(run_id) => agent.consistently(|view, _| evidence::run(view, run_id))?,
+        Some(run_id) => agent.look(|seen, _| seen.run(run_id))?,
         None => None,
     };
     let completed = end.status == MessageStatus::Processed;

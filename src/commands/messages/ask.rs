@@ -6,7 +6,6 @@ use crate::cli;
 use crate::commands::words::{parse, parse_optional};
 use crate::engine::authority::{self, refuse_from_inside};
 use crate::engine::desk::Desk;
-use crate::engine::log::Log;
 use crate::engine::session::Session;
 use crate::engine::step::step;
 use crate::error::{Result, Status};
@@ -16,8 +15,8 @@ use crate::model::message::Settlement;
 use crate::model::time::Span;
 use crate::report::output::{Listener, listener};
 use crate::report::step::StepReport;
-use crate::store::watch::Watch;
-use crate::store::{Agent, Store, layout};
+use crate::store::{Agent, Store, Watch};
+use crate::workdir::{Log, Stream};
 
 use super::answer::{Deadline, go_on, refuse_closed, say, stays, wait};
 use super::awaiting::settled;
@@ -61,10 +60,8 @@ impl Question<'_> {
     /// Makes steps, and waits where there is none to make, until the message is settled.
     fn follow(&mut self, session: &mut Session) -> Result<Settlement> {
         let mut watch = Watch::new();
-        watch.add(self.agent.dir().path());
         loop {
-            // It may have been exchanged for another one.
-            watch.add(&self.agent.dir().join(layout::INBOX));
+            watch.follow(self.agent);
             let end = settled(self.agent, self.id)?;
             self.listen(session)?;
             if let Some(end) = end {
@@ -102,9 +99,9 @@ impl Question<'_> {
         }
         if self.live.as_ref().map(|(run_id, _)| *run_id) != current {
             self.live = current.map(|run_id| {
-                let dir = self.agent.dir().run_dir(run_id);
-                let stream = |name| (Log::open(dir.join(name), None), listener());
-                (run_id, [layout::STDOUT, layout::STDERR].map(stream))
+                let dir = self.agent.workdir().run(run_id);
+                let stream = |stream| (dir.follow(stream, None), listener());
+                (run_id, [Stream::Stdout, Stream::Stderr].map(stream))
             });
         }
         Ok(())

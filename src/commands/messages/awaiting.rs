@@ -21,8 +21,7 @@ use crate::model::timer::Timer;
 use crate::report::output::Output;
 use crate::rules::advisory::advisories;
 use crate::rules::posture::posture;
-use crate::store::watch::Watch;
-use crate::store::{Agent, Store, layout};
+use crate::store::{Agent, Store, Watch};
 
 /// What every agent is waited for to be. Of several postures, or statuses, one will do.
 struct Wanted {
@@ -55,14 +54,12 @@ pub fn wait_until(session: &mut Session, args: cli::Await) -> Result<Status> {
     let wanted = wanted(&store, &args, &names)?;
     let mut waiting = names.iter().map(|name| store.agent(name)).collect::<Result<Vec<_>>>()?;
     let mut watch = Watch::new();
-    waiting.iter().for_each(|agent| watch.add(agent.dir().path()));
     let mut status = Status::Done;
     let mut warned = false;
     loop {
         let mut still = Vec::new();
         for agent in waiting {
-            // It may have been exchanged for another one.
-            watch.add(&agent.dir().join(layout::INBOX));
+            watch.follow(&agent);
             match wanted.look(session, &agent)? {
                 Some(found) => {
                     status = status.graver(found.message_status.map_or(Status::Done, verdict));
@@ -110,7 +107,7 @@ fn message(store: &Store, name: &AgentName, part: &str) -> Result<MessageId> {
         Err(missing @ Error::NoRecord { .. }) => missing,
         Err(error) => return Err(error),
     };
-    let timers = store.agent(name)?.consistently(|view, _| view.records::<Timer>(layout::TIMERS))?;
+    let timers = store.agent(name)?.look(|seen, _| seen.open::<Timer>())?;
     let mut put_off = timers.iter().filter_map(|timer| timer.message.as_ref()).map(|message| message.id);
     put_off.find(|id| matches_id(&id.to_string(), part)).ok_or(missing)
 }
@@ -118,7 +115,7 @@ fn message(store: &Store, name: &AgentName, part: &str) -> Result<MessageId> {
 impl Wanted {
     /// How the agent stands, if that is as it should be.
     fn look(&self, session: &Session, agent: &Agent<'_>) -> Result<Option<Found>> {
-        let state = agent.consistently(|_, state| Ok(state))?;
+        let state = agent.look(|_, state| Ok(state))?;
         let mut found = Found {
             agent: agent.name().clone(),
             status: state.status,

@@ -9,7 +9,7 @@ use crate::model::policy::Policy;
 use crate::model::refusal::Refusal;
 use crate::model::submission::{Speaker, Submission};
 use crate::rules::admission::kinds;
-use crate::store::{Agent, Store, layout};
+use crate::store::{Agent, Store};
 
 /// Refuses to a member what needs more of the agent than its inbox. `what` is the flag or field.
 pub fn refuse(store: &Store, what: &str) -> Result<()> {
@@ -69,7 +69,7 @@ fn owners_only(what: &str) -> Refusal {
 pub fn policy(store: &Store, agent: &Agent<'_>) -> Result<Policy> {
     match agent.policy() {
         Err(error) if store.guest().is_some() && error.kind() == "not_allowed" => {
-            store.policy_from(&agent.dir().join(layout::POLICY), "")
+            store.policy_from(&agent.settings(), "")
         }
         policy => policy,
     }

@@ -27,14 +27,17 @@ use crate::model::message::{
     AdmissionContext, Body, DeliverySurface, InboxKey, Message, MessageStatus, Origin, OriginKind, WakeHint,
 };
 use crate::model::policy::{Policy, Size};
+use crate::model::record::Kept;
 use crate::model::refusal::Refusal;
 use crate::model::stamp::Stamp;
 use crate::model::submission::{Caller, Speaker, Submission};
 use crate::model::time::{Span, Time};
+use crate::model::wait::Wait;
+use crate::model::work::WorkItem;
 use crate::rules::admission::{admit, one_further};
 use crate::rules::transition::arrival::admit_drop;
 use crate::rules::transition::inbox as rules;
-use crate::store::{Agent, Store, dedupe, inbox, layout};
+use crate::store::{Agent, Store};
 
 use answer::{Deadline, await_all, refuse_closed};
 use guests::surface;
@@ -185,14 +188,13 @@ fn say_if_closed(session: &Session, agent: &Agent<'_>) {
 }
 
 /// An open record of the agent, by its id or a part of it.
-fn named<Id: std::fmt::Display + std::str::FromStr + Ord + Copy>(
+fn named<T: Kept>(
     store: &Store,
     agent: &Agent<'_>,
     what: &'static str,
     part: Option<&str>,
-    dir: &str,
-) -> Result<Option<Id>> {
-    let find = |part| lookup::open(store, Some(agent.name().clone()), what, part, dir);
+) -> Result<Option<T::Id>> {
+    let find = |part| lookup::open::<T>(store, Some(agent.name().clone()), what, part);
     part.map(|part| find(part).map(|found| found.id)).transpose()
 }
 
@@ -215,8 +217,8 @@ fn submission(store: &Store, agent: &Agent<'_>, args: &cli::Said, limit: Size) -
         dedupe_key: args.dedupe_key.clone(),
         ttl: parse_optional("--ttl", args.ttl.as_deref())?,
         resource: args.resource.clone(),
-        work_item_id: named(store, agent, "open work item", args.work_item.as_deref(), layout::WORK)?,
-        wait_id: named(store, agent, "active wait", args.wait.as_deref(), layout::WAITS)?,
+        work_item_id: named::<WorkItem>(store, agent, "open work item", args.work_item.as_deref())?,
+        wait_id: named::<Wait>(store, agent, "active wait", args.wait.as_deref())?,
         allow_empty: args.allow_empty,
         correlation_id: args.correlation_id.clone(),
         ..Submission::default()
@@ -247,8 +249,9 @@ fn admit_each_once(
 ) -> Result<Vec<Admitted>> {
     let now = session.clock.now();
     let window = policy.limits.dedupe_window;
-    let locked = agent.lock(now)?;
+    let locked = agent.change(now)?;
     let state = locked.state()?;
+    let seen = locked.look_past_inbox();
     let mut answers = Vec::with_capacity(messages.len());
     let mut new = Vec::with_capacity(messages.len());
     let mut keys: HashMap<String, MessageId> = HashMap::new();
@@ -258,7 +261,7 @@ fn admit_each_once(
                 answers.push(Admitted { duplicate: true, ..Admitted::anew(*id) });
                 continue;
             }
-            if let Some(entry) = agent.admitted_under(&locked.view(), key, now, window, state.revision)? {
+            if let Some(entry) = seen.admitted_under(key, now, window, state.revision)? {
                 let claimed =
                     state.current_run.as_ref().is_some_and(|run| run.message_id == entry.message_id);
                 answers.push(repeat(&entry, claimed));
@@ -272,9 +275,9 @@ fn admit_each_once(
     if new.is_empty() {
         return Ok(answers);
     }
-    dedupe::forget_old_days(&locked.view(), now, window)?;
+    locked.forget_old_keys(now, window)?;
     let desk = Desk::new(session, agent);
-    let mut draft = desk.draft(&locked, &inbox::Scan::default(), state)?;
+    let mut draft = desk.draft_of(&seen, state)?;
     for message in new {
         match later {
             Some(at) => rules::put_off(&mut draft, message, at)?,
@@ -388,7 +391,7 @@ fn batch_message(
     guests::check_line(agent.store(), &submission).map_err(|refusal| bad_line(number, refusal))?;
     let (work, wait) = (submission.work_item_id, submission.wait_id);
     if work.is_some() || wait.is_some() {
-        match agent.consistently(|view, _| refuse_missing(view, work, wait)) {
+        match agent.look(|seen, _| refuse_missing(&seen, work, wait)) {
             Ok(()) => {}
             Err(error @ Error::NoRecord { .. }) => {
                 return Err(bad_line(number, Refusal::new(error.kind(), error.to_string())));
@@ -429,7 +432,7 @@ pub fn wake(session: &mut Session, args: cli::Wake) -> Result<Status> {
         reason: args.reason,
         resource: args.resource,
         trigger_id: None,
-        wait_id: named(&store, &agent, "active wait", args.wait.as_deref(), layout::WAITS)?,
+        wait_id: named::<Wait>(&store, &agent, "active wait", args.wait.as_deref())?,
         body,
         delivery_surface: DeliverySurface::Cli,
         admission_context: AdmissionContext::LocalProcess,

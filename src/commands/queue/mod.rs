@@ -24,8 +24,7 @@ use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox as rules;
 use crate::rules::transition::resources::drop_held;
 use crate::rules::transition::settlement::drop_message;
-use crate::store::view::View;
-use crate::store::{Agent, Store, evidence, inbox, layout};
+use crate::store::{Agent, Snapshot, Store};
 
 pub fn queue(session: &mut Session, command: QueueCommand) -> Result<Status> {
     let store = session.store()?;
@@ -69,13 +68,11 @@ fn show_object(message: &Message, status: MessageStatus) -> Value {
 fn list(session: &mut Session, store: &Store, name: &AgentName, limit: usize) -> Result<Status> {
     let limit = if limit == 0 { usize::MAX } else { limit };
     let agent = store.agent(name)?;
-    let inbox = agent.dir().path().join(layout::INBOX);
-    let (messages, misfits, total) = agent.consistently(|view, state| {
-        let scan = inbox::scan(view)?;
-        let total = inbox::all(view, &scan)?.len();
+    let (messages, misfits, total) = agent.look(|seen, state| {
+        let total = seen.keys()?.len();
         let (mut messages, mut misfits) = (Vec::new(), Vec::new());
-        for (key, path) in inbox::first(view, &scan, limit.min(total))? {
-            match inbox::try_read(view, key, &path)? {
+        for waiting in seen.first(limit.min(total))? {
+            match seen.try_read(&waiting)? {
                 Some(Ok(message)) => {
                     let status = queued_status(&state, message.id);
                     messages.push((message, status));
@@ -90,9 +87,7 @@ fn list(session: &mut Session, store: &Store, name: &AgentName, limit: usize) ->
         session.out.result(&show_object(message, *status), |out| line(message, *status, out));
     }
     for misfit in &misfits {
-        let reason = format!("no message of {name}: {}", misfit.reason);
-        let error = Error::damaged(inbox.join(&misfit.path), reason);
-        session.out.failure(&error, None, Some(name.as_str()));
+        session.out.failure(&agent.damage(misfit), None, Some(name.as_str()));
     }
     if messages.len() + misfits.len() < total {
         session.out.note(&format!("{} of {total}; --limit 0 lists all", messages.len()));
@@ -113,16 +108,16 @@ fn line(message: &Message, status: MessageStatus, out: &Output) -> String {
 }
 
 /// A message by its id: in the inbox, else the archive's last word about it.
-fn find(view: &View<'_>, id: MessageId) -> Result<Option<Message>> {
-    if let Some((key, path)) = inbox::find_id(view, &inbox::scan(view)?, id)? {
-        return inbox::read(view, key, &path);
+fn find(seen: &Snapshot<'_>, id: MessageId) -> Result<Option<Message>> {
+    if let Some(waiting) = seen.waiting(id)? {
+        return seen.read(&waiting);
     }
-    evidence::archived_message(view, id)
+    seen.ended_message(id)
 }
 
 fn show(session: &mut Session, store: &Store, found: Found<MessageId>) -> Result<Status> {
     let (message, state) =
-        store.agent(&found.agent)?.consistently(|view, state| Ok((find(view, found.id)?, state)))?;
+        store.agent(&found.agent)?.look(|seen, state| Ok((find(&seen, found.id)?, state)))?;
     let message = message.ok_or(Error::NoRecord { what: "message", id: found.id.to_string() })?;
     let status =
         message.settlement.as_ref().map_or_else(|| queued_status(&state, message.id), |ended| ended.status);
@@ -144,18 +139,18 @@ fn show(session: &mut Session, store: &Store, found: Found<MessageId>) -> Result
 }
 
 fn dead(session: &mut Session, store: &Store, name: &AgentName) -> Result<Status> {
-    let (letters, mark) = store.agent(name)?.consistently(|view, state| {
+    let (letters, mark) = store.agent(name)?.look(|seen, state| {
         let mark = state.attention;
         let mut letters = Vec::new();
-        let mut seen = HashSet::new();
+        let mut known = HashSet::new();
         let wanted = usize::try_from(state.counters.dead).unwrap_or(usize::MAX);
         if wanted == 0 {
             return Ok((letters, mark));
         }
         // The newest line about a message counts; as many are dead as the counter says.
-        evidence::archived(view, |message: Message| {
+        seen.ended(|message: Message| {
             let is_dead = message.settlement.as_ref().is_some_and(|settlement| settlement.dead_letter);
-            if seen.insert(message.id) && is_dead {
+            if known.insert(message.id) && is_dead {
                 letters.push(message);
             }
             letters.len() < wanted
@@ -216,11 +211,11 @@ fn change(
     let agent: Agent<'_> = store.agent(&found.agent)?;
     authority::reach_records(session, store, &agent, "settle messages of")?;
     let desk = Desk::new(session, &agent);
-    let locked = agent.lock(session.clock.now())?;
+    let locked = agent.change(session.clock.now())?;
     let state = locked.state()?;
-    let message = find(&locked.view(), found.id)?
+    let message = find(&locked.look(&state)?, found.id)?
         .ok_or(Error::NoRecord { what: "message", id: found.id.to_string() })?;
-    let mut draft = desk.draft(&locked, &locked.scan()?, state.clone())?;
+    let mut draft = desk.draft_of(&locked.look_again()?, state.clone())?;
     rule(&mut draft, message, &state)?;
     desk.commit(&locked, draft)?;
     std::mem::drop(locked);

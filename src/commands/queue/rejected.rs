@@ -1,7 +1,6 @@
 //! `queue rejected`: what lay in an inbox and could not be admitted, until a person decides about it.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
@@ -18,11 +17,7 @@ use crate::model::policy::Policy;
 use crate::report::output::Tone;
 use crate::report::text::one_line;
 use crate::rules::transition::rejected as rules;
-use crate::store::drops::{Rejected, name_in_inbox, nothing_rejected, rejected as all_rejected};
-use crate::store::files::fault_of_file;
-use crate::store::inbox::{self, Name, parse_name};
-use crate::store::view::View;
-use crate::store::{Agent, Locked, Store, layout};
+use crate::store::{Agent, Change, Reads, Rejected, Store};
 
 /// How many files one transaction tells of at most.
 const TOGETHER: usize = 256;
@@ -72,7 +67,7 @@ impl Verdict {
 }
 
 fn list(session: &mut Session, agent: &Agent<'_>) -> Result<Status> {
-    for one in agent.consistently(|view, state| all_rejected(view, &state))? {
+    for one in agent.look(|seen, state| seen.rejected(&state))? {
         let file = one.name.to_string_lossy();
         let mut object = json!({
             "agent": agent.name(), "file": file, "at": one.at, "size": one.size, "stays": one.stays,
@@ -104,8 +99,8 @@ fn decide(
     named: &[OsString],
 ) -> Result<Status> {
     authority::reach(session, store, agent, "decide about the files of")?;
-    let chosen = agent.consistently(|view, state| {
-        let all = all_rejected(view, &state)?;
+    let chosen = agent.look(|seen, state| {
+        let all = seen.rejected(&state)?;
         if named.is_empty() { Ok(all) } else { choose(&all, named) }
     })?;
     let mut status = Status::Done;
@@ -119,7 +114,9 @@ fn decide(
             }
             said.push((one, done));
         }
-        if open.draft.records.state.passed_over.is_empty() && nothing_rejected(&open.locked.view())? {
+        if open.draft.records.state.passed_over.is_empty()
+            && open.locked.look_past_inbox().is_none_set_aside()?
+        {
             rules::decided_about_all_rejected(&mut open.draft);
         }
         open.commit()?;
@@ -153,22 +150,18 @@ enum Done {
 fn carry_out(
     session: &Session,
     agent: &Agent<'_>,
-    locked: &Locked<'_>,
+    locked: &Change<'_>,
     policy: &Policy,
     verdict: Verdict,
     one: &Rejected,
 ) -> Result<Done> {
-    let file = one.name.to_string_lossy();
-    match (verdict, one.stays) {
-        (Verdict::Drop, false) => locked.remove_rejected(&one.name)?,
-        (Verdict::Drop, true) => locked.remove_passed_over(&file)?,
-        (Verdict::Accept, stays) => match judge(session, agent, &locked.view(), policy, one)? {
+    match verdict {
+        Verdict::Drop => locked.remove_rejected(one)?,
+        Verdict::Accept => match judge(session, agent, locked, policy, one)? {
             None => return Ok(Done::Gone),
-            Some(Ok(())) if stays => {}
-            Some(Ok(())) => locked.bring_back(&one.name).map(drop)?,
-            Some(Err(reason)) if stays => return Ok(Done::Refused(reason)),
+            Some(Ok(())) => locked.bring_back(one)?,
             Some(Err(reason)) => {
-                locked.reject_again(&one.name, &reason)?;
+                locked.reject_again(one, &reason)?;
                 return Ok(Done::Refused(reason));
             }
         },
@@ -180,31 +173,17 @@ fn carry_out(
 fn judge(
     session: &Session,
     agent: &Agent<'_>,
-    view: &View<'_>,
+    locked: &Change<'_>,
     policy: &Policy,
     one: &Rejected,
 ) -> Result<Option<std::result::Result<(), String>>> {
-    let inbox = Path::new(layout::INBOX);
-    let (path, name): (PathBuf, OsString) = if one.stays {
-        let path = inbox.join(&one.name);
-        let name = path.file_name().unwrap_or_default().to_owned();
-        (path, name)
-    } else {
-        (inbox.join(layout::REJECTED).join(&one.name), name_in_inbox(&one.name))
-    };
-    let as_text = path.to_string_lossy();
-    let read = match parse_name(name.as_encoded_bytes(), one.is_dir) {
-        Name::Message(key) => inbox::read(view, key, &as_text).map(|found| found.map(drop)),
-        Name::Hint(id) => inbox::read_hint(view, id, &as_text).map(|found| found.map(drop)),
-        Name::Segment(_) => Ok(Some(())),
-        Name::Drop | Name::Rejected | Name::Other => {
-            return Ok(read_drop(session, agent, view, policy, &path)?.map(|made| made.map(drop)));
-        }
-    };
-    match read {
-        Ok(found) => Ok(found.map(Ok)),
-        Err(error) => fault_of_file(error).map(|why| Some(Err(why))),
-    }
+    let seen = locked.look_past_inbox();
+    Ok(match seen.read_rejected(one)? {
+        Reads::Gone => None,
+        Reads::Fits => Some(Ok(())),
+        Reads::Not(why) => Some(Err(why)),
+        Reads::Dropped(file) => read_drop(session, agent, &seen, policy, &file)?.map(|made| made.map(drop)),
+    })
 }
 
 fn say(session: &mut Session, agent: &AgentName, one: &Rejected, done: Result<Done>) -> Status {

@@ -14,8 +14,7 @@ use crate::model::time::Time;
 use crate::process::jobs::{self, End};
 use crate::report::step;
 use crate::rules::priority::{Rank, rank};
-use crate::store::view::View;
-use crate::store::{Store, inbox};
+use crate::store::Store;
 
 use super::steps;
 
@@ -166,15 +165,7 @@ fn urgency(store: &Store, name: &AgentName, now: Time) -> Result<Rank> {
     if matches!(state.status, AgentStatus::Stopped | AgentStatus::Booting) {
         return Ok(rank(&SchedulingPolicy::LEAST, None, now));
     }
-    let scan = inbox::scan(&View::settled(agent.dir()))?;
-    // An id begins with the moment at which it was made.
-    let arrived = scan
-        .direct
-        .iter()
-        .chain(scan.segments.iter().map(|segment| &segment.from))
-        .map(|key| key.id)
-        .chain(scan.hints);
     let due = state.next_due_at.filter(|due| *due <= now);
-    let since = arrived.filter_map(|id| id.minted_at()).chain(due).min();
+    let since = agent.glimpse().waits_since()?.into_iter().chain(due).min();
     Ok(rank(&agent.policy()?.scheduler, since, now))
 }

@@ -21,12 +21,13 @@ use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 use crate::rules::execution::agrees;
-use crate::store::inbox::is_own;
-use crate::store::journal::Journal;
-use crate::store::old_journal::Old;
-use crate::store::record::decode;
-use crate::store::sharing::{Misfit, is_writable_by_others};
-use crate::store::{Agent, Store, files, git, layout};
+use crate::store::dir::inbox::is_own;
+use crate::store::dir::journal::Journal;
+use crate::store::dir::old_journal::Old;
+use crate::store::dir::record::decode;
+use crate::store::dir::sharing::{Misfit, is_writable_by_others};
+use crate::store::dir::{files, git, layout};
+use crate::store::{Agent, Store};
 
 use super::queued::Queued;
 use super::{ESSENTIAL, Finding, Remedy};
@@ -272,7 +273,7 @@ impl Checks<'_> {
         }
         let of_run = state.current_run.as_ref().and_then(|run| run.checkpoint);
         if let Some(checkpoint) = of_run.or(state.held.as_ref().and_then(|held| held.checkpoint)) {
-            let path = self.agent.checkpoint(checkpoint);
+            let path = self.agent.workdir().checkpoint(checkpoint);
             if path.exists().is_ok_and(|there| !there) {
                 let message = "missing: the checkpoint from which a run goes on".to_owned();
                 self.find(path, "checkpoint", message, Remedy::None);
@@ -343,7 +344,7 @@ impl Checks<'_> {
             );
         }
         for wait in waits {
-            let path = self.path(&layout::wait(wait.id));
+            let path = self.path(&layout::open::<Wait>(wait.id));
             if let Some(item) = wait.work_item_id.filter(|id| !works.iter().any(|item| item.id == *id)) {
                 self.find(
                     path.clone(),

@@ -14,10 +14,10 @@ use crate::model::task::Task;
 use crate::model::timer::Timer;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
-use crate::store::months::{self, Month, Seen};
-use crate::store::record::{conflict_marker, decode_at, decode_plain};
-use crate::store::view::View;
-use crate::store::{files, gc, layout, lines, packed};
+use crate::store::dir::months::{self, Month, Seen};
+use crate::store::dir::record::{conflict_marker, decode_at, decode_plain};
+use crate::store::dir::view::View;
+use crate::store::dir::{files, gc, layout, lines, packed};
 
 use super::agent::Checks;
 use super::{Finding, Remedy};

@@ -7,10 +7,10 @@ use crate::model::id::MessageId;
 use crate::model::message::{Message, MessageKind, WakeHint};
 use crate::model::state::State;
 use crate::report::text::count;
-use crate::store::drops::rejected_names;
-use crate::store::inbox::{Name, parse_name};
-use crate::store::layout;
-use crate::store::view::View;
+use crate::store::dir::drops::rejected_names;
+use crate::store::dir::inbox::{Name, parse_name};
+use crate::store::dir::layout;
+use crate::store::dir::view::View;
 
 use super::Remedy;
 use super::agent::Checks;

@@ -9,8 +9,8 @@ mod queued;
 use crate::beneath::Spot;
 use crate::error::Error;
 use crate::model::id::AgentName;
-use crate::store::layout;
-use crate::store::sharing::Rights;
+use crate::store::dir::layout;
+use crate::store::dir::sharing::Rights;
 
 pub use agent::{agent, state_directory};
 

@@ -6,46 +6,32 @@ use std::time::Instant;
 use crate::beneath::{Content, Spot, Version};
 use crate::error::{Error, Result};
 use crate::model::agent::Identity;
-use crate::model::bound::RECORD;
-use crate::model::dedupe::DedupeEntry;
+use crate::model::bound::{MAX_SETTINGS, RECORD};
 use crate::model::id::AgentName;
 use crate::model::message::{Message, WakeHint};
 use crate::model::policy::Policy;
 use crate::model::state::State;
-use crate::model::task::Task;
-use crate::model::time::{Span, Time};
-use crate::model::timer::Timer;
+use crate::model::time::Time;
 use crate::model::trigger::Trigger;
-use crate::model::wait::Wait;
-use crate::model::work::WorkItem;
 
+use super::change::Change;
 use super::journal::{Entry, Found, Journal};
 use super::layout::{self, AgentDir};
-use super::locked::Locked;
 use super::old_journal::Old;
 use super::record::{decode, encode};
+use super::snapshot::Snapshot;
 use super::view::View;
-use super::{Store, config, dedupe, files, inbox, lock};
+use super::{Store, config, files, inbox, lock};
 
 /// How often a reader starts over at least because the records move on under it, however little
 /// patience it has.
 const READ_ATTEMPTS: u32 = 100;
 
-/// The open records of an agent, but for its inbox.
-#[derive(Debug, Clone)]
-pub struct Open {
-    pub state: State,
-    pub works: Vec<WorkItem>,
-    pub waits: Vec<Wait>,
-    pub timers: Vec<Timer>,
-    pub tasks: Vec<Task>,
-}
-
 /// An agent of an open store.
 #[derive(Debug)]
 pub struct Agent<'s> {
     pub(super) store: &'s Store,
-    name: AgentName,
+    pub(super) name: AgentName,
     pub(super) dir: AgentDir,
 }
 
@@ -70,10 +56,15 @@ impl<'s> Agent<'s> {
         config::policy(&self.dir.join(layout::POLICY), &self.store.config)
     }
 
-    /// `agent.toml` as it is written.
+    /// Where its settings are, for people.
+    pub fn settings(&self) -> String {
+        self.dir.join(layout::POLICY).display().to_string()
+    }
+
+    /// Its settings as they are written.
     pub fn policy_text(&self) -> Result<String> {
         let path = self.dir.join(layout::POLICY);
-        let bytes = path.read(config::MAX_SETTINGS)?.ok_or_else(|| missing(&path))?;
+        let bytes = path.read(MAX_SETTINGS)?.ok_or_else(|| missing(&path))?;
         config::utf8(&path, &bytes).map(str::to_owned)
     }
 
@@ -143,16 +134,22 @@ impl<'s> Agent<'s> {
         }
     }
 
-    /// The files with what is committed and not applied, for whoever reads them without the lock.
-    pub fn view(&self) -> Result<View<'_>> {
+    /// The records as they are now, without the lock. They may move on while they are read.
+    pub fn snapshot(&self) -> Result<Snapshot<'_>> {
         let state = self.state_file()?;
-        Ok(View::over(&self.dir, self.pending(state.as_ref())?))
+        Ok(Snapshot::new(self, View::over(&self.dir, self.pending(state.as_ref())?)))
+    }
+
+    /// The same for a caller that has just seen that no transaction was interrupted, or to which the records of a
+    /// moment ago are as good.
+    pub fn glimpse(&self) -> Snapshot<'_> {
+        Snapshot::new(self, View::settled(&self.dir))
     }
 
     /// Reads without a lock whatever `read` takes from one revision: `state.json` first and again
     /// last, and once more from the start if it has moved on. Or is about to: of a transaction that is
     /// being applied `state.json` changes after the other files.
-    pub fn consistently<T>(&self, read: impl Fn(&View<'_>, State) -> Result<T>) -> Result<T> {
+    pub fn look<T>(&self, read: impl Fn(Snapshot<'_>, State) -> Result<T>) -> Result<T> {
         let start = Instant::now();
         let mut attempts = 0;
         loop {
@@ -160,10 +157,11 @@ impl<'s> Agent<'s> {
             let view = View::over(&self.dir, self.pending(before.as_ref())?);
             let state =
                 if view.has_journal() { self.state_in(&view)? } else { self.state_of(before.as_ref())? };
-            let found = read(&view, state);
+            let base_revision = view.base_revision();
+            let found = read(Snapshot::new(self, view), state);
             // In this order: a line that is not there yet, or is applied by now, shows in `state.json`.
             let now = View::over(&self.dir, self.pending(before.as_ref())?).base_revision();
-            let is_overtaken = now.is_some() && now != view.base_revision();
+            let is_overtaken = now.is_some() && now != base_revision;
             let bytes = |content: Option<Content>| content.map(|content| content.bytes);
             if !is_overtaken && bytes(self.state_file()?) == bytes(before) {
                 return found;
@@ -193,19 +191,6 @@ impl<'s> Agent<'s> {
         Err(Error::damaged(self.dir.join(layout::STATE).path(), message))
     }
 
-    /// Reads every open record but the inbox.
-    pub fn open_records(&self, view: &View<'_>, state: State) -> Result<Open> {
-        // The directory keeps the output of every task that there ever was: it isn't listed for nothing.
-        let tasks = if state.open_tasks > 0 { view.records(layout::TASKS)? } else { Vec::new() };
-        Ok(Open {
-            works: view.records(layout::WORK)?,
-            waits: view.records(layout::WAITS)?,
-            timers: view.records(layout::TIMERS)?,
-            tasks,
-            state,
-        })
-    }
-
     /// Puts a message into the inbox: one new file, no lock. It is there for good when this returns.
     pub fn arrive(&self, message: &Message) -> Result<()> {
         self.put_arrival(&layout::message(message.key()), &encode(message))
@@ -227,36 +212,23 @@ impl<'s> Agent<'s> {
         self.store.disk.replace(&self.dir.join(layout::TMP).join("replacement"), spot, bytes)
     }
 
-    /// The message that a dedupe key stands for, if one was admitted under it within the window.
-    /// Only for whoever holds the lock: the cache is made anew where it is missing.
-    pub fn admitted_under(
-        &self,
-        view: &View<'_>,
-        key: &str,
-        now: Time,
-        window: Span,
-        revision: u64,
-    ) -> Result<Option<DedupeEntry>> {
-        dedupe::find(view, key, now, window, revision, self.store.disk)
-    }
-
     /// Takes the agent's lock, and finishes a transaction that was interrupted.
-    pub fn lock(&self, now: Time) -> Result<Locked<'_>> {
+    pub fn change(&self, now: Time) -> Result<Change<'_>> {
         let path = self.dir.join(layout::LOCK);
         self.locked(lock::acquire(&path, &self.store.holder(now), self.store.opener.patience)?)
     }
 
     /// The same for whoever can't wait. `None`: somebody else has it.
-    pub fn try_lock(&self, now: Time) -> Result<Option<Locked<'_>>> {
+    pub fn try_change(&self, now: Time) -> Result<Option<Change<'_>>> {
         let held = lock::try_acquire(&self.dir.join(layout::LOCK), Some(&self.store.holder(now)))?;
         held.map(|held| self.locked(held)).transpose()
     }
 
     /// The same for whoever looks what is wrong: a transaction that can't be finished stays as it is.
-    pub fn lock_damaged(&self, now: Time) -> Result<Locked<'_>> {
+    pub fn change_damaged(&self, now: Time) -> Result<Change<'_>> {
         let path = self.dir.join(layout::LOCK);
         let held = lock::acquire(&path, &self.store.holder(now), self.store.opener.patience)?;
-        let locked = Locked::new(self, held);
+        let locked = Change::new(self, held);
         // Why not is found by whoever looks.
         let _ = locked.finish_journal();
         Ok(locked)
@@ -267,12 +239,12 @@ impl<'s> Agent<'s> {
     pub fn empty_journal(&self, now: Time) -> Result<()> {
         match Journal::look(&self.dir, false)? {
             Found::Nothing | Found::Blank => Ok(()),
-            Found::Applied(_) | Found::Open(_) => self.lock(now)?.empty_journal(),
+            Found::Applied(_) | Found::Open(_) => self.change(now)?.empty_journal(),
         }
     }
 
-    fn locked(&self, held: lock::Held) -> Result<Locked<'_>> {
-        let locked = Locked::new(self, held);
+    fn locked(&self, held: lock::Held) -> Result<Change<'_>> {
+        let locked = Change::new(self, held);
         locked.finish_journal()?;
         Ok(locked)
     }

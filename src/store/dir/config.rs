@@ -8,12 +8,10 @@ use toml::Table;
 
 use crate::beneath::Spot;
 use crate::error::{Error, Result};
+use crate::model::bound::MAX_SETTINGS;
 use crate::model::policy::Policy;
 use crate::model::retention::Retention;
 use crate::model::settings::{FORMAT, StoreConfig};
-
-/// The most that a settings file may have, in bytes.
-pub const MAX_SETTINGS: u64 = 1 << 20;
 
 /// Reads `dormouse.toml`.
 pub fn store_config(path: &Path, bytes: &[u8]) -> Result<StoreConfig> {

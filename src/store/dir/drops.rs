@@ -3,29 +3,31 @@
 //! What can't be admitted is moved to `inbox/rejected/` with the reason beside it. What can't be moved
 //! either stays where it is, and every step passes it over.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Stat};
 use sha2::{Digest, Sha256};
 
-use crate::beneath::{self, Spot};
+use crate::beneath::{self, Content, Spot};
 use crate::error::{Error, Result};
 use crate::model::digest::hex;
 use crate::model::id::MessageId;
+use crate::model::records::Misfit;
 use crate::model::state::State;
 use crate::model::time::Time;
 
 use super::files::{self, fault_of_file};
-use super::inbox::{Name, is_own, parse_name};
-use super::layout;
+use super::inbox::{self, Name, is_own, parse_name};
 use super::view::View;
-use super::{Agent, Locked};
+use super::{Agent, Change, authors, layout};
 
 /// How many bytes the name of a dropped file may have: the program puts a few before and behind it.
-pub const LONGEST_NAME: usize = 200;
+const LONGEST_NAME: usize = 200;
 
 /// How many a name has at most that the program makes of a longer one. Longer than what is admitted, so
 /// that it is told from those.
@@ -39,7 +41,7 @@ const REASON: &str = ".reason";
 
 /// The name under which a hand-written file is taken: who drops another one of its name from then on
 /// replaces nothing, and no step removes what it has not read.
-pub fn taken_name(given: &Path) -> PathBuf {
+fn taken_name(given: &Path) -> PathBuf {
     let mut name = OsString::from(TAKEN);
     name.push(cut(given.as_os_str(), LONGEST_TAKEN));
     PathBuf::from(name)
@@ -47,7 +49,7 @@ pub fn taken_name(given: &Path) -> PathBuf {
 
 /// The name that a hand-written file had when it was dropped, as far as that is known; `None` if it is not
 /// taken yet.
-pub fn given_name(taken: &Path) -> Option<&Path> {
+fn given_name(taken: &Path) -> Option<&Path> {
     let name = taken.as_os_str().as_bytes().strip_prefix(TAKEN.as_bytes())?;
     Some(Path::new(OsStr::from_bytes(name)))
 }
@@ -73,7 +75,7 @@ fn cut(name: &OsStr, most: usize) -> OsString {
 
 /// The id of a hand-written file's message. It comes from the file alone, so that a file that is
 /// admitted twice, because a crash came in between, is the same message twice.
-pub fn identity(spot: &Spot, bytes: &[u8]) -> Result<MessageId> {
+fn identity(spot: &Spot, bytes: &[u8]) -> Result<MessageId> {
     let found = spot.look()?.ok_or_else(|| Error::gone("look at", spot))?;
     let seconds = u64::try_from(found.st_mtime).unwrap_or(0);
     let millis = seconds.saturating_mul(1000).saturating_add(found.st_mtime_nsec / 1_000_000);
@@ -88,15 +90,59 @@ pub fn identity(spot: &Spot, bytes: &[u8]) -> Result<MessageId> {
     Ok(MessageId(uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid()))
 }
 
+/// A file in the inbox that others have put there, or that has the name of a message or a hint and is none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dropped {
+    /// From the inbox.
+    place: PathBuf,
+}
+
+impl Dropped {
+    /// As it is shown, and remembered where it can't be moved.
+    pub fn name(&self) -> Cow<'_, str> {
+        self.place.to_string_lossy()
+    }
+
+    pub(super) fn place(&self) -> &Path {
+        &self.place
+    }
+}
+
+impl From<&Misfit> for Dropped {
+    fn from(misfit: &Misfit) -> Dropped {
+        Dropped { place: PathBuf::from(&misfit.path) }
+    }
+}
+
+/// What a hand-written file says.
+#[derive(Debug)]
+pub struct Said {
+    pub bytes: Vec<u8>,
+    /// The user whose file it is, where that is not the owner of the state directory.
+    pub user: Option<String>,
+    /// The id of the message that it makes.
+    pub id: MessageId,
+}
+
+/// What a step would find in a file that could not be admitted.
+#[derive(Debug)]
+pub enum Reads {
+    Gone,
+    /// A message or a hint, in order, or a directory of such.
+    Fits,
+    /// None, and why.
+    Not(String),
+    /// What a hand-written file is to say.
+    Dropped(Dropped),
+}
+
 /// What became of a file that a step would take.
 #[derive(Debug)]
 pub enum Taken {
     /// It is the step's under this name: nobody else changes it from now on.
-    As(PathBuf),
-    /// It has gone away.
-    Gone,
-    /// One that had its name was taken and is still there.
-    InTheWay,
+    As(Dropped),
+    /// It has gone away, or its turn comes after another one of its name.
+    NotNow,
     /// It can't be renamed.
     Not(String),
 }
@@ -104,8 +150,8 @@ pub enum Taken {
 /// What became of a file that can't be admitted.
 #[derive(Debug)]
 pub enum Aside {
-    /// It lies in `rejected/` under this name.
-    Moved(OsString),
+    /// It lies among those that were set aside, under this name.
+    Moved(String),
     /// It can't be moved, and stays.
     Stays(String),
     Gone,
@@ -122,8 +168,16 @@ impl Agent<'_> {
     }
 
     /// When something in the inbox was last changed, its rights included.
-    pub fn changed_in_inbox(&self, file: &str) -> Time {
-        changed_at(&self.dir.join(layout::INBOX).join(file))
+    pub fn changed_in_inbox(&self, file: &Dropped) -> Time {
+        changed_at(&self.dir.join(layout::INBOX).join(&file.place))
+    }
+}
+
+impl Agent<'_> {
+    /// What is wrong with something in the inbox, as an error that says where it lies.
+    pub fn damage(&self, misfit: &Misfit) -> Error {
+        let path = self.dir.path().join(layout::INBOX).join(&misfit.path);
+        Error::damaged(path, format!("no message of {}: {}", self.name, misfit.reason))
     }
 }
 
@@ -132,36 +186,95 @@ fn changed_at(spot: &Spot) -> Time {
     spot.look().ok().flatten().map_or(Time::from_millis(0), |found| files::changed_at(&found))
 }
 
-impl Locked<'_> {
+/// The names in the inbox of all that steps pass over.
+pub fn all_passed_over(state: &State) -> Vec<String> {
+    state.passed_over.iter().map(|one| one.file.clone()).collect()
+}
+
+/// What lies in the place of `rejected/` comes first: the others may have to go there.
+pub fn in_order(names: &[PathBuf]) -> Vec<Dropped> {
+    let in_its_place = |name: &&PathBuf| name.as_path() == Path::new(layout::REJECTED);
+    let others = names.iter().filter(|name| !in_its_place(name));
+    let dropped = |name: &PathBuf| Dropped { place: name.clone() };
+    names.iter().filter(in_its_place).chain(others).map(dropped).collect()
+}
+
+/// Reads a hand-written file: what it says, or why it can't be read; nothing if it has gone away.
+pub fn read(spot: &Spot) -> Result<Option<std::result::Result<Said, String>>> {
+    let name = Path::new(spot.name());
+    if given_name(name).unwrap_or(name).as_os_str().len() > LONGEST_NAME {
+        return Ok(Some(Err(format!("its name is too long: a name may have {LONGEST_NAME} bytes"))));
+    }
+    let Content { bytes, owner, .. } = match files::read_owned(spot) {
+        Ok(Some(content)) => content,
+        Ok(None) => return Ok(None),
+        Err(error) => return fault_of_file(error).map(|why| Some(Err(why))),
+    };
+    let user = authors::other(spot, owner)?;
+    match identity(spot, &bytes) {
+        Ok(id) => Ok(Some(Ok(Said { bytes, user, id }))),
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// What a step would find in a file that could not be admitted.
+pub fn read_rejected(view: &View<'_>, one: &Rejected) -> Result<Reads> {
+    let (place, name) = if one.stays {
+        let place = PathBuf::from(&one.name);
+        let name = place.file_name().unwrap_or_default().to_owned();
+        (place, name)
+    } else {
+        (Path::new(layout::REJECTED).join(&one.name), name_in_inbox(&one.name))
+    };
+    let path = Path::new(layout::INBOX).join(&place);
+    let path = path.to_string_lossy();
+    let found = match parse_name(name.as_encoded_bytes(), one.is_dir) {
+        Name::Message(key) => inbox::read(view, key, &path).map(|found| found.is_some()),
+        Name::Hint(id) => inbox::read_hint(view, id, &path).map(|found| found.is_some()),
+        Name::Segment(_) => Ok(true),
+        Name::Drop | Name::Rejected | Name::Other => return Ok(Reads::Dropped(Dropped { place })),
+    };
+    match found {
+        Ok(true) => Ok(Reads::Fits),
+        Ok(false) => Ok(Reads::Gone),
+        Err(error) => fault_of_file(error).map(Reads::Not),
+    }
+}
+
+impl Change<'_> {
     /// Takes a hand-written file: from then on nobody else changes it.
-    pub fn take_drop(&self, name: &Path) -> Result<Taken> {
+    pub fn take_drop(&self, file: &Dropped) -> Result<Taken> {
+        let name = file.place.as_path();
         if given_name(name).is_some() {
-            return Ok(Taken::As(name.to_owned()));
+            return Ok(Taken::As(file.clone()));
         }
         let (dir, taken) = (self.agent.dir.join(layout::INBOX), taken_name(name));
         // What lay in its place was moved out of the way since the inbox was listed.
         if name == Path::new(layout::REJECTED) && is_ours(&dir.join(name))? {
-            return Ok(Taken::Gone);
+            return Ok(Taken::NotNow);
         }
         if dir.join(&taken).exists()? {
-            return Ok(Taken::InTheWay);
+            // The one that is in its way comes first, if it can be taken in.
+            let comes_first = self.look_again()?.scan()?.drops.contains(&taken);
+            let why = || Taken::Not("another file of its name lies in its way".to_owned());
+            return Ok(if comes_first { Taken::NotNow } else { why() });
         }
         match files::move_if_there(&dir.join(name), &dir.join(&taken)) {
-            Ok(true) => Ok(Taken::As(taken)),
-            Ok(false) => Ok(Taken::Gone),
+            Ok(true) => Ok(Taken::As(Dropped { place: taken })),
+            Ok(false) => Ok(Taken::NotNow),
             Err(error) => fault_of_file(error).map(Taken::Not),
         }
     }
 
     /// Removes a hand-written file whose message has been admitted.
-    pub fn remove_drop(&self, taken: &Path) -> Result<()> {
-        self.agent.dir.join(layout::INBOX).join(taken).remove()
+    pub fn remove_drop(&self, taken: &Dropped) -> Result<()> {
+        self.agent.dir.join(layout::INBOX).join(&taken.place).remove()
     }
 
     /// Moves something out of the inbox that can't be admitted, to `rejected/`, with the reason beside it.
-    /// `path` is relative to the inbox.
-    pub fn set_aside(&self, path: &Path, reason: &str) -> Result<Aside> {
-        match self.try_to_set_aside(path, reason) {
+    pub fn set_aside(&self, file: &Dropped, reason: &str) -> Result<Aside> {
+        match self.try_to_set_aside(&file.place, reason) {
             Err(error) => fault_of_file(error).map(Aside::Stays),
             done => done,
         }
@@ -188,7 +301,7 @@ impl Locked<'_> {
         }
         disk.sync_dir(&rejected)?;
         disk.sync_dir(&from.parent())?;
-        Ok(Aside::Moved(name))
+        Ok(Aside::Moved(name.to_string_lossy().into_owned()))
     }
 
     /// A file or a link that lies where `rejected/` is to be, or another user's directory, is taken like any
@@ -207,34 +320,34 @@ impl Locked<'_> {
         self.agent.store.disk.replace(&staged, &note, format!("{reason}\n").as_bytes())
     }
 
-    /// Says anew why a file in `rejected/` is none that can be admitted.
-    pub fn reject_again(&self, name: &OsStr, reason: &str) -> Result<()> {
-        self.write_reason(&rejected_dir(self.agent), name, reason)
+    /// Says anew why a file that could not be admitted still can't. One that stays where it is has no other reason.
+    pub fn reject_again(&self, one: &Rejected, reason: &str) -> Result<()> {
+        if one.stays { Ok(()) } else { self.write_reason(&rejected_dir(self.agent), &one.name, reason) }
     }
 
-    /// Moves a file from `rejected/` back into the inbox, where the next step finds it. Returns its name there.
-    pub fn bring_back(&self, name: &OsStr) -> Result<OsString> {
-        let disk = self.agent.store.disk;
+    /// Moves a file from `rejected/` back into the inbox, where the next step finds it. One that stays is there.
+    pub fn bring_back(&self, one: &Rejected) -> Result<()> {
+        if one.stays {
+            return Ok(());
+        }
+        let (name, disk) = (&one.name, self.agent.store.disk);
         let (inbox, rejected) = (self.agent.dir.join(layout::INBOX), rejected_dir(self.agent));
         let name_there = free_name(&inbox, &name_in_inbox(name))?;
         files::rename(&rejected.join(name), &inbox.join(&name_there))?;
         disk.sync_dir(&inbox)?;
         rejected.join(reason_name(name)).remove()?;
-        disk.sync_dir(&rejected)?;
-        Ok(name_there)
+        disk.sync_dir(&rejected)
     }
 
-    /// Removes a file, or what else lies there under this name, from `rejected/`.
-    pub fn remove_rejected(&self, name: &OsStr) -> Result<()> {
+    /// Removes a file that could not be admitted, or what else lies there under its name.
+    pub fn remove_rejected(&self, one: &Rejected) -> Result<()> {
+        if one.stays {
+            return self.agent.dir.join(layout::INBOX).join(&one.name).remove_tree();
+        }
         let rejected = rejected_dir(self.agent);
-        rejected.join(name).remove_tree()?;
-        rejected.join(reason_name(name)).remove()?;
+        rejected.join(&one.name).remove_tree()?;
+        rejected.join(reason_name(&one.name)).remove()?;
         self.agent.store.disk.sync_dir(&rejected)
-    }
-
-    /// Removes what stays in the inbox because it can't be moved.
-    pub fn remove_passed_over(&self, file: &str) -> Result<()> {
-        self.agent.dir.join(layout::INBOX).join(file).remove_tree()
     }
 }
 
@@ -286,7 +399,7 @@ fn free_name(dir: &Spot, name: &OsStr) -> Result<OsString> {
 
 /// The name under which a rejected file goes back into the inbox: a record under its own, any other under
 /// one that is not too long.
-pub fn name_in_inbox(name: &OsStr) -> OsString {
+fn name_in_inbox(name: &OsStr) -> OsString {
     let unnumbered = name
         .to_str()
         .and_then(|name| name.rsplit_once('.'))

@@ -30,8 +30,9 @@ use crate::model::work::WorkItem;
 
 use super::months::{self, Month, Seen};
 use super::record::{decode_at, encode_plain_line};
+use super::snapshot::Snapshot;
 use super::view::View;
-use super::{Agent, Locked, evidence, files, inbox, layout, lines, packed, settled, sweep};
+use super::{Agent, Change, evidence, files, inbox, layout, lines, packed, settled, sweep};
 
 /// The kinds of record that the archive has.
 pub const KINDS: [&str; 7] =
@@ -92,7 +93,8 @@ impl Drop for Staged {
 
 impl Agent<'_> {
     /// The files of lines that can be packed: of months that are over for long enough.
-    pub fn to_pack(&self, view: &View<'_>, now: Time) -> Result<Vec<Old>> {
+    pub fn to_pack(&self, seen: &Snapshot<'_>, now: Time) -> Result<Vec<Old>> {
+        let view = &seen.view;
         let recent = months::first_recent(now);
         let mut found = Vec::new();
         for (dir, kind, month) in all_months(view)? {
@@ -109,7 +111,8 @@ impl Agent<'_> {
 
     /// Packs the lines of a file that no packed file of its month has. Needs no lock, and should have none: it may take
     /// its time.
-    pub fn stage_packed(&self, view: &View<'_>, old: Old) -> Result<Staged> {
+    pub fn stage_packed(&self, seen: &Snapshot<'_>, old: Old) -> Result<Staged> {
+        let view = &seen.view;
         let (last, parts) = parts_of(view, old.dir, &old.stem)?;
         let mut known = known_of(view, &parts)?;
         let bytes = months::read(view, &old.path)?;
@@ -202,7 +205,14 @@ impl Drop for Dropping {
 impl Agent<'_> {
     /// The months that are kept no longer, each with what is to stay of it if it is `staged`. A month stays in which a
     /// dead letter lies that nobody has requeued or dropped.
-    pub fn to_drop(&self, view: &View<'_>, keep: Keep, now: Time, is_staged: bool) -> Result<Vec<Dropping>> {
+    pub fn to_drop(
+        &self,
+        seen: &Snapshot<'_>,
+        keep: Keep,
+        now: Time,
+        is_staged: bool,
+    ) -> Result<Vec<Dropping>> {
+        let view = &seen.view;
         let recent = months::first_recent(now);
         let is_over = |month: &str| months::over_at(month).is_some_and(|over| keep.is_past(over, now));
         let mut files: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -286,7 +296,7 @@ impl Dropping {
     }
 }
 
-impl Locked<'_> {
+impl Change<'_> {
     /// Takes the lines out of a plain file that are packed already, as a command leaves it that was killed between
     /// the two; without any other line the file goes.
     pub fn forget_packed_lines(&self, plain: &Spot) -> Result<()> {

@@ -93,7 +93,7 @@ impl Segment {
 }
 
 /// What lies in the inbox, by name alone.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Scan {
     /// The messages right in `inbox/`, sorted.
     pub direct: Vec<InboxKey>,

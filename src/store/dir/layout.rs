@@ -8,7 +8,9 @@ use crate::beneath::{Root, Spot};
 use crate::model::id::{AgentName, MessageId, RunId, TaskId, TimerId, WaitId, WorkId};
 use crate::model::message::InboxKey;
 use crate::model::preemption::Checkpoint;
+use crate::model::record::{Kept, Plane};
 use crate::model::time::Time;
+use crate::workdir::CHECKPOINT;
 
 /// The name of a state directory.
 pub const STATE_DIR: &str = ".dormouse";
@@ -54,20 +56,6 @@ pub const QUARANTINE: &str = "quarantine";
 pub const TELLING: &str = "tmp/telling.lock";
 /// In a run's directory.
 pub const RUN: &str = "run.json";
-pub const CONTEXT: &str = "context.json";
-pub const PROMPT: &str = "prompt.txt";
-pub const OUTCOME: &str = "outcome.json";
-pub const END: &str = "end.json";
-/// While it is written.
-pub const END_NEW: &str = "end.json.new";
-pub const LEADER: &str = "leader";
-pub const STDOUT: &str = "stdout.log";
-pub const STDERR: &str = "stderr.log";
-pub const HOOK_LOG: &str = "hooks.log";
-/// Before the number of a checkpoint.
-pub const CHECKPOINT: &str = "checkpoint-";
-/// In a task's directory: the pipe that an interactive one reads from.
-pub const STDIN: &str = "stdin";
 pub const DEDUPE: &str = "cache/dedupe";
 /// Where the last step has left off that looked for what is kept no longer.
 pub const SWEEP: &str = "cache/sweep.json";
@@ -103,14 +91,6 @@ impl AgentDir {
     pub fn join(&self, relative: impl AsRef<Path>) -> Spot {
         self.spot.join(relative)
     }
-
-    pub fn run_dir(&self, id: RunId) -> Spot {
-        self.spot.join(RUNS).join(id.to_string())
-    }
-
-    pub fn task_dir(&self, id: TaskId) -> Spot {
-        self.spot.join(TASKS).join(id.to_string())
-    }
 }
 
 pub fn message(key: InboxKey) -> String {
@@ -136,24 +116,23 @@ pub fn parse_pile(name: &str) -> Option<InboxKey> {
     InboxKey::parse(name.strip_prefix(PILE)?)
 }
 
-pub fn work(id: WorkId) -> String {
-    format!("{WORK}/{id}.json")
+/// The directory of the open records of a kind.
+pub fn plane(plane: Plane) -> &'static str {
+    match plane {
+        Plane::Work => WORK,
+        Plane::Waits => WAITS,
+        Plane::Timers => TIMERS,
+        Plane::Tasks => TASKS,
+    }
 }
 
-pub fn wait(id: WaitId) -> String {
-    format!("{WAITS}/{id}.json")
+/// Where an open record lies.
+pub fn open<T: Kept>(id: T::Id) -> String {
+    format!("{}/{id}.json", plane(T::PLANE))
 }
 
 pub fn plan(id: WorkId) -> String {
     format!("{WORK}/{id}.plan.md")
-}
-
-pub fn timer(id: TimerId) -> String {
-    format!("{TIMERS}/{id}.json")
-}
-
-pub fn task(id: TaskId) -> String {
-    format!("{TASKS}/{id}.json")
 }
 
 pub fn task_lock(id: TaskId) -> String {

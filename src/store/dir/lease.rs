@@ -1,15 +1,59 @@
 //! The locks of one agent that last longer than a transaction.
 
+use std::fs::File;
+
+use crate::beneath::Spot;
 use crate::error::Result;
+use crate::model::id::TaskId;
 use crate::model::time::Time;
 
 use super::lock::{self, Held, Sharing};
 use super::{Agent, layout};
 
+/// What a process is at for as long as it holds a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject {
+    /// The agent's run, of which there is one at a time.
+    Run,
+    /// A task: its supervisor, or the process that gives it to a child.
+    Task(TaskId),
+}
+
 impl Agent<'_> {
-    /// The lease of a run: free, and then held by the caller, or `None`.
-    pub fn lease(&self, now: Time) -> Result<Option<Held>> {
-        lock::try_acquire(&self.dir.join(layout::RUN_LOCK), Some(&self.store.holder(now)))
+    /// The lease of a run or a task: free, and then held by the caller, or `None`: a living process has it.
+    pub fn lease(&self, subject: Subject, now: Time) -> Result<Option<Held>> {
+        lock::try_acquire(&self.lease_of(subject)?, Some(&self.store.holder(now)))
+    }
+
+    /// The same, waiting for the process that has it as long as for any lock.
+    pub fn lease_in_time(&self, subject: Subject, now: Time) -> Result<Held> {
+        lock::acquire(&self.lease_of(subject)?, &self.store.holder(now), self.store.opener.patience)
+    }
+
+    /// The same lease, held already by the process that has started this one: it came with the start.
+    pub fn inherited_lease(&self, subject: Subject, file: File, now: Time) -> Result<Held> {
+        lock::inherited(&self.place_of(subject), file, &self.store.holder(now))
+    }
+
+    /// Whether a living process has the lease, without taking it.
+    pub fn is_leased(&self, subject: Subject) -> Result<bool> {
+        lock::is_held(&self.place_of(subject))
+    }
+
+    fn place_of(&self, subject: Subject) -> Spot {
+        match subject {
+            Subject::Run => self.dir.join(layout::RUN_LOCK),
+            Subject::Task(id) => self.dir.join(layout::task_lock(id)),
+        }
+    }
+
+    fn lease_of(&self, subject: Subject) -> Result<Spot> {
+        let spot = self.place_of(subject);
+        if subject != Subject::Run {
+            // A clone may lack it.
+            spot.parent().make_dirs()?;
+        }
+        Ok(spot)
     }
 
     /// Held, together with others, by each process that has transitions to tell of; alone by one that tells
@@ -20,8 +64,10 @@ impl Agent<'_> {
         lock::occupy(&path, sharing)
     }
 
-    /// Whether somebody holds the lease, without taking it.
-    pub fn is_leased(&self) -> Result<bool> {
-        lock::is_held(&self.dir.join(layout::RUN_LOCK))
+    /// The right to hand interjections over to the agent's turn. `None`: another safe point is doing it.
+    /// The directory that stands for it is one that nobody else can open: who may drop files could hold the
+    /// inbox for ever.
+    pub fn hand_over_alone(&self) -> Result<Option<File>> {
+        lock::try_dir(&self.dir.join(layout::RUNS))
     }
 }

@@ -13,7 +13,7 @@ use crate::beneath::{Access, Entry, Spot};
 use crate::error::{Context, Error, Result};
 
 use super::files::Disk;
-use super::{Agent, Locked, Store, layout, lock};
+use super::{Agent, Change, Store, layout, lock};
 
 /// How much one step removes: what is left after that is the next one's.
 const AT_ONCE: usize = 256;
@@ -94,7 +94,7 @@ fn is_of_hook(entry: &Entry) -> bool {
     entry.is_dir && entry.name.as_encoded_bytes().starts_with(HOOK.as_bytes())
 }
 
-impl Locked<'_> {
+impl Change<'_> {
     /// Removes what killed commands have left in `tmp/`, a bounded part of it. Returns whether directories of
     /// hooks are among it, which are not removed here.
     pub fn sweep(&self) -> Result<bool> {

@@ -35,6 +35,7 @@ impl std::fmt::Display for Holder {
 #[derive(Debug)]
 pub struct Held {
     file: File,
+    spot: Spot,
 }
 
 fn open(spot: &Spot) -> Result<File> {
@@ -51,7 +52,7 @@ pub fn try_acquire(path: &Spot, holder: Option<&Holder>) -> Result<Option<Held>>
             if let Some(holder) = holder {
                 sign(&file, holder);
             }
-            return Ok(Some(Held { file }));
+            return Ok(Some(Held { file, spot: path.clone() }));
         }
         // Whoever holds it for good shares it with nobody.
         if !attempt(&file, Sharing::Shared, path)? {
@@ -70,8 +71,8 @@ const TRIES_BESIDE_LOOKS: u32 = 1000;
 impl Held {
     /// The same lock once more, for a process that is to hold it after us. It is released when both
     /// have let go of it.
-    pub fn share(&self, path: &Path) -> Result<File> {
-        self.file.try_clone().context("share lock", path)
+    pub fn share(&self) -> Result<File> {
+        self.file.try_clone().context("share lock", &self.spot)
     }
 
     /// Says who holds it.
@@ -89,7 +90,7 @@ pub fn inherited(path: &Spot, file: File, holder: &Holder) -> Result<Held> {
     }
     fs2::FileExt::try_lock_exclusive(&file).context("lock", path)?;
     sign(&file, holder);
-    Ok(Held { file })
+    Ok(Held { file, spot: path.clone() })
 }
 
 /// Locks an open file or directory, if nobody has: whether it was to be had.
@@ -117,7 +118,7 @@ pub fn acquire(path: &Spot, holder: &Holder, patience: Duration) -> Result<Held>
     loop {
         if attempt(&file, Sharing::Exclusive, path)? {
             sign(&file, holder);
-            return Ok(Held { file });
+            return Ok(Held { file, spot: path.clone() });
         }
         let waited = start.elapsed();
         if waited >= patience {
@@ -186,7 +187,7 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(1);
 pub fn occupy(path: &Spot, sharing: Sharing) -> Result<Option<Held>> {
     let file = open(path)?;
     let _turn = turn_to_look(path)?;
-    Ok(attempt(&file, sharing, path)?.then_some(Held { file }))
+    Ok(attempt(&file, sharing, path)?.then(|| Held { file, spot: path.clone() }))
 }
 
 /// Whether `occupy` would get the lock, without making the file or keeping the lock.

@@ -5,6 +5,7 @@ mod archive;
 pub mod authors;
 mod backlog;
 mod batch;
+mod change;
 mod changes;
 pub mod config;
 pub mod dedupe;
@@ -17,11 +18,9 @@ pub mod inbox;
 pub mod journal;
 pub mod layout;
 mod lease;
-mod leavings;
 pub mod lines;
 mod litter;
 pub mod lock;
-mod locked;
 mod machine;
 pub mod merge;
 pub mod months;
@@ -33,6 +32,7 @@ pub mod record;
 pub mod search;
 pub mod settled;
 pub mod sharing;
+mod snapshot;
 pub mod sweep;
 pub mod view;
 pub mod watch;
@@ -49,6 +49,7 @@ use rustix::io::Errno;
 use crate::beneath::{self, Access, Root, Spot};
 use crate::error::{Context, Error, Result};
 use crate::model::agent::Identity;
+use crate::model::bound::MAX_SETTINGS;
 use crate::model::event::Event;
 use crate::model::id::AgentName;
 use crate::model::policy::Policy;
@@ -58,7 +59,15 @@ use crate::model::time::Time;
 use crate::model::trigger::Trigger;
 
 pub use agent::Agent;
-pub use locked::Locked;
+pub use change::Change;
+pub use drops::{Aside, Dropped, Reads, Rejected, Said, Taken};
+pub use lease::Subject;
+pub use lock::{Held, Sharing};
+pub use occupancy::{Occupant, Place};
+pub use snapshot::{Snapshot, Waiting};
+pub use watch::Watch;
+
+pub use crate::beneath::Version;
 
 use files::Disk;
 use layout::AgentDir;
@@ -107,7 +116,7 @@ impl Store {
             Err(error) => return Err(error).context("open", &path),
         };
         let marker = root.spot().join(layout::CONFIG);
-        let Some(bytes) = marker.read(config::MAX_SETTINGS)? else {
+        let Some(bytes) = marker.read(MAX_SETTINGS)? else {
             return Err(Error::NotAStore { path });
         };
         let config = config::store_config(&marker, &bytes)?;
@@ -132,7 +141,7 @@ impl Store {
         let opened = Root::open(&path).context("open", &path)?;
         let root = opened.spot();
         let marker = root.join(layout::CONFIG);
-        if let Some(bytes) = marker.read(config::MAX_SETTINGS)? {
+        if let Some(bytes) = marker.read(MAX_SETTINGS)? {
             config::store_config(&marker, &bytes)?;
             return Ok((path, false));
         }
@@ -205,10 +214,10 @@ impl Store {
         Ok(Agent::new(self, name.clone(), dir))
     }
 
-    /// The policy that a text would make, read as `agent.toml` of this state directory; `path` is
-    /// what errors name.
-    pub fn policy_from(&self, path: &Path, text: &str) -> Result<Policy> {
-        config::policy_from(path, text.as_bytes(), &self.config)
+    /// The policy that a text would make, read as the settings of an agent of this store. `origin`: where the
+    /// text comes from, which errors name.
+    pub fn policy_from(&self, origin: &str, text: &str) -> Result<Policy> {
+        config::policy_from(Path::new(origin), text.as_bytes(), &self.config)
     }
 
     /// The names of the profiles of `dormouse.toml`.

@@ -33,6 +33,16 @@ pub fn find(named: Option<&Path>, start: &Path, settings: Option<&Path>) -> Resu
     Err(Error::NoStore { start: start.to_owned() })
 }
 
+/// Whether two words for where a state directory is to be mean the same.
+pub fn same_place(one: &Path, other: &Path) -> Result<bool> {
+    let place = |path: &Path| {
+        let path = std::path::absolute(path).context("find", path)?;
+        let is_one = path.file_name().is_some_and(|name| name == layout::STATE_DIR);
+        Ok::<PathBuf, Error>(if is_one { path } else { path.join(layout::STATE_DIR) })
+    };
+    Ok(place(one)? == place(other)?)
+}
+
 /// Whether a state directory lies there. One that is there and may not be looked into is an error, not nothing.
 pub fn is_store(root: &Path) -> Result<bool> {
     let marker = root.join(layout::CONFIG);

@@ -17,11 +17,13 @@ use crate::model::settings::Durability;
 use crate::model::state::State;
 use crate::model::task::Task;
 use crate::model::time::{Span, Time};
+use crate::workdir::CHECKPOINT;
 
 use super::files::{self, Disk};
 use super::record::encode_plain_line;
+use super::snapshot::Snapshot;
 use super::view::View;
-use super::{Agent, Locked, evidence, inbox, layout, lock};
+use super::{Agent, Change, evidence, inbox, layout, lock};
 
 /// How many directories one step looks at, and how many it removes.
 const AT_ONCE: usize = 256;
@@ -93,8 +95,8 @@ impl Item {
 
     fn dir(self, agent: &Agent<'_>) -> Spot {
         match self {
-            Item::Run(id) => agent.dir.run_dir(id),
-            Item::Task(id) => agent.dir.task_dir(id),
+            Item::Run(id) => agent.workdir().run(id).spot().clone(),
+            Item::Task(id) => agent.workdir().task(id).spot().clone(),
         }
     }
 }
@@ -111,7 +113,7 @@ pub struct Sweeping {
     pub is_leased: bool,
 }
 
-impl Locked<'_> {
+impl Change<'_> {
     /// A bounded part of it, where it is time to look: for a step that comes to rest, and holds the lease.
     pub fn sweep_some(&self, retention: Retention, now: Time) -> Result<()> {
         let spot = self.agent.dir.join(layout::SWEEP);
@@ -134,13 +136,14 @@ impl Locked<'_> {
 impl Agent<'_> {
     /// All of it. Whoever removes holds the lock. Returns with it the runs whose record is still in their directory,
     /// where versions before have put it: it goes when the record is in the archive.
-    pub fn sweep_all(&self, view: &View<'_>, state: &State, how: Sweeping) -> Result<(Swept, Vec<Run>)> {
+    pub fn sweep_all(&self, seen: &Snapshot<'_>, state: &State, how: Sweeping) -> Result<(Swept, Vec<Run>)> {
+        let view = &seen.view;
         Sweep::new(self, view, state, how, usize::MAX, Progress::default()).run()
     }
 
     /// Removes the directory of a run whose record is in the archive by now.
     pub fn remove_run(&self, id: RunId) -> Result<()> {
-        self.dir.run_dir(id).remove_tree()
+        self.workdir().run(id).spot().remove_tree()
     }
 
     /// Has the next step that comes to rest look, for a run has left much.
@@ -244,13 +247,13 @@ impl<'a> Sweep<'a> {
         let mut uncleared = HashSet::new();
         for item in items {
             if let Item::Run(id) = item
-                && self.agent.is_uncleared(*id)?
+                && self.agent.workdir().run(*id).is_uncleared()?
             {
                 uncleared.insert(*id);
             }
         }
         for run in evidence::runs_among(self.view, &uncleared)?.values() {
-            self.agent.clear_run(run, self.how.retention.keeps_context(run.terminal))?;
+            self.agent.workdir().run(run.id).clear(run, self.how.retention.keeps_context(run.terminal))?;
         }
         Ok(())
     }
@@ -414,7 +417,7 @@ fn size(dir: &Spot) -> Result<u64> {
 fn has_checkpoint(dir: &Spot) -> Result<bool> {
     let mut has_any = false;
     dir.each_entry(|name, _| {
-        has_any |= name.starts_with(layout::CHECKPOINT.as_bytes());
+        has_any |= name.starts_with(CHECKPOINT.as_bytes());
         !has_any
     })?;
     Ok(has_any)

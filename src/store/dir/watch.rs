@@ -6,26 +6,48 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
+use crate::model::id::AgentName;
+
+use super::{Agent, layout};
+
 /// How long a watch is relied on: on a network file system what others write there raises no event.
 const WATCHED: Duration = Duration::from_secs(5);
 
 /// How often one looks where nothing can be watched.
 const UNWATCHED: Duration = Duration::from_millis(250);
 
-/// A watch over some directories, not over those below them: files that appear there, are replaced
-/// or go. What changes after it is made is never missed: look at the files after that.
+/// What is waited for: a change of the records of some agents, or an arrival. What changes after an agent is
+/// followed is never missed: look at its records after that.
+///
+/// Directories are watched, not those below them: files that appear there, are replaced or go.
 pub struct Watch {
     changes: Option<OwnedFd>,
+    followed: Vec<AgentName>,
 }
 
 impl Watch {
     pub fn new() -> Watch {
-        Watch { changes: kernel::watch().ok() }
+        Watch { changes: kernel::watch().ok(), followed: Vec::new() }
+    }
+
+    /// Waits for an agent's records as well. To be called before each look at them: the inbox may have been
+    /// exchanged for another one.
+    pub fn follow(&mut self, agent: &Agent<'_>) {
+        if !self.followed.contains(agent.name()) {
+            self.add(agent.dir.path());
+            self.followed.push(agent.name().clone());
+        }
+        self.add(&agent.dir.join(layout::INBOX));
+    }
+
+    /// The same for the records alone, where nothing that arrives is waited for.
+    pub fn follow_records(&mut self, agent: &Agent<'_>) {
+        self.add(agent.dir.path());
     }
 
     /// Watches one more directory. Where that can't be done, because the system has no more watches
     /// to give, `wait` returns often instead.
-    pub fn add(&mut self, dir: &Path) {
+    fn add(&mut self, dir: &Path) {
         self.changes = self.changes.take().filter(|changes| kernel::add(changes, dir).is_ok());
     }
 

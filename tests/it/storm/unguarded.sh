@@ -22,14 +22,14 @@ guards() {
     let tried' 'path: &Path) -> Result<bool> {
     if path.ends_with("lock") { return Ok(true); }
     let tried'
-    guard journal src/store/dir/locked.rs 'journal.commit(&line, disk)?;' ''
-    guard recovery src/store/dir/locked.rs 'journal::changes(found.entries()).apply(dir, disk)?;' ''
+    guard journal src/store/dir/change.rs 'journal.commit(&line, disk)?;' ''
+    guard recovery src/store/dir/change.rs 'journal::changes(found.entries()).apply(dir, disk)?;' ''
     guard remains src/engine/recover.rs 'Remains::find(&Mark::run(run_id), &leader)?.end(LAST_GRACE)?;' \
         'Remains::find(&Mark::run(run_id), &leader)?;'
     guard arrival src/commands/messages/mod.rs 'agent.arrive(&message)?;' 'let _ = agent.arrive(&message);'
     guard outbox src/engine/outbox.rs 'let known = known(&other, messages)?;' 'let known: HashSet<MessageId> = HashSet::new();'
-    guard dedupe src/store/dir/agent.rs 'dedupe::find(view, key, now, window, revision, self.store.disk)' \
-        'dedupe::find(view, key, now, window, revision, self.store.disk).map(|_| None)'
+    guard dedupe src/store/dir/snapshot.rs 'dedupe::find(&self.view, key, now, window, revision, self.agent.store.disk)' \
+        'dedupe::find(&self.view, key, now, window, revision, self.agent.store.disk).map(|_| None)'
     guard drop src/engine/drops.rs 'admitted.push(taken);' 'locked.remove_drop(&taken)?; admitted.push(taken);'
 }
 

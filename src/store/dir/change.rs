@@ -3,13 +3,19 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::ffi::OsStr;
+use std::rc::Rc;
 
 use crate::beneath::Version;
 use crate::error::{Error, Result};
 use crate::model::event::Event;
 use crate::model::message::InboxKey;
 use crate::model::state::State;
+use crate::model::task::Task;
+use crate::model::time::{Span, Time};
+use crate::model::timer::Timer;
 use crate::model::transaction::{Delete, Put, Transaction};
+use crate::model::wait::Wait;
+use crate::model::work::WorkItem;
 
 use super::agent::Agent;
 use super::backlog::Filing;
@@ -17,19 +23,22 @@ use super::changes::{Append, Write};
 use super::journal::{self, Encoded, Entry, Found, Journal, Unfinished};
 use super::old_journal::Old;
 use super::record::{encode, encode_plain_line};
+use super::snapshot::Snapshot;
 use super::view::View;
-use super::{archive, dedupe, files, inbox, layout, lock, machine};
+use super::{archive, dedupe, drops, files, inbox, layout, lock, machine};
 
 const TRACKED: &str = "git tracks it, so it came with a clone or goes into one";
 
 /// An agent whose lock is held: the only way to change its records.
 #[derive(Debug)]
-pub struct Locked<'a> {
-    pub agent: &'a Agent<'a>,
+pub struct Change<'a> {
+    pub(super) agent: &'a Agent<'a>,
     /// The revision that was read under this lock, and which `state.json` it stands in.
     base: Cell<Option<(u64, Version)>>,
     /// The segments of the inbox, once they are known: only who holds the lock makes and removes any.
     segments: RefCell<Option<Vec<inbox::Segment>>>,
+    /// The inbox as it was looked at last, with what was committed since.
+    inbox: RefCell<Option<Rc<inbox::Scan>>>,
     journal: RefCell<Place>,
     _held: lock::Held,
 }
@@ -44,19 +53,56 @@ enum Place {
     Open(Journal),
 }
 
-impl<'a> Locked<'a> {
-    pub(super) fn new(agent: &'a Agent<'a>, held: lock::Held) -> Locked<'a> {
-        Locked {
+impl<'a> Change<'a> {
+    pub(super) fn new(agent: &'a Agent<'a>, held: lock::Held) -> Change<'a> {
+        Change {
             agent,
             base: Cell::new(None),
             segments: RefCell::default(),
+            inbox: RefCell::default(),
             journal: RefCell::new(Place::Unknown),
             _held: held,
         }
     }
 
-    pub fn view(&self) -> View<'_> {
+    pub(super) fn view(&self) -> View<'_> {
         View::settled(&self.agent.dir)
+    }
+
+    /// The records as they are under this lock, without what steps pass over in the inbox.
+    pub fn look(&self, state: &State) -> Result<Snapshot<'_>> {
+        let mut scan = self.scan()?;
+        scan.pass_over(drops::all_passed_over(state));
+        self.inbox.replace(Some(Rc::new(scan)));
+        self.look_again()
+    }
+
+    /// The same for a step, for which a long backlog is filed, so that taking from it stays cheap. It tries again
+    /// what has changed since it was passed over; `stuck` is what it has tried.
+    pub fn look_for_step(&self, state: &State, stuck: &[String]) -> Result<Snapshot<'_>> {
+        let mut scan = self.scan()?;
+        scan.pass_over(self.agent.passed_over(state).into_iter().chain(stuck.iter().cloned()));
+        self.inbox.replace(Some(Rc::new(self.file_backlog(scan)?)));
+        self.look_again()
+    }
+
+    /// The records as they are now. The inbox is not listed again: it is as it was, with what was committed since.
+    pub fn look_again(&self) -> Result<Snapshot<'_>> {
+        if self.inbox.borrow().is_none() {
+            self.inbox.replace(Some(Rc::new(self.scan()?)));
+        }
+        let scan = self.inbox.borrow().clone().unwrap_or_default();
+        Ok(Snapshot::with_inbox(self.agent, self.view(), scan))
+    }
+
+    /// The same as if nothing were in the inbox, for a change that has nothing to do with it.
+    pub fn look_past_inbox(&self) -> Snapshot<'_> {
+        Snapshot::with_inbox(self.agent, self.view(), Rc::default())
+    }
+
+    /// Forgets the dedupe keys that no window reaches any more.
+    pub fn forget_old_keys(&self, now: Time, window: Span) -> Result<()> {
+        dedupe::forget_old_days(&self.view(), now, window)
     }
 
     /// The current `state.json`.
@@ -67,8 +113,7 @@ impl<'a> Locked<'a> {
         Ok(state)
     }
 
-    /// Files a long backlog, so that taking from it stays cheap.
-    pub fn file_backlog(&self, scan: inbox::Scan) -> Result<inbox::Scan> {
+    fn file_backlog(&self, scan: inbox::Scan) -> Result<inbox::Scan> {
         if !Filing::is_due(&scan) {
             return Ok(scan);
         }
@@ -88,7 +133,7 @@ impl<'a> Locked<'a> {
     }
 
     /// Lists the inbox. One whose exchange was interrupted is put right first.
-    pub fn scan(&self) -> Result<inbox::Scan> {
+    fn scan(&self) -> Result<inbox::Scan> {
         let view = self.view();
         let mut scan = inbox::scan(&view)?;
         if scan.is_unfinished {
@@ -258,6 +303,7 @@ impl<'a> Locked<'a> {
         }
         journal.commit(&line, disk)?;
         let left = journal::changes([&entry]).apply(dir, disk)?;
+        self.note_in_inbox(&transaction, &entry);
         self.base.set(left.map(|left| (state.revision, left)));
         // Where nothing is synced a journal has nothing to remember, and where a boot has no name no mark counts.
         let is_over = state.is_at_rest() || journal.is_long() || !disk.syncs() || machine::boot().is_none();
@@ -267,6 +313,31 @@ impl<'a> Locked<'a> {
         }
         self.journal.replace(Place::Open(journal));
         Ok(state)
+    }
+
+    /// Brings the inbox as it was looked at up to date.
+    fn note_in_inbox(&self, transaction: &Transaction, entry: &Entry) {
+        let mut inbox = self.inbox.borrow_mut();
+        let Some(scan) = inbox.as_mut().map(Rc::make_mut) else { return };
+        for delete in &transaction.deletes {
+            match delete {
+                Delete::Message(key) => scan.direct.retain(|other| other != key),
+                Delete::Hint(id) => scan.hints.retain(|other| other != id),
+                Delete::Wait(_)
+                | Delete::Work(_)
+                | Delete::Timer(_)
+                | Delete::Task(_)
+                | Delete::Checkpoint(_) => {}
+            }
+        }
+        for put in &transaction.puts {
+            if let Put::Message(message) = put
+                && let Err(at) = scan.direct.binary_search(&message.key())
+                && entry.writes.iter().any(|write| write.path == layout::message(message.key()))
+            {
+                scan.direct.insert(at, message.key());
+            }
+        }
     }
 
     /// The journal, to be written to. It is unknown until it is put back.
@@ -340,11 +411,11 @@ impl<'a> Locked<'a> {
     fn write(&self, put: &Put) -> Result<Write> {
         Ok(match put {
             Put::Message(message) => write(self.place(message.key())?, encode(message.as_ref())),
-            Put::Work(item) => write(layout::work(item.id), encode(item.as_ref())),
+            Put::Work(item) => write(layout::open::<WorkItem>(item.id), encode(item.as_ref())),
             Put::Plan(id, text) => write(layout::plan(*id), text.clone().into_bytes()),
-            Put::Wait(wait) => write(layout::wait(wait.id), encode(wait.as_ref())),
-            Put::Timer(timer) => write(layout::timer(timer.id), encode(timer.as_ref())),
-            Put::Task(task) => write(layout::task(task.id), encode(task.as_ref())),
+            Put::Wait(wait) => write(layout::open::<Wait>(wait.id), encode(wait.as_ref())),
+            Put::Timer(timer) => write(layout::open::<Timer>(timer.id), encode(timer.as_ref())),
+            Put::Task(task) => write(layout::open::<Task>(task.id), encode(task.as_ref())),
             Put::Dedupe(entry) => write(dedupe::path(&entry.key, entry.admitted_at), encode(entry.as_ref())),
         })
     }
@@ -353,10 +424,10 @@ impl<'a> Locked<'a> {
         Ok(match delete {
             Delete::Message(key) => vec![self.place(key)?],
             Delete::Hint(id) => vec![layout::hint(id)],
-            Delete::Wait(id) => vec![layout::wait(id)],
-            Delete::Work(id) => vec![layout::work(id), layout::plan(id)],
-            Delete::Timer(id) => vec![layout::timer(id)],
-            Delete::Task(id) => vec![layout::task(id)],
+            Delete::Wait(id) => vec![layout::open::<Wait>(id)],
+            Delete::Work(id) => vec![layout::open::<WorkItem>(id), layout::plan(id)],
+            Delete::Timer(id) => vec![layout::open::<Timer>(id)],
+            Delete::Task(id) => vec![layout::open::<Task>(id)],
             Delete::Checkpoint(checkpoint) => vec![layout::checkpoint(checkpoint)],
         })
     }

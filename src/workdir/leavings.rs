@@ -5,18 +5,19 @@ use std::ffi::OsStr;
 
 use crate::beneath::Spot;
 use crate::error::Result;
-use crate::model::id::RunId;
 use crate::model::run::Run;
 use crate::model::turn::Outcome;
 
-use super::{Agent, files, layout};
+use super::{
+    CONTEXT, Dir, END, END_NEW, HOOK_LOG, LEADER, MOST, OUTCOME, PROMPT, RECORD_OF_BEFORE, STDERR, STDOUT,
+};
 
-impl Agent<'_> {
+impl Dir {
     /// Clears the directory of a settled run, and removes it where nothing is left in it. `keeps_context`: what the
     /// turn was told stays. Only for whoever holds the run's lease or has held it until the settlement: no process
     /// of the run is at work there any more. Doing it twice is doing it once.
-    pub fn clear_run(&self, run: &Run, keeps_context: bool) -> Result<()> {
-        let dir = self.dir.run_dir(run.id);
+    pub fn clear(&self, run: &Run, keeps_context: bool) -> Result<()> {
+        let dir = &self.spot;
         let mut is_empty = true;
         for entry in dir.entries()? {
             let spot = dir.join(&entry.name);
@@ -35,12 +36,12 @@ impl Agent<'_> {
 
     /// Whether a run has a directory that nobody has cleared: with the notes in it that are needed only while it lives,
     /// or with nothing. One that a version before has settled stays as it is.
-    pub fn is_uncleared(&self, id: RunId) -> Result<bool> {
+    pub fn is_uncleared(&self) -> Result<bool> {
         let (mut is_empty, mut has_notes, mut is_of_before) = (true, false, false);
-        self.dir.run_dir(id).each_entry(|name, _| {
+        self.spot.each_entry(|name, _| {
             is_empty = false;
-            has_notes |= [layout::LEADER, layout::END].map(str::as_bytes).contains(&name);
-            is_of_before |= name == layout::RUN.as_bytes();
+            has_notes |= [LEADER, END].map(str::as_bytes).contains(&name);
+            is_of_before |= name == RECORD_OF_BEFORE.as_bytes();
             true
         })?;
         Ok(is_empty || has_notes && !is_of_before)
@@ -51,12 +52,12 @@ impl Agent<'_> {
 fn is_spare(spot: &Spot, name: &OsStr, run: &Run, keeps_context: bool) -> Result<bool> {
     let Some(name) = name.to_str() else { return Ok(false) };
     match name {
-        layout::LEADER | layout::END | layout::END_NEW => Ok(true),
-        layout::CONTEXT | layout::PROMPT => Ok(!keeps_context),
-        layout::STDOUT => is_empty(spot, run.stdout_bytes),
-        layout::STDERR => is_empty(spot, run.stderr_bytes),
-        layout::HOOK_LOG => is_empty(spot, None),
-        layout::OUTCOME => says_no_more(spot, run),
+        LEADER | END | END_NEW => Ok(true),
+        CONTEXT | PROMPT => Ok(!keeps_context),
+        STDOUT => is_empty(spot, run.stdout_bytes),
+        STDERR => is_empty(spot, run.stderr_bytes),
+        HOOK_LOG => is_empty(spot, None),
+        OUTCOME => says_no_more(spot, run),
         // A checkpoint goes with the transaction that has no more use for it, and what else a turn has put there
         // is its own.
         _ => Ok(false),
@@ -73,7 +74,7 @@ fn is_empty(spot: &Spot, came: Option<u64>) -> Result<bool> {
 
 /// Whether an outcome says nothing that the record does not say. One that can't be read does.
 fn says_no_more(spot: &Spot, run: &Run) -> Result<bool> {
-    let Some(bytes) = spot.read(files::MAX_RECORD)? else { return Ok(true) };
+    let Some(bytes) = spot.read(MOST)? else { return Ok(true) };
     let Ok(outcome) = serde_json::from_slice::<Outcome>(&bytes) else { return Ok(false) };
     let Outcome { brief, actions, usage, deferred } = outcome;
     let is_told = (brief.is_none() || brief == run.brief) && (usage.is_none() || usage == run.usage);
