@@ -6,7 +6,7 @@ use crate::model::closure::Closure;
 use crate::model::event::EventKind;
 use crate::model::id::RunId;
 use crate::model::record::Extra;
-use crate::model::run::{Exit, Run, Terminal, Usage};
+use crate::model::run::{Brief, Exit, Run, Terminal, Usage};
 use crate::model::state::{CurrentRun, LastTurn, SetAside};
 use crate::model::time::Time;
 use crate::model::transaction::Archived;
@@ -52,10 +52,7 @@ pub(super) fn verdict(end: &TurnEnd) -> (Terminal, Option<String>) {
     }
 }
 
-pub(super) fn brief(end: &TurnEnd, terminal: Terminal) -> Option<String> {
-    if terminal != Terminal::Completed {
-        return None;
-    }
+fn brief(end: &TurnEnd) -> Option<String> {
     let own = end.outcome.as_ref().ok().and_then(|outcome| outcome.brief.clone());
     let text = own.or_else(|| end.last_line.clone())?;
     Some(cut(&text)).filter(|text| !text.trim().is_empty())
@@ -70,38 +67,51 @@ pub(super) fn cut(text: &str) -> String {
     text[..end].to_owned()
 }
 
-pub(super) fn count_usage(draft: &mut Draft, usage: Option<&Usage>) {
-    let Some(usage) = usage else { return };
-    let now = draft.now();
-    limits::count_usage(&mut draft.records.state.spending, now, usage);
-    let counters = &mut draft.records.state.counters;
-    counters.input_tokens = counters.input_tokens.saturating_add(usage.input_tokens.unwrap_or(0));
-    counters.output_tokens = counters.output_tokens.saturating_add(usage.output_tokens.unwrap_or(0));
-    // JSON can't express an infinite number: the record could not be read any more.
-    counters.cost_usd = dollars(counters.cost_usd + usage.cost_usd.unwrap_or(0.0)).clamp(f64::MIN, f64::MAX);
+/// How a run ends.
+pub(super) struct Ended<'e> {
+    pub terminal: Terminal,
+    /// Why it has not completed.
+    pub reason: Option<String>,
+    pub usage: Option<Usage>,
+    /// What its tick has seen of it. Absent: no process saw its end.
+    pub seen: Option<&'e TurnEnd>,
 }
 
-pub(super) fn note_turn(
-    draft: &mut Draft,
-    run: &CurrentRun,
-    terminal: Terminal,
-    reason: Option<String>,
-    brief: Option<String>,
-    ended_at: Time,
-) {
+impl Ended<'_> {
+    /// When it ended; a run whose end no process saw ends now.
+    fn at(&self, now: Time) -> Time {
+        self.seen.map_or(now, |end| end.ended_at)
+    }
+
+    fn brief(&self) -> Option<String> {
+        self.seen.filter(|_| self.terminal == Terminal::Completed).and_then(brief)
+    }
+}
+
+/// Counts a run that ends, and notes it as the last one.
+pub(super) fn count(draft: &mut Draft, run: &CurrentRun, ended: &Ended<'_>) {
     let now = draft.now();
     let state = &mut draft.records.state;
-    state.counters.turns = state.counters.turns.saturating_add(1);
-    limits::count_turn(&mut state.spending, run.claimed_at, now, terminal);
-    match terminal {
+    let counters = &mut state.counters;
+    if let Some(usage) = &ended.usage {
+        limits::count_usage(&mut state.spending, now, usage);
+        counters.input_tokens = counters.input_tokens.saturating_add(usage.input_tokens.unwrap_or(0));
+        counters.output_tokens = counters.output_tokens.saturating_add(usage.output_tokens.unwrap_or(0));
+        // JSON can't express an infinite number: the record could not be read any more.
+        counters.cost_usd =
+            dollars(counters.cost_usd + usage.cost_usd.unwrap_or(0.0)).clamp(f64::MIN, f64::MAX);
+    }
+    counters.turns = counters.turns.saturating_add(1);
+    limits::count_turn(&mut state.spending, run.claimed_at, now, ended.terminal);
+    match ended.terminal {
         Terminal::Completed => {
             state.runtime_error = None;
             // A turn that did not complete may not have read them.
-            state.counters.reduced_since_turn = 0;
+            counters.reduced_since_turn = 0;
             state.set_aside = SetAside::default();
         }
         Terminal::Failed | Terminal::TimedOut | Terminal::Interrupted => {
-            state.counters.turns_failed = state.counters.turns_failed.saturating_add(1)
+            counters.turns_failed = counters.turns_failed.saturating_add(1);
         }
         Terminal::Aborted | Terminal::Suspended | Terminal::Deferred => {}
     }
@@ -109,66 +119,56 @@ pub(super) fn note_turn(
         run_id: run.run_id,
         message_id: run.message_id,
         attempt: run.attempt,
-        terminal,
-        ended_at,
-        brief,
-        reason,
-        model: None,
+        terminal: ended.terminal,
+        ended_at: ended.at(now),
+        brief: ended.brief(),
+        reason: ended.reason.clone(),
+        model: ended.usage.as_ref().and_then(|usage| usage.model.clone()),
     });
 }
 
-/// Records the model that the last turn says it used.
-pub(super) fn name_model(draft: &mut Draft, usage: Option<&Usage>) {
-    if let Some(last) = &mut draft.records.state.last_turn {
-        last.model = usage.and_then(|usage| usage.model.clone());
+/// Archives the record of a run that has ended, and its brief.
+pub(super) fn archive(draft: &mut Draft, run: &CurrentRun, ended: Ended<'_>, closure: Closure) -> Settled {
+    let (terminal, at, brief) = (ended.terminal, ended.at(draft.now()), ended.brief());
+    let Ended { reason, usage, seen, .. } = ended;
+    let mut data = json!({
+        "message_id": run.message_id,
+        "attempt": run.attempt,
+        "terminal": terminal,
+        "closure": closure.outcome,
+    });
+    if let Some(reason) = &reason {
+        data["reason"] = json!(reason);
     }
-}
-
-pub(super) fn run_record(draft: &Draft, run: &CurrentRun, terminal: Terminal, end: &TurnEnd) -> Run {
-    Run {
-        duration_ms: Some(end.duration_ms),
-        exit: end.exit.clone(),
-        stdout_bytes: Some(end.stdout_bytes),
-        stderr_bytes: Some(end.stderr_bytes),
-        ..unseen_run(draft, run, terminal, end.ended_at)
+    // Of an end that no process saw `run_interrupted` tells, unless a stop has made it.
+    if seen.is_some() || terminal == Terminal::Aborted {
+        draft.event(EventKind::RunSettled, Some(run.run_id), data);
     }
-}
-
-/// The record of a run whose end no process saw.
-pub(super) fn unseen_run(draft: &Draft, run: &CurrentRun, terminal: Terminal, ended_at: Time) -> Run {
-    Run {
+    draft.archive(Archived::Run(Box::new(Run {
         id: run.run_id,
         agent: draft.records.state.agent.clone(),
         message_id: run.message_id,
         work_item_id: run.work_item_id,
         attempt: run.attempt,
         started_at: run.claimed_at,
-        ended_at,
-        duration_ms: None,
+        ended_at: at,
+        duration_ms: seen.map(|end| end.duration_ms),
         terminal,
-        exit: Exit::Unknown,
-        reason: None,
-        brief: None,
-        usage: None,
-        stdout_bytes: None,
-        stderr_bytes: None,
+        exit: seen.map_or(Exit::Unknown, |end| end.exit.clone()),
+        reason: reason.clone(),
+        brief: brief.clone(),
+        usage,
+        stdout_bytes: seen.map(|end| end.stdout_bytes),
+        stderr_bytes: seen.map(|end| end.stderr_bytes),
         continuation: run.continuation.clone(),
-        closure: None,
+        closure: Some(closure.clone()),
         extra: Extra::new(),
+    })));
+    if let Some(text) = brief {
+        let (run_id, message_id) = (run.run_id, run.message_id);
+        draft.archive(Archived::Brief(Box::new(Brief { run_id, message_id, at, text, extra: Extra::new() })));
     }
-}
-
-pub(super) fn settled_event(draft: &mut Draft, record: &Run) {
-    let mut data = json!({
-        "message_id": record.message_id,
-        "attempt": record.attempt,
-        "terminal": record.terminal,
-        "closure": record.closure.as_ref().map(|closure| closure.outcome),
-    });
-    if let Some(reason) = &record.reason {
-        data["reason"] = json!(reason);
-    }
-    draft.event(EventKind::RunSettled, Some(record.id), data);
+    Settled { terminal, reason, closure: Some(closure) }
 }
 
 /// Adds to the record of a run how its turn ended, after another process has settled it.

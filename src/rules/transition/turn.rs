@@ -10,13 +10,11 @@ use crate::model::execution::ExecutionState;
 use crate::model::id::RunId;
 use crate::model::message::{Message, MessageStatus, Settlement};
 use crate::model::preemption::Checkpoint;
-use crate::model::record::Extra;
 use crate::model::records::Records;
 use crate::model::refusal::Refusal;
-use crate::model::run::{Brief, Exit, Run, Terminal};
+use crate::model::run::{Exit, Run, Terminal};
 use crate::model::state::CurrentRun;
 use crate::model::time::Span;
-use crate::model::transaction::Archived;
 use crate::model::turn::{Claimant, TurnEnd};
 use crate::model::wait::Wait;
 
@@ -35,10 +33,7 @@ use super::preemption::{FORCED, suspend};
 use super::resources::{defer, said};
 use super::settlement::settle_message;
 use super::start::{approach, go_round, pass_through_running};
-use super::trace::{
-    Settled, brief, count_usage, name_model, note_turn, record_output, run_record, settled_event, unseen_run,
-    verdict,
-};
+use super::trace::{Ended, Settled, archive, count, record_output, verdict};
 use super::wait::take_up;
 
 /// How long after its timeout a run on another host still counts as live. Without a timeout, a run counts as
@@ -154,34 +149,30 @@ pub fn settle(
             limits::count_usage(&mut draft.records.state.spending, draft.stamp.now, &used);
         }
     }
-    let brief = brief(&end, terminal);
-    count_usage(draft, usage.as_ref());
-    note_turn(draft, &run, terminal, reason.clone(), brief.clone(), end.ended_at);
-    name_model(draft, usage.as_ref());
     if let Exit::NotStarted { error } = &end.exit {
         draft.records.state.runtime_error = Some(error.clone());
     }
+    conclude(draft, &run, Ended { terminal, reason, usage, seen: Some(&end) })
+}
+
+/// What every run comes to that no stop has ended: it is counted, its message goes where the end says, the
+/// closure is derived, and its record is archived.
+fn conclude(draft: &mut Draft, run: &CurrentRun, ended: Ended<'_>) -> Result<Settled, Refusal> {
+    let (terminal, now) = (ended.terminal, draft.now());
+    count(draft, run, &ended);
     match terminal {
-        Terminal::Completed => complete(draft, &run)?,
-        Terminal::Deferred => defer(draft, &run, said(&end, draft.now()))?,
-        Terminal::Suspended => suspend(draft, &run)?,
+        Terminal::Completed => complete(draft, run)?,
+        Terminal::Deferred => {
+            let said = ended.seen.map(|end| said(end, now)).unwrap_or_default();
+            defer(draft, run, said)?;
+        }
+        Terminal::Suspended => suspend(draft, run)?,
         Terminal::Failed | Terminal::TimedOut | Terminal::Interrupted | Terminal::Aborted => {
-            fail(draft, &run, terminal, reason.clone().unwrap_or_default())?;
+            fail(draft, run, terminal, ended.reason.clone().unwrap_or_default())?;
         }
     }
     let closure = close(draft, terminal)?;
-    let mut record = run_record(draft, &run, terminal, &end);
-    record.reason = reason.clone();
-    record.usage = usage;
-    record.brief = brief.clone();
-    record.closure = Some(closure.clone());
-    settled_event(draft, &record);
-    draft.archive(Archived::Run(Box::new(record)));
-    if let Some(text) = brief {
-        let brief = Brief { run_id, message_id: run.message_id, at: end.ended_at, text, extra: Extra::new() };
-        draft.archive(Archived::Brief(Box::new(brief)));
-    }
-    Ok(Settled { terminal, reason, closure: Some(closure) })
+    Ok(archive(draft, run, ended, closure))
 }
 
 /// How a run ends if that was decided before its turn ended.
@@ -224,18 +215,7 @@ pub fn interrupt(draft: &mut Draft, why: &str) -> Result<(), Refusal> {
     let forced = is_overdue(&run, now).then(|| (Terminal::Failed, Some(FORCED.to_owned())));
     let interrupted = || (Terminal::Interrupted, Some(why.to_owned()));
     let (terminal, reason) = decided_before(&run).or(forced).unwrap_or_else(interrupted);
-    note_turn(draft, &run, terminal, reason.clone(), None, now);
-    if terminal == Terminal::Suspended {
-        suspend(draft, &run)?;
-    } else {
-        fail(draft, &run, terminal, reason.clone().unwrap_or_default())?;
-    }
-    let closure = close(draft, terminal)?;
-    let mut record = unseen_run(draft, &run, terminal, now);
-    record.reason = reason;
-    record.closure = Some(closure);
-    draft.archive(Archived::Run(Box::new(record)));
-    Ok(())
+    conclude(draft, &run, Ended { terminal, reason, usage: None, seen: None }).map(drop)
 }
 
 /// The second half of a stop: the run's processes are gone. `killed`: they did not end by themselves.
@@ -246,17 +226,18 @@ pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Re
     let requeue = run.stopping.as_ref().is_some_and(|stopping| stopping.requeue);
     let reason = run.stopping.as_ref().and_then(|stopping| stopping.reason.clone());
     let reason = Some(reason.map_or_else(|| "stopped".to_owned(), |reason| format!("stopped: {reason}")));
-    let terminal = Terminal::Aborted;
-    let now = draft.now();
-    note_turn(draft, &run, terminal, reason.clone(), None, now);
+    // What the turn used counts, whether or not it has completed.
+    let usage = end.and_then(|end| end.outcome.as_ref().ok()).and_then(|outcome| outcome.usage.clone());
+    let ended = Ended { terminal: Terminal::Aborted, reason, usage, seen: end };
+    count(draft, &run, &ended);
     if let Some(message) = claimed_message(draft, run.message_id) {
         if requeue {
             draft.event(EventKind::MessageRequeued, Some(run.run_id), json!({ "message_id": message.id }));
             release(draft, message, run.continuation.clone(), run.checkpoint);
         } else {
-            let status = MessageStatus::Aborted;
-            let (reason, run_id) = (reason.clone(), Some(run.run_id));
-            settle_message(draft, message, Settlement { reason, run_id, ..Settlement::new(status, now) });
+            let aborted = Settlement::new(MessageStatus::Aborted, draft.now());
+            let (reason, run_id) = (ended.reason.clone(), Some(run.run_id));
+            settle_message(draft, message, Settlement { reason, run_id, ..aborted });
         }
     }
     draft.event(
@@ -279,19 +260,7 @@ pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Re
     draft.records.state.retry = None;
     let closure = derive(&closure_facts(&draft.records));
     draft.records.state.last_closure = Some(closure.clone());
-    let mut record = match end {
-        Some(end) => run_record(draft, &run, terminal, end),
-        None => unseen_run(draft, &run, terminal, now),
-    };
-    // What the turn used counts, whether or not it has completed.
-    record.usage = end.and_then(|end| end.outcome.as_ref().ok()).and_then(|outcome| outcome.usage.clone());
-    count_usage(draft, record.usage.as_ref());
-    name_model(draft, record.usage.as_ref());
-    record.reason = reason.clone();
-    record.closure = Some(closure.clone());
-    settled_event(draft, &record);
-    draft.archive(Archived::Run(Box::new(record)));
-    Ok(Settled { terminal, reason, closure: Some(closure) })
+    Ok(archive(draft, &run, ended, closure))
 }
 
 fn complete(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal> {
