@@ -81,6 +81,8 @@ fn a_run_that_is_being_stopped_is_not_preempted() {
     eventually("a stop in progress", || {
         (record(&sandbox, "state.json")["status"] == "stopped").then_some(())
     });
+    // This one waits for the lock, and so until the stop has marked its line in the journal.
+    refused(&sandbox.cmd(["--json"].iter().chain(PREEMPT).copied()).output(), "already_ending");
     changes_nothing(&sandbox, PREEMPT, "already_ending");
     go(&sandbox, "go");
     assert_eq!(stop.end().code(), 0);
