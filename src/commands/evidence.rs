@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::cli::{Briefs, Events, RunCommand};
-use crate::engine::lookup::{self, Found};
+use crate::engine::lookup::{self, Named};
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::event::{Event, EventKind};
@@ -95,7 +95,7 @@ fn list(session: &mut Session, store: &Store, name: &AgentName, limit: usize) ->
     Ok(Status::Done)
 }
 
-fn show(session: &mut Session, store: &Store, found: &Found<RunId>) -> Result<Status> {
+fn show(session: &mut Session, store: &Store, found: &Named<RunId>) -> Result<Status> {
     let agent = store.agent(&found.agent)?;
     let run = object(&agent, found.id)?.ok_or(Error::NoRecord { what: "run", id: found.id.to_string() })?;
     session.out.result(&run, |out| {
@@ -111,7 +111,7 @@ fn show(session: &mut Session, store: &Store, found: &Found<RunId>) -> Result<St
     Ok(Status::Done)
 }
 
-fn show_output(session: &mut Session, store: &Store, found: &Found<RunId>, log: Stream) -> Result<Status> {
+fn show_output(session: &mut Session, store: &Store, found: &Named<RunId>, log: Stream) -> Result<Status> {
     let agent = store.agent(&found.agent)?;
     let bytes = agent.workdir().run(found.id).read(log)?;
     let bytes = bytes.unwrap_or_default();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::cli::{self, TimerCommand, WaitCommand, WorkCommand};
 use crate::engine::authority;
 use crate::engine::desk::Desk;
-use crate::engine::lookup::{self, Found, ended_task};
+use crate::engine::lookup::{self, Named, ended_task};
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::bound::{Bound, PLAN};
@@ -22,7 +22,7 @@ use crate::report::wait as shown_wait;
 use crate::rules::schedule::calendar;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::timer::{self, NewTimer};
-use crate::rules::transition::wait::{self, NewWait, Owner};
+use crate::rules::transition::wait::{self, NewWait, WaitOwner};
 use crate::rules::transition::work::{self, NewWork, WorkChange};
 use crate::rules::work::{WaitsByItem, readiness, scheduling_state};
 use crate::store::{Agent, Store};
@@ -124,7 +124,7 @@ fn step(word: &str) -> Todo {
     }
 }
 
-fn find_work(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Found<WorkId>> {
+fn find_work(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Named<WorkId>> {
     lookup::open_or_archived::<WorkItem>(store, agent, "work item", part)
 }
 
@@ -288,7 +288,7 @@ pub fn wait(session: &mut Session, args: cli::Wait) -> Result<Status> {
             Ok(Status::Done)
         }
         Some(WaitCommand::Cancel { id, agent }) => {
-            let found: Found<WaitId> =
+            let found: Named<WaitId> =
                 lookup::open::<Wait>(&store, plane_agent(&agent)?, "active wait", &id)?;
             let wait =
                 change(session, &store, &store.agent(&found.agent)?, |draft| wait::cancel(draft, found.id))?;
@@ -315,9 +315,9 @@ fn set_wait(session: &mut Session, store: &Store, args: cli::Wait) -> Result<Sta
         kind,
         reason: args.reason.unwrap_or_default(),
         owner: match named {
-            Some(id) => Owner::Work(id),
-            None if args.whole_agent => Owner::Agent,
-            None => Owner::Nearest(of_turn),
+            Some(id) => WaitOwner::Work(id),
+            None if args.whole_agent => WaitOwner::Agent,
+            None => WaitOwner::Nearest(of_turn),
         },
         wake_at: match args.at.as_deref() {
             Some(word) => Some(moment("--at", word, session.clock.now(), args.past_ok)?),
@@ -383,7 +383,7 @@ pub fn timer(session: &mut Session, command: TimerCommand) -> Result<Status> {
             Ok(Status::Done)
         }
         TimerCommand::Cancel { id, agent } => {
-            let found: Found<TimerId> =
+            let found: Named<TimerId> =
                 lookup::open::<Timer>(&store, plane_agent(&agent)?, "active timer", &id)?;
             let timer =
                 change(session, &store, &store.agent(&found.agent)?, |draft| timer::cancel(draft, found.id))?;

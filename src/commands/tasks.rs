@@ -11,7 +11,7 @@ use crate::engine::desk::Desk;
 use crate::engine::due::{self, Due, is_here};
 use crate::engine::environment::claimant;
 use crate::engine::errand::Errand;
-use crate::engine::lookup::{self, Found};
+use crate::engine::lookup::{self, Named};
 use crate::engine::session::Session;
 use crate::engine::stop::stop_tasks;
 use crate::error::{Error, Result, Status};
@@ -111,7 +111,7 @@ fn wanted(session: &Session, store: &Store, agent: &Agent<'_>, args: TaskStart) 
     })
 }
 
-fn find(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Found<TaskId>> {
+fn find(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Named<TaskId>> {
     lookup::open_or_archived::<Task>(store, agent, "task", part)
 }
 

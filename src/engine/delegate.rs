@@ -7,7 +7,7 @@ use crate::model::task::{Assignment, Task, TaskJob, TaskStatus};
 use crate::rules::authority as rights;
 use crate::rules::transition::settlement::drop_message;
 use crate::rules::transition::task::{self as rules, End};
-use crate::store::{Agent, Held, Store, Subject};
+use crate::store::{Agent, Guard, Store, Subject};
 
 use super::background;
 use super::desk::Desk;
@@ -95,7 +95,7 @@ pub struct Withdrawn {
     /// Its message was taken back before the child has begun with it.
     is_back: bool,
     /// As long as it is held nobody gives the child its message.
-    _held: Held,
+    _held: Guard,
 }
 
 /// Begins to take a delegation back, and says from whom. One whose child was never given anything, or is gone, is left alone.

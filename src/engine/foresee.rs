@@ -85,7 +85,7 @@ pub fn foresee(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -
         }
         // What is taken in later comes to records in which no decision was looked for.
         let untouched = (draft.records.inbox.drops > 0).then(|| draft.clone());
-        let (step, _) = resources::step(store, agent, draft, tried, resources::Purpose::Look)?;
+        let (step, _) = resources::step(store, agent, draft, tried, resources::Intent::Look)?;
         draft = step.draft;
         overdue = step.overdue.or(overdue);
         match step.next {

@@ -14,7 +14,7 @@ use crate::store::{Agent, Snapshot, Store};
 use super::load;
 
 /// What a part of an id stands for.
-pub struct Found<Id> {
+pub struct Named<Id> {
     pub agent: AgentName,
     pub id: Id,
 }
@@ -26,7 +26,7 @@ fn find<Id: std::fmt::Display + Ord + Copy>(
     what: &'static str,
     part: &str,
     ids: impl Fn(&Agent<'_>) -> Result<Vec<Id>>,
-) -> Result<Found<Id>> {
+) -> Result<Named<Id>> {
     if part.len() < 4 {
         return Err(Error::usage(format!(
             "`{part}` is too short for an id: give at least four characters of it"
@@ -36,13 +36,13 @@ fn find<Id: std::fmt::Display + Ord + Copy>(
         Some(name) => vec![name],
         None => store.agents()?,
     };
-    let mut found: Vec<Found<Id>> = Vec::new();
+    let mut found: Vec<Named<Id>> = Vec::new();
     for name in names {
         let mut matching: Vec<Id> = ids(&store.agent(&name)?)?;
         matching.retain(|id| matches_id(&id.to_string(), part));
         matching.sort();
         matching.dedup();
-        found.extend(matching.into_iter().map(|id| Found { agent: name.clone(), id }));
+        found.extend(matching.into_iter().map(|id| Named { agent: name.clone(), id }));
     }
     match found.len() {
         0 => Err(Error::NoRecord { what, id: part.to_owned() }),
@@ -78,7 +78,7 @@ pub fn whereabouts(agent: &Agent<'_>, id: MessageId) -> Result<Whereabouts> {
 }
 
 /// A message, queued or in the archive.
-pub fn message(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Found<MessageId>> {
+pub fn message(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Named<MessageId>> {
     find(store, agent, "message", part, |agent| {
         agent.look(|seen, _| {
             let mut ids: Vec<MessageId> = seen.keys()?.into_iter().map(|key| key.id).collect();
@@ -104,7 +104,7 @@ pub fn open<T: Kept>(
     agent: Option<AgentName>,
     what: &'static str,
     part: &str,
-) -> Result<Found<T::Id>> {
+) -> Result<Named<T::Id>> {
     find(store, agent, what, part, |agent| agent.look(|seen, _| seen.open_ids::<T>()))
 }
 
@@ -114,7 +114,7 @@ pub fn open_or_archived<T: Kept>(
     agent: Option<AgentName>,
     what: &'static str,
     part: &str,
-) -> Result<Found<T::Id>> {
+) -> Result<Named<T::Id>> {
     find(store, agent, what, part, |agent| {
         agent.look(|seen, _| {
             let mut ids = seen.open_ids::<T>()?;
@@ -131,7 +131,7 @@ pub fn open_or_archived<T: Kept>(
 }
 
 /// A run, live or settled.
-pub fn run(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Found<RunId>> {
+pub fn run(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Named<RunId>> {
     find(store, agent, "run", part, |agent| {
         agent.look(|seen, state| {
             let live = state.current_run.map(|run| run.run_id);

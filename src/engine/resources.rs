@@ -18,7 +18,7 @@ use crate::rules::priority::Slotted;
 use crate::rules::step::{self, Next, Step, Tried};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::resources::released;
-use crate::store::{Agent, Held, Occupant, Place, Sharing, Store, Subject};
+use crate::store::{Agent, Guard, Occupant, Place, Sharing, Store, Subject};
 
 use super::desk::Desk;
 use super::owner::Owner;
@@ -28,20 +28,20 @@ use super::session::Session;
 /// The resources of one turn. They are free again when this is dropped, or its process ends.
 #[derive(Debug, Default)]
 pub struct Grant {
-    _locks: Vec<Held>,
+    _locks: Vec<Guard>,
 }
 
 /// What a tick holds for the turn that it runs.
 #[derive(Debug)]
 pub struct Hold {
     /// Of the run. It goes first, as soon as the run is settled.
-    pub lease: Held,
+    pub lease: Guard,
     pub grant: Grant,
 }
 
 /// What the resources are looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
+pub enum Intent {
     /// To say what a step would find. No file is made.
     Look,
     /// To have them.
@@ -55,7 +55,7 @@ pub fn step(
     agent: &Agent<'_>,
     draft: Draft,
     tried: Tried,
-    purpose: Purpose,
+    purpose: Intent,
 ) -> Result<(Step, Grant)> {
     let step = step::step(draft, tried)?;
     let is_claim = matches!(&step.next, Next::Decided(decision) if decision.is_claim());
@@ -73,7 +73,7 @@ fn take(
     agent: &Agent<'_>,
     records: &Records,
     now: Time,
-    purpose: Purpose,
+    purpose: Intent,
 ) -> Result<std::result::Result<Grant, Shortage>> {
     let policy = &records.policy;
     let mut locks = Vec::new();
@@ -101,7 +101,7 @@ fn take(
 }
 
 /// `None`: it is there to be had, and was only looked for.
-type Found = std::result::Result<Option<Held>, Shortage>;
+type Granted = std::result::Result<Option<Guard>, Shortage>;
 
 fn workspace(
     store: &Store,
@@ -109,8 +109,8 @@ fn workspace(
     path: &str,
     mode: WorkspaceMode,
     now: Time,
-    purpose: Purpose,
-) -> Result<Found> {
+    purpose: Intent,
+) -> Result<Granted> {
     let lacks = |evidence| Shortage { resource: Resource::Workspace, evidence, back_at: None };
     let place = match store.place(path) {
         Ok(place) => place,
@@ -125,11 +125,11 @@ fn workspace(
         WorkspaceMode::Shared => Sharing::Shared,
     };
     let (is_free, held) = match purpose {
-        Purpose::Take => {
+        Intent::Take => {
             let held = store.occupy(&place, sharing)?;
             (held.is_some(), held)
         }
-        Purpose::Look => (store.is_vacant(&place, sharing)?, None),
+        Intent::Look => (store.is_vacant(&place, sharing)?, None),
     };
     if !is_free {
         return Ok(Err(lacks(occupied(store, &place))));
@@ -145,13 +145,13 @@ fn workspace(
     Ok(Ok(held))
 }
 
-fn slot(store: &Store, agent: &Agent<'_>, slots: u32, now: Time, purpose: Purpose) -> Result<Found> {
+fn slot(store: &Store, agent: &Agent<'_>, slots: u32, now: Time, purpose: Intent) -> Result<Granted> {
     let (is_free, held) = match purpose {
-        Purpose::Take => {
+        Intent::Take => {
             let held = store.take_slot(slots, agent.name(), now)?;
             (held.is_some(), held)
         }
-        Purpose::Look => (store.has_slot(slots)?, None),
+        Intent::Look => (store.has_slot(slots)?, None),
     };
     if is_free {
         return Ok(Ok(held));

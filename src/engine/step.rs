@@ -80,7 +80,7 @@ pub fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Res
         let records = load::records(agent, &seen, state, Lease::Free, now, Purpose::Step)?;
         drop(seen);
         let draft = Draft::new(records, session.clock.stamp()?);
-        let (step, grant) = resources::step(store, agent, draft, tried, resources::Purpose::Take)?;
+        let (step, grant) = resources::step(store, agent, draft, tried, resources::Intent::Take)?;
         overdue = step.overdue.or(overdue);
         match step.next {
             // The records of this draft are those that a decision was looked for in: they are loaded anew.

@@ -5,7 +5,7 @@
 
 use crate::error::Result;
 use crate::model::state::Untold;
-use crate::store::{Agent, Held, Sharing, Store};
+use crate::store::{Agent, Guard, Sharing, Store};
 
 use super::attention;
 use super::desk::Desk;
@@ -49,7 +49,7 @@ fn tell_in_order(
     store: &Store,
     agent: &Agent<'_>,
     moves: Vec<Move>,
-    mut held: Option<Held>,
+    mut held: Option<Guard>,
 ) -> Result<()> {
     let is_heard = moves.iter().any(|one| one.is_heard);
     let moves: Vec<Untold> = moves.into_iter().map(|one| one.untold).collect();

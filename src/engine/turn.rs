@@ -31,7 +31,7 @@ use crate::rules::transition::outcome::Surroundings;
 use crate::rules::transition::start;
 use crate::rules::transition::trace::Settled;
 use crate::rules::transition::turn::{self as rules, Claimed, lose_checkpoint};
-use crate::store::{Agent, Held, Snapshot, Store};
+use crate::store::{Agent, Guard, Snapshot, Store};
 use crate::workdir::Stream;
 
 use super::authority;
@@ -198,7 +198,7 @@ pub fn settle(
     agent: &Agent<'_>,
     run_id: RunId,
     end: TurnEnd,
-    lease: Held,
+    lease: Guard,
 ) -> Result<(Settled, Records, Option<Run>)> {
     let now = session.clock.now();
     let locked = agent.change(now)?;

@@ -10,7 +10,7 @@ use crate::model::records::Onlookers;
 use crate::model::state::Untold;
 use crate::model::transaction::Transaction;
 use crate::rules::transition::draft::Draft;
-use crate::store::{Agent, Held, Sharing};
+use crate::store::{Agent, Guard, Sharing};
 
 use super::installed::{ON_ATTENTION, ON_STATE_CHANGE, is_nested, program};
 
@@ -19,7 +19,7 @@ use super::installed::{ON_ATTENTION, ON_STATE_CHANGE, is_nested, program};
 pub struct Moves {
     moves: Vec<Move>,
     /// As long as one is held, no other process takes the transitions of that agent for abandoned.
-    held: Vec<(AgentName, Held)>,
+    held: Vec<(AgentName, Guard)>,
 }
 
 /// One of them.
@@ -38,7 +38,7 @@ impl Moves {
 
     /// Those of one agent. The others stay: a parent begins and stops its children while its own transitions
     /// are still to be told.
-    pub fn take(&mut self, agent: &AgentName) -> (Vec<Move>, Option<Held>) {
+    pub fn take(&mut self, agent: &AgentName) -> (Vec<Move>, Option<Guard>) {
         let (ours, others) =
             std::mem::take(&mut self.moves).into_iter().partition(|one: &Move| one.agent == *agent);
         self.moves = others;
@@ -78,7 +78,7 @@ impl Moves {
 pub struct ToTell {
     pub attentions: Vec<(AgentName, Attention)>,
     /// As long as one is held, no other process takes what is to be told of that agent for abandoned.
-    pub held: Vec<(AgentName, Held)>,
+    pub held: Vec<(AgentName, Guard)>,
 }
 
 impl ToTell {

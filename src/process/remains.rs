@@ -35,7 +35,7 @@ const HELD: usize = 256;
 pub struct Remains {
     mark: Mark,
     leader: Option<Process>,
-    held: Vec<Held>,
+    held: Vec<Pinned>,
     /// Whether only the leader has been asked to end.
     leads: bool,
 }
@@ -92,7 +92,7 @@ impl Remains {
         self.held.iter().any(|held| self.is_leader(held))
     }
 
-    fn is_leader(&self, held: &Held) -> bool {
+    fn is_leader(&self, held: &Pinned) -> bool {
         self.leader.is_some_and(|leader| leader.pid == held.pid)
     }
 
@@ -164,7 +164,7 @@ impl Remains {
     fn look_again(&mut self) -> Result<()> {
         self.held.clear();
         for process in self.members()? {
-            self.held.extend(Held::of(&process)?);
+            self.held.extend(Pinned::of(&process)?);
             if self.held.len() == HELD {
                 break;
             }
@@ -206,20 +206,20 @@ impl Remains {
 
 /// A process and a handle that can't come to mean another one.
 #[derive(Debug)]
-struct Held {
+struct Pinned {
     pid: Pid,
     handle: OwnedFd,
 }
 
-impl Held {
+impl Pinned {
     /// `None` if the process has ended. It is compared after the handle was opened: from then on the handle
     /// means this process or none.
-    fn of(process: &Process) -> Result<Option<Held>> {
+    fn of(process: &Process) -> Result<Option<Pinned>> {
         let pid = process.pid;
         match kernel::open(pid) {
             Ok(handle) => {
                 let still = Process::read(pid).is_some_and(|now| now.is_same(process) && !now.zombie);
-                Ok(still.then_some(Held { pid, handle }))
+                Ok(still.then_some(Pinned { pid, handle }))
             }
             Err(Errno::SRCH) => Ok(None),
             Err(errno) => Err(errno).context("watch", &process_path(pid)),
@@ -227,7 +227,7 @@ impl Held {
     }
 }
 
-impl Held {
+impl Pinned {
     fn send(&self, signal: Signal) -> Result<()> {
         match kernel::send(&self.handle, signal) {
             Ok(()) | Err(Errno::SRCH) => Ok(()),
@@ -238,7 +238,7 @@ impl Held {
 
 /// Sends SIGTERM to one process. If it has ended, another process that has its pid by now gets nothing.
 pub fn ask(process: &Process) {
-    if let Ok(Some(held)) = Held::of(process) {
+    if let Ok(Some(held)) = Pinned::of(process) {
         // If this fails, the next search still finds the process.
         let _ = held.send(Signal::TERM).and_then(|()| held.send(Signal::CONT));
     }

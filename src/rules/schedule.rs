@@ -101,7 +101,7 @@ pub fn next_after(schedule: &Schedule, after: Time) -> Option<Time> {
 /// The fires of a timer that are due: those that can be caught up one by one, the latest one, and how many
 /// there are. A calendar is counted only up to a limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Due {
+pub struct Fires {
     /// The earliest fires, at most [`CATCH_UP_MAX`] of them.
     pub first: Vec<Time>,
     pub latest: Time,
@@ -109,8 +109,8 @@ pub struct Due {
 }
 
 /// The fires from `first`, which is one of them, up to `now`.
-pub fn due(schedule: &Schedule, first: Time, now: Time) -> Due {
-    let mut due = Due { first: vec![first], latest: first, count: 1 };
+pub fn due(schedule: &Schedule, first: Time, now: Time) -> Fires {
+    let mut due = Fires { first: vec![first], latest: first, count: 1 };
     while due.count < CATCH_UP_MAX {
         let Some(next) = next_after(schedule, due.latest).filter(|next| *next <= now) else { return due };
         due.first.push(next);

@@ -12,6 +12,6 @@
 pub mod dir;
 
 pub use dir::{
-    Agent, Aside, Change, Dropped, Held, NewAgent, Occupant, Opener, Place, Reads, Rejected, Said, Sharing,
+    Agent, Aside, Change, Dropped, Guard, NewAgent, Occupant, Opener, Place, Reads, Rejected, Said, Sharing,
     Snapshot, Store, Subject, Taken, Version, Waiting, Watch,
 };

@@ -34,7 +34,7 @@ const LISTENS: Duration = Duration::from_millis(200);
 const SPOKEN_TO: &str = "the operator has something to say";
 
 /// What a safe point finds.
-struct Found {
+struct Findings {
     state: State,
     /// Why the turn is to yield.
     reason: Option<String>,
@@ -88,7 +88,7 @@ pub fn safe_point(session: &mut Session, args: cli::SafePoint) -> Result<Status>
     Ok(Status::Done)
 }
 
-fn tell(session: &mut Session, found: &Found, run_id: RunId, leaves: bool) {
+fn tell(session: &mut Session, found: &Findings, run_id: RunId, leaves: bool) {
     let status = if leaves { MessageStatus::Queued } else { MessageStatus::Interjected };
     let shown = |message: &Message| {
         let mut value = json!(message);
@@ -109,13 +109,13 @@ fn tell(session: &mut Session, found: &Found, run_id: RunId, leaves: bool) {
     }
 }
 
-fn look(session: &Session, agent: &Agent<'_>, run_id: RunId) -> Result<Found> {
+fn look(session: &Session, agent: &Agent<'_>, run_id: RunId) -> Result<Findings> {
     let (state, said) = agent.look(|seen, state| {
         let said = said(session, agent, &seen, &state)?;
         Ok((state, said))
     })?;
     let reason = asks_to_yield(current(&state, run_id)?, session.clock.now()).map(str::to_owned);
-    Ok(Found { state, reason, said })
+    Ok(Findings { state, reason, said })
 }
 
 /// Looks whenever the records have changed, or a section has had its time.
@@ -125,7 +125,7 @@ fn wait_for_something(
     run_id: RunId,
     wait: Span,
     is_read: bool,
-) -> Result<Found> {
+) -> Result<Findings> {
     let until = Instant::now().checked_add(wait.as_std());
     let mut watch = Watch::new();
     loop {

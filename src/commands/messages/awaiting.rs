@@ -32,7 +32,7 @@ struct Wanted {
 
 /// An agent that is as it should be.
 #[derive(Debug, Serialize)]
-struct Found {
+struct Standing {
     agent: AgentName,
     status: AgentStatus,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -114,9 +114,9 @@ fn message(store: &Store, name: &AgentName, part: &str) -> Result<MessageId> {
 
 impl Wanted {
     /// How the agent stands, if that is as it should be.
-    fn look(&self, session: &Session, agent: &Agent<'_>) -> Result<Option<Found>> {
+    fn look(&self, session: &Session, agent: &Agent<'_>) -> Result<Option<Standing>> {
         let state = agent.look(|_, state| Ok(state))?;
-        let mut found = Found {
+        let mut found = Standing {
             agent: agent.name().clone(),
             status: state.status,
             posture: None,
@@ -187,7 +187,7 @@ pub fn warn(session: &Session, agent: &Agent<'_>) -> Result<bool> {
     Ok(true)
 }
 
-fn line(found: &Found, out: &Output) -> String {
+fn line(found: &Standing, out: &Output) -> String {
     let mut words = vec![found.agent.to_string(), found.status.to_string()];
     words.extend(found.posture.map(|posture| posture.to_string()));
     words.extend(found.message_status.map(|status| status.to_string()));

@@ -11,7 +11,7 @@ use crate::commands::words::{plane_agent, required_agent};
 use crate::engine::authority;
 use crate::engine::desk::Desk;
 use crate::engine::lookup::matches_id;
-use crate::engine::lookup::{self, Found};
+use crate::engine::lookup::{self, Named};
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::id::{AgentName, MessageId};
@@ -115,7 +115,7 @@ fn find(seen: &Snapshot<'_>, id: MessageId) -> Result<Option<Message>> {
     seen.ended_message(id)
 }
 
-fn show(session: &mut Session, store: &Store, found: Found<MessageId>) -> Result<Status> {
+fn show(session: &mut Session, store: &Store, found: Named<MessageId>) -> Result<Status> {
     let (message, state) =
         store.agent(&found.agent)?.look(|seen, state| Ok((find(&seen, found.id)?, state)))?;
     let message = message.ok_or(Error::NoRecord { what: "message", id: found.id.to_string() })?;
@@ -204,7 +204,7 @@ fn acknowledge(session: &mut Session, store: &Store, name: &AgentName, words: &[
 fn change(
     session: &mut Session,
     store: &Store,
-    found: Found<MessageId>,
+    found: Named<MessageId>,
     done: &str,
     rule: impl FnOnce(&mut Draft, Message, &State) -> std::result::Result<(), Refusal>,
 ) -> Result<Status> {

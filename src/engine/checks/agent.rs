@@ -33,7 +33,7 @@ use super::queued::Queued;
 use super::{ESSENTIAL, Finding, Remedy};
 
 /// What was found in one agent's directory.
-pub struct Found {
+pub struct Checked {
     pub checked: usize,
     pub findings: Vec<Finding>,
 }
@@ -141,7 +141,7 @@ fn writable_by_others(
 }
 
 /// Everything about one agent. To be called under its lock, so that nobody changes anything meanwhile.
-pub fn agent(agent: &Agent<'_>) -> Found {
+pub fn agent(agent: &Agent<'_>) -> Checked {
     let mut checks = Checks { agent, checked: 0, findings: Vec::new() };
     checks.policy();
     checks.whole::<Identity>(layout::IDENTITY, |identity, name| {
@@ -161,7 +161,7 @@ pub fn agent(agent: &Agent<'_>) -> Found {
         checks.runs(&state, &settled);
     }
     checks.permissions();
-    Found { checked: checks.checked, findings: checks.findings }
+    Checked { checked: checks.checked, findings: checks.findings }
 }
 
 pub struct Checks<'a> {

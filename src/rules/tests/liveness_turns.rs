@@ -121,7 +121,7 @@ fn turn_cases() -> Vec<TurnCase> {
     cases
 }
 
-fn another(waiting: Waiting, owner: wait::Owner) -> NewWait {
+fn another(waiting: Waiting, owner: wait::WaitOwner) -> NewWait {
     NewWait {
         kind: WaitKind::External,
         reason: "why".to_owned(),
@@ -139,13 +139,15 @@ fn another(waiting: Waiting, owner: wait::Owner) -> NewWait {
 
 fn act_in_turn(world: &mut World, case: &TurnCase) {
     let item = item_of(1, case.waiting.owner);
-    let on_item = item.map_or(wait::Owner::Agent, wait::Owner::Work);
+    let on_item = item.map_or(wait::WaitOwner::Agent, wait::WaitOwner::Work);
     world.control(true, |draft| match (case.doing, item) {
         (Doing::WaitsAnew, _) => {
             let new = NewWait { kind: WaitKind::Operator, resource: None, ..another(case.waiting, on_item) };
             wait::set(draft, new).map(drop)
         }
-        (Doing::WaitsAsAWhole, _) => wait::set(draft, another(case.waiting, wait::Owner::Agent)).map(drop),
+        (Doing::WaitsAsAWhole, _) => {
+            wait::set(draft, another(case.waiting, wait::WaitOwner::Agent)).map(drop)
+        }
         (Doing::WaitsForTheSame, _) => wait::set(draft, another(case.waiting, on_item)).map(drop),
         (Doing::CompletesTheItem, Some(item)) => complete(draft, item, None, None).map(drop),
         (Doing::PicksItClear, Some(item)) => pick(draft, item, Some("clear".to_owned())).map(drop),

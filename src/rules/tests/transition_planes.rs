@@ -8,14 +8,14 @@ use crate::model::transaction::{Archived, Put, Transaction};
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
 use crate::model::work::{WorkItem, WorkState};
 use crate::rules::transition::timer::{NewTimer, add, take_in_due};
-use crate::rules::transition::wait::{NewWait, Owner, end_wait, set};
+use crate::rules::transition::wait::{NewWait, WaitOwner, end_wait, set};
 use crate::rules::transition::work::{WorkChange, complete, pick, unblock, update};
 
 use super::{
     at, draft, finish, now, of_kind, records, secs, timer, wait, wait_id, wait_on, word, work, work_id,
 };
 
-fn new_wait(kind: WaitKind, owner: Owner) -> NewWait {
+fn new_wait(kind: WaitKind, owner: WaitOwner) -> NewWait {
     NewWait {
         kind,
         reason: "why".to_owned(),
@@ -53,13 +53,13 @@ fn ended(transaction: &Transaction) -> Vec<WaitStatus> {
 #[test]
 fn the_owner_of_a_wait_is_the_first_that_is_open() {
     for (owner, focus, expected) in [
-        (Owner::Agent, Some(1), Ok(None)),
-        (Owner::Work(work_id(2)), Some(1), Ok(Some(2))),
-        (Owner::Work(work_id(9)), Some(1), Err("not_open")),
-        (Owner::Nearest(Some(work_id(2))), Some(1), Ok(Some(2))),
-        (Owner::Nearest(Some(work_id(9))), Some(1), Ok(Some(1))),
-        (Owner::Nearest(None), Some(1), Ok(Some(1))),
-        (Owner::Nearest(None), None, Ok(None)),
+        (WaitOwner::Agent, Some(1), Ok(None)),
+        (WaitOwner::Work(work_id(2)), Some(1), Ok(Some(2))),
+        (WaitOwner::Work(work_id(9)), Some(1), Err("not_open")),
+        (WaitOwner::Nearest(Some(work_id(2))), Some(1), Ok(Some(2))),
+        (WaitOwner::Nearest(Some(work_id(9))), Some(1), Ok(Some(1))),
+        (WaitOwner::Nearest(None), Some(1), Ok(Some(1))),
+        (WaitOwner::Nearest(None), None, Ok(None)),
     ] {
         let mut records = with_work(&[1, 2]);
         records.state.focus = focus.map(work_id);
@@ -78,7 +78,7 @@ fn a_wait_on_an_item_replaces_that_items_wait_and_no_other() {
         wait(3, WaitKind::Operator),
     ];
     let mut draft = draft(records);
-    set(&mut draft, new_wait(WaitKind::Timer, Owner::Work(work_id(1)))).expect("a wait");
+    set(&mut draft, new_wait(WaitKind::Timer, WaitOwner::Work(work_id(1)))).expect("a wait");
     let left: Vec<_> = draft.records.waits[..2].iter().map(|wait| wait.id).collect();
     assert_eq!((left, draft.records.waits.len()), (vec![wait_id(2), wait_id(3)], 3));
     assert_eq!(ended(&finish(draft)), [WaitStatus::Cancelled]);

@@ -23,7 +23,7 @@ use crate::rules::transition::settlement::drop_message;
 use crate::rules::transition::task::{self, End as TaskOver};
 use crate::rules::transition::timer::{self, NewTimer};
 use crate::rules::transition::turn::finish_stop;
-use crate::rules::transition::wait::{EndedTask, NewWait, Owner, cancel, end_wait, set};
+use crate::rules::transition::wait::{EndedTask, NewWait, WaitOwner, cancel, end_wait, set};
 use crate::rules::transition::work::{WorkChange, complete, pick, update};
 
 use super::transition_sequences::{End, World};
@@ -239,7 +239,8 @@ fn a_dead_letter_that_is_requeued_ends_what_it_names_after_all() {
 #[test]
 fn the_end_of_its_item_resolves_a_bound_wait_and_cancels_another() {
     type Change = fn(&mut Draft) -> Result<(), Refusal>;
-    let again: Change = |draft| set(draft, new_wait(WaitKind::Operator, Owner::Work(work_id(2)))).map(drop);
+    let again: Change =
+        |draft| set(draft, new_wait(WaitKind::Operator, WaitOwner::Work(work_id(2)))).map(drop);
     let changes: [Change; 3] = [
         again,
         |draft| complete(draft, work_id(2), None, None).map(drop),
@@ -259,7 +260,7 @@ fn the_end_of_its_item_resolves_a_bound_wait_and_cancels_another() {
     }
 }
 
-fn new_wait(kind: WaitKind, owner: Owner) -> NewWait {
+fn new_wait(kind: WaitKind, owner: WaitOwner) -> NewWait {
     NewWait {
         kind,
         reason: "why".to_owned(),
@@ -435,7 +436,7 @@ fn a_wait_for_a_task_that_has_ended_is_over_at_once_if_the_agent_has_heard_of_it
         let new = NewWait {
             resource: Some(task_id(1).to_string()),
             ended_task: Some(ended(result_id)),
-            ..new_wait(WaitKind::Task, Owner::Work(work_id(1)))
+            ..new_wait(WaitKind::Task, WaitOwner::Work(work_id(1)))
         };
         let made = set(&mut draft, new).expect("a wait");
         assert_eq!((made.status, made.result_id), (status, result_id));
@@ -475,7 +476,9 @@ fn what_was_set_aside_is_looked_at_once_when_what_kept_it_out_ends_in_any_way() 
         |world| world.changes(|draft| complete(draft, work_id(1), None, None).map(drop)),
         |world| world.changes(|draft| pick(draft, work_id(1), Some("clear".to_owned())).map(drop)),
         |world| {
-            world.changes(|draft| set(draft, new_wait(WaitKind::Operator, Owner::Work(work_id(1)))).map(drop))
+            world.changes(|draft| {
+                set(draft, new_wait(WaitKind::Operator, WaitOwner::Work(work_id(1)))).map(drop)
+            })
         },
     ];
     for end in ends {
@@ -553,9 +556,9 @@ fn what_a_turn_causes_soon_is_one_hop_further_and_what_comes_later_begins_anew()
     for (millis, hops) in soon_and_late {
         let mut draft = draft(Records { works: vec![work(1)], ..records() });
         let deadlines: [fn(Time) -> NewWait; 3] = [
-            |at| NewWait { wake_at: Some(at), ..new_wait(WaitKind::Timer, Owner::Agent) },
-            |at| NewWait { recheck_at: Some(at), ..new_wait(WaitKind::External, Owner::Agent) },
-            |at| NewWait { expires_at: Some(at), ..new_wait(WaitKind::System, Owner::Agent) },
+            |at| NewWait { wake_at: Some(at), ..new_wait(WaitKind::Timer, WaitOwner::Agent) },
+            |at| NewWait { recheck_at: Some(at), ..new_wait(WaitKind::External, WaitOwner::Agent) },
+            |at| NewWait { expires_at: Some(at), ..new_wait(WaitKind::System, WaitOwner::Agent) },
         ];
         for deadline in deadlines {
             let made = set(&mut draft, NewWait { hops: Some(3), ..deadline(at(millis)) }).expect("a wait");
@@ -584,7 +587,7 @@ fn what_a_turn_causes_soon_is_one_hop_further_and_what_comes_later_begins_anew()
     // Past the limit it is refused, and by nobody's turn it is no chain.
     let mut full = draft(records());
     let wake_at = Some(at(1000));
-    let too_far = NewWait { wake_at, hops: Some(20), ..new_wait(WaitKind::Timer, Owner::Agent) };
+    let too_far = NewWait { wake_at, hops: Some(20), ..new_wait(WaitKind::Timer, WaitOwner::Agent) };
     assert_eq!(set(&mut full, too_far.clone()).map_err(|refusal| refusal.kind).err(), Some("hop_limit"));
     assert!(set(&mut full, NewWait { hops: None, ..too_far }).is_ok());
 }

@@ -24,7 +24,7 @@ use super::draft::Draft;
 use super::inbox::put_off;
 use super::task::{self, NewJob, NewTask};
 use super::timer::{self, NewTimer};
-use super::wait::{self, EndedTask, NewWait, Owner};
+use super::wait::{self, EndedTask, NewWait, WaitOwner};
 use super::work::{self, NewWork, WorkChange};
 
 /// What the rules can't know by themselves: the state of other agents, and the machine.
@@ -140,9 +140,9 @@ fn carry_out(
             no_fallback,
         } => {
             let owner = match work_item_id {
-                Some(id) => Owner::Work(id),
-                None if whole_agent => Owner::Agent,
-                None => Owner::Nearest(run.work_item_id),
+                Some(id) => WaitOwner::Work(id),
+                None if whole_agent => WaitOwner::Agent,
+                None => WaitOwner::Nearest(run.work_item_id),
             };
             let wake_at = moment(at, past_ok)?.or(after(within));
             let (recheck_at, expires_at) = (after(recheck_after), after(expires_after));

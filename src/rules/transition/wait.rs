@@ -22,7 +22,7 @@ use super::work::revise;
 
 /// What a new wait belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Owner {
+pub enum WaitOwner {
     Agent,
     Work(WorkId),
     /// The turn's work item, else the focus, else the agent.
@@ -34,7 +34,7 @@ pub enum Owner {
 pub struct NewWait {
     pub kind: WaitKind,
     pub reason: String,
-    pub owner: Owner,
+    pub owner: WaitOwner,
     pub resource: Option<String>,
     pub wake_at: Option<Time>,
     pub recheck_at: Option<Time>,
@@ -116,13 +116,13 @@ pub fn set(draft: &mut Draft, new: NewWait) -> Result<Wait, Refusal> {
     Ok(over.unwrap_or(wait))
 }
 
-fn owner(draft: &Draft, owner: Owner) -> Result<Option<WorkId>, Refusal> {
+fn owner(draft: &Draft, owner: WaitOwner) -> Result<Option<WorkId>, Refusal> {
     let is_open = |id: &WorkId| draft.records.works.iter().any(|item| item.id == *id);
     match owner {
-        Owner::Agent => Ok(None),
-        Owner::Work(id) if is_open(&id) => Ok(Some(id)),
-        Owner::Work(id) => Err(Refusal::new("not_open", format!("{id} is not an open work item"))),
-        Owner::Nearest(turns) => Ok(turns.filter(is_open).or(draft.records.state.focus)),
+        WaitOwner::Agent => Ok(None),
+        WaitOwner::Work(id) if is_open(&id) => Ok(Some(id)),
+        WaitOwner::Work(id) => Err(Refusal::new("not_open", format!("{id} is not an open work item"))),
+        WaitOwner::Nearest(turns) => Ok(turns.filter(is_open).or(draft.records.state.focus)),
     }
 }
 

@@ -243,7 +243,7 @@ impl<'s> Agent<'s> {
         }
     }
 
-    fn locked(&self, held: lock::Held) -> Result<Change<'_>> {
+    fn locked(&self, held: lock::Guard) -> Result<Change<'_>> {
         let locked = Change::new(self, held);
         locked.finish_journal()?;
         Ok(locked)

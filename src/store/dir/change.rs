@@ -40,7 +40,7 @@ pub struct Change<'a> {
     /// The inbox as it was looked at last, with what was committed since.
     inbox: RefCell<Option<Rc<inbox::Scan>>>,
     journal: RefCell<Place>,
-    _held: lock::Held,
+    _held: lock::Guard,
 }
 
 /// What is known of the journal. All of it is applied.
@@ -54,7 +54,7 @@ enum Place {
 }
 
 impl<'a> Change<'a> {
-    pub(super) fn new(agent: &'a Agent<'a>, held: lock::Held) -> Change<'a> {
+    pub(super) fn new(agent: &'a Agent<'a>, held: lock::Guard) -> Change<'a> {
         Change {
             agent,
             base: Cell::new(None),

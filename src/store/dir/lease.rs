@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::model::id::TaskId;
 use crate::model::time::Time;
 
-use super::lock::{self, Held, Sharing};
+use super::lock::{self, Guard, Sharing};
 use super::{Agent, layout};
 
 /// What a process is at for as long as it holds a lease.
@@ -21,17 +21,17 @@ pub enum Subject {
 
 impl Agent<'_> {
     /// The lease of a run or a task: free, and then held by the caller, or `None`: a living process has it.
-    pub fn lease(&self, subject: Subject, now: Time) -> Result<Option<Held>> {
+    pub fn lease(&self, subject: Subject, now: Time) -> Result<Option<Guard>> {
         lock::try_acquire(&self.lease_of(subject)?, Some(&self.store.holder(now)))
     }
 
     /// The same, waiting for the process that has it as long as for any lock.
-    pub fn lease_in_time(&self, subject: Subject, now: Time) -> Result<Held> {
+    pub fn lease_in_time(&self, subject: Subject, now: Time) -> Result<Guard> {
         lock::acquire(&self.lease_of(subject)?, &self.store.holder(now), self.store.opener.patience)
     }
 
     /// The same lease, held already by the process that has started this one: it came with the start.
-    pub fn inherited_lease(&self, subject: Subject, file: File, now: Time) -> Result<Held> {
+    pub fn inherited_lease(&self, subject: Subject, file: File, now: Time) -> Result<Guard> {
         lock::inherited(&self.place_of(subject), file, &self.store.holder(now))
     }
 
@@ -58,7 +58,7 @@ impl Agent<'_> {
 
     /// Held, together with others, by each process that has transitions to tell of; alone by one that tells
     /// what others have left. `None`: it is not to be had.
-    pub fn telling(&self, sharing: Sharing) -> Result<Option<Held>> {
+    pub fn telling(&self, sharing: Sharing) -> Result<Option<Guard>> {
         let path = self.dir.join(layout::TELLING);
         path.parent().make_dirs()?;
         lock::occupy(&path, sharing)

@@ -33,7 +33,7 @@ impl std::fmt::Display for Holder {
 
 /// A held lock. Dropping it releases it; the file stays, so that there is never a second one.
 #[derive(Debug)]
-pub struct Held {
+pub struct Guard {
     file: File,
     spot: Spot,
 }
@@ -45,14 +45,14 @@ fn open(spot: &Spot) -> Result<File> {
 
 /// Takes the lock if it is free; `None` if somebody holds it. Whoever only looks ([`is_held`]) shares
 /// it for a moment and is waited for: a look keeps nobody from work.
-pub fn try_acquire(path: &Spot, holder: Option<&Holder>) -> Result<Option<Held>> {
+pub fn try_acquire(path: &Spot, holder: Option<&Holder>) -> Result<Option<Guard>> {
     let file = open(path)?;
     for _ in 0..TRIES_BESIDE_LOOKS {
         if attempt(&file, Sharing::Exclusive, path)? {
             if let Some(holder) = holder {
                 sign(&file, holder);
             }
-            return Ok(Some(Held { file, spot: path.clone() }));
+            return Ok(Some(Guard { file, spot: path.clone() }));
         }
         // Whoever holds it for good shares it with nobody.
         if !attempt(&file, Sharing::Shared, path)? {
@@ -68,7 +68,7 @@ pub fn try_acquire(path: &Spot, holder: Option<&Holder>) -> Result<Option<Held>>
 /// the machine is busy those that look get on no faster than we do.
 const TRIES_BESIDE_LOOKS: u32 = 1000;
 
-impl Held {
+impl Guard {
     /// The same lock once more, for a process that is to hold it after us. It is released when both
     /// have let go of it.
     pub fn share(&self) -> Result<File> {
@@ -82,7 +82,7 @@ impl Held {
 }
 
 /// Takes over a lock that was shared with this process when it was started.
-pub fn inherited(path: &Spot, file: File, holder: &Holder) -> Result<Held> {
+pub fn inherited(path: &Spot, file: File, holder: &Holder) -> Result<Guard> {
     let there = path.look()?.ok_or_else(|| Error::gone("look at lock", path))?;
     let here = file.metadata().context("look at lock", path)?;
     if (there.st_dev, there.st_ino) != (here.dev(), here.ino()) {
@@ -90,7 +90,7 @@ pub fn inherited(path: &Spot, file: File, holder: &Holder) -> Result<Held> {
     }
     fs2::FileExt::try_lock_exclusive(&file).context("lock", path)?;
     sign(&file, holder);
-    Ok(Held { file, spot: path.clone() })
+    Ok(Guard { file, spot: path.clone() })
 }
 
 /// Locks an open file or directory, if nobody has: whether it was to be had.
@@ -110,7 +110,7 @@ pub fn is_held(path: &Spot) -> Result<bool> {
 }
 
 /// Takes the lock, waiting at most `patience` for it. Then the error says who holds it.
-pub fn acquire(path: &Spot, holder: &Holder, patience: Duration) -> Result<Held> {
+pub fn acquire(path: &Spot, holder: &Holder, patience: Duration) -> Result<Guard> {
     let file = open(path)?;
     let mut start = Instant::now();
     // Transactions last milliseconds: look again soon at first, then more and more rarely.
@@ -118,7 +118,7 @@ pub fn acquire(path: &Spot, holder: &Holder, patience: Duration) -> Result<Held>
     loop {
         if attempt(&file, Sharing::Exclusive, path)? {
             sign(&file, holder);
-            return Ok(Held { file, spot: path.clone() });
+            return Ok(Guard { file, spot: path.clone() });
         }
         let waited = start.elapsed();
         if waited >= patience {
@@ -184,10 +184,10 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(1);
 
 /// Takes a lock that is held for long, alone or together with others, or not at all: `None` if somebody
 /// has it. It is not signed yet: its file still says who was the last to have it.
-pub fn occupy(path: &Spot, sharing: Sharing) -> Result<Option<Held>> {
+pub fn occupy(path: &Spot, sharing: Sharing) -> Result<Option<Guard>> {
     let file = open(path)?;
     let _turn = turn_to_look(path)?;
-    Ok(attempt(&file, sharing, path)?.then(|| Held { file, spot: path.clone() }))
+    Ok(attempt(&file, sharing, path)?.then(|| Guard { file, spot: path.clone() }))
 }
 
 /// Whether `occupy` would get the lock, without making the file or keeping the lock.
@@ -211,7 +211,7 @@ fn turn_to_look(path: &Spot) -> Result<Option<File>> {
 }
 
 /// Takes the first of several locks that is free.
-pub fn occupy_any(mut paths: impl Iterator<Item = Spot>, holder: &Holder) -> Result<Option<Held>> {
+pub fn occupy_any(mut paths: impl Iterator<Item = Spot>, holder: &Holder) -> Result<Option<Guard>> {
     paths.find_map(|path| try_acquire(&path, Some(holder)).transpose()).transpose()
 }
 

@@ -62,7 +62,7 @@ pub use agent::Agent;
 pub use change::Change;
 pub use drops::{Aside, Dropped, Reads, Rejected, Said, Taken};
 pub use lease::Subject;
-pub use lock::{Held, Sharing};
+pub use lock::{Guard, Sharing};
 pub use occupancy::{Occupant, Place};
 pub use snapshot::{Snapshot, Waiting};
 pub use watch::Watch;

@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::model::id::AgentName;
 use crate::model::time::Time;
 
-use super::lock::{self, Held, Holder, Sharing};
+use super::lock::{self, Guard, Holder, Sharing};
 use super::{Store, layout};
 
 /// A directory where turns work. Whatever way leads to it, it is the same place: it is known by
@@ -47,13 +47,13 @@ impl Store {
 
     /// Occupies a place: `None` if somebody has it. Until it is signed, `occupant` says who was the
     /// last to have it.
-    pub fn occupy(&self, place: &Place, sharing: Sharing) -> Result<Option<Held>> {
+    pub fn occupy(&self, place: &Place, sharing: Sharing) -> Result<Option<Guard>> {
         place.lock.parent().make_dirs()?;
         lock::occupy(&place.lock, sharing)
     }
 
     /// Says for which agent a place is occupied.
-    pub fn sign(&self, held: &Held, agent: &AgentName, now: Time) {
+    pub fn sign(&self, held: &Guard, agent: &AgentName, now: Time) {
         held.sign(&self.holder_for(agent, now));
     }
 
@@ -78,7 +78,7 @@ impl Store {
     }
 
     /// Takes one of so many slots for an agent: `None` if all are in use.
-    pub fn take_slot(&self, slots: u32, agent: &AgentName, now: Time) -> Result<Option<Held>> {
+    pub fn take_slot(&self, slots: u32, agent: &AgentName, now: Time) -> Result<Option<Guard>> {
         self.spot().join(layout::SLOTS).make_dirs()?;
         lock::occupy_any((1..=slots).map(|slot| self.slot(slot)), &self.holder_for(agent, now))
     }
