@@ -122,6 +122,9 @@ pub struct Wake {
     /// The active wait that this ends
     #[arg(long, value_name = "ID")]
     pub wait: Option<String>,
+    /// The trigger of the agent that this stands for: the hint is about what the trigger is scoped to
+    #[arg(long, value_name = "ID", conflicts_with_all = ["resource", "wait"])]
+    pub trigger: Option<String>,
     /// Why the agent should look
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,

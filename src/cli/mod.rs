@@ -7,6 +7,7 @@ mod planes;
 mod preemption;
 mod step;
 mod tasks;
+mod triggers;
 mod upkeep;
 
 use std::ffi::OsString;
@@ -22,6 +23,7 @@ pub use planes::*;
 pub use preemption::*;
 pub use step::*;
 pub use tasks::*;
+pub use triggers::*;
 pub use upkeep::*;
 
 const STYLES: Styles = Styles::styled()
@@ -101,6 +103,7 @@ pub enum Command {
     Wait(Wait),
     Timer(Timer),
     Task(Task),
+    Trigger(Trigger),
     #[command(hide = true)]
     Supervise(Supervise),
     Run(Run),

@@ -184,6 +184,9 @@ pub struct Wait {
     /// The sender that is expected, as in an origin: `webhook:github`, or `webhook` for any
     #[arg(long, value_name = "NAME")]
     pub source: Option<String>,
+    /// The trigger of the agent whose deliveries end an external or system wait
+    #[arg(long, value_name = "ID")]
+    pub trigger: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

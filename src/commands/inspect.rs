@@ -109,6 +109,7 @@ pub fn get(session: &mut Session, args: cli::Get) -> Result<Status> {
         records: &records,
         arrivals: &arrivals,
         triggers: &triggers,
+        ingress: store.ingress(),
         at_work: &at_work,
         children: children.as_deref(),
         places: &places,

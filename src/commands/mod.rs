@@ -18,6 +18,7 @@ mod recover;
 mod supervise;
 mod tasks;
 mod tick;
+mod trigger;
 #[cfg(test)]
 mod vocabulary;
 mod words;
@@ -143,6 +144,7 @@ fn name(command: &Command) -> &'static str {
         Command::Wait(_) => "wait",
         Command::Timer(_) => "timer",
         Command::Task(_) => "task",
+        Command::Trigger(_) => "trigger",
         Command::Supervise(_) => "supervise",
         Command::Run(_) => "run",
         Command::Briefs(_) => "briefs",
@@ -188,6 +190,7 @@ fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
         Command::Wait(args) => planes::wait(session, args),
         Command::Timer(args) => planes::timer(session, args.command),
         Command::Task(args) => tasks::task(session, args.command),
+        Command::Trigger(args) => trigger::trigger(session, args.command),
         Command::Supervise(args) => supervise::supervise(session, args),
         Command::Queue(args) => queue::queue(session, args.command),
         Command::Run(args) => evidence::run(session, args.command),

@@ -5,15 +5,16 @@ use serde_json::{Value, json};
 use crate::cli::{self, TimerCommand, WaitCommand, WorkCommand};
 use crate::engine::authority;
 use crate::engine::desk::Desk;
-use crate::engine::lookup::{self, Named, ended_task};
+use crate::engine::lookup::{self, ACTIVE_TRIGGER, Named, active_trigger, ended_task};
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::bound::{Bound, PLAN};
-use crate::model::id::{AgentName, TimerId, WaitId, WorkId};
+use crate::model::id::{AgentName, TimerId, TriggerId, WaitId, WorkId};
 use crate::model::message::Body;
 use crate::model::refusal::Refusal;
 use crate::model::time::{Span, Time};
 use crate::model::timer::{CatchUp, Schedule, Timer};
+use crate::model::trigger::Trigger;
 use crate::model::wait::{Wait, WaitKind};
 use crate::model::work::{PlanStatus, SchedulingState, Todo, WorkItem, WorkState};
 use crate::report::output::{Output, Tone};
@@ -311,8 +312,15 @@ fn set_wait(session: &mut Session, store: &Store, args: cli::Wait) -> Result<Sta
     };
     let in_turn = caller.as_ref().is_some_and(|caller| caller.is_turn_of(agent.name()));
     let of_turn = if in_turn { agent.peek()?.current_run.and_then(|run| run.work_item_id) } else { None };
-    let new = NewWait {
+    let trigger_id: Option<TriggerId> = match &args.trigger {
+        Some(part) => {
+            Some(lookup::open::<Trigger>(store, Some(agent.name().clone()), ACTIVE_TRIGGER, part)?.id)
+        }
+        None => None,
+    };
+    let mut new = NewWait {
         kind,
+        trigger: None,
         reason: args.reason.unwrap_or_default(),
         owner: match named {
             Some(id) => WaitOwner::Work(id),
@@ -331,7 +339,11 @@ fn set_wait(session: &mut Session, store: &Store, args: cli::Wait) -> Result<Sta
         hops: caller.and_then(|caller| caller.hops),
         resource: args.resource,
     };
-    let wait = change(session, store, &agent, |draft| wait::set(draft, new))?;
+    authority::reach_records(session, store, &agent, CHANGE)?;
+    let open = Desk::new(session, &agent).open()?;
+    // It may have been revoked meanwhile.
+    new.trigger = trigger_id.map(|id| active_trigger(&open.locked.look_past_inbox(), id)).transpose()?;
+    let wait = open.change(|draft| wait::set(draft, new))?.made;
     if !wait.is_active() {
         session.out.note(&format!("{} is over already: its task had ended", wait.id));
     }

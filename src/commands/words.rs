@@ -6,6 +6,8 @@ use std::io::{IsTerminal, Read};
 use std::path::Path;
 use std::str::FromStr;
 
+use serde_json::Value;
+
 use crate::cli::PlaneAgent;
 use crate::error::{Context, Error, Result};
 use crate::model::bound::{Bound, MAX_SETTINGS};
@@ -137,5 +139,14 @@ pub fn required_agent(args: &PlaneAgent) -> Result<AgentName> {
     plane_agent(args)?.ok_or_else(|| Error::Usage {
         message: "which agent?".to_owned(),
         hint: Some("name it with --agent, or set DORMOUSE_AGENT".to_owned()),
+    })
+}
+
+/// The JSON that a word stands for.
+pub fn json_body(word: &str, bound: &Bound) -> Result<Value> {
+    let text = text("--body-json", Some(word), bound)?;
+    serde_json::from_str(&text).map_err(|error| Error::Usage {
+        message: format!("--body-json: not JSON: {error}"),
+        hint: Some("plain text goes without --body-json".to_owned()),
     })
 }

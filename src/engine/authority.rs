@@ -7,6 +7,7 @@ use crate::model::agent::Identity;
 use crate::model::authority::Reach;
 use crate::model::id::AgentName;
 use crate::model::message::Origin;
+use crate::model::refusal::Refusal;
 use crate::model::submission::CalledBy;
 use crate::process;
 use crate::rules::authority;
@@ -130,4 +131,16 @@ pub fn refuse_from_inside(session: &Session, store: &Store, agent: &Agent<'_>, v
         ),
         hint: Some(format!("end the {what}; whoever is outside can {verb} the agent then")),
     })
+}
+
+/// Refuses to a member what needs more of the agent than its inbox. `what` is the flag or field.
+pub fn owners(store: &Store, what: &str) -> Result<()> {
+    if store.guest().is_some() { Err(owners_only(what).into()) } else { Ok(()) }
+}
+
+/// The refusal of what a member of the sharing group may not ask for.
+pub fn owners_only(what: &str) -> Refusal {
+    let message =
+        format!("{what}: that needs the agent's records, and of these only the inbox is shared with you");
+    Refusal::new("owners_only", message).hint("leave it out, or ask the owner of the state directory")
 }

@@ -2,13 +2,14 @@
 
 use crate::error::Result;
 use crate::model::dedupe::DedupeEntry;
-use crate::model::id::{MessageId, TaskId};
+use crate::model::id::{MessageId, TaskId, TriggerId};
 use crate::model::message::{Message, MessageKind};
 use crate::model::policy::Policy;
 use crate::model::records::{BrokenWait, Inbox, Lease, Onlookers, Records, Staleness};
 use crate::model::state::State;
 use crate::model::task::Task;
 use crate::model::time::Time;
+use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 use crate::rules::admission::check_size;
 use crate::rules::transition::arrival::staleness;
@@ -43,6 +44,7 @@ pub fn records(
     let tasks = if state.open_tasks > 0 { seen.open()? } else { Vec::new() };
     let (works, waits, timers) = (seen.open()?, seen.open()?, seen.open()?);
     let inbox = inbox(seen, &state, &policy, now, purpose)?;
+    let triggers = triggers(seen, &inbox, &waits)?;
     let broken_waits = broken_waits(seen, &waits, &tasks)?;
     Ok(Records {
         policy,
@@ -56,7 +58,24 @@ pub fn records(
         broken_waits,
         timers,
         tasks,
+        triggers,
     })
+}
+
+/// The active triggers that something names which this change may be about.
+fn triggers(seen: &Snapshot<'_>, inbox: &Inbox, waits: &[Wait]) -> Result<Vec<Trigger>> {
+    let messages = inbox.stale.iter().map(|(message, _)| message).chain(&inbox.head).chain(&inbox.claimed);
+    let named = waits.iter().map(|wait| wait.trigger_id);
+    let named = named.chain(messages.map(|message| message.trigger_id));
+    let mut ids: Vec<TriggerId> =
+        named.chain(inbox.hints.iter().map(|hint| hint.trigger_id)).flatten().collect();
+    ids.sort();
+    ids.dedup();
+    let found = ids.into_iter().map(|id| seen.open_one::<Trigger>(id));
+    found
+        .filter_map(Result::transpose)
+        .filter(|found| found.as_ref().map_or(true, Trigger::is_active))
+        .collect()
 }
 
 /// The waits that the other records disagree with. Costs nothing while every wait is one of an open

@@ -1,11 +1,12 @@
 //! Finding a record by a part of its id, in one agent or in all; and what a command that names one asks of it.
 
 use crate::error::{Error, Result};
-use crate::model::id::{AgentName, MessageId, RunId, TaskId, WaitId, WorkId};
+use crate::model::id::{AgentName, MessageId, RunId, TaskId, TriggerId, WaitId, WorkId};
 use crate::model::message::Message;
 use crate::model::record::Kept;
 use crate::model::state::State;
 use crate::model::task::Task;
+use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 use crate::rules::transition::wait::EndedTask;
@@ -196,4 +197,13 @@ pub fn refuse_missing(seen: &Snapshot<'_>, work: Option<WorkId>, wait: Option<Wa
         return Err(Error::NoRecord { what: "active wait", id: id.to_string() });
     }
     Ok(())
+}
+
+/// What errors call a trigger that can't be used.
+pub const ACTIVE_TRIGGER: &str = "active trigger";
+
+/// A trigger that takes deliveries.
+pub fn active_trigger(seen: &Snapshot<'_>, id: TriggerId) -> Result<Trigger> {
+    let found = seen.open_one::<Trigger>(id)?.filter(Trigger::is_active);
+    found.ok_or_else(|| Error::NoRecord { what: ACTIVE_TRIGGER, id: id.to_string() })
 }

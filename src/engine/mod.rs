@@ -1,10 +1,12 @@
 //! What a step and every change of an agent are made of: the only code that knows rules, store and processes together.
 
+pub mod arrivals;
 pub mod attention;
 pub mod authority;
 pub mod background;
 pub mod checks;
 pub mod delegate;
+pub mod delivery;
 pub mod desk;
 pub mod drops;
 pub mod due;

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::model::agent::{AgentKind, Identity, Status as AgentStatus, Visibility};
 use crate::model::id::{AgentName, TriggerId};
-use crate::model::trigger::{DeliveryMode, Trigger, TriggerScope, TriggerStatus};
+use crate::model::trigger::{DeliveryMode, Trigger, TriggerScope, TriggerStatus, Verify};
 use crate::rules::transition::lifecycle;
 use crate::store::{NewAgent, Store};
 
@@ -42,9 +42,15 @@ pub fn make(session: &Session, store: &Store, new: New) -> Result<Made> {
         agent: name.clone(),
         delivery_mode: DeliveryMode::EnqueueMessage,
         scope: TriggerScope::Agent,
+        source: None,
         status: TriggerStatus::Active,
+        verify: Verify::Secret,
+        signature_header: None,
         secret_sha256,
+        delivery_count: 0,
+        last_delivered_at: None,
         created_at: stamp.now,
+        revoked_at: None,
         extra: Default::default(),
     };
     let identity = Identity {

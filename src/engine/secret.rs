@@ -34,6 +34,11 @@ impl Secret {
         sha256(self.word.as_bytes())
     }
 
+    /// The secret itself, for a key that has to be stored.
+    pub fn word(&self) -> &str {
+        &self.word
+    }
+
     /// Something depends on it from now on.
     pub fn keep(&mut self) {
         self.file.iter_mut().for_each(|file| file.is_kept = true);

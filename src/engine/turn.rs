@@ -18,6 +18,7 @@ use crate::model::refusal::Refusal;
 use crate::model::run::{Exit, Run};
 use crate::model::state::State;
 use crate::model::time::Time;
+use crate::model::trigger::Trigger;
 use crate::model::turn::{Outcome, TurnEnd};
 use crate::model::wait::WaitKind;
 use crate::process::Mark;
@@ -25,6 +26,7 @@ use crate::process::turn::{Ended, Stdin, TurnSpec};
 use crate::report::context::{self, Past};
 use crate::report::output;
 use crate::report::prompt;
+use crate::report::trigger::default_ingress;
 use crate::rules::preemption::{is_being_ended, why_suspended, will_be_suspended};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::outcome::Surroundings;
@@ -257,6 +259,9 @@ pub fn surroundings(
                     around.objections.push((at, objection(error)?));
                 }
             }
+            Action::Wait { trigger_id: Some(id), .. } => {
+                around.triggers.extend(seen.open_one::<Trigger>(*id)?.filter(Trigger::is_active));
+            }
             Action::Wait { kind: WaitKind::Task, resource, .. } => {
                 around.ended_tasks.extend(ended_task(agent, resource.as_deref())?);
             }
@@ -314,12 +319,15 @@ fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {
         })
     })?;
     let workspace = workspace_path(store, policy);
-    let document = context::document(
-        &context::Places { state_dir: store.root(), run_dir: dir.path(), workspace: &workspace },
-        claimed,
-        records,
-        &past,
-    );
+    let served = store.ingress();
+    let triggers = if served.base_url.is_some() { agent.triggers()? } else { Vec::new() };
+    let places = context::Places {
+        state_dir: store.root(),
+        run_dir: dir.path(),
+        workspace: &workspace,
+        ingress: default_ingress(&triggers, served),
+    };
+    let document = context::document(&places, claimed, records, &past);
     let mut bytes = serde_json::to_vec_pretty(&document).unwrap_or_default();
     bytes.push(b'\n');
     let context = dir.write_context(&bytes)?;

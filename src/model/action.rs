@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::id::{AgentName, WaitId, WorkId};
+use super::id::{AgentName, TriggerId, WaitId, WorkId};
 use super::message::MessageKind;
 use super::time::{Span, Time};
 use super::timer::CatchUp;
@@ -88,6 +88,8 @@ pub enum Action {
         source: Option<String>,
         #[serde(default)]
         no_fallback: Option<String>,
+        #[serde(default)]
+        trigger_id: Option<TriggerId>,
     },
     /// The task begins once the turn is settled.
     #[serde(rename = "task.start")]

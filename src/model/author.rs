@@ -75,6 +75,7 @@ impl WakeHint {
             trigger_id: None,
             delivery_surface: DeliverySurface::FileDrop,
             admission_context: AdmissionContext::LocalProcess,
+            source_refs: Vec::new(),
             count: 1,
             extra: Extra::new(),
             ..self

@@ -27,6 +27,7 @@ names! {
         WakeHintCoalesced = "wake_hint_coalesced",
         WakeHintIgnored = "wake_hint_ignored",
         TriggerIgnored = "trigger_ignored",
+        TriggerTransition = "trigger_transition",
         RunInterrupted = "run_interrupted",
         RunSettled = "run_settled",
         RecordRepaired = "record_repaired",

@@ -387,6 +387,9 @@ pub struct WakeHint {
     pub body: Option<Body>,
     pub delivery_surface: DeliverySurface,
     pub admission_context: AdmissionContext,
+    /// How it came.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub source_refs: Vec<String>,
     pub created_at: Time,
     /// How many hints of the same scope have been merged into this one.
     #[serde(default = "first")]

@@ -41,6 +41,7 @@ pub enum Plane {
     Waits,
     Timers,
     Tasks,
+    Triggers,
 }
 
 /// A record that an agent has open until it ends; then the archive has it.

@@ -7,6 +7,7 @@ use super::resource::Shortage;
 use super::state::State;
 use super::task::Task;
 use super::timer::Timer;
+use super::trigger::Trigger;
 use super::wait::Wait;
 use super::work::WorkItem;
 
@@ -104,4 +105,6 @@ pub struct Records {
     pub broken_waits: Vec<BrokenWait>,
     pub timers: Vec<Timer>,
     pub tasks: Vec<Task>,
+    /// Those that the waits, the hints and the messages to take up name, as far as they are active.
+    pub triggers: Vec<Trigger>,
 }

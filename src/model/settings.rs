@@ -7,6 +7,7 @@ use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::time::Span;
+use super::trigger::Trigger;
 
 /// `dormouse.toml`: the state directory's own settings.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -21,6 +22,8 @@ pub struct StoreConfig {
     pub git: GitSettings,
     #[serde(default)]
     pub sharing: SharingSettings,
+    #[serde(default)]
+    pub ingress: IngressSettings,
     /// What every agent keeps of turns that have ended. The defaults below go over it.
     #[serde(default)]
     pub retention: toml::Table,
@@ -75,6 +78,49 @@ impl Default for GitSettings {
 pub struct SharingSettings {
     /// The users of this group; absent: no other users.
     pub group: Option<Group>,
+}
+
+/// What `dormouse ingress` lets in, and what it tells.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct IngressSettings {
+    /// Where a server that runs `dormouse ingress` is reached. Absent: no server is.
+    pub base_url: Option<String>,
+    /// How many deliveries a trigger takes in a minute.
+    pub per_minute: NonZeroU32,
+    /// Whether anyone may read how the public agents stand.
+    pub read: bool,
+    /// The headers by which a sender says that it repeats a delivery. The first that a request has counts.
+    pub dedupe_headers: Vec<String>,
+    /// The headers that are kept with a delivery as its provenance.
+    pub source_headers: Vec<String>,
+}
+
+impl Default for IngressSettings {
+    fn default() -> Self {
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        IngressSettings {
+            base_url: None,
+            per_minute: NonZeroU32::MIN.saturating_add(599),
+            read: false,
+            dedupe_headers: words(&["X-GitHub-Delivery", "Idempotency-Key", "webhook-id"]),
+            source_headers: words(&["User-Agent", "X-GitHub-Event"]),
+        }
+    }
+}
+
+impl IngressSettings {
+    /// Where deliveries through a trigger go to, if something serves them. `{agent}` and `{trigger}` in
+    /// `base_url` stand for their names; a `base_url` without them is what comes before the path.
+    pub fn url(&self, trigger: &Trigger) -> Option<String> {
+        let base = self.base_url.as_deref()?;
+        let (agent, id) = (trigger.agent.as_str(), trigger.id.to_string());
+        Some(if base.contains("{trigger}") {
+            base.replace("{agent}", agent).replace("{trigger}", &id)
+        } else {
+            format!("{}/agents/{agent}/triggers/{id}", base.trim_end_matches('/'))
+        })
+    }
 }
 
 /// A group of users of the machine.

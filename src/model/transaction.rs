@@ -2,13 +2,14 @@
 
 use super::dedupe::DedupeEntry;
 use super::event::Event;
-use super::id::{AgentName, MessageId, TaskId, TimerId, WaitId, WorkId};
-use super::message::{InboxKey, Message};
+use super::id::{AgentName, MessageId, TaskId, TimerId, TriggerId, WaitId, WorkId};
+use super::message::{InboxKey, Message, WakeHint};
 use super::preemption::Checkpoint;
 use super::run::{Brief, Run};
 use super::state::{State, Untold};
 use super::task::Task;
 use super::timer::Timer;
+use super::trigger::Trigger;
 use super::wait::Wait;
 use super::work::WorkItem;
 
@@ -16,12 +17,14 @@ use super::work::WorkItem;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Put {
     Message(Box<Message>),
+    Hint(Box<WakeHint>),
     Work(Box<WorkItem>),
     /// The prose plan of a work item.
     Plan(WorkId, String),
     Wait(Box<Wait>),
     Timer(Box<Timer>),
     Task(Box<Task>),
+    Trigger(Box<Trigger>),
     Dedupe(Box<DedupeEntry>),
 }
 
@@ -35,6 +38,7 @@ pub enum Delete {
     Work(WorkId),
     Timer(TimerId),
     Task(TaskId),
+    Trigger(TriggerId),
     /// A checkpoint that a run has saved.
     Checkpoint(Checkpoint),
 }
@@ -47,6 +51,7 @@ pub enum Archived {
     Work(Box<WorkItem>),
     Timer(Box<Timer>),
     Task(Box<Task>),
+    Trigger(Box<Trigger>),
     /// Settled, or, once more, with what only its tick could tell: the last line counts.
     Run(Box<Run>),
     Brief(Box<Brief>),

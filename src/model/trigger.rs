@@ -1,10 +1,15 @@
-//! Triggers: capabilities by which outside systems reach an agent (contract, semantics §13). Only the hash of
-//! a secret is stored.
+//! Triggers: capabilities by which outside systems reach an agent (contract, semantics §13). Of a secret only the
+//! hash is in the record.
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
 
-use super::id::{AgentName, TriggerId};
-use super::record::{Extra, Record};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use super::UnknownName;
+use super::id::{AgentName, TriggerId, WaitId};
+use super::message::{Origin, OriginKind};
+use super::record::{Extra, Kept, Plane, Record};
 use super::time::Time;
 
 names! {
@@ -14,9 +19,85 @@ names! {
     }
 }
 
-names! {
-    "trigger scope" TriggerScope {
-        Agent = "agent",
+/// What a delivery is about: `agent`, `resource:…` or `wait:…`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TriggerScope {
+    /// Nothing in particular.
+    Agent,
+    /// This resource, as if the delivery had named it.
+    Resource(String),
+    /// This wait, which a delivery ends. The trigger is revoked when the wait has ended.
+    Wait(WaitId),
+}
+
+impl TriggerScope {
+    pub fn resource(&self) -> Option<&str> {
+        match self {
+            TriggerScope::Resource(resource) => Some(resource),
+            TriggerScope::Agent | TriggerScope::Wait(_) => None,
+        }
+    }
+
+    pub fn wait_id(&self) -> Option<WaitId> {
+        match self {
+            TriggerScope::Wait(id) => Some(*id),
+            TriggerScope::Agent | TriggerScope::Resource(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for TriggerScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TriggerScope::Agent => f.write_str("agent"),
+            TriggerScope::Resource(resource) => write!(f, "resource:{resource}"),
+            TriggerScope::Wait(id) => write!(f, "wait:{id}"),
+        }
+    }
+}
+
+impl FromStr for TriggerScope {
+    type Err = UnknownName;
+
+    fn from_str(word: &str) -> Result<TriggerScope, UnknownName> {
+        let unknown = || UnknownName {
+            what: "trigger scope",
+            word: word.to_owned(),
+            expected: "agent, resource:REF, wait:ID".to_owned(),
+        };
+        match word.split_once(':') {
+            None if word == "agent" => Ok(TriggerScope::Agent),
+            Some(("resource", resource)) if !resource.trim().is_empty() => {
+                Ok(TriggerScope::Resource(resource.to_owned()))
+            }
+            Some(("wait", id)) => id.parse().map(TriggerScope::Wait).map_err(|_| unknown()),
+            Some(_) | None => Err(unknown()),
+        }
+    }
+}
+
+impl Serialize for TriggerScope {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for TriggerScope {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        std::borrow::Cow::<'de, str>::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+impl schemars::JsonSchema for TriggerScope {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "TriggerScope".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "pattern": "^(agent|resource:.+|wait:wait_[0-9a-f]{32})$" })
     }
 }
 
@@ -27,19 +108,90 @@ names! {
     }
 }
 
+names! {
+    /// How a delivery shows that its sender has the secret.
+    #[derive(Default)]
+    "way to verify" Verify {
+        /// It brings the secret along.
+        #[default]
+        Secret = "secret",
+        /// It brings an HMAC-SHA256 of its body along, in the header that the trigger names. The key has to be
+        /// stored for that, in a file of its own.
+        HmacSha256 = "hmac_sha256",
+    }
+}
+
+/// The header in which GitHub and many others send the signature.
+pub const SIGNATURE_HEADER: &str = "X-Hub-Signature-256";
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Trigger {
     pub id: TriggerId,
+    /// Versions before wrote `agent`.
+    #[serde(rename = "target_agent_id", alias = "agent")]
     pub agent: AgentName,
     pub delivery_mode: DeliveryMode,
     pub scope: TriggerScope,
+    /// In whose name a delivery speaks, as an origin: `webhook:github`. Absent: `webhook`, or `callback` where
+    /// the scope is a wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
     pub status: TriggerStatus,
+    #[serde(default)]
+    pub verify: Verify,
+    /// The header with the signature, where `verify` is `hmac_sha256`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature_header: Option<String>,
     /// The hash of the secret, in hexadecimal.
     pub secret_sha256: String,
+    /// The deliveries that steps have taken up. What still lies in the inbox is not among them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub delivery_count: u64,
+    /// When the last of these arrived.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_delivered_at: Option<Time>,
     pub created_at: Time,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revoked_at: Option<Time>,
     #[serde(flatten)]
     pub extra: Extra,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+impl Trigger {
+    pub fn is_active(&self) -> bool {
+        self.status == TriggerStatus::Active
+    }
+
+    /// In whose name a delivery speaks. `Err`: the record names an origin that no outside system has.
+    pub fn origin(&self) -> Result<Origin, String> {
+        let default = match self.scope {
+            TriggerScope::Agent | TriggerScope::Resource(_) => OriginKind::Webhook,
+            TriggerScope::Wait(_) => OriginKind::Callback,
+        };
+        let Some(source) = &self.source else { return Ok(Origin { kind: default, id: None }) };
+        let origin: Origin = source.parse().map_err(|error: UnknownName| error.to_string())?;
+        match origin.kind {
+            OriginKind::Webhook | OriginKind::Callback => Ok(origin),
+            OriginKind::Operator
+            | OriginKind::Channel
+            | OriginKind::Timer
+            | OriginKind::System
+            | OriginKind::Task => Err(format!(
+                "`{source}` is not what a trigger can speak as: that is `webhook:NAME` or `callback:NAME`"
+            )),
+        }
+    }
+
+    /// Notes deliveries that a step takes up, the last of which arrived at this moment.
+    pub fn count(&mut self, deliveries: u64, last: Time) {
+        self.delivery_count = self.delivery_count.saturating_add(deliveries);
+        self.last_delivered_at = self.last_delivered_at.max(Some(last));
+    }
 }
 
 impl Record for Trigger {
@@ -50,5 +202,21 @@ impl Record for Trigger {
 
     fn file_id(&self) -> Option<String> {
         Some(self.id.to_string())
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.verify == Verify::HmacSha256 && self.signature_header.is_none() {
+            return Err("a trigger that verifies by `hmac_sha256` needs a `signature_header`".to_owned());
+        }
+        self.origin().map(drop)
+    }
+}
+
+impl Kept for Trigger {
+    type Id = TriggerId;
+    const PLANE: Plane = Plane::Triggers;
+
+    fn id(&self) -> TriggerId {
+        self.id
     }
 }

@@ -30,6 +30,8 @@ pub struct Places<'a> {
     pub run_dir: &'a Path,
     /// The directory that the turn works on.
     pub workspace: &'a Path,
+    /// Where outside systems reach the agent, if something serves that.
+    pub ingress: Option<Value>,
 }
 
 /// What happened before this turn. All lists are newest first.
@@ -63,6 +65,8 @@ pub struct Document<'a> {
     timers: &'a [Timer],
     recent_briefs: &'a [Brief],
     capabilities: Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    default_external_ingress: Option<&'a Value>,
 }
 
 /// The run and, if its message was put off before, why.
@@ -76,7 +80,7 @@ fn this_run(run: &CurrentRun) -> Value {
 }
 
 pub fn document<'a>(
-    places: &Places<'_>,
+    places: &'a Places<'_>,
     claimed: &'a Claimed,
     records: &'a Records,
     past: &'a Past,
@@ -123,6 +127,7 @@ pub fn document<'a>(
                 "left": left(&records.state, limits, run.claimed_at),
             },
         }),
+        default_external_ingress: places.ingress.as_ref(),
     }
 }
 

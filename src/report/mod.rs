@@ -8,4 +8,5 @@ pub mod prompt;
 pub mod step;
 pub mod summary;
 pub mod text;
+pub mod trigger;
 pub mod wait;

@@ -11,6 +11,7 @@ use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, MessageId, TaskId};
 use crate::model::message::{InboxKey, Priority};
 use crate::model::records::Records;
+use crate::model::settings::IngressSettings;
 use crate::model::state::State;
 use crate::model::time::Time;
 use crate::model::trigger::Trigger;
@@ -24,6 +25,7 @@ use crate::rules::work::{WaitsByItem, scheduling_state};
 
 use super::output::{Output, Tone};
 use super::text::{self, count, one_line, relative, table};
+use super::trigger::{capability, default_ingress};
 use super::wait;
 
 /// An agent that works on a task that was delegated to it.
@@ -68,6 +70,7 @@ pub struct Facts<'a> {
     pub records: &'a Records,
     pub arrivals: &'a Arrivals,
     pub triggers: &'a [Trigger],
+    pub ingress: &'a IngressSettings,
     pub at_work: &'a [ActiveChild],
     /// Absent if the caller does not need them.
     pub children: Option<&'a [Child]>,
@@ -117,7 +120,8 @@ pub fn summary(facts: &Facts<'_>) -> Value {
         "active_tasks": records.tasks.iter().filter(|task| !task.status.is_terminal()).collect::<Vec<_>>(),
         "active_children": facts.at_work,
         "active_timers": records.timers,
-        "external_triggers": facts.triggers.iter().map(public_trigger).collect::<Vec<_>>(),
+        "external_triggers": facts.triggers.iter().map(|trigger| capability(trigger, facts.ingress)).collect::<Vec<_>>(),
+        "default_external_ingress": default_ingress(facts.triggers, facts.ingress),
         "pending_wake_hint": waking_hint(records),
         "reduced": { "count": state.counters.reduced_since_turn, "ids": facts.arrivals.reduced },
         "retry": state.retry,
@@ -256,17 +260,6 @@ fn is_waiting(state: SchedulingState) -> bool {
         | SchedulingState::WaitingSystem => true,
         SchedulingState::Completed | SchedulingState::Blocked | SchedulingState::Runnable => false,
     }
-}
-
-/// A trigger without the hash of its secret, which is shown to nobody.
-fn public_trigger(trigger: &Trigger) -> Value {
-    json!({
-        "id": trigger.id,
-        "delivery_mode": trigger.delivery_mode,
-        "scope": trigger.scope,
-        "status": trigger.status,
-        "created_at": trigger.created_at,
-    })
 }
 
 fn limits(records: &Records, now: Time) -> Value {

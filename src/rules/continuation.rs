@@ -67,6 +67,14 @@ impl<'a> Trigger<'a> {
         self.kind == TriggerKind::ExternalEvent || self.source == Source::WakeHint
     }
 
+    /// The same, where a trigger counts as named only if a wait names it, too: whatever else comes through it says
+    /// no more than that something has come.
+    pub fn among(&self, waits: &[Wait]) -> Trigger<'a> {
+        let is_awaited =
+            |id: &TriggerId| waits.iter().any(|wait| wait.is_waiting() && wait.trigger_id == Some(*id));
+        Trigger { trigger_id: self.trigger_id.filter(is_awaited), ..self.clone() }
+    }
+
     fn names_nothing(&self) -> bool {
         self.resource.is_none() && self.wait_id.is_none() && self.trigger_id.is_none()
     }
@@ -125,6 +133,7 @@ impl Verdict {
 /// What a trigger means, given the closure `prior` before it is applied. `waits` are all open waits;
 /// `unmatched` says what becomes of input that no row of the table lets in.
 pub fn resolve(prior: &Closure, trigger: &Trigger<'_>, waits: &[Wait], unmatched: Unmatched) -> Continuation {
+    let trigger = &trigger.among(waits);
     let resolves = satisfied(trigger, waits, prior);
     let is_waiting = prior.outcome == ClosureOutcome::Waiting;
     let mut verdict = match trigger.source {

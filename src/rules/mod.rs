@@ -9,6 +9,7 @@ pub mod closure;
 pub mod continuation;
 pub mod deferral;
 pub mod delegation;
+pub mod delivery;
 pub mod due;
 pub mod execution;
 pub mod ladder;

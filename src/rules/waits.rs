@@ -14,6 +14,7 @@ pub fn satisfied(trigger: &Trigger<'_>, waits: &[Wait], prior: &Closure) -> Vec<
     match trigger.source {
         Source::Scheduler(_) => Vec::new(),
         Source::Said | Source::WakeHint => {
+            let trigger = &trigger.among(waits);
             let ended = waits.iter().filter(|wait| wait.is_waiting() && satisfies(trigger, wait, prior));
             ended.map(|wait| wait.id).collect()
         }

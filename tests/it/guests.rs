@@ -22,7 +22,7 @@ fn rights(path: &Path) -> (u32, u32, u32) {
 
 impl Shared {
     /// A command of a member, who names the directory.
-    fn guest(&self, user: u32, args: &[&str]) -> crate::harness::Ran {
+    pub fn guest(&self, user: u32, args: &[&str]) -> crate::harness::Ran {
         let state = self.state();
         let named = ["--json", "-C", state.to_str().unwrap()];
         self.dormouse(user, &named.iter().chain(args).copied().collect::<Vec<_>>())

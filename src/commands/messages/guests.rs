@@ -2,6 +2,7 @@
 
 use crate::cli;
 use crate::commands::words::parse_optional;
+use crate::engine::authority::owners_only;
 use crate::error::Result;
 use crate::model::author::source;
 use crate::model::message::{DeliverySurface, MessageKind, OriginKind};
@@ -10,11 +11,6 @@ use crate::model::refusal::Refusal;
 use crate::model::submission::{Speaker, Submission};
 use crate::rules::admission::kinds;
 use crate::store::{Agent, Store};
-
-/// Refuses to a member what needs more of the agent than its inbox. `what` is the flag or field.
-pub fn refuse(store: &Store, what: &str) -> Result<()> {
-    if store.guest().is_some() { Err(owners_only(what).into()) } else { Ok(()) }
-}
 
 /// Refuses to a member what only the owner can say on the command line.
 pub fn check(store: &Store, said: &cli::Said) -> Result<()> {
@@ -57,12 +53,6 @@ pub fn check_name(user: &str, named: Option<&str>) -> Result<(), Refusal> {
     let Some(named) = named else { return Ok(()) };
     let message = format!("`{named}`: the file is yours, so it is of `{}`", source(user));
     Err(Refusal::new("origin_not_allowed", message).hint("leave it out: nobody else's word can be given"))
-}
-
-fn owners_only(what: &str) -> Refusal {
-    let message =
-        format!("{what}: that needs the agent's records, and of these only the inbox is shared with you");
-    Refusal::new("owners_only", message).hint("leave it out, or ask the owner of the state directory")
 }
 
 /// The policy of an agent. Where a member may not read it, that of an agent that says nothing of its own.

@@ -5,26 +5,24 @@ pub mod ask;
 pub mod awaiting;
 mod guests;
 
-use std::collections::HashMap;
 use std::io::{BufRead, Read};
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::cli;
-use crate::commands::words::{moment, parse, parse_optional, text};
+use crate::commands::words::{json_body, moment, parse, parse_optional, text};
+use crate::engine::arrivals::{Admitted, admit_each_once};
 use crate::engine::authority;
-use crate::engine::desk::Desk;
-use crate::engine::lookup::{self, refuse_missing};
+use crate::engine::lookup::{self, ACTIVE_TRIGGER, active_trigger, refuse_missing};
 use crate::engine::session::Session;
 use crate::error::{Context, Error, Result, Status};
 use crate::model::agent::Status as AgentStatus;
 use crate::model::author::is_users;
 use crate::model::bound::Bound;
-use crate::model::dedupe::DedupeEntry;
-use crate::model::id::{AgentName, MessageId};
+use crate::model::id::{AgentName, MessageId, TriggerId};
 use crate::model::message::{
-    AdmissionContext, Body, DeliverySurface, InboxKey, Message, MessageStatus, Origin, OriginKind, WakeHint,
+    AdmissionContext, Body, DeliverySurface, InboxKey, Message, Origin, OriginKind, WakeHint,
 };
 use crate::model::policy::{Policy, Size};
 use crate::model::record::Kept;
@@ -32,11 +30,10 @@ use crate::model::refusal::Refusal;
 use crate::model::stamp::Stamp;
 use crate::model::submission::{Caller, Speaker, Submission};
 use crate::model::time::{Span, Time};
+use crate::model::trigger::{Trigger, TriggerScope};
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 use crate::rules::admission::{admit, one_further};
-use crate::rules::transition::arrival::admit_drop;
-use crate::rules::transition::inbox as rules;
 use crate::store::{Agent, Store};
 
 use answer::{Deadline, await_all, refuse_closed};
@@ -48,26 +45,13 @@ const LINE_MARGIN: u64 = 64 << 10;
 /// How many messages with a key are admitted in one transaction.
 const TOGETHER: usize = 32;
 
-/// What became of one request.
-pub struct Admitted {
-    pub id: MessageId,
-    status: MessageStatus,
-    duplicate: bool,
-}
-
-impl Admitted {
-    fn anew(id: MessageId) -> Admitted {
-        Admitted { id, status: MessageStatus::Queued, duplicate: false }
-    }
-}
-
 pub fn enqueue(session: &mut Session, args: cli::Enqueue) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     session.is_about(agent.name());
     let timeout: Option<Span> = parse_optional("--timeout", args.timeout.as_deref())?;
     if args.awaits {
-        guests::refuse(&store, "--await")?;
+        authority::owners(&store, "--await")?;
         authority::refuse_from_inside(session, &store, &agent, "wait for")?;
         // What was said before under its key may have ended, whatever the gate says now.
         if args.said.dedupe_key.is_none() {
@@ -81,7 +65,7 @@ pub fn enqueue(session: &mut Session, args: cli::Enqueue) -> Result<Status> {
         return told(session, &agent, &admitted, args.awaits.then_some(deadline));
     }
     if args.within.is_some() || args.at.is_some() {
-        guests::refuse(&store, "--in and --at")?;
+        authority::owners(&store, "--in and --at")?;
     }
     let later = later(session, &args)?;
     let admitted = take(session, &store, &agent, &args.said, later)?;
@@ -230,69 +214,6 @@ fn submission(store: &Store, agent: &Agent<'_>, args: &cli::Said, limit: Size) -
     Ok(submission)
 }
 
-fn json_body(word: &str, bound: &Bound) -> Result<Value> {
-    let text = text("--body-json", Some(word), bound)?;
-    serde_json::from_str(&text).map_err(|error| Error::Usage {
-        message: format!("--body-json: not JSON: {error}"),
-        hint: Some("plain text goes without --body-json".to_owned()),
-    })
-}
-
-/// A dedupe key needs a look first: the message that was admitted under it within the window, or
-/// else the new one, in one transaction with the note of the key. Those that are put off go into timers.
-fn admit_each_once(
-    session: &Session,
-    agent: &Agent<'_>,
-    policy: &Policy,
-    messages: Vec<Message>,
-    later: Option<Time>,
-) -> Result<Vec<Admitted>> {
-    let now = session.clock.now();
-    let window = policy.limits.dedupe_window;
-    let locked = agent.change(now)?;
-    let state = locked.state()?;
-    let seen = locked.look_past_inbox();
-    let mut answers = Vec::with_capacity(messages.len());
-    let mut new = Vec::with_capacity(messages.len());
-    let mut keys: HashMap<String, MessageId> = HashMap::new();
-    for message in messages {
-        if let Some(key) = &message.dedupe_key {
-            if let Some(id) = keys.get(key) {
-                answers.push(Admitted { duplicate: true, ..Admitted::anew(*id) });
-                continue;
-            }
-            if let Some(entry) = seen.admitted_under(key, now, window, state.revision)? {
-                let claimed =
-                    state.current_run.as_ref().is_some_and(|run| run.message_id == entry.message_id);
-                answers.push(repeat(&entry, claimed));
-                continue;
-            }
-            keys.insert(key.clone(), message.id);
-        }
-        answers.push(Admitted::anew(message.id));
-        new.push(message);
-    }
-    if new.is_empty() {
-        return Ok(answers);
-    }
-    locked.forget_old_keys(now, window)?;
-    let desk = Desk::new(session, agent);
-    let mut draft = desk.draft_of(&seen, state)?;
-    for message in new {
-        match later {
-            Some(at) => rules::put_off(&mut draft, message, at)?,
-            None => admit_drop(&mut draft, message, None),
-        }
-    }
-    desk.commit(&locked, draft)?;
-    Ok(answers)
-}
-
-fn repeat(entry: &DedupeEntry, claimed: bool) -> Admitted {
-    let status = if claimed { MessageStatus::Dequeued } else { entry.status };
-    Admitted { id: entry.message_id, status, duplicate: true }
-}
-
 /// One message per line. Every line is looked at before the first is admitted; a bad one admits none.
 fn admit_batch(
     session: &Session,
@@ -410,7 +331,7 @@ pub fn wake(session: &mut Session, args: cli::Wake) -> Result<Status> {
     session.is_about(agent.name());
     let mut stamp = session.clock.stamp()?;
     if args.wait.is_some() {
-        guests::refuse(&store, "--wait")?;
+        authority::owners(&store, "--wait")?;
     }
     let limits = guests::policy(&store, &agent)?.limits;
     let bound = Bound::message("the hint", limits.max_message);
@@ -425,17 +346,26 @@ pub fn wake(session: &mut Session, args: cli::Wake) -> Result<Status> {
         Some(word) => Some(Body::Text { text: text("TEXT", Some(word), &bound)? }),
         None => None,
     };
+    if args.trigger.is_some() {
+        authority::owners(&store, "--trigger")?;
+    }
+    let trigger_id: Option<TriggerId> =
+        named::<Trigger>(&store, &agent, ACTIVE_TRIGGER, args.trigger.as_deref())?;
+    let trigger = trigger_id.map(|id| agent.look(|seen, _| active_trigger(&seen, id))).transpose()?;
+    let scope = trigger.as_ref().map(|trigger| &trigger.scope);
+    let wait_id = named::<Wait>(&store, &agent, "active wait", args.wait.as_deref())?;
     let hint = WakeHint {
         id: MessageId(stamp.mint()),
         agent: agent.name().clone(),
         source,
         reason: args.reason,
-        resource: args.resource,
-        trigger_id: None,
-        wait_id: named::<Wait>(&store, &agent, "active wait", args.wait.as_deref())?,
+        resource: args.resource.or(scope.and_then(TriggerScope::resource).map(str::to_owned)),
+        trigger_id,
+        wait_id: wait_id.or(scope.and_then(TriggerScope::wait_id)),
         body,
         delivery_surface: DeliverySurface::Cli,
         admission_context: AdmissionContext::LocalProcess,
+        source_refs: Vec::new(),
         created_at: stamp.now,
         count: 1,
         hops,

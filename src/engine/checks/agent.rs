@@ -154,8 +154,10 @@ pub fn agent(agent: &Agent<'_>) -> Checked {
         let waits = checks.dir::<Wait>(layout::WAITS, |wait| (&wait.agent, wait.id.to_string()));
         checks.dir::<Timer>(layout::TIMERS, |timer| (&timer.agent, timer.id.to_string()));
         let tasks = checks.dir::<Task>(layout::TASKS, |task| (&task.agent, task.id.to_string()));
-        checks.dir::<Trigger>(layout::TRIGGERS, |trigger| (&trigger.agent, trigger.id.to_string()));
+        let triggers =
+            checks.dir::<Trigger>(layout::TRIGGERS, |trigger| (&trigger.agent, trigger.id.to_string()));
         checks.references(&state, &works, &waits, &tasks, &queued);
+        checks.capabilities(&waits, &triggers);
         checks.ledger();
         let settled = checks.archive(&state);
         checks.runs(&state, &settled);
@@ -309,6 +311,28 @@ impl Checks<'_> {
             records.push(record);
         }
         records
+    }
+
+    /// Waits and triggers that name each other.
+    fn capabilities(&mut self, waits: &[Wait], triggers: &[Trigger]) {
+        for wait in waits {
+            if let Some(id) = wait.trigger_id.filter(|id| !triggers.iter().any(|trigger| trigger.id == *id)) {
+                let message = format!("{id} is not an active trigger: none of its deliveries ends this wait");
+                self.find(self.path(&layout::open::<Wait>(wait.id)), "dangling_wait", message, Remedy::None);
+            }
+        }
+        for trigger in triggers {
+            let ended = trigger.scope.wait_id().filter(|id| !waits.iter().any(|wait| wait.id == *id));
+            if let Some(id) = ended {
+                let message = format!("{id}, which it is scoped to, is not an active wait: revoke it");
+                self.find(
+                    self.path(&layout::open::<Trigger>(trigger.id)),
+                    "dangling_trigger",
+                    message,
+                    Remedy::None,
+                );
+            }
+        }
     }
 
     fn references(

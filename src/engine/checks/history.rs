@@ -12,6 +12,7 @@ use crate::model::run::{Brief, Run};
 use crate::model::state::State;
 use crate::model::task::Task;
 use crate::model::timer::Timer;
+use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 use crate::store::dir::months::{self, Month, Seen};
@@ -131,6 +132,7 @@ impl Checks<'_> {
         self.records::<WorkItem>(&of(WorkItem::KIND));
         self.records::<Timer>(&of(Timer::KIND));
         self.records::<Task>(&of(Task::KIND));
+        self.records::<Trigger>(&of(Trigger::KIND));
         self.records::<Brief>(&of(Brief::KIND));
         for month in of(months::ENDED) {
             self.month(&month, |path, number, line| decode_plain::<gc::Ended>(path, number, line).map(drop));

@@ -370,7 +370,9 @@ impl Case {
         self.is(TriggerKind::TaskResult) && self.trigger.task_status.is_some_and(TaskStatus::is_terminal)
     }
     fn names_nothing(&self) -> bool {
-        (self.trigger.wait_id, self.trigger.trigger_id, self.trigger.resource) == (None, None, None)
+        // A trigger that no wait names is no name.
+        let trigger = self.trigger.trigger_id.filter(|id| *id == trigger_id(1));
+        (self.trigger.wait_id, trigger, self.trigger.resource) == (None, None, None)
     }
     /// The resources of the active external waits.
     fn resource_is_awaited(&self) -> bool {

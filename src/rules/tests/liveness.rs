@@ -428,7 +428,11 @@ fn is_to_end(case: &Case, number: u32, waiting: Waiting, prior: &crate::model::c
     }
     let by = if by == By::Item && case.waiting.owner == Owner::Agent { By::Nothing } else { by };
     let is_event = word == Word::Event { contentful: true };
-    let names_nothing = is_event && matches!(by, By::Nothing | By::Item | By::Source);
+    // A trigger is a name only where a wait names it.
+    let is_named =
+        !case.waiting.is_bare && matches!(case.waiting.kind, WaitKind::External | WaitKind::System);
+    let by_no_name = matches!(by, By::Nothing | By::Item | By::Source) || by == By::Trigger && !is_named;
+    let names_nothing = is_event && by_no_name;
     let is_foremost = prior.waiting_reason == Some(WaitingReason::AwaitingExternalChange)
         && prior.wait_id == Some(wait_id(number));
     if kind == WaitKind::External && names_nothing && (is_foremost || is_bare) {

@@ -123,6 +123,7 @@ fn turn_cases() -> Vec<TurnCase> {
 
 fn another(waiting: Waiting, owner: wait::WaitOwner) -> NewWait {
     NewWait {
+        trigger: None,
         kind: WaitKind::External,
         reason: "why".to_owned(),
         owner,

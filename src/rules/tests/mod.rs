@@ -31,6 +31,7 @@ mod transition_sequences;
 mod transition_task;
 mod transition_turn;
 mod transition_wait;
+mod trigger;
 mod waits;
 mod work;
 
@@ -167,6 +168,7 @@ pub fn records_in(status: Status, execution: ExecutionState) -> Records {
         broken_waits: Vec::new(),
         timers: Vec::new(),
         tasks: Vec::new(),
+        triggers: Vec::new(),
     }
 }
 
@@ -372,6 +374,7 @@ pub fn hint(number: u32) -> WakeHint {
         body: None,
         delivery_surface: DeliverySurface::Cli,
         admission_context: AdmissionContext::LocalProcess,
+        source_refs: Vec::new(),
         created_at: at(-1000),
         count: 1,
         hops: 0,
@@ -554,6 +557,7 @@ pub fn archived_message(transaction: &Transaction) -> &Message {
         | Archived::Work(_)
         | Archived::Timer(_)
         | Archived::Task(_)
+        | Archived::Trigger(_)
         | Archived::Run(_)
         | Archived::Brief(_) => None,
     });

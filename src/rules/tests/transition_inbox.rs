@@ -357,7 +357,14 @@ fn emitted(records: Records, tick: &Tick) -> (Transaction, Message) {
     let transaction = finish(draft);
     let mut messages = transaction.puts.iter().filter_map(|put| match put {
         Put::Message(message) => Some((**message).clone()),
-        Put::Work(_) | Put::Plan(..) | Put::Wait(_) | Put::Timer(_) | Put::Task(_) | Put::Dedupe(_) => None,
+        Put::Hint(_)
+        | Put::Work(_)
+        | Put::Plan(..)
+        | Put::Wait(_)
+        | Put::Timer(_)
+        | Put::Task(_)
+        | Put::Trigger(_)
+        | Put::Dedupe(_) => None,
     });
     let message = messages.next().expect("a message");
     assert_eq!(messages.next(), None);

@@ -17,6 +17,7 @@ use super::{
 
 fn new_wait(kind: WaitKind, owner: WaitOwner) -> NewWait {
     NewWait {
+        trigger: None,
         kind,
         reason: "why".to_owned(),
         owner,

@@ -317,6 +317,7 @@ impl World {
                 Archived::Work(item) => item.id.to_string(),
                 Archived::Timer(timer) => timer.id.to_string(),
                 Archived::Task(task) => task.id.to_string(),
+                Archived::Trigger(trigger) => trigger.id.to_string(),
                 Archived::Run(run) => {
                     self.runs.insert(run.id, (**run).clone());
                     continue;
@@ -342,6 +343,8 @@ impl World {
                 Put::Wait(wait) => replace(&mut self.records.waits, wait, |wait| wait.id),
                 Put::Timer(timer) => replace(&mut self.records.timers, timer, |timer| timer.id),
                 Put::Task(task) => replace(&mut self.records.tasks, task, |task| task.id),
+                Put::Trigger(trigger) => replace(&mut self.records.triggers, trigger, |trigger| trigger.id),
+                Put::Hint(hint) => panic!("no hint has a key, but {hint:?}"),
                 Put::Plan(..) => {}
                 Put::Dedupe(entry) => panic!("no message has a key, but {entry:?}"),
             }
@@ -359,6 +362,7 @@ impl World {
                 Delete::Timer(id) => self.records.timers.retain(|timer| timer.id != *id),
                 Delete::Checkpoint(_) => {}
                 Delete::Task(id) => self.records.tasks.retain(|task| task.id != *id),
+                Delete::Trigger(id) => self.records.triggers.retain(|trigger| trigger.id != *id),
             }
         }
     }
@@ -753,6 +757,7 @@ fn check(before: &State, transaction: &Transaction) {
             | Archived::Work(_)
             | Archived::Timer(_)
             | Archived::Task(_)
+            | Archived::Trigger(_)
             | Archived::Run(_)
             | Archived::Brief(_) => None,
         })

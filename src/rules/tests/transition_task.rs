@@ -54,7 +54,14 @@ fn new() -> NewTask {
 fn messages(transaction: &Transaction) -> Vec<Message> {
     let message = |put: &Put| match put {
         Put::Message(message) => Some((**message).clone()),
-        Put::Work(_) | Put::Plan(..) | Put::Wait(_) | Put::Timer(_) | Put::Task(_) | Put::Dedupe(_) => None,
+        Put::Hint(_)
+        | Put::Work(_)
+        | Put::Plan(..)
+        | Put::Wait(_)
+        | Put::Timer(_)
+        | Put::Task(_)
+        | Put::Trigger(_)
+        | Put::Dedupe(_) => None,
     };
     transaction.puts.iter().filter_map(message).collect()
 }
@@ -66,6 +73,7 @@ fn archived(transaction: &Transaction) -> Vec<Task> {
         | Archived::Wait(_)
         | Archived::Work(_)
         | Archived::Timer(_)
+        | Archived::Trigger(_)
         | Archived::Run(_)
         | Archived::Brief(_) => None,
     };

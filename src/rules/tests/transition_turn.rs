@@ -170,6 +170,7 @@ fn run_record(transaction: &Transaction) -> Run {
         | Archived::Work(_)
         | Archived::Timer(_)
         | Archived::Task(_)
+        | Archived::Trigger(_)
         | Archived::Brief(_) => None,
     });
     let run = runs.next().expect("a run record");
@@ -180,7 +181,14 @@ fn run_record(transaction: &Transaction) -> Run {
 fn put_message(transaction: &Transaction) -> Option<Message> {
     transaction.puts.iter().find_map(|put| match put {
         Put::Message(message) => Some((**message).clone()),
-        Put::Work(_) | Put::Plan(..) | Put::Wait(_) | Put::Timer(_) | Put::Task(_) | Put::Dedupe(_) => None,
+        Put::Hint(_)
+        | Put::Work(_)
+        | Put::Plan(..)
+        | Put::Wait(_)
+        | Put::Timer(_)
+        | Put::Task(_)
+        | Put::Trigger(_)
+        | Put::Dedupe(_) => None,
     })
 }
 
@@ -354,6 +362,7 @@ fn the_record_of_a_run_says_how_it_went() {
             | Archived::Work(_)
             | Archived::Timer(_)
             | Archived::Task(_)
+            | Archived::Trigger(_)
             | Archived::Run(_) => None,
         })
         .collect();

@@ -262,6 +262,7 @@ fn the_end_of_its_item_resolves_a_bound_wait_and_cancels_another() {
 
 fn new_wait(kind: WaitKind, owner: WaitOwner) -> NewWait {
     NewWait {
+        trigger: None,
         kind,
         reason: "why".to_owned(),
         owner,

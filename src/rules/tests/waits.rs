@@ -216,16 +216,23 @@ fn an_event_that_names_nothing_ends_the_external_wait_of_the_closure_and_those_w
                     );
                 }
             }
-            // One that names something else does not.
-            for (by, other) in [(By::Wait, 7), (By::Resource, 0), (By::Trigger, 0)] {
+            // One that names something else does not. A trigger is a name only where a wait names it.
+            let elsewhere = Wait {
+                resource: Some("elsewhere".to_owned()),
+                trigger_id: Some(trigger_id(2)),
+                ..super::wait(7, External)
+            };
+            for (by, ended) in [(By::Wait, None), (By::Resource, None), (By::Trigger, Some(wait_id(7)))] {
                 let mut named = trigger(Word::Event { contentful: true }, by, &irc);
                 match by {
-                    By::Wait => named.wait_id = Some(wait_id(other)),
+                    By::Wait => named.wait_id = Some(wait_id(8)),
                     By::Resource => named.resource = Some("mail"),
                     By::Trigger => named.trigger_id = Some(trigger_id(2)),
                     By::Source | By::Item | By::Task | By::Nothing => {}
                 }
-                assert_eq!(satisfied(&named, std::slice::from_ref(&wait), &foremost), [], "{by:?}, {wait:?}");
+                let waits = [wait.clone(), elsewhere.clone()];
+                let found = satisfied(&named, &waits, &foremost);
+                assert_eq!(found, ended.into_iter().collect::<Vec<_>>(), "{by:?}, {wait:?}");
             }
         }
     }

@@ -2,14 +2,16 @@
 
 use serde_json::json;
 
+use crate::model::dedupe::DedupeEntry;
 use crate::model::event::EventKind;
 use crate::model::id::MessageId;
-use crate::model::message::{Message, MessageStatus};
+use crate::model::message::{Message, MessageStatus, WakeHint};
 use crate::model::records::Staleness;
 use crate::model::time::Time;
 use crate::model::transaction::Put;
 
 use super::draft::Draft;
+use super::trigger::count_message;
 
 /// Whether a message is not to be taken up any more, and why. `first` is the message that its `dedupe_key`
 /// belongs to.
@@ -38,6 +40,7 @@ pub fn admitted(draft: &mut Draft, message: &Message) {
         data["resource"] = json!(message.resource);
     }
     draft.event(EventKind::MessageAdmitted, None, data);
+    count_message(draft, message);
 }
 
 /// Puts a message into the inbox, where this very step may take it up. If the message expired before its
@@ -58,4 +61,17 @@ pub fn admit_drop(draft: &mut Draft, message: Message, first: Option<MessageId>)
         draft.records.inbox.offer(&message);
     }
     draft.put(Put::Message(Box::new(message)));
+}
+
+/// Admits a hint in a transaction, because its sender may repeat it: the key stands for the hint.
+pub fn admit_hint(draft: &mut Draft, hint: WakeHint, dedupe_key: String) {
+    draft.put(Put::Dedupe(Box::new(DedupeEntry {
+        key: dedupe_key,
+        message_id: hint.id,
+        admitted_at: hint.created_at,
+        status: MessageStatus::Queued,
+        revision: draft.records.state.revision + 1,
+        extra: Default::default(),
+    })));
+    draft.put(Put::Hint(Box::new(hint)));
 }

@@ -97,6 +97,7 @@ impl Draft {
             | Archived::Work(_)
             | Archived::Timer(_)
             | Archived::Task(_)
+            | Archived::Trigger(_)
             | Archived::Brief(_) => None,
         })
     }

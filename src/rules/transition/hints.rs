@@ -7,6 +7,7 @@ use crate::model::message::WakeHint;
 use crate::model::transaction::Delete;
 
 use super::draft::Draft;
+use super::trigger::count_hint;
 
 /// Makes the first waiting hint the pending one, and counts others that go with it into it. All other hints
 /// stay in the inbox for a later step.
@@ -15,6 +16,7 @@ pub fn coalesce_hints(draft: &mut Draft) {
     if draft.records.state.pending_wake_hint.is_none() {
         let Some(first) = hints.next() else { return };
         draft.delete(Delete::Hint(first.id));
+        count_hint(draft, &first);
         let counters = &mut draft.records.state.counters;
         counters.wakes = counters.wakes.saturating_add(1);
         draft.records.state.pending_wake_hint = Some(first);
@@ -32,7 +34,9 @@ pub fn coalesce_hints(draft: &mut Draft) {
         // The newest text counts: it is what the agent finds when it looks.
         pending.body = hint.body.clone().or(pending.body.take());
         pending.reason = hint.reason.clone().or(pending.reason.take());
+        pending.source_refs.clone_from(&hint.source_refs);
         draft.delete(Delete::Hint(hint.id));
+        count_hint(draft, &hint);
         draft.event(EventKind::WakeHintCoalesced, None, data);
     }
 }
@@ -42,6 +46,7 @@ pub fn ignore_hints(draft: &mut Draft, why: &str) {
     let pending = draft.records.state.pending_wake_hint.take();
     for hint in std::mem::take(&mut draft.records.inbox.hints) {
         draft.delete(Delete::Hint(hint.id));
+        count_hint(draft, &hint);
         ignore_hint(draft, &hint, why);
     }
     if let Some(hint) = pending {

@@ -149,6 +149,7 @@ fn tick_message(draft: &mut Draft, tick: &Tick, hint: Option<WakeHint>) -> Messa
         message.trigger_id = hint.trigger_id;
         message.resource = hint.resource;
         message.hops = hint.hops;
+        message.source_refs = hint.source_refs;
         message.causation_id = Some(hint.id.to_string());
         message.hint =
             Some(Hinted { hint_id: hint.id, source: hint.source, reason: hint.reason, count: hint.count });

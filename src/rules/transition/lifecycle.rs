@@ -79,6 +79,7 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
         broken_waits: Vec::new(),
         timers: Vec::new(),
         tasks: Vec::new(),
+        triggers: Vec::new(),
     };
     let mut draft = Draft::new(records, stamp);
     draft.event(EventKind::AgentCreated, None, json!({ "status": Status::Booting }));

@@ -23,6 +23,7 @@ pub mod take_in;
 pub mod task;
 pub mod timer;
 pub mod trace;
+pub mod trigger;
 pub mod turn;
 pub mod wait;
 pub mod work;

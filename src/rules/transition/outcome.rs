@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::model::action::Action;
 use crate::model::bound::{OUTBOX, RECORD, TRANSACTION};
-use crate::model::id::{AgentName, TaskId};
+use crate::model::id::{AgentName, TaskId, TriggerId};
 use crate::model::message::{Body, DeliverySurface, Message};
 use crate::model::refusal::Refusal;
 use crate::model::state::CurrentRun;
@@ -12,6 +12,7 @@ use crate::model::submission::{CalledBy, Caller, Speaker, Submission};
 use crate::model::time::{Span, Time};
 use crate::model::timer::{CatchUp, Schedule};
 use crate::model::transaction::Put;
+use crate::model::trigger::Trigger;
 use crate::model::turn::Claimant;
 use crate::model::wait::WaitKind;
 use crate::model::work::PlanStatus;
@@ -37,6 +38,8 @@ pub struct Surroundings {
     pub plans: Vec<(crate::model::id::WorkId, String)>,
     /// The tasks that the actions name and that have ended.
     pub ended_tasks: Vec<EndedTask>,
+    /// The triggers that the actions name and that are active.
+    pub triggers: Vec<Trigger>,
     /// The agent's `agent.toml`, if the actions delegate.
     pub policy: String,
     /// The machine and process that start the tasks.
@@ -78,6 +81,8 @@ fn check_size(before: &Draft, after: &Draft) -> Result<(), Refusal> {
             Put::Wait(wait) => bytes(wait),
             Put::Timer(timer) => bytes(timer),
             Put::Task(task) => bytes(task),
+            Put::Hint(hint) => bytes(hint),
+            Put::Trigger(trigger) => bytes(trigger),
             Put::Dedupe(entry) => bytes(entry),
             Put::Plan(_, text) => text.len() as u64,
         };
@@ -85,6 +90,14 @@ fn check_size(before: &Draft, after: &Draft) -> Result<(), Refusal> {
         together += size;
     }
     TRANSACTION.check(together)
+}
+
+/// A trigger that is active when the turn is settled.
+fn active(around: &Surroundings, id: TriggerId) -> Result<Trigger, Refusal> {
+    let found = around.triggers.iter().find(|trigger| trigger.id == id);
+    found
+        .cloned()
+        .ok_or_else(|| Refusal::new("not_active", format!("{id} is not an active trigger of the agent")))
 }
 
 fn bytes(record: &impl Serialize) -> u64 {
@@ -138,6 +151,7 @@ fn carry_out(
             expires_after,
             source,
             no_fallback,
+            trigger_id,
         } => {
             let owner = match work_item_id {
                 Some(id) => WaitOwner::Work(id),
@@ -156,6 +170,7 @@ fn carry_out(
                 reason,
                 owner,
                 resource,
+                trigger: trigger_id.map(|id| active(around, id)).transpose()?,
                 wake_at,
                 recheck_at,
                 expires_at,

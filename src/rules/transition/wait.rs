@@ -11,6 +11,7 @@ use crate::model::records::BrokenWait;
 use crate::model::refusal::Refusal;
 use crate::model::time::Time;
 use crate::model::transaction::{Archived, Delete, Put};
+use crate::model::trigger::Trigger;
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
 
 use crate::rules::admission::in_chain;
@@ -18,6 +19,7 @@ use crate::rules::admission::in_chain;
 use super::arrival::admit;
 use super::draft::Draft;
 use super::messages::own_message;
+use super::trigger::{may_have_trigger, wait_ended};
 use super::work::revise;
 
 /// What a new wait belongs to.
@@ -36,6 +38,8 @@ pub struct NewWait {
     pub reason: String,
     pub owner: WaitOwner,
     pub resource: Option<String>,
+    /// The trigger that it names, as it stands.
+    pub trigger: Option<Trigger>,
     pub wake_at: Option<Time>,
     pub recheck_at: Option<Time>,
     pub expires_at: Option<Time>,
@@ -71,7 +75,7 @@ pub fn set(draft: &mut Draft, new: NewWait) -> Result<Wait, Refusal> {
         reason: new.reason,
         resource: new.resource,
         work_item_id,
-        trigger_id: None,
+        trigger_id: new.trigger.as_ref().map(|trigger| trigger.id),
         wake_at: new.wake_at,
         recheck_at: new.recheck_at,
         expires_at: new.expires_at,
@@ -91,6 +95,9 @@ pub fn set(draft: &mut Draft, new: NewWait) -> Result<Wait, Refusal> {
         extra: Extra::new(),
     };
     check(draft, &wait, new.ended_task.as_ref())?;
+    if let Some(trigger) = &new.trigger {
+        check_trigger(&wait, trigger)?;
+    }
     if let Some(item) = work_item_id {
         end_on_item(draft, item, &format!("replaced by {}", wait.id));
         revise(draft, item, "wait", |_| {})?;
@@ -154,6 +161,16 @@ fn check(draft: &Draft, wait: &Wait, ended_task: Option<&EndedTask>) -> Result<(
     match misplaced.iter().find(|(is_wrong, _)| *is_wrong) {
         Some((_, message)) => Err(Refusal::new("invalid_wait", *message)),
         None => Ok(()),
+    }
+}
+
+/// A wait can name a trigger whose deliveries it may take for its own.
+fn check_trigger(wait: &Wait, trigger: &Trigger) -> Result<(), Refusal> {
+    may_have_trigger(wait)?;
+    match trigger.scope.wait_id() {
+        None => Ok(()),
+        Some(other) => Err(Refusal::new("other_scope", format!("{} belongs to {other} alone", trigger.id))
+            .hint("make one for this wait: `dormouse trigger create --wait ID`")),
     }
 }
 
@@ -319,6 +336,7 @@ pub fn end_wait(draft: &mut Draft, id: WaitId, status: WaitStatus, cause: &str) 
         json!({ "wait_id": id, "kind": wait.kind, "from": WaitStatus::Active, "to": status, "cause": cause });
     draft.event(EventKind::WaitTransition, None, data);
     draft.delete(Delete::Wait(id));
+    wait_ended(draft, &wait);
     // The item is gone: there is nothing to change.
     if let Some(item) = wait.work_item_id
         && draft.records.works.iter().any(|open| open.id == item)

@@ -6,6 +6,7 @@ use crate::model::run::{Brief, Run};
 use crate::model::task::Task;
 use crate::model::timer::Timer;
 use crate::model::transaction::Archived;
+use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 
@@ -33,6 +34,10 @@ pub fn line(archived: &Archived) -> (String, Vec<u8>) {
         Archived::Task(task) => (
             layout::archive(task.ended_at.unwrap_or(task.created_at), Task::KIND),
             encode_line(task.as_ref()),
+        ),
+        Archived::Trigger(trigger) => (
+            layout::archive(trigger.revoked_at.unwrap_or(trigger.created_at), Trigger::KIND),
+            encode_line(trigger.as_ref()),
         ),
         Archived::Run(run) => (layout::archive(run.ended_at, Run::KIND), encode_line(run.as_ref())),
         Archived::Brief(brief) => (layout::archive(brief.at, Brief::KIND), encode_line(brief.as_ref())),

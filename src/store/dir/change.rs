@@ -14,6 +14,7 @@ use crate::model::task::Task;
 use crate::model::time::{Span, Time};
 use crate::model::timer::Timer;
 use crate::model::transaction::{Delete, Put, Transaction};
+use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 
@@ -327,6 +328,7 @@ impl<'a> Change<'a> {
                 | Delete::Work(_)
                 | Delete::Timer(_)
                 | Delete::Task(_)
+                | Delete::Trigger(_)
                 | Delete::Checkpoint(_) => {}
             }
         }
@@ -411,11 +413,13 @@ impl<'a> Change<'a> {
     fn write(&self, put: &Put) -> Result<Write> {
         Ok(match put {
             Put::Message(message) => write(self.place(message.key())?, encode(message.as_ref())),
+            Put::Hint(hint) => write(layout::hint(hint.id), encode(hint.as_ref())),
             Put::Work(item) => write(layout::open::<WorkItem>(item.id), encode(item.as_ref())),
             Put::Plan(id, text) => write(layout::plan(*id), text.clone().into_bytes()),
             Put::Wait(wait) => write(layout::open::<Wait>(wait.id), encode(wait.as_ref())),
             Put::Timer(timer) => write(layout::open::<Timer>(timer.id), encode(timer.as_ref())),
             Put::Task(task) => write(layout::open::<Task>(task.id), encode(task.as_ref())),
+            Put::Trigger(trigger) => write(layout::open::<Trigger>(trigger.id), encode(trigger.as_ref())),
             Put::Dedupe(entry) => write(dedupe::path(&entry.key, entry.admitted_at), encode(entry.as_ref())),
         })
     }
@@ -428,6 +432,7 @@ impl<'a> Change<'a> {
             Delete::Work(id) => vec![layout::open::<WorkItem>(id), layout::plan(id)],
             Delete::Timer(id) => vec![layout::open::<Timer>(id)],
             Delete::Task(id) => vec![layout::open::<Task>(id)],
+            Delete::Trigger(id) => vec![layout::open::<Trigger>(id)],
             Delete::Checkpoint(checkpoint) => vec![layout::checkpoint(checkpoint)],
         })
     }

@@ -25,6 +25,7 @@ use crate::model::state::State;
 use crate::model::task::Task;
 use crate::model::time::Time;
 use crate::model::timer::Timer;
+use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 
@@ -35,8 +36,16 @@ use super::view::View;
 use super::{Agent, Change, evidence, files, inbox, layout, lines, packed, settled, sweep};
 
 /// The kinds of record that the archive has.
-pub const KINDS: [&str; 7] =
-    [Message::KIND, Run::KIND, WorkItem::KIND, Wait::KIND, Timer::KIND, Task::KIND, Brief::KIND];
+pub const KINDS: [&str; 8] = [
+    Message::KIND,
+    Run::KIND,
+    WorkItem::KIND,
+    Wait::KIND,
+    Timer::KIND,
+    Task::KIND,
+    Trigger::KIND,
+    Brief::KIND,
+];
 
 /// A line of what is left of a month that was dropped: a message that ended in it.
 #[derive(Debug, Serialize, Deserialize)]

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::beneath::{Root, Spot};
-use crate::model::id::{AgentName, MessageId, RunId, TaskId, TimerId, WaitId, WorkId};
+use crate::model::id::{AgentName, MessageId, RunId, TaskId, TimerId, TriggerId, WaitId, WorkId};
 use crate::model::message::InboxKey;
 use crate::model::preemption::Checkpoint;
 use crate::model::record::{Kept, Plane};
@@ -44,6 +44,8 @@ pub const WAITS: &str = "waits";
 pub const TIMERS: &str = "timers";
 pub const TASKS: &str = "tasks";
 pub const TRIGGERS: &str = "triggers";
+/// Keys of signatures. It has a file of its own that keeps it out of git.
+pub const KEYS: &str = "keys";
 pub const RUNS: &str = "runs";
 pub const LEDGER: &str = "ledger";
 pub const ARCHIVE: &str = "archive";
@@ -123,6 +125,7 @@ pub fn plane(plane: Plane) -> &'static str {
         Plane::Waits => WAITS,
         Plane::Timers => TIMERS,
         Plane::Tasks => TASKS,
+        Plane::Triggers => TRIGGERS,
     }
 }
 
@@ -133,6 +136,15 @@ pub fn open<T: Kept>(id: T::Id) -> String {
 
 pub fn plan(id: WorkId) -> String {
     format!("{WORK}/{id}.plan.md")
+}
+
+/// The key of a trigger's signatures. `hash`: of the key, so that a record names exactly one.
+pub fn key(id: TriggerId, hash: &str) -> String {
+    format!("{KEYS}/{}", key_name(id, hash))
+}
+
+pub fn key_name(id: TriggerId, hash: &str) -> String {
+    format!("{id}.{hash}")
 }
 
 pub fn task_lock(id: TaskId) -> String {
@@ -172,6 +184,7 @@ pub fn may_write(path: &str) -> bool {
         [WAITS, name] => is_named::<WaitId>(name, ".json"),
         [TIMERS, name] => is_named::<TimerId>(name, ".json"),
         [TASKS, name] => is_named::<TaskId>(name, ".json"),
+        [TRIGGERS, name] => is_named::<TriggerId>(name, ".json"),
         [RUNS, id, "run.json"] => id.parse::<RunId>().is_ok(),
         ["cache", "dedupe", day, name] => is_plain(day) && name.strip_suffix(".json").is_some_and(is_plain),
         _ => false,

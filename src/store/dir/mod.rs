@@ -34,6 +34,7 @@ pub mod settled;
 pub mod sharing;
 mod snapshot;
 pub mod sweep;
+pub mod triggers;
 pub mod view;
 pub mod watch;
 
@@ -53,7 +54,7 @@ use crate::model::bound::MAX_SETTINGS;
 use crate::model::event::Event;
 use crate::model::id::AgentName;
 use crate::model::policy::Policy;
-use crate::model::settings::{Durability, GitSettings, StoreConfig};
+use crate::model::settings::{Durability, GitSettings, IngressSettings, StoreConfig};
 use crate::model::state::State;
 use crate::model::time::Time;
 use crate::model::trigger::Trigger;
@@ -218,6 +219,11 @@ impl Store {
     /// text comes from, which errors name.
     pub fn policy_from(&self, origin: &str, text: &str) -> Result<Policy> {
         config::policy_from(Path::new(origin), text.as_bytes(), &self.config)
+    }
+
+    /// What is let in over HTTP.
+    pub fn ingress(&self) -> &IngressSettings {
+        &self.config.ingress
     }
 
     /// The names of the profiles of `dormouse.toml`.

@@ -65,6 +65,12 @@ const WRITERS: &[(&str, &[i32])] = &[
     ("task start -a ada --delegate kid hello", &[4]),
     ("task input {task} line", &[4]),
     ("task stop {task} --grace 5s", &[]),
+    ("trigger create -a ada", &[]),
+    ("trigger create -a ada --wait {wait} --verify hmac_sha256", &[3, 4]),
+    ("trigger deliver {trigger} hello --secret-file secret", &[4]),
+    ("trigger deliver {trigger} hello --secret-file secret --dedupe-key {unique}", &[4]),
+    ("trigger rotate {trigger}", &[3]),
+    ("trigger revoke {trigger}", &[]),
     ("tick kid", &[3, 7]),
     ("stop kid --grace 5s", &[3]),
     ("@safe-point", &[4, 10, 137, 143]),
@@ -97,6 +103,8 @@ const READERS: &[&str] = &[
     "wait list -a ada",
     "timer list -a ada",
     "task list -a ada",
+    "trigger list -a ada --all",
+    "trigger show {trigger}",
     "task status {task}",
     "task output {task}",
     "next-wake ada",
@@ -154,7 +162,8 @@ fn template(situation: Situation) -> Template {
     let sandbox = Sandbox::in_memory().with_real_clock();
     sandbox.run(["init"]);
     let turn = TURN.replace("{dormouse}", &own_name());
-    sandbox.run(["create", AGENT, "--shell", &turn]);
+    let made = sandbox.run(["create", AGENT, "--secret-file", "secret", "--shell", &turn]);
+    let trigger = made.split_whitespace().find(|word| word.starts_with("trig_")).unwrap().to_owned();
     let base = if situation == Backoff { "1h" } else { "1ms" };
     extend_policy(&sandbox, AGENT, &format!("[recovery]\nbase = \"{base}\"\nmax_attempts = 2\n"));
     let say = |line: &str| run(&sandbox, line, &[0, 7]).stdout.trim().to_owned();
@@ -195,8 +204,14 @@ fn template(situation: Situation) -> Template {
         Stopped => drop(say("stop ada")),
         Running | Suspended | Backoff | Recovering | Tasks | Lost | Delegated => {}
     }
-    let ids =
-        [("{message}", message), ("{item}", item), ("{wait}", wait), ("{timer}", timer), ("{task}", task)];
+    let ids = [
+        ("{message}", message),
+        ("{item}", item),
+        ("{wait}", wait),
+        ("{timer}", timer),
+        ("{task}", task),
+        ("{trigger}", trigger),
+    ];
     Template { sandbox, ids: ids.into() }
 }
 

@@ -1,0 +1,101 @@
+//! `trigger` and `ingress`: how outside systems reach an agent.
+
+use std::path::PathBuf;
+
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Subcommand};
+
+use super::messages::PlaneAgent;
+
+pub const DELIVERY_MODES: &[&str] = &["enqueue_message", "wake_hint"];
+pub const VERIFIES: &[&str] = &["secret", "hmac_sha256"];
+
+/// Capabilities by which outside systems reach an agent
+///
+/// A trigger lets whoever has its secret put messages or wake hints into the inbox of one agent, and do nothing
+/// else. The secret is shown once, when it is made: on a terminal, with --json, or in the file of --secret-file.
+#[derive(Debug, Args)]
+pub struct Trigger {
+    #[command(subcommand)]
+    pub command: TriggerCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum TriggerCommand {
+    /// Make a trigger
+    ///
+    /// Inside a turn: for a wait of the agent's own, with --wait.
+    Create {
+        #[command(flatten)]
+        agent: PlaneAgent,
+        /// What a delivery becomes: a message, or a hint that something has changed [default: enqueue_message]
+        #[arg(long, value_parser = PossibleValuesParser::new(DELIVERY_MODES))]
+        mode: Option<String>,
+        /// What every delivery is about, for example `github:org/repo#12`; this ends the waits for it
+        #[arg(long, value_name = "REF", conflicts_with = "wait")]
+        resource: Option<String>,
+        /// The active wait that a delivery ends. The trigger is revoked when the wait has ended
+        #[arg(long, value_name = "ID")]
+        wait: Option<String>,
+        /// In whose name deliveries speak: `webhook:NAME` or `callback:NAME` [default: webhook; with --wait:
+        /// callback]
+        #[arg(long, value_name = "KIND:NAME")]
+        source: Option<String>,
+        /// How a delivery shows that its sender has the secret: it brings the secret along, or a signature of its
+        /// body [default: secret]
+        #[arg(long, value_parser = PossibleValuesParser::new(VERIFIES))]
+        verify: Option<String>,
+        /// The header with the signature, with --verify hmac_sha256 [default: X-Hub-Signature-256]
+        #[arg(long, value_name = "NAME")]
+        signature_header: Option<String>,
+        /// Write the secret to this new file, which only you can read, and show it nowhere
+        #[arg(long, value_name = "FILE")]
+        secret_file: Option<PathBuf>,
+    },
+    /// List the active triggers of an agent
+    List {
+        #[command(flatten)]
+        agent: PlaneAgent,
+        /// The revoked ones as well
+        #[arg(long)]
+        all: bool,
+    },
+    /// Show one trigger, active or revoked
+    Show {
+        id: String,
+        #[command(flatten)]
+        agent: PlaneAgent,
+    },
+    /// Deliver through a trigger, as an outside system would
+    Deliver {
+        id: String,
+        /// What there is to say; not needed for a trigger whose mode is wake_hint
+        text: Option<String>,
+        #[command(flatten)]
+        agent: PlaneAgent,
+        /// The file with the secret; `-` for stdin
+        #[arg(long, value_name = "FILE")]
+        secret_file: PathBuf,
+        /// A body in JSON: the JSON itself, `@FILE`, or `-` for stdin
+        #[arg(long, value_name = "JSON", conflicts_with = "text")]
+        body_json: Option<String>,
+        /// Deliver at most once under this key within `limits.dedupe_window`
+        #[arg(long, value_name = "KEY")]
+        dedupe_key: Option<String>,
+    },
+    /// Replace the secret of a trigger; the old one is worth nothing from then on
+    Rotate {
+        id: String,
+        #[command(flatten)]
+        agent: PlaneAgent,
+        /// Write the secret to this new file, which only you can read, and show it nowhere
+        #[arg(long, value_name = "FILE")]
+        secret_file: Option<PathBuf>,
+    },
+    /// Revoke a trigger for good; what it has delivered stays
+    Revoke {
+        id: String,
+        #[command(flatten)]
+        agent: PlaneAgent,
+    },
+}

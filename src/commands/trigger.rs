@@ -1,0 +1,430 @@
+//! `trigger`: capabilities by which outside systems reach an agent.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::cli::{PlaneAgent, TriggerCommand};
+use crate::engine::arrivals::Admitted;
+use crate::engine::authority;
+use crate::engine::delivery;
+use crate::engine::desk::Desk;
+use crate::engine::lookup::{self, ACTIVE_TRIGGER, Named, active_trigger};
+use crate::engine::secret::Secret;
+use crate::engine::session::Session;
+use crate::error::{Error, Result, Status};
+use crate::model::bound::Bound;
+use crate::model::id::{AgentName, MessageId, TriggerId, WaitId};
+use crate::model::message::{Body, DeliverySurface, Message, WakeHint};
+use crate::model::policy::Size;
+use crate::model::state::State;
+use crate::model::time::Time;
+use crate::model::trigger::{DeliveryMode, SIGNATURE_HEADER, Trigger, TriggerScope, Verify};
+use crate::model::wait::Wait;
+use crate::report::output::Output;
+use crate::report::trigger as shown;
+use crate::rules::delivery::Delivery;
+use crate::rules::transition::trigger::{self as rules, NewTrigger};
+use crate::store::{Agent, Snapshot, Store};
+
+use super::words::{bytes, json_body, parse_optional, plane_agent, required_agent, text};
+
+/// The largest file that is taken for a secret.
+const SECRET: Bound = Bound {
+    kind: "secret_too_large",
+    what: "the secret",
+    name: "max_secret",
+    most: Size(4096),
+    hint: "name the file that `trigger create` has written",
+};
+
+pub fn trigger(session: &mut Session, command: TriggerCommand) -> Result<Status> {
+    let store = session.store()?;
+    authority::owners(&store, "trigger")?;
+    match command {
+        TriggerCommand::Create {
+            agent,
+            mode,
+            resource,
+            wait,
+            source,
+            verify,
+            signature_header,
+            secret_file,
+        } => {
+            let agent = store.agent(&required_agent(&agent)?)?;
+            let wait: Option<WaitId> = match &wait {
+                Some(part) => {
+                    let found =
+                        lookup::open::<Wait>(&store, Some(agent.name().clone()), "active wait", part)?;
+                    Some(found.id)
+                }
+                None => None,
+            };
+            let scope = match (resource, wait) {
+                (Some(resource), _) => TriggerScope::Resource(resource),
+                (None, Some(wait)) => TriggerScope::Wait(wait),
+                (None, None) => TriggerScope::Agent,
+            };
+            let verify = parse_optional("--verify", verify.as_deref())?.unwrap_or_default();
+            let wanted = Wanted {
+                delivery_mode: parse_optional("--mode", mode.as_deref())?
+                    .unwrap_or(DeliveryMode::EnqueueMessage),
+                scope,
+                source,
+                verify,
+                signature_header: signature_header_of(verify, signature_header)?,
+            };
+            create(session, &store, &agent, wanted, secret_file.as_deref())
+        }
+        TriggerCommand::List { agent, all } => list(session, &store, &agent, all),
+        TriggerCommand::Show { id, agent } => {
+            let found = find(&store, plane_agent(&agent)?, &id)?;
+            show(session, &store.agent(&found.agent)?, found.id)
+        }
+        TriggerCommand::Deliver { id, text, agent, secret_file, body_json, dedupe_key } => {
+            let said = Said { text, body_json, dedupe_key, secret_file };
+            deliver(session, &store, plane_agent(&agent)?, &id, said)
+        }
+        TriggerCommand::Rotate { id, agent, secret_file } => {
+            let found = active(&store, plane_agent(&agent)?, &id)?;
+            rotate(session, &store, &store.agent(&found.agent)?, found.id, secret_file.as_deref())
+        }
+        TriggerCommand::Revoke { id, agent } => {
+            let found = find(&store, plane_agent(&agent)?, &id)?;
+            revoke(session, &store, &store.agent(&found.agent)?, found.id)
+        }
+    }
+}
+
+fn find(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Named<TriggerId>> {
+    lookup::open_or_archived::<Trigger>(store, agent, "trigger", part)
+}
+
+fn active(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Named<TriggerId>> {
+    lookup::open::<Trigger>(store, agent, ACTIVE_TRIGGER, part)
+}
+
+fn signature_header_of(verify: Verify, named: Option<String>) -> Result<Option<String>> {
+    let is_name = |name: &str| {
+        !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
+    };
+    match (verify, named) {
+        (Verify::Secret, None) => Ok(None),
+        (Verify::Secret, Some(_)) => Err(Error::Usage {
+            message: "--signature-header: a trigger that verifies by `secret` has no signature".to_owned(),
+            hint: Some("add --verify hmac_sha256".to_owned()),
+        }),
+        (Verify::HmacSha256, None) => Ok(Some(SIGNATURE_HEADER.to_owned())),
+        (Verify::HmacSha256, Some(name)) if is_name(&name) => Ok(Some(name)),
+        (Verify::HmacSha256, Some(name)) => Err(Error::usage(format!(
+            "--signature-header: `{}` is not the name of a header",
+            name.escape_debug()
+        ))),
+    }
+}
+
+/// What was asked for, but for the secret.
+struct Wanted {
+    delivery_mode: DeliveryMode,
+    scope: TriggerScope,
+    source: Option<String>,
+    verify: Verify,
+    signature_header: Option<String>,
+}
+
+/// Refuses to a turn or task what is the operator's. Of its own agent's triggers it makes and revokes those that are
+/// scoped to a wait.
+fn reach(
+    session: &Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    verb: &str,
+    own: Option<&TriggerScope>,
+) -> Result<()> {
+    if authority::inside(session, store)?.as_ref() != Some(agent.name()) {
+        return authority::reach(session, store, agent, &format!("{verb} a trigger of"));
+    }
+    match own {
+        Some(TriggerScope::Wait(_)) => Ok(()),
+        Some(TriggerScope::Agent | TriggerScope::Resource(_)) | None => Err(Error::Refused {
+            kind: "operators_only",
+            message: format!("a turn or task can't {verb} a trigger of its agent: that is the operator's"),
+            hint: Some("a trigger for a wait of its own it can make, with --wait, and revoke".to_owned()),
+        }),
+    }
+}
+
+fn create(
+    session: &mut Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    wanted: Wanted,
+    secret_file: Option<&Path>,
+) -> Result<Status> {
+    reach(session, store, agent, "make", Some(&wanted.scope))?;
+    let mut secret = Secret::draw(session, store, secret_file)?;
+    let Wanted { delivery_mode, scope, source, verify, signature_header } = wanted;
+    let new =
+        NewTrigger { delivery_mode, scope, source, verify, signature_header, secret_sha256: secret.sha256() };
+    let mut open = Desk::new(session, agent).open()?;
+    let trigger = rules::create(&mut open.draft, new)?;
+    keep_key(agent, &trigger, &secret)?;
+    let committed = open.commit();
+    if committed.is_ok() || is_committed(agent, &trigger) {
+        secret.keep();
+    }
+    committed?;
+    say_secret(session, store, &trigger, &secret, "made");
+    Ok(Status::Done)
+}
+
+/// A key is there before the record that names it; one that no record names is removed with the next.
+fn keep_key(agent: &Agent<'_>, trigger: &Trigger, secret: &Secret) -> Result<()> {
+    match trigger.verify {
+        Verify::Secret => Ok(()),
+        Verify::HmacSha256 => agent.keep_key(trigger.id, secret.word()),
+    }
+}
+
+/// Whether the record has this secret, although not all went well: not all of it is known to be on disk, say.
+fn is_committed(agent: &Agent<'_>, trigger: &Trigger) -> bool {
+    let found = agent.look(|seen, _| seen.open_one::<Trigger>(trigger.id));
+    found.is_ok_and(|found| found.is_some_and(|found| found.secret_sha256 == trigger.secret_sha256))
+}
+
+fn say_secret(session: &mut Session, store: &Store, trigger: &Trigger, secret: &Secret, how: &str) {
+    let mut object = shown::object(trigger, (0, None), store.ingress());
+    secret.add_to(&mut object, "trigger_secret", &session.out);
+    session.out.result(&object, |out| {
+        let url =
+            object["url"].as_str().map(|url| format!("url     {}\n", out.safe(url))).unwrap_or_default();
+        format!("{how} {}\n{url}{}", trigger.id, secret.line(out))
+    });
+}
+
+fn rotate(
+    session: &mut Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    id: TriggerId,
+    secret_file: Option<&Path>,
+) -> Result<Status> {
+    reach(session, store, agent, "rotate", None)?;
+    let mut secret = Secret::draw(session, store, secret_file)?;
+    let mut open = Desk::new(session, agent).open()?;
+    open.draft.records.triggers = vec![active_trigger(&open.locked.look_past_inbox(), id)?];
+    let trigger = rules::rotate(&mut open.draft, id, secret.sha256())?;
+    keep_key(agent, &trigger, &secret)?;
+    let committed = open.commit();
+    if committed.is_ok() || is_committed(agent, &trigger) {
+        secret.keep();
+    }
+    committed?;
+    agent.forget_keys(id, Some(&trigger.secret_sha256))?;
+    say_secret(session, store, &trigger, &secret, "rotated");
+    Ok(Status::Done)
+}
+
+fn revoke(session: &mut Session, store: &Store, agent: &Agent<'_>, id: TriggerId) -> Result<Status> {
+    let found = recorded(agent, id)?;
+    reach(session, store, agent, "revoke", Some(&found.0.scope))?;
+    let (trigger, waiting) = if found.0.is_active() {
+        let mut open = Desk::new(session, agent).open()?;
+        let trigger = active_trigger(&open.locked.look_past_inbox(), id)?;
+        open.draft.records.triggers = vec![trigger];
+        let trigger = rules::revoke(&mut open.draft, id, "revoked by the operator")?;
+        open.commit()?;
+        (trigger, found.1)
+    } else {
+        found
+    };
+    agent.forget_keys(id, None)?;
+    let object = shown::object(&trigger, waiting, store.ingress());
+    session.out.result(&object, |_| format!("revoked {id}"));
+    Ok(Status::Done)
+}
+
+/// How many deliveries of a trigger lie in the inbox that no step has taken up, and when the last of them arrived.
+type Waiting = (u64, Option<Time>);
+
+/// A trigger as it stands, or as it was when it was revoked.
+fn recorded(agent: &Agent<'_>, id: TriggerId) -> Result<(Trigger, Waiting)> {
+    let found = agent.look(|seen, state| match seen.open_one::<Trigger>(id)? {
+        Some(trigger) => {
+            let waiting = waiting(&seen, &state, &[id])?;
+            Ok(Some((trigger, waiting.first().copied().unwrap_or_default())))
+        }
+        None => {
+            let archived = seen.ended_one::<Trigger>(id)?;
+            Ok(archived.map(|trigger| (trigger, Waiting::default())))
+        }
+    })?;
+    found.ok_or_else(|| Error::NoRecord { what: "trigger", id: id.to_string() })
+}
+
+/// For each of some triggers. What a step has taken up is in the record's own count.
+fn waiting(seen: &Snapshot<'_>, state: &State, ids: &[TriggerId]) -> Result<Vec<Waiting>> {
+    let mut found = vec![Waiting::default(); ids.len()];
+    let mut add = |id: Option<TriggerId>, count: u32, at: Time| {
+        if let Some(place) = ids.iter().position(|other| Some(*other) == id) {
+            let (known, last) = found[place];
+            found[place] = (known + u64::from(count), last.max(Some(at)));
+        }
+    };
+    for hint in seen.hints()?.0 {
+        let WakeHint { trigger_id, count, created_at, .. } = hint;
+        add(trigger_id, count, created_at);
+    }
+    let taken: [Option<MessageId>; 2] = [
+        state.current_run.as_ref().map(|run| run.message_id),
+        state.held.as_ref().map(|held| held.message_id),
+    ];
+    for waiting in seen.first(usize::MAX)? {
+        let Some(Ok(message)) = seen.try_read(&waiting)? else { continue };
+        let Message { id, trigger_id, created_at, continuation, hint, failures, .. } = message;
+        if continuation.is_none() && hint.is_none() && failures.is_empty() && !taken.contains(&Some(id)) {
+            add(trigger_id, 1, created_at);
+        }
+    }
+    Ok(found)
+}
+
+fn list(session: &mut Session, store: &Store, agent: &PlaneAgent, all: bool) -> Result<Status> {
+    let agent = store.agent(&required_agent(agent)?)?;
+    let triggers = agent.look(|seen, state| {
+        let mut triggers: Vec<Trigger> = seen.open()?;
+        let ids: Vec<TriggerId> = triggers.iter().map(|trigger| trigger.id).collect();
+        let mut counts = waiting(&seen, &state, &ids)?;
+        if all {
+            let mut revoked = Vec::new();
+            seen.ended(|trigger: Trigger| {
+                revoked.push(trigger);
+                true
+            })?;
+            counts.resize(triggers.len() + revoked.len(), Waiting::default());
+            triggers.append(&mut revoked);
+        }
+        let mut found: Vec<(Trigger, Waiting)> = triggers.into_iter().zip(counts).collect();
+        found.sort_by_key(|(trigger, _)| trigger.id);
+        Ok(found)
+    })?;
+    for (trigger, waiting) in &triggers {
+        let object = shown::object(trigger, *waiting, store.ingress());
+        session.out.result(&object, |out| line(trigger, &object, out));
+    }
+    Ok(Status::Done)
+}
+
+fn line(trigger: &Trigger, object: &Value, out: &Output) -> String {
+    let scope = trigger.scope.to_string();
+    let source = trigger.source.as_deref().map(|source| format!("  {source}")).unwrap_or_default();
+    format!(
+        "{}  {}  {}  {}  {}{}  {} delivered",
+        trigger.id,
+        trigger.status,
+        trigger.delivery_mode,
+        trigger.verify,
+        out.safe(&scope),
+        out.safe(&source),
+        object["delivery_count"]
+    )
+}
+
+fn show(session: &mut Session, agent: &Agent<'_>, id: TriggerId) -> Result<Status> {
+    let (trigger, waiting) = recorded(agent, id)?;
+    let lacks_key =
+        trigger.is_active() && trigger.verify == Verify::HmacSha256 && agent.key_of(&trigger)?.is_none();
+    let object = shown::object(&trigger, waiting, agent.store().ingress());
+    session.out.result(&object, |out| {
+        let mut text = line(&trigger, &object, out);
+        for field in ["url", "signature_header", "last_delivered_at", "created_at", "revoked_at"] {
+            if let Some(word) = object[field].as_str() {
+                text.push_str(&format!("\n  {field:<17}  {}", out.safe(word)));
+            }
+        }
+        text
+    });
+    if lacks_key {
+        session.out.note(&format!(
+            "the key of {id} is not in this clone of the state directory: it takes no delivery here before `dormouse trigger rotate`"
+        ));
+    }
+    Ok(Status::Done)
+}
+
+/// What a delivery on the command line says.
+struct Said {
+    text: Option<String>,
+    body_json: Option<String>,
+    dedupe_key: Option<String>,
+    secret_file: PathBuf,
+}
+
+fn deliver(
+    session: &mut Session,
+    store: &Store,
+    agent: Option<AgentName>,
+    part: &str,
+    said: Said,
+) -> Result<Status> {
+    let caller = session.caller(store)?;
+    let from_stdin = said.secret_file == Path::new("-");
+    let takes_stdin = |word: &Option<String>| word.as_deref() == Some("-");
+    if from_stdin && (takes_stdin(&said.text) || takes_stdin(&said.body_json)) {
+        return Err(Error::usage("--secret-file: stdin can't be both the secret and the body"));
+    }
+    let secret = bytes(&said.secret_file.to_string_lossy(), &SECRET)?;
+    // What was never there is refused as what is wrong is.
+    let found = match active(store, agent, part) {
+        Ok(found) => Some(found),
+        Err(Error::NoRecord { .. }) => None,
+        Err(error) => return Err(error),
+    };
+    let target = found.as_ref().map(|found| store.agent(&found.agent)).transpose()?;
+    let id = found.map(|found| found.id);
+    let open = delivery::open(target.as_ref(), id, secret.trim_ascii())?;
+    let (Some(agent), Some(trigger)) = (target, open) else {
+        return Err(Error::Refused {
+            kind: "wrong_capability",
+            message: format!("no active trigger `{part}` has this secret"),
+            hint: Some("`dormouse trigger rotate` makes a new one".to_owned()),
+        });
+    };
+    session.is_about(agent.name());
+    let bound = Bound::message("the body", agent.policy()?.limits.max_message);
+    let body = match (&said.body_json, &said.text) {
+        (Some(word), _) => Some(Body::Json { value: json_body(word, &bound)? }),
+        (None, None) if trigger.delivery_mode == DeliveryMode::WakeHint => None,
+        (None, None) if from_stdin => {
+            return Err(Error::usage("TEXT: nothing to say, and stdin is the secret"));
+        }
+        (None, word) => Some(Body::Text { text: text("TEXT", word.as_deref(), &bound)? }),
+    };
+    let delivery = Delivery {
+        body,
+        key: said.dedupe_key,
+        source_refs: Vec::new(),
+        surface: DeliverySurface::Cli,
+        hops: caller.map(|caller| caller.hops),
+    };
+    let admitted = delivery::deliver(session, &agent, &trigger, delivery)?;
+    let object = delivered(&trigger, &admitted);
+    session.out.result(&object, |_| admitted.id.to_string());
+    Ok(Status::Done)
+}
+
+/// What a sender is told of its delivery.
+fn delivered(trigger: &Trigger, admitted: &Admitted) -> Value {
+    let id = match trigger.delivery_mode {
+        DeliveryMode::WakeHint => "hint_id",
+        DeliveryMode::EnqueueMessage => "message_id",
+    };
+    json!({
+        "agent": trigger.agent,
+        "trigger_id": trigger.id,
+        id: admitted.id,
+        "status": admitted.status,
+        "duplicate": admitted.duplicate,
+    })
+}

@@ -1,0 +1,84 @@
+//! Messages that are admitted at most once: a key is looked up under the lock, and noted with what it stands for.
+
+use std::collections::HashMap;
+
+use crate::error::Result;
+use crate::model::dedupe::DedupeEntry;
+use crate::model::id::MessageId;
+use crate::model::message::{Message, MessageStatus};
+use crate::model::policy::Policy;
+use crate::model::time::Time;
+use crate::rules::transition::arrival::admit_drop;
+use crate::rules::transition::inbox as rules;
+use crate::store::Agent;
+
+use super::desk::Desk;
+use super::session::Session;
+
+/// What became of one request.
+pub struct Admitted {
+    pub id: MessageId,
+    pub status: MessageStatus,
+    pub duplicate: bool,
+}
+
+impl Admitted {
+    pub fn anew(id: MessageId) -> Admitted {
+        Admitted { id, status: MessageStatus::Queued, duplicate: false }
+    }
+}
+
+/// A dedupe key needs a look first: the message that was admitted under it within the window, or
+/// else the new one, in one transaction with the note of the key. Those that are put off go into timers.
+pub fn admit_each_once(
+    session: &Session,
+    agent: &Agent<'_>,
+    policy: &Policy,
+    messages: Vec<Message>,
+    later: Option<Time>,
+) -> Result<Vec<Admitted>> {
+    let now = session.clock.now();
+    let window = policy.limits.dedupe_window;
+    let locked = agent.change(now)?;
+    let state = locked.state()?;
+    let seen = locked.look_past_inbox();
+    let mut answers = Vec::with_capacity(messages.len());
+    let mut new = Vec::with_capacity(messages.len());
+    let mut keys: HashMap<String, MessageId> = HashMap::new();
+    for message in messages {
+        if let Some(key) = &message.dedupe_key {
+            if let Some(id) = keys.get(key) {
+                answers.push(Admitted { duplicate: true, ..Admitted::anew(*id) });
+                continue;
+            }
+            if let Some(entry) = seen.admitted_under(key, now, window, state.revision)? {
+                let claimed =
+                    state.current_run.as_ref().is_some_and(|run| run.message_id == entry.message_id);
+                answers.push(repeat(&entry, claimed));
+                continue;
+            }
+            keys.insert(key.clone(), message.id);
+        }
+        answers.push(Admitted::anew(message.id));
+        new.push(message);
+    }
+    if new.is_empty() {
+        return Ok(answers);
+    }
+    locked.forget_old_keys(now, window)?;
+    let desk = Desk::new(session, agent);
+    let mut draft = desk.draft_of(&seen, state)?;
+    for message in new {
+        match later {
+            Some(at) => rules::put_off(&mut draft, message, at)?,
+            None => admit_drop(&mut draft, message, None),
+        }
+    }
+    desk.commit(&locked, draft)?;
+    Ok(answers)
+}
+
+pub fn repeat(entry: &DedupeEntry, claimed: bool) -> Admitted {
+    let status = if claimed { MessageStatus::Dequeued } else { entry.status };
+    Admitted { id: entry.message_id, status, duplicate: true }
+}

@@ -1,0 +1,55 @@
+//! A trigger as commands show it: its record without the hash of its secret, which is shown to nobody.
+
+use serde_json::{Value, json};
+
+use crate::model::settings::IngressSettings;
+use crate::model::time::Time;
+use crate::model::trigger::{Trigger, TriggerScope};
+
+/// What of a trigger is fixed.
+pub fn capability(trigger: &Trigger, ingress: &IngressSettings) -> Value {
+    let mut object = json!({
+        "id": trigger.id,
+        "target_agent_id": trigger.agent,
+        "delivery_mode": trigger.delivery_mode,
+        "scope": trigger.scope,
+        "status": trigger.status,
+        "verify": trigger.verify,
+        "created_at": trigger.created_at,
+    });
+    let named = [
+        ("source", trigger.source.clone()),
+        ("signature_header", trigger.signature_header.clone()),
+        ("revoked_at", trigger.revoked_at.map(|at| at.to_string())),
+        ("url", ingress.url(trigger).filter(|_| trigger.is_active())),
+    ];
+    for (field, word) in named {
+        if let Some(word) = word {
+            object[field] = json!(word);
+        }
+    }
+    object
+}
+
+/// The same with its deliveries. `waiting`: how many of them no step has taken up, and when the last of these came.
+pub fn object(trigger: &Trigger, waiting: (u64, Option<Time>), ingress: &IngressSettings) -> Value {
+    let mut object = capability(trigger, ingress);
+    object["delivery_count"] = json!(trigger.delivery_count + waiting.0);
+    if let Some(last) = trigger.last_delivered_at.max(waiting.1) {
+        object["last_delivered_at"] = json!(last);
+    }
+    object
+}
+
+/// Where outside systems reach an agent by default: the oldest trigger that is about nothing in particular, if
+/// something serves it.
+pub fn default_ingress(triggers: &[Trigger], ingress: &IngressSettings) -> Option<Value> {
+    let is_open = |trigger: &&Trigger| trigger.is_active() && trigger.scope == TriggerScope::Agent;
+    let trigger = triggers.iter().filter(is_open).min_by_key(|trigger| trigger.id)?;
+    Some(json!({
+        "id": trigger.id,
+        "url": ingress.url(trigger)?,
+        "delivery_mode": trigger.delivery_mode,
+        "verify": trigger.verify,
+    }))
+}

@@ -1,0 +1,163 @@
+//! Triggers: made, given a new secret, revoked, counted (contract, semantics §13).
+
+use serde_json::json;
+
+use crate::model::event::EventKind;
+use crate::model::id::{TriggerId, WaitId};
+use crate::model::message::{Message, WakeHint};
+use crate::model::record::{Extra, Record};
+use crate::model::refusal::Refusal;
+use crate::model::time::Time;
+use crate::model::transaction::{Archived, Delete, Put};
+use crate::model::trigger::{DeliveryMode, Trigger, TriggerScope, TriggerStatus, Verify};
+use crate::model::wait::{Wait, WaitKind};
+
+use super::draft::Draft;
+
+/// What a new trigger is to be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewTrigger {
+    pub delivery_mode: DeliveryMode,
+    pub scope: TriggerScope,
+    pub source: Option<String>,
+    pub verify: Verify,
+    pub signature_header: Option<String>,
+    pub secret_sha256: String,
+}
+
+/// Makes a trigger. One that is scoped to a wait belongs to it from then on.
+pub fn create(draft: &mut Draft, new: NewTrigger) -> Result<Trigger, Refusal> {
+    let trigger = Trigger {
+        id: TriggerId(draft.stamp.mint()),
+        agent: draft.records.state.agent.clone(),
+        delivery_mode: new.delivery_mode,
+        scope: new.scope,
+        source: new.source,
+        status: TriggerStatus::Active,
+        verify: new.verify,
+        signature_header: new.signature_header,
+        secret_sha256: new.secret_sha256,
+        delivery_count: 0,
+        last_delivered_at: None,
+        created_at: draft.now(),
+        revoked_at: None,
+        extra: Extra::new(),
+    };
+    trigger.check().map_err(|reason| Refusal::new("invalid_trigger", reason))?;
+    if let Some(wait) = trigger.scope.wait_id() {
+        belong_to(draft, wait, trigger.id)?;
+    }
+    tell(draft, &trigger, "created");
+    draft.put(Put::Trigger(Box::new(trigger.clone())));
+    draft.records.triggers.push(trigger.clone());
+    Ok(trigger)
+}
+
+/// Gives a wait its trigger. Only what the outside can answer has one, and no wait has two.
+fn belong_to(draft: &mut Draft, id: WaitId, trigger: TriggerId) -> Result<(), Refusal> {
+    let Some(wait) = draft.records.waits.iter_mut().find(|wait| wait.id == id && wait.is_active()) else {
+        return Err(Refusal::new("not_active", format!("{id} is not an active wait")));
+    };
+    may_have_trigger(wait)?;
+    if let Some(other) = wait.trigger_id {
+        return Err(Refusal::new("wait_has_trigger", format!("{id} has a trigger already: {other}"))
+            .hint("revoke that one first"));
+    }
+    wait.trigger_id = Some(trigger);
+    let wait = Box::new(wait.clone());
+    draft.put(Put::Wait(wait));
+    Ok(())
+}
+
+/// Refuses a trigger for a wait that no outside system can end.
+pub fn may_have_trigger(wait: &Wait) -> Result<(), Refusal> {
+    match wait.kind {
+        WaitKind::External | WaitKind::System => Ok(()),
+        WaitKind::Operator | WaitKind::Task | WaitKind::Timer => Err(Refusal::new(
+            "invalid_wait",
+            format!(
+                "a trigger belongs to a wait of kind `external` or `system`, and this one is `{}`",
+                wait.kind
+            ),
+        )),
+    }
+}
+
+/// Replaces the secret. What was delivered with the old one stays delivered.
+pub fn rotate(draft: &mut Draft, id: TriggerId, secret_sha256: String) -> Result<Trigger, Refusal> {
+    let trigger = find(draft, id)?;
+    trigger.secret_sha256 = secret_sha256;
+    let trigger = trigger.clone();
+    tell(draft, &trigger, "rotated");
+    draft.put(Put::Trigger(Box::new(trigger.clone())));
+    Ok(trigger)
+}
+
+/// Revokes a trigger for good. What it has delivered stays in the inbox. A wait that names it goes on without it.
+pub fn revoke(draft: &mut Draft, id: TriggerId, cause: &str) -> Result<Trigger, Refusal> {
+    let now = draft.now();
+    let trigger = find(draft, id)?;
+    trigger.status = TriggerStatus::Revoked;
+    trigger.revoked_at = Some(now);
+    let trigger = trigger.clone();
+    draft.records.triggers.retain(|other| other.id != id);
+    tell(draft, &trigger, cause);
+    draft.delete(Delete::Trigger(id));
+    draft.archive(Archived::Trigger(Box::new(trigger.clone())));
+    let mut left = Vec::new();
+    for wait in draft.records.waits.iter_mut().filter(|wait| wait.trigger_id == Some(id)) {
+        wait.trigger_id = None;
+        left.push(wait.clone());
+    }
+    for wait in left {
+        draft.put(Put::Wait(Box::new(wait)));
+    }
+    Ok(trigger)
+}
+
+/// Revokes what was scoped to a wait that has ended.
+pub fn wait_ended(draft: &mut Draft, wait: &Wait) {
+    let belongs = |trigger: &&Trigger| trigger.scope.wait_id() == Some(wait.id);
+    if let Some(id) = draft.records.triggers.iter().find(belongs).map(|trigger| trigger.id) {
+        // It is there, so nothing refuses.
+        let _ = revoke(draft, id, "its wait has ended");
+    }
+}
+
+fn find(draft: &mut Draft, id: TriggerId) -> Result<&mut Trigger, Refusal> {
+    let agent = draft.records.state.agent.clone();
+    let trigger = draft.records.triggers.iter_mut().find(|trigger| trigger.id == id);
+    trigger.ok_or_else(|| Refusal::new("not_active", format!("{id} is not an active trigger of `{agent}`")))
+}
+
+fn tell(draft: &mut Draft, trigger: &Trigger, cause: &str) {
+    let data = json!({
+        "trigger_id": trigger.id,
+        "to": trigger.status,
+        "delivery_mode": trigger.delivery_mode,
+        "scope": trigger.scope,
+        "cause": cause,
+    });
+    draft.event(EventKind::TriggerTransition, None, data);
+}
+
+/// Counts the delivery that a message is, when a step takes it up.
+pub fn count_message(draft: &mut Draft, message: &Message) {
+    // A tick that was made from hints is no delivery: those were counted before.
+    if message.hint.is_none() && message.failures.is_empty() {
+        count(draft, message.trigger_id, 1, message.created_at);
+    }
+}
+
+/// The same for a hint, when it leaves the inbox.
+pub fn count_hint(draft: &mut Draft, hint: &WakeHint) {
+    count(draft, hint.trigger_id, u64::from(hint.count), hint.created_at);
+}
+
+fn count(draft: &mut Draft, id: Option<TriggerId>, deliveries: u64, last: Time) {
+    let Some(id) = id else { return };
+    let Some(trigger) = draft.records.triggers.iter_mut().find(|trigger| trigger.id == id) else { return };
+    trigger.count(deliveries, last);
+    let trigger = Box::new(trigger.clone());
+    draft.put(Put::Trigger(trigger));
+}

@@ -1,0 +1,638 @@
+//! Triggers: who makes them, what comes through them, and when they are worth nothing.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::harness::{Ran, Sandbox};
+use crate::setup::{add, decisions, extend_policy, failure, mode, names, own_name, record, started};
+use crate::sharing;
+
+fn sha256(word: &str) -> String {
+    Sha256::digest(word.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Makes a trigger of `ada`. Returns its id; its secret is in a file of that name in the project.
+fn make(sandbox: &Sandbox, flags: &[&str]) -> String {
+    let made = sandbox.json([&["trigger", "create", "-a", "ada"], flags].concat());
+    let id = made["id"].as_str().unwrap().to_owned();
+    fs::write(sandbox.project().join(&id), made["trigger_secret"].as_str().unwrap()).unwrap();
+    id
+}
+
+/// Delivers through a trigger that [`make`] has made.
+fn deliver(sandbox: &Sandbox, id: &str, words: &[&str]) -> Ran {
+    sandbox.cmd([&["--json", "trigger", "deliver", id, "--secret-file", id], words].concat()).output()
+}
+
+#[track_caller]
+fn delivered(sandbox: &Sandbox, id: &str, words: &[&str]) -> Value {
+    let ran = deliver(sandbox, id, words);
+    assert_eq!(ran.code(), 0, "{ran}");
+    serde_json::from_str(ran.stdout.trim_end()).unwrap()
+}
+
+/// The exit status of a command, and what kind of error it has told.
+fn told(ran: &Ran) -> (i32, String) {
+    (ran.code(), failure(ran)["kind"].as_str().unwrap_or_default().to_owned())
+}
+
+fn shown(sandbox: &Sandbox, id: &str) -> Value {
+    sandbox.json(["trigger", "show", id])
+}
+
+fn in_inbox(sandbox: &Sandbox) -> usize {
+    names(&sandbox.agent("ada").join("inbox")).iter().filter(|name| name.ends_with(".json")).count()
+}
+
+#[test]
+fn what_comes_through_a_trigger_is_a_signal_that_names_it() {
+    let sandbox = started("true");
+    let id = make(&sandbox, &["--source", "webhook:ci", "--resource", "github:org/repo#12"]);
+    let answer = delivered(&sandbox, &id, &["--body-json", "{\"state\":\"red\"}"]);
+    assert_eq!(answer["trigger_id"], id.as_str());
+    assert_eq!((&answer["status"], &answer["duplicate"]), (&json!("queued"), &json!(false)));
+    let message = sandbox.json(["queue", "show", answer["message_id"].as_str().unwrap()]);
+    for (field, value) in [
+        ("kind", json!("webhook_event")),
+        ("origin", json!({ "kind": "webhook", "id": "ci" })),
+        ("authority_class", json!("integration_signal")),
+        ("admission_context", json!("external_trigger_capability")),
+        ("delivery_surface", json!("cli")),
+        ("trigger_id", json!(id)),
+        ("resource", json!("github:org/repo#12")),
+        ("priority", json!("normal")),
+        ("body", json!({ "type": "json", "value": { "state": "red" } })),
+    ] {
+        assert_eq!(message[field], value, "{field}");
+    }
+    assert_eq!(
+        decisions(&sandbox),
+        ["start_model_turn (webhook_event) completed", "sleep (no_pending_scheduler_facts)"]
+    );
+}
+
+#[test]
+fn the_trigger_that_comes_with_an_agent_takes_deliveries() {
+    let sandbox = Sandbox::new();
+    let made = sandbox.json(["create", "ada", "--", "true"]);
+    let id = made["trigger_id"].as_str().unwrap();
+    fs::write(sandbox.project().join("secret"), made["trigger_secret"].as_str().unwrap()).unwrap();
+    let deliver = ["trigger", "deliver", id, "--secret-file", "secret", "hello"];
+    assert!(sandbox.run(deliver).starts_with("msg_"), "an agent that was never started keeps what it gets");
+    sandbox.run(["start", "ada"]);
+    // One that was made by a version that knew neither modes nor counts.
+    let path = sandbox.agent("ada").join(format!("triggers/{id}.json"));
+    let mut old: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let fields = old.as_object_mut().unwrap();
+    fields.remove("verify");
+    let name = fields.remove("target_agent_id").unwrap();
+    fields.insert("agent".to_owned(), name);
+    fs::write(&path, serde_json::to_string_pretty(&old).unwrap()).unwrap();
+    sandbox.run(deliver);
+    assert_eq!(shown(&sandbox, id)["delivery_count"], 2);
+}
+
+#[test]
+fn a_secret_is_shown_once_and_only_its_hash_is_kept() {
+    let sandbox = started("true");
+    let made = sandbox.json(["trigger", "create", "-a", "ada"]);
+    let (id, secret) = (made["id"].as_str().unwrap(), made["trigger_secret"].as_str().unwrap());
+    let stored = record(&sandbox, format!("triggers/{id}.json"));
+    assert_eq!(stored["secret_sha256"], sha256(secret).as_str());
+    for command in [
+        &["trigger", "list", "-a", "ada"][..],
+        &["--json", "trigger", "list", "-a", "ada", "--all"],
+        &["--json", "trigger", "show", id],
+        &["--json", "get", "ada"],
+        &["--json", "events", "ada", "--limit", "0"],
+    ] {
+        let said = sandbox.run(command.iter().copied());
+        assert!(!said.contains(secret) && !said.contains(&sha256(secret)), "{command:?}: {said}");
+    }
+    let ran = sandbox.cmd(["trigger", "rotate", id, "--secret-file", "new"]).output();
+    assert_eq!(ran.code(), 0, "{ran}");
+    assert_eq!(mode(&sandbox.project().join("new")), 0o600);
+    assert!(ran.stdout.contains("secret  in new"), "{ran}");
+    let ran = sandbox.cmd(["trigger", "create", "-a", "ada"]).output();
+    assert!(ran.stdout.contains("secret  not shown in a pipe"), "{ran}");
+    let taken = sandbox.cmd(["--json", "trigger", "create", "-a", "ada", "--secret-file", "new"]).output();
+    assert_eq!(told(&taken), (4, "secret_file_exists".to_owned()));
+    // It is no argument, and no file beneath the state directory.
+    let inside = sandbox.cmd(["trigger", "rotate", id, "--secret-file", ".dormouse/x"]).output();
+    assert_eq!(inside.code(), 2, "{inside}");
+}
+
+#[test]
+fn a_wrong_secret_a_revoked_trigger_and_an_unknown_one_are_told_alike() {
+    let sandbox = started("true");
+    let id = make(&sandbox, &[]);
+    let revoked = make(&sandbox, &[]);
+    sandbox.run(["trigger", "revoke", &revoked]);
+    let unknown = "trig_00000000000070008000000000000000";
+    fs::write(sandbox.project().join("wrong"), "0".repeat(64)).unwrap();
+    fs::write(sandbox.project().join("empty"), "").unwrap();
+    let hash = record(&sandbox, format!("triggers/{id}.json"))["secret_sha256"].as_str().unwrap().to_owned();
+    fs::write(sandbox.project().join("hash"), hash).unwrap();
+    let mut said = Vec::new();
+    for (at, file) in [
+        (&id, "wrong"),
+        (&id, "empty"),
+        (&id, "hash"),
+        (&id, revoked.as_str()),
+        (&revoked, revoked.as_str()),
+        (&revoked, "wrong"),
+        (&unknown.to_owned(), id.as_str()),
+    ] {
+        let ran = sandbox.cmd(["--json", "trigger", "deliver", at, "--secret-file", file, "hello"]).output();
+        let error = failure(&ran);
+        let words = error["message"].as_str().unwrap().replace(at.as_str(), "ID");
+        said.push((ran.code(), error["kind"].clone(), words, error["hint"].clone()));
+    }
+    assert_eq!(said[0].0, 4);
+    assert_eq!(said[0].1, "wrong_capability");
+    assert!(said.iter().all(|one| *one == said[0]), "{said:#?}");
+    assert_eq!(in_inbox(&sandbox), 0);
+    assert_eq!(deliver(&sandbox, &id, &["hello"]).code(), 0);
+}
+
+#[test]
+fn the_secret_comes_from_a_file_or_stdin() {
+    let sandbox = started("true");
+    let id = make(&sandbox, &[]);
+    let secret = fs::read_to_string(sandbox.project().join(&id)).unwrap();
+    let from_stdin = ["trigger", "deliver", &id, "--secret-file", "-", "hello"];
+    assert_eq!(sandbox.cmd(from_stdin).stdin(format!("{secret}\r\n")).output().code(), 0);
+    // Stdin can't be both.
+    for words in [&["-"][..], &["--body-json", "-"], &[]] {
+        let line = [&from_stdin[..5], words].concat();
+        assert_eq!(sandbox.cmd(line).stdin(secret.clone()).output().code(), 2, "{words:?}");
+    }
+    let body = sandbox.cmd(["trigger", "deliver", &id, "--secret-file", &id]).stdin("from a pipe").output();
+    assert_eq!(body.code(), 0, "{body}");
+    for (words, status) in [(&["--body-json", "{"][..], 2), (&[""], 4), (&["--dedupe-key", "", "x"], 4)] {
+        assert_eq!(deliver(&sandbox, &id, words).code(), status, "{words:?}");
+    }
+    fs::write(sandbox.project().join("large"), "x".repeat(5000)).unwrap();
+    let large = sandbox.cmd(["--json", "trigger", "deliver", &id, "--secret-file", "large", "x"]).output();
+    assert_eq!(told(&large), (4, "secret_too_large".to_owned()));
+}
+
+#[test]
+fn a_hint_wakes_and_says_what_its_trigger_is_about() {
+    let sandbox = started("true");
+    let id = make(&sandbox, &["--mode", "wake_hint", "--resource", "disk"]);
+    sandbox.run(["wait", "-a", "ada", "--on", "external", "--resource", "disk", "--reason", "space"]);
+    let first = delivered(&sandbox, &id, &[]);
+    assert!(first["hint_id"].as_str().unwrap().starts_with("msg_"), "{first}");
+    delivered(&sandbox, &id, &["it is full"]);
+    let hint = sandbox.json(["get", "ada"])["pending_wake_hint"].clone();
+    assert_eq!((&hint["resource"], &hint["trigger_id"]), (&json!("disk"), &json!(id)), "{hint}");
+    assert_eq!(shown(&sandbox, &id)["delivery_count"], 2);
+    assert_eq!(
+        decisions(&sandbox)[..2],
+        ["emit_system_tick (wake_hint)", "start_model_turn (system_tick) completed"]
+    );
+    assert_eq!(sandbox.json_lines(["wait", "list", "-a", "ada"]), Vec::<Value>::new());
+    assert_eq!(record(&sandbox, format!("triggers/{id}.json"))["delivery_count"], 2);
+}
+
+#[test]
+fn a_delivery_with_a_key_arrives_once() {
+    let sandbox = started("true");
+    let (id, other) = (make(&sandbox, &[]), make(&sandbox, &[]));
+    let hints = make(&sandbox, &["--mode", "wake_hint"]);
+    for (trigger, field) in [(&id, "message_id"), (&hints, "hint_id")] {
+        let first = delivered(&sandbox, trigger, &["hello", "--dedupe-key", "one"]);
+        for _ in 0..2 {
+            let again = delivered(&sandbox, trigger, &["hello", "--dedupe-key", "one"]);
+            assert_eq!((&again[field], &again["duplicate"]), (&first[field], &json!(true)));
+        }
+        sandbox.run(["tick", "ada", "--until-idle"]);
+        let again = delivered(&sandbox, trigger, &["hello", "--dedupe-key", "one"]);
+        assert_eq!((&again[field], &again["duplicate"]), (&first[field], &json!(true)));
+        assert_eq!(shown(&sandbox, trigger)["delivery_count"], 1);
+        // Another one's key is another key, and so is the operator's.
+        assert_eq!(delivered(&sandbox, &other, &["hello", "--dedupe-key", field])["duplicate"], false);
+        assert_eq!(sandbox.json(["enqueue", "ada", "x", "--dedupe-key", field])["duplicate"], false);
+        sandbox.run(["tick", "ada", "--until-idle"]);
+        sandbox.pass(25 * 3600);
+        assert_eq!(delivered(&sandbox, trigger, &["hello", "--dedupe-key", "one"])["duplicate"], false);
+        sandbox.run(["tick", "ada", "--until-idle"]);
+    }
+}
+
+#[test]
+fn counts_are_of_what_was_taken_up_and_of_what_waits() {
+    let sandbox = started("true");
+    let id = make(&sandbox, &[]);
+    assert_eq!(shown(&sandbox, &id)["delivery_count"], 0);
+    assert_eq!(shown(&sandbox, &id).get("last_delivered_at"), None);
+    delivered(&sandbox, &id, &["one"]);
+    delivered(&sandbox, &id, &["two"]);
+    sandbox.run(["enqueue", "ada", "not through it"]);
+    assert_eq!(shown(&sandbox, &id)["delivery_count"], 2);
+    let last = shown(&sandbox, &id)["last_delivered_at"].clone();
+    assert!(last.is_string());
+    assert_eq!(record(&sandbox, format!("triggers/{id}.json")).get("delivery_count"), None);
+    for taken in 1..=2 {
+        sandbox.run(["tick", "ada"]);
+        assert_eq!(record(&sandbox, format!("triggers/{id}.json"))["delivery_count"], taken);
+        assert_eq!(shown(&sandbox, &id)["delivery_count"], 2);
+    }
+    assert_eq!(shown(&sandbox, &id)["last_delivered_at"], last);
+    // A retry is no other delivery.
+    add(&sandbox, "bob", "exit 1");
+    extend_policy(&sandbox, "ada", "[recovery]\nmax_attempts = 2\nbackoff = \"1s\"\n");
+    let list = sandbox.json_lines(["trigger", "list", "-a", "ada"]);
+    assert_eq!(list.iter().map(|one| one["delivery_count"].as_u64().unwrap()).sum::<u64>(), 2);
+}
+
+#[test]
+fn a_message_that_fails_and_is_brought_back_is_one_delivery() {
+    let sandbox = started("exit 1");
+    extend_policy(&sandbox, "ada", "[recovery]\nmax_attempts = 1\n");
+    let id = make(&sandbox, &[]);
+    let message = delivered(&sandbox, &id, &["one"])["message_id"].as_str().unwrap().to_owned();
+    for _ in 0..2 {
+        sandbox.cmd(["tick", "ada", "--until-idle"]).output();
+        assert_eq!(shown(&sandbox, &id)["delivery_count"], 1);
+        sandbox.run(["queue", "requeue", &message]);
+        assert_eq!(shown(&sandbox, &id)["delivery_count"], 1);
+    }
+}
+
+#[test]
+fn a_wait_ends_by_its_trigger_and_a_trigger_by_its_wait() {
+    let sandbox = started("true");
+    let by_default =
+        sandbox.json_lines(["trigger", "list", "-a", "ada"])[0]["id"].as_str().unwrap().to_owned();
+    let other = make(&sandbox, &[]);
+    // The wait names a trigger that is about nothing in particular.
+    let wait =
+        ["wait", "-a", "ada", "--on", "external", "--reason", "the build", "--source", "nobody", "--trigger"];
+    let waiting = sandbox.json([&wait[..], &[&other[5..]]].concat());
+    assert_eq!(waiting["trigger_id"], other.as_str());
+    assert!(waiting["wake_sources"].to_string().contains(&format!("trigger:{other}")), "{waiting}");
+    delivered(&sandbox, &other, &["it is green"]);
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    assert_eq!(sandbox.json_lines(["wait", "list", "-a", "ada"]), Vec::<Value>::new());
+    assert_eq!(shown(&sandbox, &other)["status"], "active", "it was there before the wait");
+    // The trigger belongs to the wait.
+    let waiting =
+        sandbox.json(["wait", "-a", "ada", "--on", "external", "--reason", "the build", "--recheck", "1h"]);
+    let wait_id = waiting["id"].as_str().unwrap();
+    let own = make(&sandbox, &["--wait", wait_id]);
+    assert_eq!(shown(&sandbox, &own)["scope"], format!("wait:{wait_id}"));
+    let second = sandbox.cmd(["--json", "trigger", "create", "-a", "ada", "--wait", wait_id]).output();
+    assert_eq!(told(&second), (4, "wait_has_trigger".to_owned()));
+    let answer = delivered(&sandbox, &own, &["it is red"]);
+    let message = sandbox.json(["queue", "show", answer["message_id"].as_str().unwrap()]);
+    assert_eq!((&message["wait_id"], &message["kind"]), (&json!(wait_id), &json!("callback_event")));
+    let step = sandbox.json(["tick", "ada"]);
+    assert_eq!(step["continuation"]["resolves"], json!([wait_id]), "{step}");
+    assert_eq!(shown(&sandbox, &own)["status"], "revoked");
+    assert_eq!(told(&deliver(&sandbox, &own, &["again"])), (4, "wrong_capability".to_owned()));
+    // A trigger can be no one's else, and none of an agent that is not there.
+    for (flags, expected) in [
+        (&["--wait", &own[5..]][..], 3),
+        (&["--wait", wait_id], 3),
+        (&["--wait", wait_id, "--resource", "x"], 2),
+        (&["--source", "operator"], 4),
+        (&["--source", "channel:irc"], 4),
+        (&["--signature-header", "X"], 2),
+        (&["--verify", "hmac_sha256", "--signature-header", "no header"], 2),
+        (&["--resource", " "], 0),
+    ] {
+        let ran = sandbox.cmd([&["trigger", "create", "-a", "ada"], flags].concat()).output();
+        let expected = if flags == ["--resource", " "] { ran.code() } else { expected };
+        assert_eq!(ran.code(), expected, "{flags:?} {ran}");
+    }
+    assert_eq!(shown(&sandbox, &by_default)["delivery_count"], 0);
+}
+
+#[test]
+fn whatever_ends_a_wait_revokes_its_trigger() {
+    let sandbox = started("true");
+    let item = sandbox.run(["work", "add", "objective", "-a", "ada", "--pick"]).trim_end().to_owned();
+    let wait = |more: &[&str]| {
+        let line = [&["wait", "-a", "ada", "--on", "external", "--reason", "r"], more].concat();
+        sandbox.run(line).trim_end().to_owned()
+    };
+    let on_item = ["--work-item", item.as_str()];
+    let one = wait(&on_item);
+    let cancelled = make(&sandbox, &["--wait", &one]);
+    sandbox.run(["wait", "cancel", &one]);
+    let replaced = make(&sandbox, &["--wait", &wait(&on_item)]);
+    let completed = make(&sandbox, &["--wait", &wait(&on_item)]);
+    let expired = make(&sandbox, &["--wait", &wait(&["--whole-agent", "--expires", "1h"])]);
+    let stays = make(&sandbox, &["--wait", &wait(&["--whole-agent", "--recheck", "9h"])]);
+    let status = |id: &str| shown(&sandbox, id)["status"].as_str().unwrap().to_owned();
+    assert_eq!([&cancelled, &replaced].map(|id| status(id)), ["revoked"; 2]);
+    sandbox.run(["work", "complete", &item]);
+    assert_eq!(status(&completed), "revoked");
+    assert_eq!(status(&expired), "active");
+    sandbox.pass(2 * 3600);
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    assert_eq!([&expired, &stays].map(|id| status(id)), ["revoked", "active"]);
+    sandbox.run(["stop", "ada"]);
+    assert_eq!(status(&stays), "active", "stop keeps waits");
+    let all = sandbox.json_lines(["trigger", "list", "-a", "ada", "--all"]);
+    assert_eq!(all.len(), 6);
+    assert_eq!(sandbox.json_lines(["trigger", "list", "-a", "ada"]).len(), 2);
+    assert_eq!(sandbox.cmd(["doctor"]).output().code(), 0);
+}
+
+#[test]
+fn a_plain_external_wait_ends_by_what_comes_through_the_trigger_of_the_agent() {
+    let sandbox = Sandbox::new();
+    let made = sandbox.json(["create", "ada", "--", "true"]);
+    sandbox.run(["start", "ada"]);
+    let id = made["trigger_id"].as_str().unwrap();
+    fs::write(sandbox.project().join(id), made["trigger_secret"].as_str().unwrap()).unwrap();
+    let wait = sandbox.run(["wait", "-a", "ada", "--on", "external", "--reason", "any news"]);
+    delivered(&sandbox, id, &["news"]);
+    let step = sandbox.json(["tick", "ada"]);
+    assert_eq!(step["continuation"]["class"], "resume_expected_wait", "{step}");
+    assert_eq!(step["continuation"]["resolves"], json!([wait.trim_end()]));
+}
+
+#[test]
+fn a_wait_whose_trigger_is_revoked_says_what_it_has_left() {
+    let sandbox = started("true");
+    let id = make(&sandbox, &[]);
+    sandbox.run([
+        "wait",
+        "-a",
+        "ada",
+        "--on",
+        "external",
+        "--reason",
+        "r",
+        "--recheck",
+        "1h",
+        "--trigger",
+        &id,
+    ]);
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    let kinds = || {
+        let found = sandbox.json(["get", "ada"])["advisories"].clone();
+        found
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| one["kind"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert!(!kinds().contains(&"wait_without_subject".to_owned()), "{:?}", kinds());
+    sandbox.run(["trigger", "revoke", &id]);
+    assert!(kinds().contains(&"wait_without_subject".to_owned()), "{:?}", kinds());
+    assert_eq!(sandbox.json_lines(["wait", "list", "-a", "ada"])[0].get("trigger_id"), None);
+    // Once more changes nothing.
+    sandbox.run(["trigger", "revoke", &id]);
+    assert_eq!(sandbox.cmd(["doctor"]).output().code(), 0);
+}
+
+#[test]
+fn rotation_takes_the_old_secret_and_the_count_stays() {
+    let sandbox = started("true");
+    let id = make(&sandbox, &[]);
+    delivered(&sandbox, &id, &["one"]);
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    sandbox.run(["trigger", "rotate", &id, "--secret-file", "new"]);
+    assert_eq!(told(&deliver(&sandbox, &id, &["two"])), (4, "wrong_capability".to_owned()));
+    let with_new = ["trigger", "deliver", &id, "--secret-file", "new", "two"];
+    assert_eq!(sandbox.cmd(with_new).output().code(), 0);
+    assert_eq!(shown(&sandbox, &id)["delivery_count"], 2);
+    sandbox.run(["trigger", "revoke", &id]);
+    assert_eq!(sandbox.cmd(["trigger", "rotate", &id]).output().code(), 3);
+    assert_eq!(shown(&sandbox, &id)["delivery_count"], 1, "what was taken up before");
+}
+
+#[test]
+fn the_key_of_signatures_is_the_owners_alone_and_never_in_git() {
+    let sandbox = started("true");
+    crate::setup::make_repository(&sandbox);
+    // As an older version has left it.
+    fs::write(sandbox.store().join(".gitignore"), "").unwrap();
+    let id = make(&sandbox, &["--verify", "hmac_sha256"]);
+    let trigger = shown(&sandbox, &id);
+    assert_eq!(
+        (&trigger["verify"], &trigger["signature_header"]),
+        (&json!("hmac_sha256"), &json!("X-Hub-Signature-256"))
+    );
+    let keys = sandbox.agent("ada").join("keys");
+    let key = |dir: &Path| names(dir).into_iter().find(|name| name.starts_with(&id)).unwrap();
+    let secret = fs::read_to_string(sandbox.project().join(&id)).unwrap();
+    let first = key(&keys);
+    assert_eq!(fs::read_to_string(keys.join(&first)).unwrap(), secret);
+    assert_eq!((mode(&keys.join(&first)), mode(&keys)), (0o600, 0o700));
+    crate::setup::git(&sandbox, &["add", "-A", ".dormouse"]);
+    let tracked = crate::setup::git(&sandbox, &["ls-files"]);
+    assert!(!tracked.contains("keys/"), "{tracked}");
+    // On the command line it is a secret like any other.
+    delivered(&sandbox, &id, &["hello"]);
+    sandbox.run(["trigger", "rotate", &id, "--secret-file", "new"]);
+    assert_ne!(key(&keys), first);
+    assert_eq!(names(&keys).iter().filter(|name| name.starts_with(&id)).count(), 1);
+    fs::remove_file(keys.join(key(&keys))).unwrap();
+    let ran = sandbox.cmd(["trigger", "show", &id]).output();
+    assert!(ran.stderr.contains("is not in this clone"), "{ran}");
+    sandbox.run(["trigger", "rotate", &id]);
+    sandbox.run(["trigger", "revoke", &id]);
+    assert!(!names(&keys).iter().any(|name| name.starts_with("trig_")));
+    assert_eq!(sandbox.cmd(["doctor"]).output().code(), 0);
+}
+
+/// Runs commands inside a turn of `ada`; each may say `$ID` for the wait that the turn begins with.
+fn in_turn(sandbox: &Sandbox, commands: &[&str]) -> Vec<String> {
+    let own = own_name();
+    let mut script = format!(
+        "rm -f \"$HOME/said\"\nID=$({own} wait --on external --reason r --whole-agent)\necho $ID > \"$HOME/wait\"\n"
+    );
+    for command in commands {
+        script.push_str(&format!(
+            "said=$({own} --json {command} 2>> \"$HOME/talk\"); status=$?\n\
+             TRIG=$(echo \"$said\" | tail -n 1 | jq -r '.id // empty')\n\
+             echo \"$status $(echo \"$said\" | tail -n 1 | jq -r '.error.kind // \"\"')\" >> \"$HOME/said\"\n"
+        ));
+    }
+    fs::write(sandbox.home().join("script"), script).unwrap();
+    let step = sandbox.json(["tick", "ada"]);
+    assert_eq!(step["terminal"], "completed", "{step}");
+    let said = fs::read_to_string(sandbox.home().join("said")).unwrap();
+    said.lines().map(|line| line.trim_end().to_owned()).collect()
+}
+
+#[test]
+fn a_turn_makes_a_trigger_for_its_own_wait_and_no_other() {
+    let sandbox = started(". \"$HOME/script\"");
+    let others = make(&sandbox, &[]);
+    add(&sandbox, "bob", "true");
+    sandbox.run(["enqueue", "ada", "go"]);
+    let revoke = format!("trigger revoke {others}");
+    let rotate = format!("trigger rotate {others}");
+    let said = in_turn(
+        &sandbox,
+        &[
+            "trigger create",
+            "trigger create --resource r",
+            "trigger create -a bob",
+            &revoke,
+            &rotate,
+            "trigger create --wait $ID",
+            "trigger rotate $TRIG",
+            "trigger list",
+        ],
+    );
+    assert_eq!(
+        said,
+        [
+            "4 operators_only",
+            "4 operators_only",
+            "4 not_own_child",
+            "4 operators_only",
+            "4 operators_only",
+            "0",
+            "4 operators_only",
+            "0"
+        ]
+    );
+    let wait = fs::read_to_string(sandbox.home().join("wait")).unwrap();
+    let list = sandbox.json_lines(["trigger", "list", "-a", "ada"]);
+    assert!(list.iter().any(|one| one["scope"] == format!("wait:{}", wait.trim_end())), "{list:?}");
+    // Its own it can revoke as well.
+    sandbox.run(["enqueue", "ada", "again"]);
+    let said = in_turn(&sandbox, &["trigger create --wait $ID", "trigger revoke $TRIG"]);
+    assert_eq!(said, ["0"; 2]);
+}
+
+#[test]
+fn what_a_turn_delivers_is_one_hop_further() {
+    let own = own_name();
+    let sandbox = Sandbox::new();
+    let made = sandbox.json([
+        "create",
+        "ada",
+        "--shell",
+        &format!("{own} trigger deliver \"$(cat id)\" --secret-file secret again"),
+    ]);
+    sandbox.run(["start", "ada"]);
+    fs::write(sandbox.project().join("id"), made["trigger_id"].as_str().unwrap()).unwrap();
+    fs::write(sandbox.project().join("secret"), made["trigger_secret"].as_str().unwrap()).unwrap();
+    extend_policy(&sandbox, "ada", "[limits]\nmax_hops = 2\n[recovery]\nmax_attempts = 1\n");
+    sandbox.run(["enqueue", "ada", "go"]);
+    let ran = sandbox.cmd(["tick", "ada", "--until-idle", "--json"]).output();
+    let turns = ran.stdout.lines().filter(|line| line.contains("\"terminal\"")).count();
+    assert_eq!(turns, 3, "the third can't go on: {ran}");
+}
+
+#[test]
+fn an_outcome_waits_by_a_trigger() {
+    let sandbox = Sandbox::new();
+    sandbox.run(["create", "ada", "--shell", "cat \"$HOME/outcome\" > \"$DORMOUSE_OUTCOME\""]);
+    sandbox.run(["start", "ada"]);
+    let id = make(&sandbox, &[]);
+    let write = |id: &str| {
+        let action = json!({ "do": "wait", "kind": "external", "reason": "r", "recheck_after": "1h", "trigger_id": id });
+        fs::write(sandbox.home().join("outcome"), json!({ "actions": [action] }).to_string()).unwrap();
+    };
+    write(&id);
+    sandbox.run(["enqueue", "ada", "go"]);
+    sandbox.run(["tick", "ada"]);
+    assert_eq!(sandbox.json_lines(["wait", "list", "-a", "ada"])[0]["trigger_id"], id.as_str());
+    sandbox.run(["trigger", "revoke", &id]);
+    write(&id);
+    sandbox.run(["enqueue", "ada", "go"]);
+    let ran = sandbox.cmd(["tick", "ada", "--json"]).output();
+    assert_eq!(ran.code(), 7, "{ran}");
+    assert!(ran.stdout.contains("not an active trigger"), "{ran}");
+}
+
+#[test]
+fn a_hint_by_hand_stands_for_a_trigger() {
+    let sandbox = started("true");
+    let id = make(&sandbox, &["--resource", "disk"]);
+    sandbox.run(["wait", "-a", "ada", "--on", "external", "--resource", "disk", "--reason", "space"]);
+    sandbox.run(["wake", "ada", "--trigger", &id]);
+    let hint = sandbox.json(["get", "ada"])["pending_wake_hint"].clone();
+    assert_eq!((&hint["resource"], &hint["trigger_id"]), (&json!("disk"), &json!(id)));
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    assert_eq!(sandbox.json_lines(["wait", "list", "-a", "ada"]), Vec::<Value>::new());
+    for words in [&["--trigger", &id[5..20], "--resource", "x"][..], &["--trigger", "trig_0000"]] {
+        assert_ne!(sandbox.cmd([&["wake", "ada"], words].concat()).output().code(), 0, "{words:?}");
+    }
+    sandbox.run(["trigger", "revoke", &id]);
+    assert_eq!(sandbox.cmd(["wake", "ada", "--trigger", &id]).output().code(), 3);
+}
+
+#[test]
+fn a_turn_is_told_where_it_is_reached_only_if_something_serves_that() {
+    let sandbox = started("cat > \"$HOME/context\"");
+    let told = || {
+        sandbox.run(["enqueue", "ada", "go"]);
+        sandbox.run(["tick", "ada"]);
+        let context: Value =
+            serde_json::from_slice(&fs::read(sandbox.home().join("context")).unwrap()).unwrap();
+        assert_eq!(
+            context.get("default_external_ingress"),
+            sandbox.json(["get", "ada"]).get("default_external_ingress").filter(|told| !told.is_null())
+        );
+        context.get("default_external_ingress").cloned()
+    };
+    assert_eq!(told(), None);
+    let id = sandbox.json_lines(["trigger", "list", "-a", "ada"])[0]["id"].as_str().unwrap().to_owned();
+    make(&sandbox, &["--resource", "r"]);
+    let settings = sandbox.store().join("dormouse.toml");
+    let before = fs::read_to_string(&settings).unwrap();
+    for (base, url) in [
+        (
+            "https://hooks.example.org/dormouse/",
+            format!("https://hooks.example.org/dormouse/agents/ada/triggers/{id}"),
+        ),
+        ("https://example.org/{trigger}?a={agent}", format!("https://example.org/{id}?a=ada")),
+    ] {
+        fs::write(&settings, format!("{before}[ingress]\nbase_url = \"{base}\"\n")).unwrap();
+        let found = told().unwrap();
+        assert_eq!((&found["id"], &found["url"]), (&json!(id), &json!(url)));
+    }
+    assert!(!fs::read_to_string(sandbox.home().join("context")).unwrap().contains("secret_sha256"));
+    sandbox.run(["trigger", "revoke", &id]);
+    assert_eq!(told(), None, "the only one of the agent is gone");
+}
+
+#[test]
+fn a_stopped_agent_keeps_messages_and_ignores_hints() {
+    let sandbox = started("true");
+    let (messages, hints) = (make(&sandbox, &[]), make(&sandbox, &["--mode", "wake_hint"]));
+    sandbox.run(["stop", "ada"]);
+    delivered(&sandbox, &messages, &["later"]);
+    delivered(&sandbox, &hints, &[]);
+    sandbox.run(["tick", "ada"]);
+    assert_eq!(in_inbox(&sandbox), 1);
+    assert_eq!(shown(&sandbox, &hints)["delivery_count"], 1);
+    sandbox.run(["start", "ada"]);
+    assert_eq!(decisions(&sandbox)[0], "start_model_turn (webhook_event) completed");
+}
+
+#[test]
+fn members_of_the_group_and_strangers_have_no_triggers() {
+    let Some(shared) = sharing::shared() else { return };
+    let id = shared.sandbox.agent("a").join("triggers");
+    let id = names(&id)[0].trim_end_matches(".json").to_owned();
+    for user in [sharing::SENDER, sharing::STRANGER] {
+        for args in [
+            &["trigger", "list", "-a", "a"][..],
+            &["trigger", "create", "-a", "a"],
+            &["trigger", "revoke", &id],
+            &["trigger", "deliver", &id, "--secret-file", "/dev/null", "x"],
+            &["wake", "a", "--trigger", &id],
+        ] {
+            let ran = shared.guest(user, args);
+            assert!([1, 4].contains(&ran.code()), "{user} {args:?}: {ran}");
+        }
+    }
+    assert_eq!(names(&shared.sandbox.agent("a").join("triggers")).len(), 1);
+}
