@@ -1,4 +1,5 @@
-//! Background tasks from outside: begun, ended where nobody looks after them, stopped (contract, semantics §12).
+//! Background tasks as other processes than their supervisors see them: how they are begun, stopped, and settled
+//! when the supervisor is gone (contract, semantics §12).
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -18,15 +19,15 @@ use super::due::{SUPERVISOR_GONE, unseen};
 use super::patience::wait_until;
 use super::session::Session;
 
-/// Between SIGTERM and SIGKILL, where nobody says otherwise.
+/// Between SIGTERM and SIGKILL, where no flag and no setting says otherwise.
 pub const KILL_GRACE: Duration = Duration::from_secs(5);
 /// How long a supervisor has to begin, beyond its wait for the agent's lock.
 const BEGINS_IN: Duration = Duration::from_secs(10);
-/// How long a supervisor may take to settle a task whose processes are gone, before we do.
+/// How long a supervisor may take to settle a task whose processes are gone; after that this process settles it.
 const SETTLES_IN: Duration = Duration::from_secs(10);
 
-/// Starts the supervisor of a queued task, unless somebody else has. One that doesn't begin ends
-/// the task, and is the error.
+/// Starts the supervisor of a queued task, unless another process has. If the supervisor does not begin, the
+/// task ends, and the error says why.
 pub fn begin(session: &Session, store: &Store, agent: &Agent<'_>, id: TaskId) -> Result<()> {
     let Some(held) = agent.lease(Subject::Task(id), session.clock.now())? else { return Ok(()) };
     let task = agent.look(|seen, _| seen.open_one::<Task>(id))?;
@@ -56,8 +57,8 @@ pub fn begin(session: &Session, store: &Store, agent: &Agent<'_>, id: TaskId) ->
     Err(trouble)
 }
 
-/// Ends a task that nobody looks after but us: first what is left of its processes, then the
-/// record, with its result. One whose end was noted ends as it was seen to.
+/// Ends a task whose supervisor is gone: first what is left of its processes, then the record, with its result.
+/// If the supervisor has noted how the task ended, that is its end.
 pub fn settle(
     session: &Session,
     agent: &Agent<'_>,
@@ -73,7 +74,7 @@ fn remains(agent: &Agent<'_>, id: TaskId) -> Result<Remains> {
     Remains::find(&Mark::task(id), &agent.workdir().task(id).leader())
 }
 
-/// Commits the end of a task, unless somebody else has.
+/// Commits the end of a task, unless another process has.
 pub fn finish(session: &Session, agent: &Agent<'_>, id: TaskId, end: End) -> Result<Option<Task>> {
     Ok(Desk::new(session, agent).change(|draft| rules::finish(draft, id, end))?.made)
 }
@@ -90,7 +91,7 @@ pub fn cancel(session: &Session, agent: &Agent<'_>, ids: &[TaskId]) -> Result<()
 }
 
 /// Ends the processes of tasks that are marked, all at once, and sees to it that each is settled:
-/// by its supervisor, or where that takes too long by us.
+/// by its supervisor, or by this process where that takes too long.
 pub fn end(session: &Session, agent: &Agent<'_>, ids: &[TaskId], grace: Duration) -> Result<()> {
     let mut patience = Patience::of(grace);
     let mut found = ids.iter().map(|id| remains(agent, *id)).collect::<Result<Vec<_>>>()?;

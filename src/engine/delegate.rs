@@ -23,7 +23,7 @@ use super::session::Session;
 const CANCELLED: &str = "delegation_cancelled";
 
 /// Makes and starts the child where that is to be done, and gives it the message: once, however
-/// often this is tried, and by one at a time. Whoever finds somebody at it leaves it to them.
+/// often this is tried, and by one process at a time. A process that finds another at it leaves it to that.
 pub fn hand_over(session: &Session, store: &Store, parent: &Agent<'_>, id: TaskId) -> Result<()> {
     let Some(_held) = parent.lease(Subject::Task(id), session.clock.now())? else { return Ok(()) };
     let Some((child, assignment)) = still_to_give(parent, id)? else { return Ok(()) };
@@ -66,11 +66,11 @@ fn make_ready(
             parent: Some(parent.clone()),
             visibility: None,
             policy: policy.to_owned(),
-            // Nobody has asked for it: it is shown to nobody.
+            // No command has asked for the secret, so none shows it.
             secret_sha256: Secret::draw(session, store, None)?.sha256(),
         };
         match make(session, store, new) {
-            // Somebody else has just made it.
+            // Another process has just made it.
             Err(Error::Refused { kind: "agent_exists", .. }) => check(store, parent, name, policy)?,
             made => {
                 made?;
@@ -83,7 +83,7 @@ fn make_ready(
         return Ok(());
     }
     match open_gate(session, store, &child, &rights::agent(parent)) {
-        // Somebody else has opened it meanwhile.
+        // Another process has opened it meanwhile.
         Err(error) if is_closed()? => Err(error),
         _ => Ok(()),
     }
@@ -94,13 +94,13 @@ pub struct Withdrawn {
     message_id: MessageId,
     /// Its message was taken back before the child has begun with it.
     is_back: bool,
-    /// As long as it is held nobody gives the child its message.
+    /// As long as it is held no process gives the child its message.
     _held: Guard,
 }
 
-/// Begins to take a delegation back, and says from whom. One whose child was never given anything, or is gone, is left alone.
+/// Begins to take a delegation back, and returns the child. `None`: the child was never given anything, or is gone.
 ///
-/// Whoever is about to give it the message is waited for: afterwards nobody does any more.
+/// A process that is about to give the child its message is waited for; afterwards none does any more.
 pub fn begin_withdrawal<'s>(
     session: &Session,
     store: &'s Store,

@@ -62,7 +62,7 @@ fn due_with(
             TaskJob::Command { .. } => due_with_command(agent, state, &task)?,
             TaskJob::ChildAgent { .. } => due_with_child(store, &task, now)?,
         };
-        // Behind a closed gate nobody is told anything new either.
+        // Behind a closed gate no child is given anything new either.
         let due = due.filter(|due| *due != Due::HandOver || state.status != Status::Stopped);
         found.extend(due.map(|due| (task, due)));
     }
@@ -180,7 +180,7 @@ pub fn never_begun(error: &Error) -> ChildEnd {
     ChildEnd::without_brief(TaskStatus::Failed, Some(error.to_string()))
 }
 
-/// How a task ended whose supervisor is gone: as that has noted, else nobody knows.
+/// How a task ended whose supervisor is gone: as the supervisor has noted it, else that is lost.
 pub fn unseen(agent: &Agent<'_>, id: TaskId, why: &str) -> Result<End> {
     Ok(match agent.workdir().task(id).noted_end()? {
         Some(seen) => End::Seen(seen),

@@ -141,7 +141,7 @@ pub fn halt(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -> 
             wait_for_section(session, agent, &run, &preemption)?;
             let left = kill_at(agent, run.run_id)?.map_or(Span::ZERO, |at| at.since(session.clock.now()));
             match end_run(session, store, agent, &run, left.min(grace).as_std(), preemption.signal) {
-                // One that won't end is no reason to let its tasks go on.
+                // A run that does not end is no reason to let the tasks go on.
                 Err(error) => (state, None, Err(error)),
                 Ok(state) => {
                     // On another machine the turn goes on: then nothing has ended.
@@ -299,8 +299,8 @@ pub fn wait_for_section(
 }
 
 /// Ends the processes of a run, until its tick has settled it or is gone. Returns whether any of them
-/// had to be killed. A tick that has just claimed the run may have been about to begin it: so it is
-/// looked for processes again. Where none come and it doesn't settle (it was stopped itself, say) we do.
+/// had to be killed. A tick that has just claimed the run may have been about to begin it, so this looks for
+/// processes again. Where none come and the tick does not settle the run, the caller does.
 fn end_processes(agent: &Agent<'_>, run_id: RunId, grace: Duration, first: FirstTold) -> Result<bool> {
     let leader = agent.workdir().run(run_id).leader();
     let mut patience = Patience::of(grace);

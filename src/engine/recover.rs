@@ -29,8 +29,8 @@ use super::turn::{before_suspension, surroundings};
 /// How long what is left of an interrupted run may take to end by itself.
 const LAST_GRACE: Duration = Duration::from_secs(5);
 
-/// Sets the lease of a run on another machine right that was claimed by a clock that ran ahead: nobody there
-/// may be left to end it.
+/// Sets the lease of a run on another machine right that was claimed by a clock that ran ahead: there may be no
+/// process left there to end it.
 pub fn repair_lease(
     session: &Session,
     agent: &Agent<'_>,
@@ -44,7 +44,7 @@ pub fn repair_lease(
     desk.commit(locked, draft).map(drop)
 }
 
-/// Settles a run that nobody holds the lease of but us: first what is left of its processes ends,
+/// Settles a run whose lease the caller holds, because its tick is gone: first what is left of its processes ends,
 /// then its message may replay. A run whose end was noted is settled as it ended. Returns what is left to do;
 /// `None`: its own tick has settled it meanwhile.
 pub fn settle_abandoned(
@@ -97,7 +97,7 @@ pub struct Recovery {
 }
 
 /// Brings a failed agent back to work, or goes on with that: at once, or by its hook, which runs
-/// without the lock. Whoever calls this holds the lease where there is a hook.
+/// without the lock. Where there is a hook, the caller holds the lease.
 pub fn carry_out(
     session: &Session,
     store: &Store,

@@ -144,7 +144,7 @@ fn conclude<'s>(
     let Ending { agent, tasks, ended, .. } = ending;
     let is_stopped = halted.is_stopped();
     let Halted { mut state, previous, changed, run, ended: run_ended, .. } = halted;
-    // Not before: that would be on the grace of the turn, and give others the time to begin anew.
+    // Not before: that would be on the grace of the turn, and give other processes the time to begin anew.
     Desk::new(session, &agent).tell();
     let mut cleared = Ok(());
     if is_stopped {

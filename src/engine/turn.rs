@@ -90,7 +90,7 @@ pub fn run(session: &Session, turn: &Turn<'_>) -> Result<TurnEnd> {
             end
         }
     };
-    // Only a hint for whoever recovers this run: without it the run counts as interrupted.
+    // Only a hint for the step that recovers this run: without it the run counts as interrupted.
     if let Err(error) = turn.agent.workdir().run(run_id).note_end(&end) {
         session.out.note(&format!("{}: {error}", turn.agent.name()));
     }
@@ -153,8 +153,8 @@ fn begin(session: &Session, turn: &Turn<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Whether nobody has ended the run since its claim; a hook that is told to end may end well. Who
-/// ends it later finds its processes.
+/// Whether no command has ended the run since its claim; a hook that is told to end may end well. A command that
+/// ends the run later finds its processes.
 fn is_wanted(turn: &Turn<'_>) -> Result<bool> {
     let current = turn.agent.peek()?.current_run;
     Ok(current.is_some_and(|run| run.run_id == turn.claimed.run.run_id && !is_being_ended(&run)))
@@ -193,7 +193,7 @@ fn end_of(session: &Session, turn: &Turn<'_>, ended: Ended) -> TurnEnd {
 /// Settles a run, however it ended. Where another process has settled it already, only its output
 /// is recorded. Returns the records as they are then, and that of the run.
 ///
-/// The lease goes before the lock: whoever gets the lock next finds no run that is already settled.
+/// The lease goes before the lock: the process that gets the lock next finds no run that is already settled.
 pub fn settle(
     session: &Session,
     store: &Store,
@@ -305,7 +305,7 @@ fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {
     let argv = argv(policy, agent)?;
     let dir = agent.workdir().run(run_id);
     dir.make()?;
-    // Others may be at work on the records: the lock is not held any more.
+    // Other processes may change the records: the lock is not held any more.
     let past = agent.look(|seen, _| {
         Ok(Past {
             briefs: seen.recent(session.clock.now(), context::BRIEFS, |_| true)?,

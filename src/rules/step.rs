@@ -81,7 +81,7 @@ pub fn beside(state: &State, is_elsewhere: bool, now: Time) -> Beside {
     Beside::Leave(closed(gate(state.status)).unwrap_or(Decision::TurnInProgress { run_id }))
 }
 
-/// What comes before the records are loaded, as `state.json` alone tells it. Nobody is at work on them.
+/// What comes before the records are loaded, as `state.json` alone tells it. No other process is at work on them.
 pub fn first(state: &State, tried: Tried) -> Option<Before> {
     if state.is_to_be_told() && !tried.telling {
         Some(Before::Tell)
@@ -118,7 +118,8 @@ pub enum Next {
     Decided(Decision),
 }
 
-/// Takes in what is due, and decides. The draft holds the records as they were loaded; nobody is at work on them.
+/// Takes in what is due, and decides. The draft holds the records as they were loaded; no other
+/// process is at work on them.
 pub fn step(mut draft: Draft, tried: Tried) -> Result<Step, Refusal> {
     let inbox = &draft.records.inbox;
     if inbox.drops > 0 && tried.drops == Drops::NotYet {

@@ -90,7 +90,7 @@ impl Seen {
             session.out.note(&format!("{}: {error}", finding.path.display()));
             false
         });
-        self.has_merged |= matches!(finding.kind, "merged_lines" | "ended_twice");
+        self.has_merged |= finding.is_of_merge();
         let kind = if finding.remedy.is_warning() { &mut self.warnings } else { &mut self.open };
         *kind += usize::from(!repaired);
         say(session, finding, repaired);

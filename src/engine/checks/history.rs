@@ -21,7 +21,7 @@ use crate::store::dir::view::View;
 use crate::store::dir::{files, gc, layout, lines, packed};
 
 use super::agent::Checks;
-use super::{Finding, Remedy};
+use super::{ENDED_TWICE, Finding, MERGED_LINES, Remedy};
 
 /// What a message came to, by one line of the archive.
 struct End {
@@ -96,7 +96,7 @@ impl Checks<'_> {
         }
         if !is_packed && !lines::is_tidy(&bytes) {
             let message = "a merge has left lines that stand there twice, or two in one; each counts once";
-            self.find(path.clone(), "merged_lines", message, Remedy::Untangle);
+            self.find(path.clone(), MERGED_LINES, message, Remedy::Untangle);
         }
     }
 
@@ -173,7 +173,7 @@ impl Checks<'_> {
         for (path, lines) in by_file {
             let is_packed = months::is_packed(&path.to_string_lossy());
             let remedy = if is_packed { Remedy::None } else { Remedy::QuarantineLines(lines) };
-            self.find(path, "ended_twice", message.clone(), remedy);
+            self.find(path, ENDED_TWICE, message.clone(), remedy);
         }
     }
 }

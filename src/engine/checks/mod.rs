@@ -102,7 +102,16 @@ pub struct Finding {
     pub remedy: Remedy,
 }
 
+/// What a merge of two clones leaves where `dormouse merge-driver` has not made it.
+pub const MERGED_LINES: &str = "merged_lines";
+pub const ENDED_TWICE: &str = "ended_twice";
+
 impl Finding {
+    /// Whether a merge has left it.
+    pub fn is_of_merge(&self) -> bool {
+        [MERGED_LINES, ENDED_TWICE].contains(&self.kind)
+    }
+
     /// A record that can't be read, in the words of the error that says so.
     pub fn unreadable(agent: &AgentName, path: Spot, error: &Error, remedy: Remedy) -> Finding {
         // What a newer version wrote is whole: it is for that version to read.
