@@ -446,6 +446,9 @@ impl Record for State {
         if self.revision > MOST_REVISIONS {
             return Err("`revision` is larger than dormouse ever writes".to_owned());
         }
+        if self.counters.events > MOST_REVISIONS {
+            return Err("`counters.events` is larger than dormouse ever writes".to_owned());
+        }
         Ok(())
     }
 }

@@ -106,7 +106,7 @@ impl Draft {
     pub fn event(&mut self, kind: EventKind, run_id: Option<RunId>, data: Value) {
         self.touched = true;
         let state = &mut self.records.state;
-        state.counters.events = state.counters.events.saturating_add(1);
+        state.counters.events += 1;
         self.events.push(Event {
             schema: EventSchema::V1,
             seq: state.counters.events,
@@ -280,7 +280,7 @@ impl Draft {
             message_id: message.id,
             admitted_at: message.created_at,
             status,
-            revision: self.records.state.revision.saturating_add(1),
+            revision: self.records.state.revision + 1,
             extra: Default::default(),
         })));
     }
@@ -320,12 +320,7 @@ impl Draft {
             .hint("run `dormouse doctor`"));
         }
         let base_revision = state.revision;
-        let Some(revision) = base_revision.checked_add(1).filter(|_| state.counters.events < u64::MAX) else {
-            let message = "state.json has the highest `revision` or number of events there can be";
-            return Err(Refusal::new("counter_exhausted", message)
-                .hint("only a wrong edit leads there: correct `revision` and `counters.events` by hand"));
-        };
-        state.revision = revision;
+        state.revision = base_revision + 1;
         state.rested_at = state.rested_at.filter(|_| self.resting.is_some());
         state.resting = self.resting;
         derive(&mut self.records);

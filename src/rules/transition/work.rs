@@ -170,7 +170,7 @@ pub fn complete(
     item.result = result;
     item.blocked_by = None;
     item.recheck_at = None;
-    item.revision = item.revision.saturating_add(1);
+    item.revision += 1;
     item.updated_at = now;
     item.plan = plan;
     draft.delete(Delete::Work(id));
@@ -200,7 +200,7 @@ fn revise_noting(
     let at = position(draft, id)?;
     let item = &mut draft.records.works[at];
     change(item);
-    item.revision = item.revision.saturating_add(1);
+    item.revision += 1;
     item.updated_at = now;
     let item = item.clone();
     draft.put(Put::Work(Box::new(item.clone())));
