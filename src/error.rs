@@ -121,6 +121,9 @@ impl From<Status> for std::process::ExitCode {
 }
 
 impl Error {
+    /// The kind of what is refused because the agent was moved to another store.
+    pub const MOVED: &str = "moved";
+
     /// A word that was given for a flag, an argument or a variable, and is none of its kind.
     pub fn in_word(flag: &str, error: impl std::fmt::Display) -> Error {
         Error::usage(format!("{flag}: {error}"))
@@ -244,6 +247,11 @@ impl Error {
     pub fn place(&self) -> Option<(usize, usize)> {
         let Error::Damaged { line, column, .. } = self else { return None };
         (*line > 0).then_some((*line, *column))
+    }
+
+    /// Whether it was refused because the agent was moved to another store.
+    pub fn is_moved(&self) -> bool {
+        matches!(self, Error::Refused { kind: Error::MOVED, .. })
     }
 
     /// Whether the only trouble is that a file is missing.

@@ -119,6 +119,8 @@ pub enum Command {
     NonPreemptible(NonPreemptible),
     Doctor(Doctor),
     Gc(Gc),
+    Export(Export),
+    Import(Import),
     MergeDriver(MergeDriver),
     Schema(Schema),
     Completions(Completions),

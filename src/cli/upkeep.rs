@@ -1,4 +1,4 @@
-//! `doctor`, `gc`, `merge-driver`, `schema`, `completions`, `man`.
+//! `doctor`, `gc`, `export`, `import`, `merge-driver`, `schema`, `completions`, `man`.
 
 use std::path::PathBuf;
 
@@ -58,6 +58,41 @@ pub struct Gc {
     /// Say what would be done, with sizes, and do nothing
     #[arg(long)]
     pub dry_run: bool,
+}
+
+/// Write agents as a stream, to be imported elsewhere
+///
+/// The stream is a tar archive of everything that an agent has, but for locks, journals and caches. Each agent is
+/// one revision of its own, whatever goes on meanwhile; the same records are always the same bytes. With --move the
+/// agent is stepped in one place only: it is marked as moved, and every later change of it here is refused.
+#[derive(Debug, Args)]
+pub struct Export {
+    /// The agents to write
+    #[arg(value_name = "AGENT", required_unless_present = "all")]
+    pub agents: Vec<String>,
+    /// All agents
+    #[arg(long, conflicts_with = "agents")]
+    pub all: bool,
+    /// Mark them as moved to this place: a host, a URL, whatever tells people where they are now
+    #[arg(long = "move", value_name = "TO")]
+    pub to: Option<String>,
+    /// Write to this file instead of stdout; it appears when it is whole
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// Read agents from a stream that export wrote
+///
+/// Every agent of the stream is made whole, checked as doctor does it, and appears at once; one that is there already
+/// is refused, unless it was moved away from here. A stream brings agent.toml and hooks, which a tick will run: import
+/// what you would run.
+#[derive(Debug, Args)]
+pub struct Import {
+    /// The file with the stream; `-`, or none: stdin
+    pub file: Option<PathBuf>,
+    /// The name that the one agent of the stream gets
+    #[arg(long = "as", value_name = "NAME")]
+    pub name: Option<String>,
 }
 
 /// Merge two versions of a file of the state directory, for git

@@ -175,6 +175,7 @@ pub fn explain(session: &mut Session, args: cli::Explain) -> Result<Status> {
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     let now = session.clock.now();
     let Foreseen { decision, draft, .. } = foresee(session, &store, &agent, now)?;
+    say_if_moved(session, &draft.records.state);
     let document = explain::document(&draft.records, &decision, now);
     session.out.result(&document, |out| explain::text(&draft.records, &decision, now, out));
     Ok(Status::Done)
@@ -192,6 +193,7 @@ pub fn state(session: &mut Session, args: cli::State) -> Result<Status> {
         let history = seen.last_events(&state, HISTORY, |event| event.kind == EventKind::StateTransition)?;
         Ok((state, history))
     })?;
+    say_if_moved(session, &state);
     let execution = &state.execution;
     if let Some(word) = &args.can {
         let by_code = word.parse::<usize>().ok().and_then(|code| ExecutionState::ALL.get(code).copied());
@@ -215,6 +217,16 @@ pub fn state(session: &mut Session, args: cli::State) -> Result<Status> {
     }
     session.out.result(&machine_object(&state, &history), |out| machine_text(&state, &history, now, out));
     Ok(Status::Done)
+}
+
+/// Nothing of an agent that was moved away goes on here, whatever its records say.
+fn say_if_moved(session: &Session, state: &State) {
+    if let Some(moved) = &state.moved {
+        session.out.note(&format!(
+            "{} was moved to {}, at {}: no step is made here",
+            state.agent, moved.to, moved.at
+        ));
+    }
 }
 
 /// Which hooks are installed, and which of them run.

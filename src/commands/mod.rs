@@ -18,6 +18,7 @@ mod recover;
 mod supervise;
 mod tasks;
 mod tick;
+mod travel;
 mod trigger;
 #[cfg(test)]
 mod vocabulary;
@@ -152,6 +153,8 @@ fn name(command: &Command) -> &'static str {
         Command::Recover(_) => "recover",
         Command::Doctor(_) => "doctor",
         Command::Gc(_) => "gc",
+        Command::Export(_) => "export",
+        Command::Import(_) => "import",
         Command::MergeDriver(_) => "merge-driver",
         Command::Schema(_) => "schema",
         Command::Completions(_) => "completions",
@@ -199,6 +202,8 @@ fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
         Command::Recover(args) => recover::recover(session, args),
         Command::Doctor(args) => doctor::doctor(session, args),
         Command::Gc(args) => gc::gc(session, args),
+        Command::Export(args) => travel::export(session, args),
+        Command::Import(args) => travel::import(session, args),
         Command::MergeDriver(args) => merge_driver::merge_driver(session, args),
         Command::Schema(args) => pages::schema(session, args),
         Command::Completions(args) => pages::completions(session, args),

@@ -42,8 +42,14 @@ pub fn next_wake(session: &mut Session, args: NextWake) -> Result<Status> {
 
 /// When the next step of an agent has something to do: at once if it would do something now.
 fn due(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result<Option<Time>> {
-    if let Some((state, _)) = at_rest(store, agent, now)? {
-        return Ok(state.next_due_at);
+    match at_rest(store, agent, now) {
+        Ok(Some((state, _))) => return Ok(state.next_due_at),
+        Ok(None) => {}
+        Err(error) if error.is_moved() => {
+            session.out.note(&format!("{error}: nothing is due here"));
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
     }
     let Foreseen { decision, draft, has_errands, .. } = foresee(session, store, agent, now)?;
     let records = &draft.records;

@@ -11,7 +11,7 @@ use crate::model::time::Time;
 use crate::rules::step::{self, Before, Beside, Drops, Next, Tried};
 use crate::rules::transition::clock::set_lease_right;
 use crate::rules::transition::draft::Draft;
-use crate::store::{Agent, Store};
+use crate::store::{Agent, Store, moved_away};
 
 use super::drops;
 use super::due;
@@ -22,9 +22,12 @@ use super::resources;
 use super::session::Session;
 
 /// The decision that the last step came to, if it still holds: nothing was committed, nothing arrived and
-/// nothing is due. One small read and one look into the inbox tell.
+/// nothing is due. One small read and one look into the inbox tell. Refused for an agent that was moved away.
 pub fn at_rest(store: &Store, agent: &Agent<'_>, now: Time) -> Result<Option<(State, DecisionReport)>> {
     let state = agent.peek()?;
+    if let Some(moved) = &state.moved {
+        return Err(moved_away(agent.name(), moved));
+    }
     let Some(resting) = state.resting(now).cloned() else { return Ok(None) };
     // What is due with tasks is looked for below.
     let comes_first = step::first(&state, Tried { tasks: true, ..Tried::default() }).is_some();

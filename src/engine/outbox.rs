@@ -69,7 +69,10 @@ pub fn put(session: &Session, store: &Store, to: &AgentName, messages: &[&Messag
     if let Some(speaker) = messages.first().and_then(|message| speaker(message)) {
         authority::hears(&other, &speaker)?;
     }
-    let _locked = other.change(session.clock.now())?;
+    let now = session.clock.now();
+    // One that was moved away is refused here: what is put into its inbox under the lock is looked at by nobody.
+    let locked = other.change(now)?;
+    locked.state()?;
     let known = known(&other, messages)?;
     let mut unknown = messages.iter().filter(|message| !known.contains(&message.id)).peekable();
     let Some(first) = unknown.next() else { return Ok(()) };
@@ -83,7 +86,7 @@ pub fn put(session: &Session, store: &Store, to: &AgentName, messages: &[&Messag
         staged.push(message.key());
     }
     batch.sync()?;
-    batch.admit(staged.into_iter())
+    batch.admit(staged.into_iter(), now)
 }
 
 /// The agent whose turn says it, if one does.

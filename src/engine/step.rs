@@ -21,7 +21,7 @@ use crate::rules::transition::inbox as arrivals;
 use crate::rules::transition::resources::lack;
 use crate::rules::transition::rest::{decided, rest};
 use crate::rules::transition::turn::claim;
-use crate::store::{Agent, Change, Store, Subject};
+use crate::store::{Agent, Change, Store, Subject, moved_away};
 
 use super::desk::Desk;
 use super::drops;
@@ -298,6 +298,9 @@ pub fn would_do(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<S
     let started = Instant::now();
     let now = session.clock.now();
     let Foreseen { decision, draft, recovered, overdue, .. } = foresee(session, store, agent, now)?;
+    if let Some(moved) = &draft.records.state.moved {
+        return Err(moved_away(agent.name(), moved));
+    }
     let mut report = report_beside(&draft.records.state, decision, now, started);
     report.scheduling_posture = Some(posture(&draft.records).posture);
     report.recovered_run_id = recovered;

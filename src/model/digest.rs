@@ -6,13 +6,19 @@ use sha2::{Digest, Sha256};
 
 /// The first `digits` hexadecimal digits, at most 64, of the SHA-256 of these bytes, one part after the other.
 pub fn hex(parts: &[&[u8]], digits: usize) -> String {
-    let hash = parts.iter().fold(Sha256::new(), |hash, part| hash.chain_update(part)).finalize();
+    let mut text = of(parts.iter().fold(Sha256::new(), |hash, part| hash.chain_update(part)));
+    text.truncate(digits);
+    text
+}
+
+/// Of everything that was given to a hash piece by piece.
+pub fn of(hash: Sha256) -> String {
+    let hash = hash.finalize();
     let mut text = String::with_capacity(2 * hash.len());
     for byte in hash {
         // Nothing is written to but a string.
         let _ = write!(text, "{byte:02x}");
     }
-    text.truncate(digits);
     text
 }
 

@@ -32,6 +32,8 @@ names! {
         RunSettled = "run_settled",
         RecordRepaired = "record_repaired",
         Collected = "collected",
+        MovedAway = "moved_away",
+        MovedIn = "moved_in",
         WorkspaceReleased = "workspace_released",
         HookEnded = "hook_ended",
         PreemptionRequested = "preemption_requested",

@@ -384,6 +384,9 @@ pub struct State {
     /// What can be neither admitted from the inbox nor moved out of it. Steps pass it over until it changes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passed_over: Vec<PassedOver>,
+    /// Set while the agent is in another store: nothing of it changes here then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved: Option<Moved>,
     #[serde(default)]
     pub counters: Counters,
     /// Events that a version before this one kept here. The next transaction takes them to the ledger.
@@ -395,6 +398,15 @@ pub struct State {
     pub untold: Vec<Untold>,
     #[serde(flatten)]
     pub extra: Extra,
+}
+
+/// Where an agent has gone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Moved {
+    /// In the words of whoever moved it: a host, a URL.
+    pub to: String,
+    pub at: Time,
 }
 
 fn is_none(count: &u64) -> bool {

@@ -9,7 +9,7 @@ use crate::model::id::AgentName;
 use crate::model::message::WakeHint;
 use crate::model::posture::Posture;
 use crate::model::records::Records;
-use crate::model::state::Retry;
+use crate::model::state::{Moved, Retry};
 use crate::model::time::Time;
 use crate::rules::posture::{posture, waking_hint};
 
@@ -59,6 +59,9 @@ pub struct Line {
     /// What a person should look at and has not acknowledged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attention: Option<Mark>,
+    /// In which other store it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moved: Option<Moved>,
     pub dead: u64,
     /// What will be tried again, and when.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,6 +91,7 @@ impl Line {
             posture: posture.posture,
             reason: posture.reason,
             attention: state.attention.clone(),
+            moved: state.moved.clone(),
             dead: state.counters.dead,
             retry: state.retry.clone(),
             lineage,
@@ -133,7 +137,8 @@ impl Line {
                 format!("failed, {what} {}: {}", relative(retry.not_before, now), one_line(&retry.reason, 60))
             });
         let why = one_line(&self.reason, 60);
-        let wrong: Vec<String> = attention.into_iter().chain(dead).chain(retry).collect();
+        let moved = self.moved.as_ref().map(|moved| format!("moved to {}", one_line(&moved.to, 60)));
+        let wrong: Vec<String> = moved.into_iter().chain(attention).chain(dead).chain(retry).collect();
         if wrong.is_empty() { why } else { format!("{}; {why}", wrong.join(", ")) }
     }
 }

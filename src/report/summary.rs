@@ -110,6 +110,7 @@ pub fn summary(facts: &Facts<'_>) -> Value {
         "lifecycle": lifecycle(state),
         "queue": queue(facts),
         "attention": state.attention,
+        "moved": state.moved,
         "current_run": state.current_run.as_ref().map(|run| placed(run, facts.places)),
         "last_turn": state.last_turn.as_ref().map(|turn| placed(turn, facts.places)),
         "closure": closure_now(records),
@@ -359,6 +360,12 @@ pub fn text(facts: &Facts<'_>, out: &Output) -> String {
                 format!("{}: {}", relative(attention.at, facts.now), one_line(&attention.to_string(), 150));
             row("", out.safe(&said));
         }
+    }
+    if let Some(moved) = &state.moved {
+        row(
+            "moved",
+            out.paint(Tone::Bad, &format!("to {}, {}", out.safe(&moved.to), relative(moved.at, facts.now))),
+        );
     }
     row("status", state.status.to_string());
     row("posture", format!("{}: {}", posture.posture, out.safe(&one_line(&posture.reason, 100))));

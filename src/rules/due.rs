@@ -13,6 +13,9 @@ pub fn next_due(records: &Records) -> Option<Time> {
     // A limit is over one millisecond after it.
     let past = |limit: Time| limit.after(Span::from_millis(1));
     let over = deadline(state, &records.policy.timeouts).map(|(limit, _)| past(limit));
+    if state.moved.is_some() {
+        return None;
+    }
     match state.status {
         Status::Stopped => return None,
         Status::Booting => return over,

@@ -5,13 +5,15 @@
 //!   [`Agent::arrive`] admits, [`Agent::change`] takes the lock, [`Agent::lease`] says who lives.
 //! - [`Snapshot`]: one revision, and what can be asked of it.
 //! - [`Change`]: the only way to change records. [`Change::commit`] does it whole or not at all.
+//! - [`Leaving`] and [`Arriving`]: an agent on its way to another store, as a [`stream`].
 //! - [`Watch`]: waits for a change.
 //!
 //! Behind it stands the state directory (`dir`). Only its upkeep (`doctor`, `gc`, git) names what it is made of.
 
 pub mod dir;
+pub mod stream;
 
 pub use dir::{
-    Agent, Aside, Change, Dropped, Guard, NewAgent, Occupant, Opener, Place, Reads, Rejected, Said, Sharing,
-    Snapshot, Store, Subject, Taken, Version, Waiting, Watch,
+    Agent, Appeared, Arriving, Aside, Change, Dropped, Guard, Leaving, NewAgent, Occupant, Opener, Place,
+    Reads, Rejected, Said, Sharing, Snapshot, Store, Subject, Taken, Version, Waiting, Watch, moved_away,
 };

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use crate::beneath::Spot;
 use crate::error::{Context, Error, Result};
 use crate::model::bound::RECORD;
-use crate::model::id::{AgentName, RunId, TaskId};
+use crate::model::id::{RunId, TaskId};
 use crate::model::preemption::Checkpoint;
 
 pub use log::Log;
@@ -38,6 +38,8 @@ const HOOK_LOG: &str = "hooks.log";
 const STDIN: &str = "stdin";
 /// Where versions before have put the record of a settled run.
 const RECORD_OF_BEFORE: &str = "run.json";
+/// What lies in the directory of a run or a task as long as its process lives, and is of no use elsewhere.
+pub const OF_PROCESSES: [&str; 3] = [LEADER, STDIN, END_NEW];
 /// Before the number of a checkpoint.
 pub const CHECKPOINT: &str = "checkpoint-";
 
@@ -78,9 +80,9 @@ impl Stream {
 }
 
 impl Workdir {
-    /// Of an agent. `anchor`: the directory of this machine that has all agents.
-    pub fn of(anchor: &Spot, agent: &AgentName) -> Workdir {
-        Workdir { agent: anchor.join("agents").join(agent.as_str()), shared: anchor.clone() }
+    /// Of the agent that has this directory here. `shared`: the directory of this machine that has all agents.
+    pub fn of(agent: &Spot, shared: &Spot) -> Workdir {
+        Workdir { agent: agent.clone(), shared: shared.clone() }
     }
 
     pub fn run(&self, id: RunId) -> Dir {

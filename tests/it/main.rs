@@ -105,6 +105,8 @@ mod telling;
 mod tick;
 mod tidy;
 mod timeouts;
+#[cfg(target_os = "linux")]
+mod travel;
 mod triggers;
 mod turns;
 mod verdicts;

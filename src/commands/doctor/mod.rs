@@ -106,6 +106,8 @@ fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut See
         // Where no lock can be had nothing can be mended. Looking is what is left.
         Err(error) => (None, vec![error.to_string()]),
     };
+    // Of one that was moved away nothing is changed: its stream can be written again.
+    let mends = mends && !agent.peek().is_ok_and(|state| state.moved.is_some());
     let mut found = checks::agent(agent);
     if let Some(left) = locked.as_ref().and_then(|locked| locked.litter().ok()).filter(|left| *left > 0) {
         found.findings.push(Finding {

@@ -19,7 +19,12 @@ use crate::store::{Agent, Change, Store};
 /// put something else in its place. `false`: it is for people to decide.
 pub fn repair(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, finding: &Finding) -> Result<bool> {
     match &finding.remedy {
-        Remedy::None | Remedy::Acknowledge | Remedy::Sort | Remedy::Join | Remedy::AddLines(..) => {
+        Remedy::None
+        | Remedy::Acknowledge
+        | Remedy::Forward
+        | Remedy::Sort
+        | Remedy::Join
+        | Remedy::AddLines(..) => {
             return Ok(false);
         }
         Remedy::KeepInbox => agent.keep_inbox()?,
@@ -70,6 +75,7 @@ pub fn outside(store: &Store, finding: &Finding) -> Result<bool> {
         | Remedy::Join
         | Remedy::FinishExchange
         | Remedy::Sort
+        | Remedy::Forward
         | Remedy::Acknowledge => return Ok(false),
     }
     Ok(true)

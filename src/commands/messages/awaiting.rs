@@ -21,7 +21,7 @@ use crate::model::timer::Timer;
 use crate::report::output::Output;
 use crate::rules::advisory::advisories;
 use crate::rules::posture::posture;
-use crate::store::{Agent, Store, Watch};
+use crate::store::{Agent, Store, Watch, moved_away};
 
 /// What every agent is waited for to be. Of several postures, or statuses, one will do.
 struct Wanted {
@@ -65,7 +65,13 @@ pub fn wait_until(session: &mut Session, args: cli::Await) -> Result<Status> {
                     status = status.graver(found.message_status.map_or(Status::Done, verdict));
                     session.out.result(&found, |out| line(&found, out));
                 }
-                None => still.push(agent),
+                None => {
+                    // Nothing of it changes here any more.
+                    if let Some(moved) = agent.peek()?.moved {
+                        return Err(moved_away(agent.name(), &moved));
+                    }
+                    still.push(agent);
+                }
             }
         }
         session.out.flush();

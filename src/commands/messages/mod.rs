@@ -246,7 +246,7 @@ fn admit_batch(
         let messages = some.iter().map(|key| batch.read(*key)).collect::<Result<Vec<_>>>()?;
         answers.extend(admit_each_once(session, agent, &voice.policy, messages, None)?);
     }
-    batch.admit(staged.iter().filter(|(_, once)| !once).map(|(key, _)| *key))?;
+    batch.admit(staged.iter().filter(|(_, once)| !once).map(|(key, _)| *key), session.clock.now())?;
     let mut answers = answers.into_iter();
     let mut admitted = |(key, once): (InboxKey, bool)| {
         let answer = if once { answers.next() } else { None };

@@ -48,6 +48,8 @@ pub fn in_line(
     for name in names {
         match store.agent(&name).and_then(|agent| quiet_step(session, store, &agent, Instant::now())) {
             Ok(Some(report)) => resting.push((name, report)),
+            // Its steps are made where it is now.
+            Err(error) if error.is_moved() => {}
             Ok(None) | Err(_) => busy.push(name),
         }
     }
@@ -77,6 +79,8 @@ pub fn in_parallel(
         // Agents with nothing to do need no process.
         match store.agent(name).and_then(|agent| quiet_step(session, store, &agent, Instant::now())) {
             Ok(Some(report)) => session.out.result(&report, |out| step::text(&report, out)),
+            // Its steps are made where it is now.
+            Err(error) if args.all && error.is_moved() => {}
             Ok(None) | Err(_) => busy.push(name.clone()),
         }
     }

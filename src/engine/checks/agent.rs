@@ -246,6 +246,9 @@ impl Checks<'_> {
             self.find(path.clone(), "needs_attention", message, Remedy::Acknowledge);
         }
         self.passed_over(&state);
+        if let Some(moved) = &state.moved {
+            self.late(moved);
+        }
         let execution = state.execution.state;
         if !agrees(execution, state.status) {
             let message = format!("status `{}` does not go with execution state `{execution}`", state.status);

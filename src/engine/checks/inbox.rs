@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use crate::beneath::Spot;
 use crate::model::id::MessageId;
 use crate::model::message::{Message, MessageKind, WakeHint};
-use crate::model::state::State;
+use crate::model::state::{Moved, State};
 use crate::report::text::count;
 use crate::store::dir::drops::rejected_names;
 use crate::store::dir::inbox::{Name, parse_name};
@@ -22,6 +22,21 @@ impl Checks<'_> {
         for one in &state.passed_over {
             let path = self.path(layout::INBOX).join(&one.file);
             self.find(path, "passed_over", format!("it can't be moved: {}", one.reason), Remedy::Sort);
+        }
+    }
+
+    /// What came into the inbox after the agent was moved away, and is not in its stream.
+    pub fn late(&mut self, moved: &Moved) {
+        let inbox = self.path(layout::INBOX);
+        match self.agent.late() {
+            Ok(late) => {
+                for path in late {
+                    let message =
+                        format!("it came after the agent was moved to {}, at {}", moved.to, moved.at);
+                    self.find(inbox.join(path), "late_arrival", message, Remedy::Forward);
+                }
+            }
+            Err(error) => self.unreadable(self.path(layout::TAKEN), &error),
         }
     }
 

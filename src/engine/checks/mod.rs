@@ -47,6 +47,8 @@ pub enum Remedy {
     Sort,
     /// The records are right: a person should look at what they say, and acknowledge it.
     Acknowledge,
+    /// What came too late for the stream of an agent that was moved away: a person brings it there, or removes it.
+    Forward,
 }
 
 impl Remedy {
@@ -62,7 +64,8 @@ impl Remedy {
             | Remedy::Permit(_)
             | Remedy::Join
             | Remedy::Sort
-            | Remedy::Acknowledge => true,
+            | Remedy::Acknowledge
+            | Remedy::Forward => true,
             Remedy::None
             | Remedy::Quarantine
             | Remedy::QuarantineLines(_)
@@ -88,6 +91,7 @@ impl Remedy {
             Remedy::AddLines(..) => "add what is missing",
             Remedy::Sort => "look at it with `dormouse queue rejected`, then --accept or --drop it",
             Remedy::Acknowledge => "look at it, then `dormouse queue dead --ack`",
+            Remedy::Forward => "say it again where the agent is now, and remove it here",
         }
     }
 }

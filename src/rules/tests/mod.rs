@@ -140,6 +140,7 @@ pub fn state(status: Status, execution: ExecutionState) -> State {
         set_aside: SetAside::default(),
         advised: Vec::new(),
         passed_over: Vec::new(),
+        moved: None,
         next_due_at: None,
         resting: None,
         rested_at: None,

@@ -55,6 +55,7 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
         set_aside: SetAside::default(),
         advised: Vec::new(),
         passed_over: Vec::new(),
+        moved: None,
         next_due_at: None,
         resting: None,
         rested_at: None,

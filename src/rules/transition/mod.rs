@@ -11,6 +11,7 @@ pub mod hints;
 pub mod inbox;
 pub mod lifecycle;
 pub mod messages;
+pub mod moved;
 pub mod outcome;
 pub mod preemption;
 pub mod recovery;

@@ -192,19 +192,24 @@ impl<'s> Agent<'s> {
     }
 
     /// Puts a message into the inbox: one new file, no lock. It is there for good when this returns.
+    ///
+    /// # Errors
+    ///
+    /// `moved`, with nothing left of it, if the agent was moved away meanwhile and its stream lacks the message.
     pub fn arrive(&self, message: &Message) -> Result<()> {
-        self.put_arrival(&layout::message(message.key()), &encode(message))
+        self.put_arrival(&layout::message(message.key()), &encode(message), message.created_at)
     }
 
     /// The same for a wake hint.
     pub fn arrive_hint(&self, hint: &WakeHint) -> Result<()> {
-        self.put_arrival(&layout::hint(hint.id), &encode(hint))
+        self.put_arrival(&layout::hint(hint.id), &encode(hint), hint.created_at)
     }
 
-    fn put_arrival(&self, path: &str, bytes: &[u8]) -> Result<()> {
+    fn put_arrival(&self, path: &str, bytes: &[u8], now: Time) -> Result<()> {
         RECORD.check(bytes.len() as u64)?;
-        let staged = self.staging(path.rsplit('/').next().unwrap_or(path));
-        self.store.disk.replace_unlocked(&staged, &self.dir.join(path), bytes)
+        let name = path.rsplit('/').next().unwrap_or(path);
+        self.store.disk.replace_unlocked(&self.staging(name), &self.dir.join(path), bytes)?;
+        self.unless_moved(&[name.to_owned()], now)
     }
 
     /// Puts a file that is no record of its own in place, whole: a ledger without its broken lines.

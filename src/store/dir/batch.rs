@@ -7,19 +7,20 @@ use uuid::Uuid;
 use crate::beneath::{Access, Entry, Spot};
 use crate::error::Result;
 use crate::model::message::{InboxKey, Message};
+use crate::model::time::Time;
 
 use super::agent::Agent;
 use super::backlog;
 use super::files::{self, Disk, Unsynced};
 use super::inbox::SEGMENT;
-use super::layout::{self, AgentDir};
+use super::layout;
 use super::litter::{abandoned, make_dir_unlocked};
 use super::record::{decode, encode};
 
 /// Messages on their way into the inbox. Dropping it drops those that were not admitted.
 #[derive(Debug)]
 pub struct Batch<'a> {
-    agent: &'a AgentDir,
+    agent: &'a Agent<'a>,
     disk: Disk,
     dir: Spot,
     /// Those that are admitted together: this directory can become a pile as it is.
@@ -47,7 +48,7 @@ impl<'a> Batch<'a> {
         let dir = agent.staging(&format!("{PREFIX}{}", name.simple()));
         let lock = make_dir_unlocked(&dir, disk.access)?;
         let pile = dir.join("pile");
-        let (agent, unsynced) = (agent.dir(), disk.unsynced());
+        let unsynced = disk.unsynced();
         // From here on it removes what it has made.
         let batch = Batch { agent, disk, dir, pile, _lock: lock, unsynced, count: 0 };
         batch.pile.make_dir_for(disk.access)?;
@@ -85,7 +86,17 @@ impl<'a> Batch<'a> {
 
     /// Lets all that were staged for it appear in the inbox, for good: many of them as a pile, in one call.
     /// `keys`: theirs, in any order.
-    pub fn admit(self, keys: impl Iterator<Item = InboxKey> + Clone) -> Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// `moved`, with nothing left of those that its stream lacks, if the agent was moved away meanwhile.
+    pub fn admit(self, keys: impl Iterator<Item = InboxKey> + Clone, now: Time) -> Result<()> {
+        self.place(keys.clone())?;
+        let names: Vec<String> = keys.map(|key| format!("{key}.json")).collect();
+        self.agent.unless_moved(&names, now)
+    }
+
+    fn place(&self, keys: impl Iterator<Item = InboxKey> + Clone) -> Result<()> {
         // A directory that another user has made is none of the agent's.
         if self.disk.access == Access::Owner
             && keys.clone().nth(SEGMENT).is_some()
@@ -93,10 +104,10 @@ impl<'a> Batch<'a> {
         {
             backlog::say_looked_through(&self.pile)?;
             self.disk.sync_dir(&self.pile)?;
-            files::rename(&self.pile, &self.agent.join(layout::pile(first)))?;
-            return self.disk.sync_dir(&self.agent.join(layout::INBOX));
+            files::rename(&self.pile, &self.agent.dir().join(layout::pile(first)))?;
+            return self.disk.sync_dir(&self.agent.dir().join(layout::INBOX));
         }
-        let names = keys.map(|key| (staged(&self.pile, key), self.agent.join(layout::message(key))));
+        let names = keys.map(|key| (staged(&self.pile, key), self.agent.dir().join(layout::message(key))));
         self.disk.place_all(names)
     }
 }

@@ -106,8 +106,17 @@ impl<'a> Change<'a> {
         dedupe::forget_old_days(&self.view(), now, window)
     }
 
-    /// The current `state.json`.
+    /// The current `state.json`, for a change: refused for an agent that was moved away.
     pub fn state(&self) -> Result<State> {
+        let state = self.any_state()?;
+        match &state.moved {
+            Some(moved) => Err(super::moved::moved_away(self.agent.name(), moved)),
+            None => Ok(state),
+        }
+    }
+
+    /// The same wherever the agent is.
+    pub fn any_state(&self) -> Result<State> {
         let found = self.agent.state_file()?;
         let state = self.agent.state_of(found.as_ref())?;
         self.base.set(found.map(|found| (state.revision, found.version)));
@@ -134,7 +143,7 @@ impl<'a> Change<'a> {
     }
 
     /// Lists the inbox. One whose exchange was interrupted is put right first.
-    fn scan(&self) -> Result<inbox::Scan> {
+    pub(super) fn scan(&self) -> Result<inbox::Scan> {
         let view = self.view();
         let mut scan = inbox::scan(&view)?;
         if scan.is_unfinished {

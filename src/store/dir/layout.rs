@@ -33,6 +33,8 @@ pub const RUN_LOCK: &str = "run.lock";
 pub const INBOX: &str = "inbox";
 /// What was the inbox, between its exchange for an empty one and its place as a pile in that.
 pub const FORMER: &str = "inbox.old";
+/// Of an agent that was moved away: what its stream has of the inbox.
+pub const TAKEN: &str = "inbox.moved";
 pub const REJECTED: &str = "rejected";
 /// A file that every inbox has, for git alone.
 pub const KEPT: &str = "inbox/.gitkeep";
@@ -58,13 +60,14 @@ pub const QUARANTINE: &str = "quarantine";
 pub const TELLING: &str = "tmp/telling.lock";
 /// In a run's directory.
 pub const RUN: &str = "run.json";
+pub const CACHE: &str = "cache";
 pub const DEDUPE: &str = "cache/dedupe";
 /// Where the last step has left off that looked for what is kept no longer.
 pub const SWEEP: &str = "cache/sweep.json";
 
 /// What `create` makes. A clone may lack the empty ones; whoever needs one makes it again.
 pub const AGENT_DIRS: &[&str] =
-    &[INBOX, WORK, WAITS, TIMERS, TASKS, TRIGGERS, RUNS, LEDGER, ARCHIVE, HOOKS, TMP, "cache"];
+    &[INBOX, WORK, WAITS, TIMERS, TASKS, TRIGGERS, RUNS, LEDGER, ARCHIVE, HOOKS, TMP, CACHE];
 
 /// The directory of one agent. Paths inside it are relative, so that a journal can name them.
 #[derive(Debug, Clone)]

@@ -11,9 +11,11 @@ use std::os::unix::fs::MetadataExt;
 
 use crate::beneath::{Access, Entry, Spot};
 use crate::error::{Context, Error, Result};
+use crate::model::id::AgentName;
 
 use super::files::Disk;
-use super::{Agent, Change, Store, layout, lock};
+use super::layout::AgentDir;
+use super::{Agent, Change, Store, layout, lock, moved};
 
 /// How much one step removes: what is left after that is the next one's.
 const AT_ONCE: usize = 256;
@@ -167,12 +169,36 @@ impl Store {
         Ok(left)
     }
 
-    /// Removes one of these, if it still has no maker.
+    /// Removes all of these that can be removed. The others are in the way of nobody.
+    pub(super) fn sweep_litter(&self) {
+        for left in self.litter().unwrap_or_default() {
+            let _ = self.sweep(&left);
+        }
+    }
+
+    /// Where this process makes an agent that gets this name.
+    pub(super) fn staging_of(&self, name: &AgentName) -> Spot {
+        self.spot().join(layout::AGENTS).join(format!("{NEW}{name}-{}", std::process::id()))
+    }
+
+    /// Removes one of these, if it still has no maker. What an import has left of an agent that is back may have
+    /// arrivals: these go to the agent.
     pub fn sweep(&self, spot: &Spot) -> Result<()> {
         let entry = Entry { name: spot.name().to_owned(), is_dir: spot.is_dir()? };
         match abandoned(&spot.parent(), &entry) {
-            Some((spot, _held)) => spot.remove_tree(),
+            Some((spot, _held)) => {
+                if let Some(name) = self.name_of_staged(&spot) {
+                    moved::carry_over(&AgentDir::at(spot.clone()), &AgentDir::new(&self.root, &name))?;
+                }
+                spot.remove_tree()
+            }
             None => Err(Error::busy(spot.path(), "its maker".to_owned(), std::time::Duration::ZERO)),
         }
+    }
+
+    /// The agent that something was to be.
+    fn name_of_staged(&self, spot: &Spot) -> Option<AgentName> {
+        let name = spot.name().to_str()?.strip_prefix(NEW)?;
+        name.rsplit_once('-')?.0.parse().ok()
     }
 }

@@ -11,9 +11,11 @@ pub mod config;
 pub mod dedupe;
 pub mod drops;
 pub mod evidence;
+mod export;
 pub mod files;
 pub mod gc;
 pub mod git;
+mod import;
 pub mod inbox;
 pub mod journal;
 pub mod layout;
@@ -24,16 +26,19 @@ pub mod lock;
 mod machine;
 pub mod merge;
 pub mod months;
+mod moved;
 mod notes;
 pub mod occupancy;
 pub mod old_journal;
 pub mod packed;
 pub mod record;
+mod rename;
 pub mod search;
 pub mod settled;
 pub mod sharing;
 mod snapshot;
 pub mod sweep;
+mod travel;
 pub mod triggers;
 pub mod view;
 pub mod watch;
@@ -62,8 +67,11 @@ use crate::model::trigger::Trigger;
 pub use agent::Agent;
 pub use change::Change;
 pub use drops::{Aside, Dropped, Reads, Rejected, Said, Taken};
+pub use export::Leaving;
+pub use import::{Appeared, Arriving};
 pub use lease::Subject;
 pub use lock::{Guard, Sharing};
+pub use moved::moved_away;
 pub use occupancy::{Occupant, Place};
 pub use snapshot::{Snapshot, Waiting};
 pub use watch::Watch;
@@ -236,24 +244,16 @@ impl Store {
         let name = &new.identity.name;
         let target = AgentDir::new(&self.root, name);
         let agents = self.spot().join(layout::AGENTS);
-        let taken = || Error::Refused {
-            kind: "agent_exists",
-            message: format!("there is an agent `{name}` already"),
-            hint: Some(format!("see it with `dormouse get {name}`")),
-        };
         if target.spot().exists()? {
-            return Err(taken());
+            return Err(agent_exists(name));
         }
-        for left in self.litter().unwrap_or_default() {
-            // What can't be removed is in the way of nobody.
-            let _ = self.sweep(&left);
-        }
-        let staged = AgentDir::at(agents.join(format!(".new-{name}-{}", std::process::id())));
+        self.sweep_litter();
+        let staged = AgentDir::at(self.staging_of(name));
         let _held = litter::make_dir_unlocked(staged.spot(), Access::Owner)?;
         let made = self.stage_agent(&staged, new).and_then(|()| {
             match staged.spot().try_rename(target.spot())? {
                 // Somebody else has just made it.
-                Err(Errno::NOTEMPTY | Errno::EXIST) => Err(taken()),
+                Err(Errno::NOTEMPTY | Errno::EXIST) => Err(agent_exists(name)),
                 renamed => renamed.context("create", target.path()),
             }
         });
@@ -294,6 +294,15 @@ impl Store {
             since: now,
             agent: None,
         }
+    }
+}
+
+/// The refusal of another agent of this name.
+fn agent_exists(name: &AgentName) -> Error {
+    Error::Refused {
+        kind: "agent_exists",
+        message: format!("there is an agent `{name}` already"),
+        hint: Some(format!("see it with `dormouse get {name}`")),
     }
 }
 

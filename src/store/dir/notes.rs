@@ -14,7 +14,7 @@ use super::{Agent, files, layout};
 impl Agent<'_> {
     /// The directories of its runs and tasks on this machine, and its hooks.
     pub fn workdir(&self) -> Workdir {
-        Workdir::of(&self.store.spot(), &self.name)
+        Workdir::of(self.dir.spot(), &self.store.spot())
     }
 
     /// Writes a checkpoint aside, durably. It may be large: this needs no lock, and should have none.

@@ -180,6 +180,10 @@ impl Store {
 
     /// The same for an agent's directory, with its inbox.
     pub fn unshared_in(&self, agent: &AgentDir) -> Result<Vec<Misfit>> {
+        if agent.join(layout::TAKEN).exists()? {
+            // It was moved away: nobody puts anything into its inbox any more.
+            return Ok(Vec::new());
+        }
         let group = self.sharing_group()?;
         let mut misfits = Vec::new();
         misfits.extend(misfit(agent.spot(), Part::Way, group)?);

@@ -83,6 +83,8 @@ const WRITERS: &[(&str, &[i32])] = &[
     ("doctor", &[]),
     ("doctor --repair", &[]),
     ("gc --keep 0s", &[]),
+    ("export ada", &[]),
+    ("import --as zoe", &[4]),
 ];
 
 /// What reads is refused nothing.

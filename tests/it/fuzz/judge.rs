@@ -90,7 +90,7 @@ fn of_its_words(words: &[String], ran: &Ran) -> Option<String> {
     let has =
         |wanted: &str| words.iter().any(|word| word == wanted || word.starts_with(&format!("{wanted}=")));
     // These print what somebody else has said, as it is.
-    let is_raw = ["output", "--stdout", "--stderr", "ask", "--"].iter().any(|word| has(word));
+    let is_raw = ["output", "--stdout", "--stderr", "ask", "export", "--"].iter().any(|word| has(word));
     if is_raw || has("--json") || has("--color") {
         return None;
     }

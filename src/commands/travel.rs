@@ -1,0 +1,365 @@
+//! `export` and `import`: agents as a stream, from one store to another (contract, store §6).
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, IsTerminal, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::cli;
+use crate::engine::authority;
+use crate::engine::checks;
+use crate::engine::desk::Desk;
+use crate::engine::session::Session;
+use crate::error::{Context, Error, Result, Status};
+use crate::model::authority::Reach;
+use crate::model::id::AgentName;
+use crate::model::state::Moved;
+use crate::model::task::Task;
+use crate::report::output::Output;
+use crate::report::text::{bytes, count};
+use crate::rules::transition::moved;
+use crate::store::stream::{Reader, Writer};
+use crate::store::{Agent, Appeared, Arriving, Change, Leaving, Store, moved_away};
+
+use super::words::parse_optional;
+
+/// What became of an agent.
+#[derive(Debug, Serialize)]
+struct Report {
+    agent: AgentName,
+    files: usize,
+    bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    moved_to: Option<String>,
+    /// Of an import: it had been moved away from here.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    back: bool,
+}
+
+impl Report {
+    fn text(&self, out: &Output) -> String {
+        let size = format!("{}, {}", count(self.files as u64, "file", "files"), bytes(self.bytes));
+        let back = if self.back { ", back again" } else { "" };
+        match &self.moved_to {
+            Some(to) => format!("{}  {size}, moved to {}", self.agent, out.safe(to)),
+            None => format!("{}  {size}{back}", self.agent),
+        }
+    }
+}
+
+pub fn export(session: &mut Session, args: cli::Export) -> Result<Status> {
+    let store = session.store()?;
+    if let Some(to) = &args.to {
+        check_place(to)?;
+    }
+    let mut names = authority::governed(session, &store, &args.agents, args.all)?;
+    names.sort();
+    names.dedup();
+    for name in &names {
+        let agent = store.agent(name)?;
+        authority::reach(session, &store, &agent, "export")?;
+    }
+    if names.is_empty() {
+        return Err(Error::NoAgent { agent: "*".to_owned(), known: Some(Vec::new()) });
+    }
+    match &args.output {
+        Some(path) => {
+            let mut aside = Aside::begin(path)?;
+            let reports =
+                write(session, &store, &names, args.to.as_deref(), BufWriter::new(&aside.file), path)?;
+            aside.place()?;
+            for report in reports {
+                session.out.result(&report, |out| report.text(out));
+            }
+        }
+        None => {
+            if session.out.is_json() || io::stdout().is_terminal() {
+                return Err(Error::Usage {
+                    message: "the stream goes to stdout, which is for a program to read".to_owned(),
+                    hint: Some("redirect it, or name a file with --output".to_owned()),
+                });
+            }
+            let stdout = Path::new("stdout");
+            match write(
+                session,
+                &store,
+                &names,
+                args.to.as_deref(),
+                BufWriter::new(io::stdout().lock()),
+                stdout,
+            ) {
+                // Whoever read it has seen enough, and knows that it is not whole.
+                Err(Error::Io { source, path, .. })
+                    if source.kind() == io::ErrorKind::BrokenPipe && path == stdout =>
+                {
+                    return Ok(Status::Failed);
+                }
+                written => drop(written?),
+            }
+        }
+    }
+    Ok(Status::Done)
+}
+
+/// Where an agent is moved to is shown in one line.
+fn check_place(to: &str) -> Result<()> {
+    const MOST: usize = 1000;
+    let message = match to {
+        blank if blank.trim().is_empty() => "says nothing".to_owned(),
+        long if long.len() > MOST => format!("{} bytes, of at most {MOST}", long.len()),
+        odd if odd.chars().any(char::is_control) => "has control characters".to_owned(),
+        _ => return Ok(()),
+    };
+    Err(Error::in_word("--move", message))
+}
+
+/// Writes the agents one after the other. Each is one revision of its own.
+fn write(
+    session: &Session,
+    store: &Store,
+    names: &[AgentName],
+    to: Option<&str>,
+    out: impl Write,
+    name: &Path,
+) -> Result<Vec<Report>> {
+    let mut writer: Option<Writer<_>> = None;
+    let mut out = Some(out);
+    let mut reports = Vec::with_capacity(names.len());
+    for agent in names {
+        session.is_about(agent);
+        let agent = store.agent(agent)?;
+        let taken = take(session, &agent, to)?;
+        let leaving = &taken.leaving;
+        for path in leaving.left_out() {
+            session.out.note(&format!(
+                "{}: {}: left out: no plain file of an agent",
+                agent.name(),
+                path.display()
+            ));
+        }
+        // Where the first agent can't be taken, nothing is written.
+        let writer = match (&mut writer, out.take()) {
+            (Some(writer), _) => writer,
+            (none, Some(out)) => none.insert(Writer::begin(out, name, names)?),
+            (None, None) => continue,
+        };
+        let written = leaving.write(writer);
+        if let (Err(_), Some(moved)) = (&written, &taken.moved) {
+            session.out.alarm(&format!(
+                "{} is marked as moved to {}, and its stream is not whole: write it again with \
+                 `dormouse export {} --move TO`, or take the agent back by importing that",
+                agent.name(),
+                moved.to,
+                agent.name()
+            ));
+        }
+        written?;
+        reports.push(Report {
+            agent: agent.name().clone(),
+            files: leaving.files(),
+            bytes: leaving.bytes(),
+            moved_to: taken.moved.map(|moved| moved.to),
+            back: false,
+        });
+    }
+    writer.map(Writer::finish).transpose()?;
+    Ok(reports)
+}
+
+struct Taken {
+    leaving: Leaving,
+    moved: Option<Moved>,
+}
+
+/// Takes an agent under its lock, and marks it as moved before if it is to be.
+fn take(session: &Session, agent: &Agent<'_>, to: Option<&str>) -> Result<Taken> {
+    let locked = agent.change(session.clock.now())?;
+    let mut moved = locked.any_state()?.moved;
+    if let Some(to) = to {
+        match &moved {
+            Some(other) if other.to != to => return Err(moved_away(agent.name(), other)),
+            Some(_) => {}
+            None => moved = mark(session, agent, &locked, to)?,
+        }
+    }
+    let leaving = locked.leaving(moved.is_some())?;
+    Ok(Taken { leaving, moved })
+}
+
+fn mark(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, to: &str) -> Result<Option<Moved>> {
+    refuse_at_work(agent)?;
+    let desk = Desk::new(session, agent);
+    let mut draft = desk.draft_of(&locked.look_past_inbox(), locked.state()?)?;
+    moved::move_away(&mut draft, to.to_owned())?;
+    Ok(desk.commit(locked, draft)?.moved)
+}
+
+/// Refuses to move a child that its parent waits for: the parent looks for the end of its work here.
+fn refuse_at_work(agent: &Agent<'_>) -> Result<()> {
+    let Some(parent) = agent.identity()?.parent else { return Ok(()) };
+    let waits = match agent.store().agent(&parent) {
+        Ok(found) => found.look(|seen, _| seen.open::<Task>())?,
+        Err(Error::NoAgent { .. }) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let Some(task) = waits.iter().find(|task| task.child() == Some(agent.name())) else { return Ok(()) };
+    Err(Error::Refused {
+        kind: "task_open",
+        message: format!("`{parent}` waits for what it has delegated to `{}`, {}", agent.name(), task.id),
+        hint: Some(format!("await its end, or end it with `dormouse task stop {}`", task.id)),
+    })
+}
+
+/// A file that is written beside its place.
+struct Aside {
+    file: File,
+    path: PathBuf,
+    place: PathBuf,
+    is_placed: bool,
+}
+
+impl Aside {
+    fn begin(place: &Path) -> Result<Aside> {
+        let Some(name) = place.file_name() else {
+            return Err(Error::in_word("--output", format!("{}: no name of a file", place.display())));
+        };
+        let mut beside = name.to_owned();
+        beside.push(format!(".new-{}", std::process::id()));
+        let path = place.with_file_name(beside);
+        let mut options = File::options();
+        let file = options.write(true).create_new(true).mode(0o600).open(&path).context("create", &path)?;
+        Ok(Aside { file, path, place: place.to_owned(), is_placed: false })
+    }
+
+    fn place(&mut self) -> Result<()> {
+        self.file.sync_all().context("sync", &self.path)?;
+        fs::rename(&self.path, &self.place).context("rename to", &self.place)?;
+        self.is_placed = true;
+        let dir = self.place.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(dir).and_then(|dir| dir.sync_all()).context("sync directory", dir)
+    }
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        if !self.is_placed {
+            // The error that got us here is the one worth telling.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+pub fn import(session: &mut Session, args: cli::Import) -> Result<Status> {
+    let store = session.store()?;
+    refuse_inside(session, &store)?;
+    let other = parse_optional::<AgentName>("--as", args.name.as_deref())?;
+    match args.file.as_deref().filter(|file| *file != Path::new("-")) {
+        Some(path) => {
+            let file = File::open(path).context("open", path)?;
+            from(session, &store, Reader::begin(io::BufReader::new(file), path)?, path, other)
+        }
+        None if io::stdin().is_terminal() => Err(Error::Usage {
+            message: "FILE: nothing to import".to_owned(),
+            hint: Some("name the file that `dormouse export` wrote, or give its stream on stdin".to_owned()),
+        }),
+        None => {
+            let stdin = Path::new("stdin");
+            from(session, &store, Reader::begin(io::stdin().lock(), stdin)?, stdin, other)
+        }
+    }
+}
+
+/// A turn makes its own children and no other agents; whose a stream's are is the stream's word.
+fn refuse_inside(session: &Session, store: &Store) -> Result<()> {
+    let Some(caller) = authority::inside(session, store)? else { return Ok(()) };
+    if store.agent(&caller)?.policy()?.authority.lifecycle == Reach::All {
+        return Ok(());
+    }
+    Err(Error::Refused {
+        kind: "not_own_child",
+        message: format!("this is a turn or task of `{caller}`: it can't import agents"),
+        hint: Some("whoever is outside can; or set `authority.lifecycle = \"all\"`".to_owned()),
+    })
+}
+
+/// Makes all agents of a stream, looks at each as `doctor` does, and lets them appear then.
+fn from(
+    session: &mut Session,
+    store: &Store,
+    mut reader: Reader<impl Read>,
+    name: &Path,
+    other: Option<AgentName>,
+) -> Result<Status> {
+    let names = reader.agents().to_vec();
+    if other.is_some() && names.len() > 1 {
+        return Err(Error::in_word("--as", format!("the stream has {} agents, not one", names.len())));
+    }
+    let mut staged = Vec::with_capacity(names.len());
+    for former in &names {
+        let name = other.as_ref().unwrap_or(former);
+        session.is_about(name);
+        staged.push(store.stage(name, former)?);
+    }
+    while let Some(meta) = reader.next()? {
+        let at = names.iter().position(|name| *name == meta.agent).unwrap_or_default();
+        staged[at].add(&meta, &mut reader)?;
+    }
+    for (agent, former) in staged.iter().zip(&names) {
+        agent.complete()?;
+        check(agent, former, name)?;
+        arrive(session, agent.agent())?;
+    }
+    for agent in staged {
+        let (name, files, bytes) = (agent.agent().name().clone(), agent.files(), agent.bytes());
+        let related = related(&agent);
+        let appeared = agent.place(session.clock.now())?;
+        let report = Report { agent: name, files, bytes, moved_to: None, back: appeared == Appeared::Back };
+        session.out.result(&report, |out| report.text(out));
+        session.out.flush();
+        if let Some(related) = related.filter(|_| other.is_some()) {
+            session.out.note(&related);
+        }
+    }
+    Ok(Status::Done)
+}
+
+/// Refuses what `doctor` would find wrong.
+fn check(staged: &Arriving<'_>, former: &AgentName, stream: &Path) -> Result<()> {
+    let agent = staged.agent();
+    let findings = checks::agent(agent).findings;
+    let Some(finding) = findings.iter().find(|finding| !finding.remedy.is_warning()) else { return Ok(()) };
+    let path = finding.path.below(agent.dir().spot());
+    Err(Error::Damaged {
+        path: stream.to_owned(),
+        line: 0,
+        column: 0,
+        message: format!("agents/{former}/{}: {}: {}", path.display(), finding.kind, finding.message),
+        hint: Some(format!(
+            "nothing was imported: mend it where it comes from (`dormouse doctor {former} --repair`) and export again"
+        )),
+    })
+}
+
+/// Takes the mark from an agent that was moved to here.
+fn arrive(session: &Session, agent: &Agent<'_>) -> Result<()> {
+    if agent.peek()?.moved.is_none() {
+        return Ok(());
+    }
+    let locked = agent.change(session.clock.now())?;
+    let desk = Desk::new(session, agent);
+    let mut draft = desk.draft_of(&locked.look_past_inbox(), locked.any_state()?)?;
+    moved::arrive(&mut draft);
+    desk.commit(&locked, draft)?;
+    locked.empty_journal()
+}
+
+/// Who still calls an agent by its former name.
+fn related(staged: &Arriving<'_>) -> Option<String> {
+    let parent = staged.agent().identity().ok()?.parent?;
+    Some(format!(
+        "{}: its parent `{parent}` knows it by its former name, as do messages, tasks and texts of others",
+        staged.agent().name()
+    ))
+}

@@ -1,0 +1,170 @@
+//! An agent as one revision, for `export`: taken under its lock in a moment, written out without it.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use crate::beneath::Spot;
+use crate::error::{Context, Error, Result};
+use crate::model::id::AgentName;
+use crate::store::stream::{Meta, Writer};
+
+use super::change::Change;
+use super::moved::Taken;
+use super::travel::{Place, place};
+
+/// Files up to this many bytes are copied under the lock; of larger ones a descriptor is kept, and their length.
+const COPIED: u64 = 64 << 10;
+
+/// What an agent consists of at one revision.
+#[derive(Debug)]
+pub struct Leaving {
+    agent: AgentName,
+    dir: Spot,
+    files: Vec<Taking>,
+    /// The contents of small files, one after the other. It has no name.
+    copies: File,
+    copied: u64,
+    /// What does not travel and is not this machine's own, from the agent's directory: links, pipes, unknown names.
+    left_out: Vec<PathBuf>,
+}
+
+#[derive(Debug)]
+struct Taking {
+    path: PathBuf,
+    length: u64,
+    is_executable: bool,
+    written_at: u64,
+    content: Content,
+}
+
+#[derive(Debug)]
+enum Content {
+    /// Where it begins among the copies.
+    Copy(u64),
+    Open(File),
+}
+
+impl Change<'_> {
+    /// Takes everything of the agent that travels. Of one that is marked as moved that is what was taken the first
+    /// time: its inbox may have got something since.
+    pub fn leaving(&self, is_moved: bool) -> Result<Leaving> {
+        self.empty_journal()?;
+        // One that is unfinished is finished.
+        self.scan()?;
+        let agent = self.agent;
+        let spot = agent.tmp().join(format!("export-{}", std::process::id()));
+        let copies = agent.store.disk.stage_unsynced(&spot, b"")?;
+        spot.remove()?;
+        let mut leaving = Leaving {
+            agent: agent.name().clone(),
+            dir: agent.dir.spot().clone(),
+            files: Vec::new(),
+            copies,
+            copied: 0,
+            left_out: Vec::new(),
+        };
+        leaving.walk(Path::new(""))?;
+        if is_moved {
+            match agent.taken()? {
+                Some(taken) => leaving.files.retain(|file| taken.has_of(&file.path)),
+                None => agent.note_taken(&Taken::of(leaving.files.iter().map(|file| &*file.path)))?,
+            }
+        }
+        Ok(leaving)
+    }
+}
+
+impl Leaving {
+    /// Takes what lies in a directory, in the order of names.
+    fn walk(&mut self, below: &Path) -> Result<()> {
+        for entry in self.dir.join(below).entries()? {
+            let path = below.join(&entry.name);
+            match place(&path) {
+                Place::Local => {}
+                Place::Unknown => self.left_out.push(path),
+                Place::Records { .. } | Place::Evidence if entry.is_dir => self.walk(&path)?,
+                Place::Records { most } => self.take(path, most)?,
+                found @ Place::Evidence => match self.take(path.clone(), found.most().unwrap_or_default()) {
+                    // A link, a pipe, something too large or hollow.
+                    Err(Error::Damaged { .. }) => self.left_out.push(path),
+                    taken => taken?,
+                },
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, path: PathBuf, most: u64) -> Result<()> {
+        let spot = self.dir.join(&path);
+        // What is gone was taken back by whoever put it there.
+        let Some((file, mut length)) = spot.open_file()? else { return Ok(()) };
+        if length > most {
+            return Err(spot.too_large(length, most));
+        }
+        let found = file.metadata().context("look at", &spot)?;
+        let content = if length <= COPIED {
+            let at = self.copied;
+            let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
+            (&file).take(length).read_to_end(&mut bytes).context("read", &spot)?;
+            length = bytes.len() as u64;
+            self.copies.write_all_at(&bytes, at).context("write a copy of", &spot)?;
+            self.copied += length;
+            Content::Copy(at)
+        } else {
+            Content::Open(file)
+        };
+        let written_at = u64::try_from(found.mtime()).unwrap_or(0);
+        let is_executable = found.mode() & 0o100 != 0;
+        self.files.push(Taking { path, length, is_executable, written_at, content });
+        Ok(())
+    }
+
+    /// What is not in it and is not this machine's own either.
+    pub fn left_out(&self) -> &[PathBuf] {
+        &self.left_out
+    }
+
+    pub fn files(&self) -> usize {
+        self.files.len()
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.length).sum()
+    }
+
+    /// Writes all of it. Nobody is kept waiting meanwhile.
+    pub fn write<W: Write>(&self, writer: &mut Writer<W>) -> Result<()> {
+        for file in &self.files {
+            let Taking { path, length, is_executable, written_at, content } = file;
+            let meta = Meta {
+                agent: self.agent.clone(),
+                path: path.clone(),
+                length: *length,
+                is_executable: *is_executable,
+                written_at: *written_at,
+            };
+            let content = match content {
+                Content::Copy(at) => Piece { file: &self.copies, at: *at },
+                Content::Open(file) => Piece { file, at: 0 },
+            };
+            writer.file(&meta, content, &self.dir.join(path))?;
+        }
+        Ok(())
+    }
+}
+
+/// A file from some place on, whoever else reads it.
+struct Piece<'f> {
+    file: &'f File,
+    at: u64,
+}
+
+impl Read for Piece<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read_at(buffer, self.at)?;
+        self.at += count as u64;
+        Ok(count)
+    }
+}

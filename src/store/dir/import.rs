@@ -1,0 +1,231 @@
+//! Agents that arrive from a stream: each is made whole beside the others, and appears by one rename.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::time::{Duration, SystemTime};
+
+use rustix::io::Errno;
+
+use crate::beneath::{Access, Spot};
+use crate::error::{Context, Error, Result};
+use crate::model::id::AgentName;
+use crate::model::time::Time;
+use crate::store::stream::{Meta, Reader};
+
+use super::layout::{self, AgentDir};
+use super::travel::{Place, place};
+use super::{Agent, Store, git, litter, lock, months, moved, rename};
+
+/// An agent that nobody sees yet. Dropping it removes it.
+#[derive(Debug)]
+pub struct Arriving<'s> {
+    agent: Agent<'s>,
+    /// The name that it had where it comes from, if it gets another one.
+    former: Option<AgentName>,
+    /// Nobody takes it for litter meanwhile.
+    _held: File,
+    files: usize,
+    bytes: u64,
+    is_placed: bool,
+}
+
+/// How an agent has appeared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Appeared {
+    New,
+    /// It had been moved away from here.
+    Back,
+}
+
+impl Store {
+    /// Begins to make an agent of a stream: one named `former` there. Refused where there is one of its name that
+    /// was not moved away.
+    pub fn stage<'s>(&'s self, name: &AgentName, former: &AgentName) -> Result<Arriving<'s>> {
+        self.refuse_taken(name)?;
+        self.sweep_litter();
+        let dir = AgentDir::at(self.staging_of(name));
+        let held = litter::make_dir_unlocked(dir.spot(), Access::Owner)?;
+        Ok(Arriving {
+            agent: Agent::new(self, name.clone(), dir),
+            former: (former != name).then(|| former.clone()),
+            _held: held,
+            files: 0,
+            bytes: 0,
+            is_placed: false,
+        })
+    }
+
+    fn refuse_taken(&self, name: &AgentName) -> Result<()> {
+        match self.agent(name) {
+            Err(Error::NoAgent { .. }) => Ok(()),
+            Ok(there) if there.peek()?.moved.is_some() => Ok(()),
+            Ok(_) => Err(super::agent_exists(name)),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl<'s> Arriving<'s> {
+    /// The agent, for whoever checks it or changes it before it appears.
+    pub fn agent(&self) -> &Agent<'s> {
+        &self.agent
+    }
+
+    pub fn files(&self) -> usize {
+        self.files
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Takes the next file of a stream. What is none of an agent's, or larger than its kind may be, is refused.
+    pub fn add<R: Read>(&mut self, meta: &Meta, from: &mut Reader<R>) -> Result<()> {
+        let found = place(&meta.path);
+        let Some(most) = found.most() else {
+            return Err(
+                from.damaged(format_args!("{}: no file of an agent that travels", meta.path.display()))
+            );
+        };
+        if meta.length > most {
+            let message = format!("{}: {} bytes, of at most {most}", meta.path.display(), meta.length);
+            return Err(from.damaged(message));
+        }
+        let spot = self.agent.dir.join(&meta.path);
+        spot.parent().make_dirs()?;
+        let renamed = self.former.as_ref().filter(|_| matches!(found, Place::Records { .. }));
+        let (spot, length) = match renamed {
+            Some(former) => self.add_renamed(former, &spot, meta, from)?,
+            None => {
+                let file = new_file(&spot)?;
+                from.copy(|bytes| (&file).write_all(bytes).context("write", &spot))?;
+                finish(&file, &spot, meta)?;
+                (spot, meta.length)
+            }
+        };
+        self.files += 1;
+        self.bytes += length;
+        drop(spot);
+        Ok(())
+    }
+
+    /// The same for records in which the agent gets another name.
+    fn add_renamed<R: Read>(
+        &self,
+        former: &AgentName,
+        spot: &Spot,
+        meta: &Meta,
+        from: &mut Reader<R>,
+    ) -> Result<(Spot, u64)> {
+        let names = rename::Names { former, name: self.agent.name() };
+        if meta.path.extension().is_some_and(|ending| ending == "jsonl") {
+            let file = new_file(spot)?;
+            let mut lines = rename::Lines::new(names);
+            let mut length = 0;
+            let mut put = |bytes: &[u8]| {
+                length += bytes.len() as u64;
+                (&file).write_all(bytes).context("write", spot)
+            };
+            from.copy(|bytes| lines.take(bytes, &mut put))?;
+            lines.end(&mut put)?;
+            finish(&file, spot, meta)?;
+            return Ok((spot.clone(), length));
+        }
+        let mut bytes = Vec::new();
+        from.copy(|some| {
+            bytes.extend_from_slice(some);
+            Ok(())
+        })?;
+        let (name, bytes) = if months::is_packed(&meta.path.to_string_lossy()) {
+            let (name, bytes) = names.packed(spot.name(), &bytes).map_err(|why| from.damaged(why))?;
+            (name, bytes)
+        } else {
+            (spot.name().to_owned(), names.record(bytes))
+        };
+        let spot = spot.parent().join(name);
+        let file = new_file(&spot)?;
+        (&file).write_all(&bytes).context("write", &spot)?;
+        finish(&file, &spot, meta)?;
+        Ok((spot, bytes.len() as u64))
+    }
+
+    /// Adds what every agent has here and no stream brings, and makes all of it durable.
+    pub fn complete(&self) -> Result<()> {
+        let dir = &self.agent.dir;
+        for below in layout::AGENT_DIRS {
+            dir.join(below).make_dirs()?;
+        }
+        let disk = self.agent.store.disk;
+        for (path, bytes) in [(layout::KEPT, git::KEPT.as_bytes()), (layout::JOURNAL, b"")] {
+            if !dir.join(path).exists()? {
+                disk.stage_unsynced(&dir.join(path), bytes)?;
+            }
+        }
+        self.agent.store.share([dir])?;
+        disk.sync_file_system(dir.spot())
+    }
+
+    /// Lets the agent appear, whole. One of its name that was moved away makes room; what has come into the inbox of
+    /// that one since goes into the inbox of the new one.
+    pub fn place(mut self, now: Time) -> Result<Appeared> {
+        let store = self.agent.store;
+        let disk = store.disk;
+        let target = AgentDir::new(&store.root, self.agent.name());
+        let (from, agents) = (self.agent.dir.clone(), target.spot().parent());
+        disk.sync_file_system(from.spot())?;
+        match from.spot().try_rename(target.spot())? {
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {}
+            renamed => {
+                renamed.context("import", target.path())?;
+                self.is_placed = true;
+                disk.sync_dir(&agents)?;
+                return Ok(Appeared::New);
+            }
+        }
+        let there = store.agent(self.agent.name())?;
+        let locked = there.change(now)?;
+        if locked.any_state()?.moved.is_none() {
+            return Err(super::agent_exists(self.agent.name()));
+        }
+        // From the exchange on it has the name of something that is left over.
+        let former = target.spot().open_dir()?.ok_or_else(|| Error::gone("open directory", target.path()))?;
+        if !lock::try_hold(&former, target.path())? {
+            return Err(Error::busy(target.path(), "another command".to_owned(), Duration::ZERO));
+        }
+        from.spot().try_exchange(target.spot())?.context("import", target.path())?;
+        self.is_placed = true;
+        disk.sync_dir(&agents)?;
+        moved::carry_over(&from, &target)?;
+        disk.sync_file_system(target.spot())?;
+        from.spot().remove_tree()?;
+        drop(locked);
+        Ok(Appeared::Back)
+    }
+}
+
+impl Drop for Arriving<'_> {
+    fn drop(&mut self) {
+        if !self.is_placed {
+            // What can't be removed is swept later.
+            let _ = self.agent.dir.spot().remove_tree();
+        }
+    }
+}
+
+/// A stream names each file once, so there is none of this name yet.
+fn new_file(spot: &Spot) -> Result<File> {
+    if spot.exists()? {
+        return Err(Error::damaged(spot.path(), "the stream has something else of this name"));
+    }
+    spot.create()
+}
+
+/// Gives a file what its header says of it.
+fn finish(file: &File, spot: &Spot, meta: &Meta) -> Result<()> {
+    if meta.is_executable {
+        rustix::fs::fchmod(file.as_fd(), rustix::fs::Mode::RWXU).context("change the mode of", spot)?;
+    }
+    let at = SystemTime::UNIX_EPOCH + Duration::from_secs(meta.written_at);
+    file.set_modified(at).context("set the time of", spot)
+}

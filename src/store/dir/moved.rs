@@ -1,0 +1,262 @@
+//! An agent that was moved away: what its stream has of the inbox, and what becomes of arrivals that come later.
+//!
+//! Whoever moves an agent commits the mark first and lists the inbox then, both under the agent's lock. Whoever puts
+//! something into the inbox looks for the mark afterwards. Without a mark, the list that comes later has it. With one,
+//! the list tells: what stands there is in the stream, and everything else is taken back and refused.
+
+use std::collections::{BTreeSet, HashSet};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use crate::beneath::Spot;
+use crate::error::{Error, Result};
+use crate::model::id::AgentName;
+use crate::model::state::Moved;
+use crate::model::time::Time;
+
+use super::agent::Agent;
+use super::layout::{self, AgentDir};
+use super::{files, lock};
+
+/// What was taken from an inbox: paths from there, sorted.
+#[derive(Debug, Default)]
+pub struct Taken {
+    paths: BTreeSet<PathBuf>,
+}
+
+impl Taken {
+    /// Those of an agent's files that lie in its inbox. Their paths are from the agent's directory.
+    pub fn of<'p>(files: impl Iterator<Item = &'p Path>) -> Taken {
+        let in_inbox = files.filter_map(|path| path.strip_prefix(layout::INBOX).ok());
+        Taken { paths: in_inbox.map(Path::to_owned).collect() }
+    }
+
+    /// Whether a file of the agent was taken, whose path is from its directory. Outside the inbox all were.
+    pub fn has_of(&self, path: &Path) -> bool {
+        path.strip_prefix(layout::INBOX).map_or(true, |path| self.paths.contains(path))
+    }
+
+    /// The names of what was taken, in whatever directory of the inbox it lay.
+    fn names(&self) -> HashSet<&OsStr> {
+        self.paths.iter().filter_map(|path| path.file_name()).collect()
+    }
+
+    /// A line for each; what a line can't hold stands there as `%` and two hexadecimal digits.
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for path in &self.paths {
+            for byte in path.as_os_str().as_bytes() {
+                match byte {
+                    b'%' | 0..=0x1f | 0x7f.. => bytes.extend(format!("%{byte:02x}").into_bytes()),
+                    plain => bytes.push(*plain),
+                }
+            }
+            bytes.push(b'\n');
+        }
+        bytes
+    }
+
+    fn decode(spot: &Spot, bytes: &[u8]) -> Result<Taken> {
+        let mut paths = BTreeSet::new();
+        for (at, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
+            let path = line.strip_suffix(b"\n").and_then(unescape).ok_or_else(|| Error::Damaged {
+                path: spot.path().to_owned(),
+                line: at + 1,
+                column: 0,
+                message: "not the path of something in the inbox".to_owned(),
+                hint: Some("bring it back from a backup: it says what the agent's stream has".to_owned()),
+            })?;
+            paths.insert(PathBuf::from(OsString::from_vec(path)));
+        }
+        Ok(Taken { paths })
+    }
+}
+
+fn unescape(line: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(line.len());
+    let mut rest = line;
+    while let Some((first, after)) = rest.split_first() {
+        rest = after;
+        if *first != b'%' {
+            bytes.push(*first);
+            continue;
+        }
+        let digits = std::str::from_utf8(after.get(..2)?).ok()?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        rest = &after[2..];
+    }
+    (!bytes.is_empty()).then_some(bytes)
+}
+
+impl Agent<'_> {
+    /// What the stream of an agent that was moved has of its inbox. `None`: it was not listed yet.
+    pub(super) fn taken(&self) -> Result<Option<Taken>> {
+        taken_in(&self.dir)
+    }
+
+    /// Keeps that, durably. To be called under the lock.
+    pub(super) fn note_taken(&self, taken: &Taken) -> Result<()> {
+        if self.store.is_shared() {
+            // The members of the group can't read the mark. They can't add anything any more either.
+            self.dir.join(layout::INBOX).set_mode(0o700)?;
+        }
+        self.replace_file(&self.dir.join(layout::TAKEN), &taken.encode())
+    }
+
+    /// What came too late for the stream of an agent that was moved, as paths from the inbox. Nothing for one that was
+    /// not moved.
+    pub fn late(&self) -> Result<Vec<PathBuf>> {
+        let mut late = Vec::new();
+        let Some(taken) = self.taken()? else { return Ok(late) };
+        each_file(&self.dir.join(layout::INBOX), Path::new(""), &mut |path| {
+            if !taken.paths.contains(path) {
+                late.push(path.to_owned());
+            }
+        })?;
+        Ok(late)
+    }
+
+    /// To be called after something was put into the inbox under one of these names, without the lock: takes back
+    /// what is too late, and refuses it. Whoever can't read the mark leaves that to those who look after the agent.
+    pub(super) fn unless_moved(&self, names: &[String], now: Time) -> Result<()> {
+        if !self.peek().is_ok_and(|state| state.moved.is_some()) {
+            return Ok(());
+        }
+        let path = self.dir.join(layout::LOCK);
+        let _held = lock::acquire(&path, &self.store.holder(now), self.store.opener.patience)?;
+        // It may be back by now, and then has what was put there.
+        let Some(moved) = self.peek()?.moved else { return Ok(()) };
+        // Where nothing was listed yet nothing was taken.
+        let taken = self.taken()?.unwrap_or_default();
+        let taken = taken.names();
+        let mut late = 0;
+        for name in names.iter().filter(|name| !taken.contains(OsStr::new(name))) {
+            late += usize::from(self.take_back(name)?);
+        }
+        match late {
+            0 => Ok(()),
+            _ if late == names.len() => Err(moved_away(self.name(), &moved)),
+            late => Err(Error::Refused {
+                kind: Error::MOVED,
+                message: format!(
+                    "`{}` was moved to {} meanwhile: of {} messages the first {} went with it, the others were not \
+                     admitted",
+                    self.name(),
+                    moved.to,
+                    names.len(),
+                    names.len() - late
+                ),
+                hint: Some("`dormouse queue list` there says which".to_owned()),
+            }),
+        }
+    }
+
+    /// Removes an arrival from wherever it lies in the inbox. `false`: a step has dealt with it.
+    fn take_back(&self, name: &str) -> Result<bool> {
+        let inbox = self.dir.join(layout::INBOX);
+        let former = self.dir.join(layout::FORMER);
+        let mut dirs = vec![inbox.clone(), former];
+        dirs.extend(
+            inbox.entries()?.iter().filter(|entry| entry.is_dir).map(|entry| inbox.join(&entry.name)),
+        );
+        for dir in dirs {
+            let spot = dir.join(name);
+            if spot.exists()? {
+                spot.remove()?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// The refusal of every change of an agent that was moved.
+pub fn moved_away(agent: &AgentName, moved: &Moved) -> Error {
+    Error::Refused {
+        kind: Error::MOVED,
+        message: format!("`{agent}` was moved to {}, at {}", moved.to, moved.at),
+        hint: Some("turn to it there; to have it back, import its stream from there here".to_owned()),
+    }
+}
+
+fn taken_in(dir: &AgentDir) -> Result<Option<Taken>> {
+    let spot = dir.join(layout::TAKEN);
+    let bytes = spot.read(files::MAX_LINES)?;
+    bytes.map(|bytes| Taken::decode(&spot, &bytes)).transpose()
+}
+
+/// Calls `each` with every file of an inbox that counts: hidden ones do not.
+fn each_file(inbox: &Spot, below: &Path, each: &mut impl FnMut(&Path)) -> Result<()> {
+    for entry in inbox.join(below).entries()? {
+        let path = below.join(&entry.name);
+        let is_rejected = below.as_os_str().is_empty() && entry.name == layout::REJECTED;
+        if entry.name.as_bytes().starts_with(b".") || is_rejected {
+            continue;
+        }
+        if entry.is_dir { each_file(inbox, &path, each)? } else { each(&path) }
+    }
+    Ok(())
+}
+
+/// Puts what came too late for the stream of an agent, which now lies in `former`, into the inbox of the same agent that
+/// is back. Nothing is removed from the old inbox but what the stream has. Killed at any point, it can be done again.
+pub(super) fn carry_over(former: &AgentDir, back: &AgentDir) -> Result<()> {
+    let Some(taken) = taken_in(former)? else { return Ok(()) };
+    let from = former.join(layout::INBOX);
+    carry_dir(&from, Path::new(""), &taken, &back.join(layout::INBOX))
+}
+
+fn carry_dir(from: &Spot, below: &Path, taken: &Taken, to: &Spot) -> Result<()> {
+    let dir = from.join(below);
+    loop {
+        for entry in dir.entries()? {
+            let path = below.join(&entry.name);
+            let spot = from.join(&path);
+            let is_hidden = entry.name.as_bytes().starts_with(b".");
+            if is_hidden || taken.paths.contains(&path) || path.starts_with(layout::REJECTED) {
+                spot.remove_tree()?;
+            } else if entry.is_dir {
+                carry_dir(from, &path, taken, to)?;
+            } else {
+                let place = files::free_place(to, &entry.name)?;
+                spot.rename_if_free(&place)?;
+            }
+        }
+        // Something may come until the directory is gone.
+        match dir.remove_dir() {
+            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::DirectoryNotEmpty => {}
+            removed => return removed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::beneath::at;
+
+    #[test]
+    fn what_was_taken_is_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let odd = OsString::from_vec(b"inbox/a%b\n\xff".to_vec());
+        let files = [
+            Path::new("inbox/2-x.json"),
+            Path::new("inbox/from-2-x/2-y.json"),
+            Path::new(&odd),
+            Path::new("work/z"),
+        ];
+        let taken = Taken::of(files.iter().copied());
+        let bytes = taken.encode();
+        assert_eq!(bytes, b"2-x.json\na%25b%0a%ff\nfrom-2-x/2-y.json\n");
+        let again = Taken::decode(&at(dir.path()), &bytes).unwrap();
+        assert_eq!(again.paths, taken.paths);
+        assert!(again.has_of(Path::new("work/other")) && !again.has_of(Path::new("inbox/2-other.json")));
+        assert!(
+            again.names().contains(OsStr::new("2-y.json")) && !again.names().contains(OsStr::new("from-2-x"))
+        );
+        for bad in [&b"x"[..], b"\n", b"%4\n", b"%zz\n"] {
+            assert!(Taken::decode(&at(dir.path()), bad).is_err());
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! An agent gets another name: its own records say so, and everything else in them stays as it is.
+
+use std::ffi::{OsStr, OsString};
+
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+use crate::model::id::AgentName;
+
+use super::files::MAX_RECORD;
+use super::packed;
+
+/// The name that an agent had, and the one that it gets.
+#[derive(Debug, Clone, Copy)]
+pub struct Names<'n> {
+    pub former: &'n AgentName,
+    pub name: &'n AgentName,
+}
+
+impl Names<'_> {
+    /// A record's file under the new name. What is no record of the agent stays byte for byte.
+    pub fn record(self, bytes: Vec<u8>) -> Vec<u8> {
+        let Some(value) = self.renamed(&bytes) else { return bytes };
+        let mut bytes = serde_json::to_vec_pretty(&value).unwrap_or(bytes);
+        bytes.push(b'\n');
+        bytes
+    }
+
+    /// The same for one line, with its end.
+    fn line(self, line: &[u8]) -> Vec<u8> {
+        let renamed = self.renamed(line).and_then(|value| serde_json::to_vec(&value).ok());
+        let Some(mut bytes) = renamed else { return line.to_vec() };
+        if line.ends_with(b"\n") {
+            bytes.push(b'\n');
+        }
+        bytes
+    }
+
+    /// The same for a packed file of lines, which is named after its bytes.
+    pub fn packed(self, name: &OsStr, bytes: &[u8]) -> std::result::Result<(OsString, Vec<u8>), String> {
+        let lines = packed::unpack(bytes)?;
+        let lines: Vec<u8> =
+            lines.split_inclusive(|byte| *byte == b'\n').flat_map(|line| self.line(line)).collect();
+        let bytes = packed::pack(&lines)?;
+        let name = match name.to_str().and_then(packed::parse) {
+            Some((stem, number)) => packed::name(stem, number, &bytes).into(),
+            None => name.to_owned(),
+        };
+        Ok((name, bytes))
+    }
+
+    /// `None`: nothing in it names the agent as the one that it belongs to.
+    fn renamed(self, bytes: &[u8]) -> Option<Value> {
+        let mut value: Value = serde_json::from_slice(bytes).ok()?;
+        // What is no record has a program's own fields, of whatever name.
+        let schema = value.get("schema")?.as_str()?;
+        let is_identity = schema.starts_with("dormouse/identity/");
+        if !schema.starts_with("dormouse/") {
+            return None;
+        }
+        let before = value.clone();
+        if is_identity {
+            self.rename(value.get_mut("name"));
+        }
+        self.of_record(&mut value);
+        for within in ["pending_wake_hint", "message", "held"] {
+            value.get_mut(within).into_iter().for_each(|record| self.of_record(record));
+        }
+        for within in ["outbox", "events"] {
+            let records = value.get_mut(within).and_then(Value::as_array_mut);
+            records.into_iter().flatten().for_each(|record| self.of_record(record));
+        }
+        self.origin(value.get_mut("stopped_by"));
+        (value != before).then_some(value)
+    }
+
+    fn of_record(self, record: &mut Value) {
+        self.rename(record.get_mut("agent"));
+        self.origin(record.get_mut("origin"));
+    }
+
+    /// A message that the agent has sent to itself.
+    fn origin(self, origin: Option<&mut Value>) {
+        let Some(origin) = origin else { return };
+        if origin.get("kind").and_then(Value::as_str) == Some("system") {
+            self.rename(origin.get_mut("id"));
+        }
+    }
+
+    fn rename(self, name: Option<&mut Value>) {
+        if let Some(name) = name.filter(|name| name.as_str() == Some(self.former.as_str())) {
+            *name = Value::from(self.name.as_str());
+        }
+    }
+}
+
+/// Lines that come piece by piece.
+#[derive(Debug)]
+pub struct Lines<'n> {
+    names: Names<'n>,
+    /// The beginning of a line whose end has not come yet.
+    begun: Vec<u8>,
+}
+
+impl<'n> Lines<'n> {
+    pub fn new(names: Names<'n>) -> Lines<'n> {
+        Lines { names, begun: Vec::new() }
+    }
+
+    /// Takes some bytes, and gives the lines that end in them.
+    pub fn take(&mut self, bytes: &[u8], put: &mut impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.begun.extend_from_slice(piece);
+            if self.begun.len() as u64 > MAX_RECORD {
+                return Err(Error::Refused {
+                    kind: "too_large",
+                    message: format!("a line has more than {MAX_RECORD} bytes"),
+                    hint: Some("import the agent under its own name".to_owned()),
+                });
+            }
+            if piece.ends_with(b"\n") {
+                put(&self.names.line(&self.begun))?;
+                self.begun.clear();
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives what is left: a last line without an end.
+    pub fn end(&self, put: &mut impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        put(&self.names.line(&self.begun))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_says_whose_record_it_is_changes() {
+        let (former, name) = ("ada".parse().unwrap(), "eve".parse().unwrap());
+        let names = Names { former: &former, name: &name };
+        let record = b"{\n  \"schema\": \"dormouse/message/1\",\n  \"agent\": \"ada\",\n  \"origin\": {\n    \"kind\": \"system\",\n    \"id\": \"ada\"\n  },\n  \"body\": {\n    \"agent\": \"ada\",\n    \"n\": 0.1\n  }\n}\n";
+        let text = String::from_utf8(names.record(record.to_vec())).unwrap();
+        let expected = String::from_utf8(record.to_vec()).unwrap();
+        let expected = expected
+            .replacen("\"agent\": \"ada\"", "\"agent\": \"eve\"", 1)
+            .replace("\"id\": \"ada\"", "\"id\": \"eve\"");
+        assert_eq!(text, expected);
+        for same in
+            [&b"{\"agent\":\"ada\"}"[..], b"not json", b"{\"schema\":\"dormouse/event/1\",\"agent\":\"bob\"}"]
+        {
+            assert_eq!(names.record(same.to_vec()), same);
+            assert_eq!(names.line(same), same);
+        }
+        let mut lines = Lines::new(names);
+        let mut out = Vec::new();
+        let mut put = |bytes: &[u8]| {
+            out.extend_from_slice(bytes);
+            Ok(())
+        };
+        for piece in [&b"{\"schema\":\"dormouse/event/1\",\"ag"[..], b"ent\":\"ada\"}\n{\"x", b"\":1}"] {
+            lines.take(piece, &mut put).unwrap();
+        }
+        lines.end(&mut put).unwrap();
+        assert_eq!(out, b"{\"schema\":\"dormouse/event/1\",\"agent\":\"eve\"}\n{\"x\":1}");
+    }
+}

@@ -1,0 +1,119 @@
+//! What of an agent's directory travels, and what is this machine's own (docs/FORMAT.md §7).
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use crate::store::stream::MAX_FILE;
+use crate::workdir;
+
+use super::files::{MAX_LINES, MAX_RECORD};
+use crate::model::bound::MAX_SETTINGS;
+
+use super::layout;
+
+/// What a place in an agent's directory holds. `most`: how many bytes a file of its kind may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Records, settings and lines: each has to be a plain file.
+    Records { most: u64 },
+    /// What turns, tasks, hooks and people have put there.
+    Evidence,
+    /// This machine's own: locks, journals, caches, what is being made.
+    Local,
+    /// None of ours.
+    Unknown,
+}
+
+/// What lies at a path from the agent's directory, or beneath it if that is a directory.
+pub fn place(path: &Path) -> Place {
+    let parts: Vec<&[u8]> = path.iter().map(OsStr::as_bytes).collect();
+    let is_hidden = |parts: &[&[u8]]| parts.iter().any(|part| part.starts_with(b"."));
+    let Some((top, rest)) = parts.split_first() else { return Place::Unknown };
+    let Ok(top) = std::str::from_utf8(top) else { return Place::Unknown };
+    let records = |most| if is_hidden(rest) { Place::Local } else { Place::Records { most } };
+    match (top, rest) {
+        (layout::POLICY, []) => records(MAX_SETTINGS),
+        (layout::IDENTITY | layout::STATE, []) => records(MAX_RECORD),
+        (layout::INBOX, [rejected, ..]) if *rejected == layout::REJECTED.as_bytes() => Place::Evidence,
+        (layout::TASKS, [name]) if name.ends_with(b".lock") => Place::Local,
+        (layout::TASKS | layout::RUNS, [_, name]) if is_of_process(name) => Place::Local,
+        (layout::TASKS, [_, _, ..]) | (layout::RUNS, [_, ..]) => Place::Evidence,
+        (layout::RUNS | layout::HOOKS | layout::QUARANTINE, _) => Place::Evidence,
+        (
+            layout::INBOX | layout::WORK | layout::WAITS | layout::TIMERS | layout::TASKS | layout::TRIGGERS,
+            _,
+        ) => records(MAX_RECORD),
+        (layout::LEDGER | layout::ARCHIVE, _) => records(MAX_LINES),
+        (layout::LOCK | layout::RUN_LOCK | layout::JOURNAL | layout::OLD_JOURNAL | layout::TAKEN, _) => {
+            Place::Local
+        }
+        (layout::TMP | layout::CACHE | layout::FORMER, _) => Place::Local,
+        (top, _) if top.starts_with('.') => Place::Local,
+        _ => Place::Unknown,
+    }
+}
+
+impl Place {
+    /// The most bytes that a file here may have; `None` if none of these travels.
+    pub fn most(self) -> Option<u64> {
+        match self {
+            Place::Records { most } => Some(most),
+            Place::Evidence => Some(MAX_FILE),
+            Place::Local | Place::Unknown => None,
+        }
+    }
+}
+
+/// In the directory of a run or a task: which process led it, its pipe, and a note that is being made.
+fn is_of_process(name: &[u8]) -> bool {
+    workdir::OF_PROCESSES.iter().any(|own| name == own.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locks_caches_and_what_is_being_made_stay() {
+        for local in [
+            "lock",
+            "run.lock",
+            "journal.jsonl",
+            "tmp/x",
+            "tmp",
+            "cache/dedupe/2026-01-01/x.json",
+            "inbox.moved",
+            "inbox/.new-x",
+            "inbox/.gitkeep",
+            "work/.x.json",
+            "tasks/task_1.lock",
+            "tasks/task_1/stdin",
+            "runs/run_1/leader",
+            ".hidden",
+        ] {
+            assert_eq!(place(Path::new(local)), Place::Local, "{local}");
+        }
+    }
+
+    #[test]
+    fn records_evidence_and_nothing_else_travel() {
+        for record in
+            ["agent.toml", "state.json", "inbox", "inbox/x", "inbox/from-2-x/y", "archive/2026-01/run.jsonl"]
+        {
+            assert!(matches!(place(Path::new(record)), Place::Records { .. }), "{record}");
+        }
+        for evidence in [
+            "inbox/rejected/x",
+            "runs/run_1/.cache/x",
+            "tasks/task_1/stdout.log",
+            "hooks/on-startup",
+            "quarantine/x",
+        ] {
+            assert_eq!(place(Path::new(evidence)), Place::Evidence, "{evidence}");
+        }
+        for unknown in ["README", "agent.toml/x", "state.json/x", "", "agents/x"] {
+            assert_eq!(place(Path::new(unknown)), Place::Unknown, "{unknown}");
+        }
+    }
+}

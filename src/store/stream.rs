@@ -1,0 +1,429 @@
+//! Agents on their way: what `export` writes and `import` reads, between stores of any kind (docs/FORMAT.md §7).
+//!
+//! The stream is a tar archive in the one form that the writer here gives it, so the same agents are always the same
+//! bytes. The reader makes each header anew from what it says, and refuses one that comes out differently: links,
+//! devices, sparse files, other encodings of names and numbers never reach the code behind it.
+
+use std::cmp::Ordering;
+use std::ffi::OsStr;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use tar::{EntryType, Header};
+
+use crate::error::{Context, Error, Result};
+use crate::model::digest;
+use crate::model::id::AgentName;
+
+/// What the first file of a stream says it is.
+pub const SCHEMA: &str = "dormouse/export/1";
+const FAMILY: &str = "dormouse/export/";
+const VERSION: u32 = 1;
+
+/// The first file, and the last one: the SHA-256 of everything before it, in hexadecimal digits.
+const CONTENTS: &str = "dormouse-export.json";
+const SUM: &str = "dormouse-export.sha256";
+/// Whatever an agent has is below this and its name.
+const AGENTS: &str = "agents";
+/// How headers are named that only carry a long path, and the header after such a one.
+const LONG_PATH: &str = "dormouse-export.path";
+
+const BLOCK: usize = 512;
+const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
+
+/// The most that the first file may have, in bytes: some 60,000 names.
+const MAX_CONTENTS: u64 = 4 << 20;
+/// The longest path, in bytes, and the longest part of one.
+const MAX_PATH: usize = 3 << 10;
+const MAX_PART: usize = 255;
+/// The most that a file may have, in bytes: what eleven octal digits can say.
+pub const MAX_FILE: u64 = (8 << 30) - 1;
+/// The latest moment of eleven octal digits.
+const MAX_TIME: u64 = (8 << 30) - 1;
+
+/// How much is copied at a time.
+const AT_ONCE: usize = 64 << 10;
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Contents {
+    schema: String,
+    agents: Vec<AgentName>,
+}
+
+/// A file of an agent, without its content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Meta {
+    pub agent: AgentName,
+    /// The path from the agent's directory: parts between slashes, none of them empty, `.` or `..`.
+    pub path: PathBuf,
+    pub length: u64,
+    pub is_executable: bool,
+    /// When it was last written, in seconds since 1970.
+    pub written_at: u64,
+}
+
+impl Meta {
+    fn whole_path(&self) -> Vec<u8> {
+        let name = self.agent.as_str().as_bytes();
+        [AGENTS.as_bytes(), name, self.path.as_os_str().as_bytes()].join(&b'/')
+    }
+}
+
+/// Writes a stream.
+pub struct Writer<W> {
+    out: W,
+    sum: Sha256,
+    name: PathBuf,
+}
+
+impl<W: Write> Writer<W> {
+    /// Begins a stream of these agents, whose files follow in this order. `name` is what errors call the stream.
+    pub fn begin(out: W, name: &Path, agents: &[AgentName]) -> Result<Writer<W>> {
+        let mut writer = Writer { out, sum: Sha256::new(), name: name.to_owned() };
+        let contents = Contents { schema: SCHEMA.to_owned(), agents: agents.to_vec() };
+        let mut bytes = serde_json::to_vec(&contents).unwrap_or_default();
+        bytes.push(b'\n');
+        writer.whole(CONTENTS, &bytes)?;
+        Ok(writer)
+    }
+
+    /// Adds a file. `content` gives exactly `meta.length` bytes; `at` is what errors call it.
+    pub fn file(&mut self, meta: &Meta, mut content: impl Read, at: &Path) -> Result<()> {
+        self.put(&header(&meta.whole_path(), meta))?;
+        let mut buffer = vec![0; AT_ONCE];
+        let mut left = meta.length;
+        while left > 0 {
+            let most = usize::try_from(left).map_or(AT_ONCE, |left| left.min(AT_ONCE));
+            let count = match content.read(&mut buffer[..most]) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                read => read.context("read", at)?,
+            };
+            if count == 0 {
+                return Err(Error::Failed {
+                    message: format!("{}: it became shorter while it was exported", at.display()),
+                    hint: Some("run the export again".to_owned()),
+                });
+            }
+            self.put(&buffer[..count])?;
+            left -= count as u64;
+        }
+        self.put(padding(meta.length))
+    }
+
+    /// Ends the stream, and returns what it was written to.
+    pub fn finish(mut self) -> Result<W> {
+        let sum = format!("{}\n", digest::of(self.sum.clone()));
+        self.whole(SUM, sum.as_bytes())?;
+        self.put(&END)?;
+        self.out.flush().context("write", &self.name)?;
+        Ok(self.out)
+    }
+
+    /// A file of the stream's own.
+    fn whole(&mut self, path: &str, bytes: &[u8]) -> Result<()> {
+        self.put(&own_header(path, EntryType::Regular, bytes.len() as u64, false, 0))?;
+        self.put(bytes)?;
+        self.put(padding(bytes.len() as u64))
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        self.sum.update(bytes);
+        self.out.write_all(bytes).context("write", &self.name)
+    }
+}
+
+/// Reads a stream that anybody may have written.
+pub struct Reader<R> {
+    input: R,
+    sum: Sha256,
+    name: PathBuf,
+    agents: Vec<AgentName>,
+    /// How many bytes were read, for messages.
+    at: u64,
+    /// What is left of the content of the present file, and its length.
+    left: u64,
+    length: u64,
+    last: Option<Meta>,
+}
+
+impl<R: Read> Reader<R> {
+    /// Begins to read: the first file has to say that this is such a stream. `name` is what errors call it.
+    pub fn begin(input: R, name: &Path) -> Result<Reader<R>> {
+        let mut reader = Reader {
+            input,
+            sum: Sha256::new(),
+            name: name.to_owned(),
+            agents: Vec::new(),
+            at: 0,
+            left: 0,
+            length: 0,
+            last: None,
+        };
+        let mut block = [0; BLOCK];
+        let read = reader.fill(&mut block)?;
+        let header = Header::from_byte_slice(&block);
+        if read < BLOCK || *header.path_bytes() != *CONTENTS.as_bytes() {
+            return Err(Error::Refused {
+                kind: "not_an_export",
+                message: format!("{}: not a stream that `dormouse export` wrote", name.display()),
+                hint: Some("`dormouse export NAME` writes one".to_owned()),
+            });
+        }
+        let length = header.entry_size().map_err(|error| reader.damaged(error))?;
+        if block != own_header(CONTENTS, EntryType::Regular, length, false, 0)[..] {
+            return Err(reader.damaged("its first header is not as an export writes it"));
+        }
+        reader.sum.update(block);
+        let bytes = reader.own_content(length, MAX_CONTENTS)?;
+        reader.agents = reader.contents(&bytes)?;
+        Ok(reader)
+    }
+
+    /// The agents of the stream, in its order.
+    pub fn agents(&self) -> &[AgentName] {
+        &self.agents
+    }
+
+    fn contents(&self, bytes: &[u8]) -> Result<Vec<AgentName>> {
+        #[derive(Deserialize)]
+        struct Schema {
+            schema: String,
+        }
+        let Schema { schema } = serde_json::from_slice(bytes).map_err(|error| self.damaged(error))?;
+        if schema != SCHEMA {
+            let version = schema.strip_prefix(FAMILY).and_then(|version| version.parse::<u32>().ok());
+            return Err(match version {
+                Some(version) if version > VERSION => {
+                    Error::Newer { path: self.name.clone(), found: schema, known: SCHEMA.to_owned() }
+                }
+                _ => self.damaged(format_args!("schema is \"{schema}\": expected \"{SCHEMA}\"")),
+            });
+        }
+        let Contents { agents, .. } = serde_json::from_slice(bytes).map_err(|error| self.damaged(error))?;
+        if agents.is_empty() || agents.windows(2).any(|pair| pair[0] >= pair[1]) {
+            return Err(self.damaged("it names no agents, or not each once and in order"));
+        }
+        Ok(agents)
+    }
+
+    /// The next file. `None` when all of the stream is there and is what was written.
+    pub fn next(&mut self) -> Result<Option<Meta>> {
+        self.copy(|_| Ok(()))?;
+        let before = self.sum.clone();
+        let mut raw = self.block()?;
+        let mut long = None;
+        if Header::from_byte_slice(&raw).entry_type() == EntryType::XHeader {
+            let length = Header::from_byte_slice(&raw).entry_size().map_err(|error| self.damaged(error))?;
+            let said = self.own_content(length, 2 * MAX_PATH as u64)?;
+            raw.extend_from_slice(&said);
+            raw.extend_from_slice(padding(length));
+            long = Some(self.long_path(&said)?);
+            raw.extend(self.block()?);
+        }
+        let last = raw.len() - BLOCK;
+        let header = Header::from_byte_slice(&raw[last..]);
+        let number = |number: io::Result<u64>| number.map_err(|error| self.damaged(error));
+        let (length, written_at) = (number(header.entry_size())?, number(header.mtime())?);
+        let mode = header.mode().map_err(|error| self.damaged(error))?;
+        let path = long.unwrap_or_else(|| header.path_bytes().into_owned());
+        if path == SUM.as_bytes() {
+            self.end(&raw, length, before)?;
+            return Ok(None);
+        }
+        let meta = self.meta(&path, length, mode & 0o100 != 0, written_at)?;
+        if self::header(&path, &meta) != raw {
+            let message = format!("the header of {} is not as an export writes it", shown(&path));
+            return Err(self.damaged(message));
+        }
+        if self.last.as_ref().is_some_and(|last| order(last, &meta) != Ordering::Less) {
+            return Err(self.damaged(format_args!("{} stands there twice, or out of order", shown(&path))));
+        }
+        (self.left, self.length) = (length, length);
+        self.last = Some(meta.clone());
+        Ok(Some(meta))
+    }
+
+    /// Gives the content of the present file, as far as it was not given yet, piece by piece.
+    pub fn copy(&mut self, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        if self.left == 0 {
+            return Ok(());
+        }
+        let mut buffer = vec![0; AT_ONCE];
+        while self.left > 0 {
+            let most = usize::try_from(self.left).map_or(AT_ONCE, |left| left.min(AT_ONCE));
+            self.exactly(&mut buffer[..most])?;
+            self.left -= most as u64;
+            take(&buffer[..most])?;
+        }
+        self.skip_padding(self.length)
+    }
+
+    fn meta(&self, path: &[u8], length: u64, is_executable: bool, written_at: u64) -> Result<Meta> {
+        let bad = || self.damaged(format_args!("{}: no path of an agent's file", shown(path)));
+        let mut parts = path.splitn(3, |byte| *byte == b'/');
+        let (top, name, rest) = (parts.next(), parts.next(), parts.next());
+        let name = name.and_then(|name| std::str::from_utf8(name).ok()?.parse::<AgentName>().ok());
+        let (Some(agent), Some(rest)) = (name, rest) else { return Err(bad()) };
+        let is_part =
+            |part: &[u8]| !matches!(part, b"" | b"." | b"..") && part.len() <= MAX_PART && !part.contains(&0);
+        let is_path = path.len() <= MAX_PATH && rest.split(|byte| *byte == b'/').all(is_part);
+        if top != Some(AGENTS.as_bytes()) || !is_path || length > MAX_FILE {
+            return Err(bad());
+        }
+        if !self.agents.contains(&agent) {
+            return Err(self.damaged(format_args!("a file of `{agent}`, which its first file does not name")));
+        }
+        let path = PathBuf::from(OsStr::from_bytes(rest));
+        Ok(Meta { agent, path, length, is_executable, written_at })
+    }
+
+    /// The last file, and nothing after it.
+    fn end(&mut self, raw: &[u8], length: u64, before: Sha256) -> Result<()> {
+        if raw != own_header(SUM, EntryType::Regular, length, false, 0) {
+            return Err(self.damaged("its last header is not as an export writes it"));
+        }
+        let said = self.own_content(length, BLOCK as u64)?;
+        if said != format!("{}\n", digest::of(before)).as_bytes() {
+            return Err(self.damaged("its content is not what its sum says: it was changed on its way"));
+        }
+        let mut end = END;
+        self.exactly(&mut end)?;
+        let mut more = [0];
+        if end != END || self.fill(&mut more)? > 0 {
+            return Err(self.damaged("something follows its end"));
+        }
+        Ok(())
+    }
+
+    /// What a header says that carries a long path: `LENGTH path=PATH` and a line feed.
+    fn long_path(&self, said: &[u8]) -> Result<Vec<u8>> {
+        let path = said.splitn(2, |byte| *byte == b'=').nth(1).and_then(|path| path.strip_suffix(b"\n"));
+        let path = path.unwrap_or_default().to_vec();
+        // Whether it is written as it should be is seen when the header is made anew.
+        if path.len() > MAX_PATH { Err(self.damaged("a path that is too long")) } else { Ok(path) }
+    }
+
+    /// The content of a file of the stream's own.
+    fn own_content(&mut self, length: u64, most: u64) -> Result<Vec<u8>> {
+        if length > most {
+            return Err(self.damaged(format_args!("{length} bytes where it has at most {most}")));
+        }
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
+        self.exactly(&mut bytes)?;
+        self.skip_padding(length)?;
+        Ok(bytes)
+    }
+
+    fn block(&mut self) -> Result<Vec<u8>> {
+        let mut block = vec![0; BLOCK];
+        self.exactly(&mut block)?;
+        Ok(block)
+    }
+
+    fn skip_padding(&mut self, length: u64) -> Result<()> {
+        let wanted = padding(length);
+        let mut found = [0; BLOCK];
+        let found = &mut found[..wanted.len()];
+        self.exactly(found)?;
+        if found == wanted { Ok(()) } else { Err(self.damaged("something stands between two files")) }
+    }
+
+    fn exactly(&mut self, bytes: &mut [u8]) -> Result<()> {
+        if self.fill(bytes)? < bytes.len() {
+            return Err(self.damaged("it ends here, and is not whole: its export or its way was cut short"));
+        }
+        self.sum.update(bytes);
+        Ok(())
+    }
+
+    /// Reads until the bytes are full or the input ends. Returns how many there were.
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<usize> {
+        let mut read = 0;
+        while read < bytes.len() {
+            match self.input.read(&mut bytes[read..]) {
+                Ok(0) => break,
+                Ok(count) => read += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error).context("read", &self.name),
+            }
+        }
+        self.at += read as u64;
+        Ok(read)
+    }
+
+    /// The error for something in the stream, where it is read now.
+    pub fn damaged(&self, what: impl std::fmt::Display) -> Error {
+        Error::Damaged {
+            path: self.name.clone(),
+            line: 0,
+            column: 0,
+            message: format!("byte {}: {what}", self.at),
+            hint: Some("nothing of it was imported: export again, and compare what arrives".to_owned()),
+        }
+    }
+}
+
+/// In the order of a stream: agent by agent, and directories in the order of their names.
+fn order(one: &Meta, other: &Meta) -> Ordering {
+    one.agent.cmp(&other.agent).then_with(|| one.path.components().cmp(other.path.components()))
+}
+
+/// The headers of a file: one, or three blocks where its path is too long for one.
+fn header(path: &[u8], meta: &Meta) -> Vec<u8> {
+    let Meta { length, is_executable, written_at, .. } = *meta;
+    let time = written_at.min(MAX_TIME);
+    let mut plain = own_header("", EntryType::Regular, length, is_executable, time);
+    let mut with_path = Header::from_byte_slice(&plain).clone();
+    if with_path.set_path(OsStr::from_bytes(path)).is_ok() && *with_path.path_bytes() == *path {
+        with_path.set_cksum();
+        return with_path.as_bytes().to_vec();
+    }
+    let said = pax_path(path);
+    let mut bytes = own_header(LONG_PATH, EntryType::XHeader, said.len() as u64, false, 0);
+    bytes.extend_from_slice(&said);
+    bytes.extend_from_slice(padding(said.len() as u64));
+    plain = own_header(LONG_PATH, EntryType::Regular, length, is_executable, time);
+    bytes.extend(plain);
+    bytes
+}
+
+/// A path as POSIX extended headers say it: the length of the whole line, itself included, comes first.
+fn pax_path(path: &[u8]) -> Vec<u8> {
+    let rest = path.len() + " path=\n".len();
+    let mut length = rest;
+    while length != rest + length.to_string().len() {
+        length = rest + length.to_string().len();
+    }
+    [format!("{length} path=").as_bytes(), path, b"\n"].concat()
+}
+
+fn own_header(path: &str, kind: EntryType, length: u64, is_executable: bool, written_at: u64) -> Vec<u8> {
+    let mut header = Header::new_ustar();
+    header.set_entry_type(kind);
+    header.set_mode(if is_executable { 0o700 } else { 0o600 });
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_size(length);
+    header.set_mtime(written_at);
+    // None of these is too long.
+    let _ = header.set_path(path);
+    header.set_cksum();
+    header.as_bytes().to_vec()
+}
+
+/// What fills the last block of a content.
+fn padding(length: u64) -> &'static [u8] {
+    const ZEROS: [u8; BLOCK] = [0; BLOCK];
+    let over = usize::try_from(length % BLOCK as u64).unwrap_or_default();
+    if over == 0 { &[] } else { &ZEROS[over..] }
+}
+
+fn shown(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).into_owned()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,191 @@
+use super::*;
+
+fn name(word: &str) -> AgentName {
+    word.parse().unwrap()
+}
+
+fn meta(agent: &str, path: &str, length: u64) -> Meta {
+    Meta { agent: name(agent), path: path.into(), length, is_executable: false, written_at: 1_767_323_045 }
+}
+
+/// Files of agents as a stream.
+fn stream(agents: &[&str], files: &[(Meta, &[u8])]) -> Vec<u8> {
+    let agents: Vec<AgentName> = agents.iter().map(|agent| name(agent)).collect();
+    let mut writer = Writer::begin(Vec::new(), Path::new("out"), &agents).unwrap();
+    for (meta, content) in files {
+        writer.file(meta, *content, Path::new("file")).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+/// What a reader makes of a stream: every file with its content.
+fn read(bytes: &[u8]) -> Result<Vec<(Meta, Vec<u8>)>> {
+    let mut reader = Reader::begin(bytes, Path::new("in"))?;
+    let mut files = Vec::new();
+    while let Some(meta) = reader.next()? {
+        let mut content = Vec::new();
+        reader.copy(|bytes| {
+            content.extend_from_slice(bytes);
+            Ok(())
+        })?;
+        files.push((meta, content));
+    }
+    Ok(files)
+}
+
+fn an_estate() -> Vec<(Meta, Vec<u8>)> {
+    let long = format!("runs/{}/{}", "r".repeat(200), "x".repeat(250));
+    let mut hook = meta("ada", "hooks/on-startup", 600);
+    hook.is_executable = true;
+    vec![
+        (meta("ada", "agent.toml", 0), Vec::new()),
+        (hook, vec![b'h'; 600]),
+        (meta("ada", "inbox/from-2-x/2-y.json", 512), vec![b'i'; 512]),
+        (meta("ada", "inbox/from-2-x.json", 1), vec![b'j']),
+        (meta("ada", &long, 70_000), vec![b'l'; 70_000]),
+        (meta("bob", "agent.toml", 3), b"abc".to_vec()),
+    ]
+}
+
+fn estate() -> Vec<u8> {
+    let files = an_estate();
+    let files: Vec<(Meta, &[u8])> = files.iter().map(|(meta, bytes)| (meta.clone(), &bytes[..])).collect();
+    stream(&["ada", "bob"], &files)
+}
+
+#[test]
+fn what_is_written_is_read_back() {
+    assert_eq!(read(&estate()).unwrap(), an_estate());
+}
+
+#[test]
+fn any_tar_reads_it() {
+    let bytes = estate();
+    let mut archive = tar::Archive::new(&bytes[..]);
+    let paths: Vec<String> = archive
+        .entries()
+        .unwrap()
+        .map(|entry| entry.unwrap().path().unwrap().display().to_string())
+        .collect();
+    assert_eq!(paths.len(), an_estate().len() + 2);
+    assert_eq!(paths[0], CONTENTS);
+    assert!(paths[5].ends_with(&"x".repeat(250)), "{}", paths[5]);
+}
+
+#[test]
+fn one_that_is_cut_anywhere_or_goes_on_is_refused() {
+    let bytes = estate();
+    for length in (0..bytes.len()).step_by(97).chain([bytes.len() - 1]) {
+        let error = read(&bytes[..length]).unwrap_err();
+        assert!(matches!(error.kind(), "damaged" | "not_an_export"), "{length}: {error}");
+    }
+    for more in [&b"x"[..], &[0; 512]] {
+        assert_eq!(read(&[&bytes, more].concat()).unwrap_err().kind(), "damaged");
+    }
+}
+
+#[test]
+fn a_byte_that_was_changed_anywhere_is_seen() {
+    let bytes = estate();
+    for at in (0..bytes.len()).step_by(13) {
+        let mut changed = bytes.clone();
+        changed[at] ^= 1;
+        assert!(read(&changed).is_err(), "byte {at}");
+    }
+}
+
+#[test]
+fn what_is_no_export_and_what_is_newer_are_told_apart() {
+    for other in [&b""[..], b"hello", &[0; 2048]] {
+        assert_eq!(read(other).unwrap_err().kind(), "not_an_export");
+    }
+    let bytes = estate();
+    let newer = String::from_utf8_lossy(&bytes[..1024]).replace("export/1", "export/2").into_bytes();
+    assert_eq!(read(&newer).unwrap_err().kind(), "newer_schema");
+}
+
+#[test]
+fn hostile_headers_are_refused() {
+    let refused = |change: &dyn Fn(&mut Header)| {
+        let mut bytes = stream(&["ada"], &[(meta("ada", "agent.toml", 0), b"")]);
+        // The header of the contents and one block of it come first.
+        let mut header = Header::from_byte_slice(&bytes[1024..1536]).clone();
+        change(&mut header);
+        header.set_cksum();
+        bytes[1024..1536].copy_from_slice(header.as_bytes());
+        let error = read(&bytes).unwrap_err();
+        assert_eq!(error.kind(), "damaged", "{error}");
+        assert!(!error.to_string().contains("sum says"), "{error}");
+    };
+    let set_path = |header: &mut Header, path: &str| {
+        let name = &mut header.as_old_mut().name;
+        name.fill(0);
+        name[..path.len()].copy_from_slice(path.as_bytes());
+    };
+    for path in [
+        "/etc/passwd",
+        "agents/ada/../x",
+        "agents/ada/./x",
+        "agents/ada//x",
+        "agents/ada/",
+        "agents/ada",
+        "agents/Not One/x",
+        "agents/bob/agent.toml",
+        "agents/../x",
+        "x",
+        "",
+    ] {
+        refused(&|header| set_path(header, path));
+    }
+    for kind in [
+        EntryType::Link,
+        EntryType::Symlink,
+        EntryType::Char,
+        EntryType::Block,
+        EntryType::Directory,
+        EntryType::Fifo,
+        EntryType::Continuous,
+        EntryType::GNULongName,
+        EntryType::GNULongLink,
+        EntryType::GNUSparse,
+        EntryType::XGlobalHeader,
+        EntryType::XHeader,
+    ] {
+        refused(&|header| header.set_entry_type(kind));
+    }
+    refused(&|header| header.as_old_mut().linkflag = [0]);
+    refused(&|header| header.set_mode(0o4755));
+    refused(&|header| header.set_uid(1000));
+    refused(&|header| header.set_gid(1000));
+    refused(&|header| header.set_mtime(u64::MAX));
+    refused(&|header| header.set_size(u64::MAX));
+    refused(&|header| header.as_old_mut().linkname[0] = b'x');
+    refused(&|header| header.as_old_mut().pad[100] = b'x');
+}
+
+#[test]
+fn a_file_stands_there_once_and_in_order() {
+    let one = meta("ada", "work/x", 0);
+    let before = meta("ada", "identity.json", 0);
+    for files in [vec![one.clone(), one.clone()], vec![one.clone(), before]] {
+        let files: Vec<(Meta, &[u8])> = files.into_iter().map(|meta| (meta, &b""[..])).collect();
+        let error = read(&stream(&["ada"], &files)).unwrap_err();
+        assert!(error.to_string().contains("twice"), "{error}");
+    }
+}
+
+#[test]
+fn a_file_that_becomes_shorter_ends_the_export() {
+    let mut writer = Writer::begin(Vec::new(), Path::new("out"), &[name("ada")]).unwrap();
+    let error = writer.file(&meta("ada", "x", 5), &b"abc"[..], Path::new("x")).unwrap_err();
+    assert!(error.to_string().contains("shorter"), "{error}");
+}
+
+#[test]
+fn a_long_path_says_its_own_length() {
+    for length in [1, 90, 91, 92, 93, 94, 990, 991, 992, 993] {
+        let said = pax_path(&vec![b'p'; length]);
+        let number: usize = std::str::from_utf8(&said).unwrap().split(' ').next().unwrap().parse().unwrap();
+        assert_eq!(number, said.len());
+    }
+}

@@ -1,0 +1,696 @@
+//! Agents that go from one state directory to another, and are ticked in one place.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::thread;
+
+use serde_json::Value;
+
+use crate::harness::{Ran, Sandbox, dormouse, each_in_parallel};
+use crate::held::{self, Held};
+use crate::setup::{add, extend_policy, failure, field, hook, names, objects, say, started, tree};
+use crate::strace::{self, Harm};
+
+/// Another state directory, without agents.
+fn elsewhere() -> Sandbox {
+    let sandbox = Sandbox::in_memory();
+    sandbox.run(["init"]);
+    sandbox
+}
+
+/// Where a sandbox keeps streams.
+fn stream(sandbox: &Sandbox) -> PathBuf {
+    sandbox.home().join("ada.tar")
+}
+
+#[track_caller]
+fn export(sandbox: &Sandbox, words: &[&str]) -> Vec<u8> {
+    let path = stream(sandbox);
+    let out = ["--output".into(), path.clone().into_os_string()];
+    let words = words.iter().map(|word| (*word).into()).chain(out);
+    let ran = sandbox.cmd(["export".into()].into_iter().chain(words)).output();
+    assert!(ran.code() == 0 && ran.stderr.is_empty(), "{ran}");
+    fs::read(path).unwrap()
+}
+
+fn import(sandbox: &Sandbox, bytes: &[u8], words: &[&str]) -> Ran {
+    sandbox.cmd([&["import"], words].concat()).stdin(bytes).output()
+}
+
+#[track_caller]
+fn imported(sandbox: &Sandbox, bytes: &[u8], words: &[&str]) {
+    let ran = import(sandbox, bytes, words);
+    assert!(ran.code() == 0 && ran.stderr.is_empty(), "{ran}");
+}
+
+#[track_caller]
+fn healthy(sandbox: &Sandbox) {
+    let ran = sandbox.cmd(["doctor", "--json"]).output();
+    assert!(ran.code() == 0, "{ran}");
+}
+
+/// An agent with something of every kind.
+#[track_caller]
+fn estate() -> Sandbox {
+    let sandbox = started("echo said; echo x > \"$(dirname \"$DORMOUSE_CONTEXT\")/notes\"");
+    extend_policy(&sandbox, "ada", "[retention]\ncontext = \"all\"\n");
+    let dir = sandbox.agent("ada");
+    hook(&dir, "on-startup", "exit 0");
+    say(&sandbox, "first");
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    sandbox.pass(100 * 24 * 3600);
+    sandbox.run(["work", "add", "an objective", "-a", "ada", "--plan", "a plan"]);
+    sandbox.run(["timer", "add", "-a", "ada", "--in", "500d", "later"]);
+    sandbox.run(["gc", "ada"]);
+    say(&sandbox, "waiting");
+    sandbox.run(["enqueue", "ada", "once", "--dedupe-key", "k"]);
+    sandbox.cmd(["wake", "ada", "--reason", "look"]).output();
+    fs::write(dir.join("inbox").join("dropped.json"), "{\"text\": \"by hand\"}\n").unwrap();
+    fs::create_dir_all(dir.join("inbox/rejected")).unwrap();
+    fs::write(dir.join("inbox/rejected/bad.json"), "no").unwrap();
+    let run = names(&dir.join("runs"))[0].clone();
+    fs::create_dir_all(dir.join("runs").join(&run).join(".hidden")).unwrap();
+    let long = dir.join("runs").join(&run).join(".hidden").join("x".repeat(200));
+    fs::write(&long, vec![7; 100_000]).unwrap();
+    fs::set_permissions(&long, fs::Permissions::from_mode(0o755)).unwrap();
+    sandbox
+}
+
+/// The same clock, so that what is due here is due there.
+fn there(here: &Sandbox) -> Sandbox {
+    let there = elsewhere();
+    there.pass(101 * 24 * 3600);
+    let _ = here;
+    there
+}
+
+/// The files that travel, by their paths from the agent's directory: contents, and when they were written.
+fn contents(sandbox: &Sandbox) -> Vec<(PathBuf, Vec<u8>, i64)> {
+    let dir = sandbox.agent("ada");
+    let is_local = |path: &Path| {
+        let top = path.iter().next().unwrap().to_str().unwrap();
+        ["lock", "run.lock", "journal.jsonl", "tmp", "cache"].contains(&top)
+            || path.ends_with("leader")
+            || path.ends_with(".gitkeep")
+    };
+    let files = tree(&dir).into_iter().filter(|(path, _)| path.is_file());
+    let files = files.map(|(path, (_, bytes, at))| {
+        (path.strip_prefix(&dir).unwrap().to_owned(), bytes, at / 1_000_000_000)
+    });
+    files.filter(|(path, ..)| !is_local(path)).collect()
+}
+
+#[test]
+fn an_agent_arrives_byte_for_byte() {
+    let here = estate();
+    let before = contents(&here);
+    let bytes = export(&here, &["ada"]);
+    assert_eq!(bytes, export(&here, &["--all"]), "the same records are the same bytes");
+    let there = there(&here);
+    imported(&there, &bytes, &[]);
+    assert_eq!(export(&there, &["ada"]), bytes);
+    healthy(&there);
+    assert_eq!(contents(&there), before);
+    let mode = |path: &str| fs::metadata(there.agent("ada").join(path)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode("hooks/on-startup"), mode("state.json"), mode("inbox")), (0o700, 0o600, 0o700));
+    // What it was about to do it does there, and what has ended is known.
+    let steps = there.cmd(["tick", "ada", "--until-idle", "--json"]).output();
+    let turns: Vec<Value> =
+        objects(&steps.stdout).into_iter().filter(|step| step["run_id"].is_string()).collect();
+    assert!(turns.len() >= 3, "{steps}");
+    assert_eq!(there.json(["enqueue", "ada", "once", "--dedupe-key", "k"])["duplicate"], true);
+    assert_eq!(export(&here, &["ada"]), bytes, "nothing of it has changed here");
+}
+
+#[test]
+fn a_backlog_of_thousands_arrives_whole() {
+    let here = started("true");
+    let lines: String = (0..1500).map(|number| format!("{{\"text\": \"m{number}\"}}\n")).collect();
+    here.cmd(["enqueue", "ada", "--batch", "-q"]).stdin(lines).output();
+    here.run(["tick", "ada"]);
+    let bytes = export(&here, &["ada"]);
+    let there = elsewhere();
+    imported(&there, &bytes, &[]);
+    assert_eq!(export(&there, &["ada"]), bytes);
+    assert_eq!(field(&there, "queue.pending"), field(&here, "queue.pending"));
+    assert_eq!(there.json(["tick", "ada"])["message_id"], here.json(["tick", "ada"])["message_id"]);
+    healthy(&there);
+}
+
+#[test]
+fn several_agents_go_in_one_stream() {
+    let here = started("true");
+    add(&here, "bob", "true");
+    add(&here, "eve", "true");
+    let bytes = export(&here, &["eve", "ada", "ada"]);
+    let there = elsewhere();
+    let ran = import(&there, &bytes, &["--json"]);
+    let agents: Vec<Value> = objects(&ran.stdout).iter().map(|one| one["agent"].clone()).collect();
+    assert_eq!(agents, ["ada", "eve"], "{ran}");
+    assert_eq!(names(&there.store().join("agents")), ["ada", "eve"]);
+    let all = export(&here, &["--all"]);
+    // One of them is there already: none arrives.
+    let before = tree(&there.store());
+    let ran = import(&there, &all, &["--json"]);
+    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (4, Some("agent_exists")), "{ran}");
+    assert_eq!(tree(&there.store()), before);
+}
+
+#[test]
+fn under_another_name_only_the_name_changes() {
+    let here = estate();
+    let bytes = export(&here, &["ada"]);
+    let there = there(&here);
+    imported(&there, &bytes, &["--as", "zoe"]);
+    healthy(&there);
+    let renamed = there.agent("zoe").join("state.json");
+    let (old, new) = (
+        fs::read_to_string(here.agent("ada").join("state.json")).unwrap(),
+        fs::read_to_string(renamed).unwrap(),
+    );
+    assert_eq!(new, old.replace("\"agent\": \"ada\"", "\"agent\": \"zoe\""));
+    let back = export(&there, &["zoe"]);
+    imported(&here, &back, &["--as", "ada2"]);
+    let other = elsewhere();
+    imported(&other, &export(&here, &["ada2"]), &["--as", "ada"]);
+    assert_eq!(export(&other, &["ada"]), bytes, "and back again");
+    let ran = there.cmd(["tick", "zoe", "--until-idle", "-q"]).output();
+    assert_eq!(ran.code(), 0, "{ran}");
+    healthy(&there);
+    let ran = import(&there, &export(&here, &["--all"]), &["--as", "one"]);
+    assert_eq!(ran.code(), 2, "{ran}");
+}
+
+#[test]
+fn what_is_this_machines_own_stays() {
+    let here = estate();
+    let dir = here.agent("ada");
+    fs::write(dir.join("inbox/.new-x"), "being made").unwrap();
+    fs::write(dir.join("tmp/x"), "being made").unwrap();
+    let bytes = export(&here, &["ada"]);
+    let text = String::from_utf8_lossy(&bytes);
+    for local in ["ada/lock", "run.lock", "journal", "ada/tmp", "ada/cache", ".new-", ".gitkeep", "/leader"] {
+        assert!(!text.contains(local), "{local}");
+    }
+}
+
+#[test]
+fn a_link_among_records_is_damage_and_elsewhere_left_out() {
+    let here = estate();
+    let dir = here.agent("ada");
+    symlink("/etc/passwd", dir.join("hooks/on-suspend")).unwrap();
+    fs::write(dir.join("README"), "mine").unwrap();
+    let words = ["export", "ada", "--output", "x.tar"];
+    let ran = here.cmd(words).output();
+    assert_eq!(ran.code(), 0, "{ran}");
+    assert!(
+        ran.stderr.contains("hooks/on-suspend: left out") && ran.stderr.contains("README: left out"),
+        "{ran}"
+    );
+    for place in ["work/work_0000.json", "inbox/2-x.json", "ledger/2026-01.jsonl.link"] {
+        symlink("/etc/passwd", dir.join(place)).unwrap();
+        let ran = here.cmd([&["--json"], &words[..]].concat()).output();
+        assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (6, Some("damaged")), "{place}: {ran}");
+        assert!(failure(&ran)["path"].as_str().unwrap().ends_with(place), "{ran}");
+        fs::remove_file(dir.join(place)).unwrap();
+    }
+    assert!(!names(&here.project()).iter().any(|name| name.contains(".new-")));
+}
+
+#[test]
+fn a_stream_that_is_not_as_it_was_written_brings_nothing() {
+    let here = estate();
+    let bytes = export(&here, &["ada"]);
+    let there = elsewhere();
+    let before = tree(&there.store());
+    let mut changed = bytes.clone();
+    changed[5000] ^= 1;
+    let newer = String::from_utf8_lossy(&bytes[..1024]).replace("export/1", "export/9").into_bytes();
+    let cases: [(&[u8], i32, &str); 7] = [
+        (b"", 4, "not_an_export"),
+        (b"hello there\n", 4, "not_an_export"),
+        (&bytes[..700], 6, "damaged"),
+        (&bytes[..bytes.len() / 2], 6, "damaged"),
+        (&bytes[..bytes.len() - 1], 6, "damaged"),
+        (&changed, 6, "damaged"),
+        (&newer, 6, "newer_schema"),
+    ];
+    for (bytes, status, kind) in cases {
+        let ran = import(&there, bytes, &["--json"]);
+        assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (status, Some(kind)), "{ran}");
+        assert_eq!(tree(&there.store()), before);
+    }
+    let ran = there.cmd(["import", "not-there.tar", "--json"]).output();
+    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (1, Some("io")), "{ran}");
+}
+
+#[test]
+fn records_are_looked_at_before_they_appear() {
+    let here = estate();
+    let state = here.agent("ada").join("state.json");
+    let whole = fs::read_to_string(&state).unwrap();
+    let there = there(&here);
+    let before = tree(&there.store());
+    for (what, text) in [
+        ("not JSON", "{".to_owned()),
+        ("another's", whole.replace("\"ada\"", "\"bob\"")),
+        ("newer", whole.replace("state/1", "state/9")),
+        (
+            "a focus that is not there",
+            whole.replacen(
+                "\"counters\"",
+                "\"focus\": \"work_019b7d5c000070008000000000000001\",\n  \"counters\"",
+                1,
+            ),
+        ),
+    ] {
+        fs::write(&state, text).unwrap();
+        // An export looks at no record but this one, and only as far as it must.
+        let ran = here.cmd(["export", "ada", "-o", stream(&here).to_str().unwrap()]).output();
+        if ran.code() != 0 {
+            assert_eq!(ran.code(), 6, "{what}: {ran}");
+            continue;
+        }
+        let ran = import(&there, &fs::read(stream(&here)).unwrap(), &["--json"]);
+        assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (6, Some("damaged")), "{what}: {ran}");
+        assert!(ran.stderr.contains("agents/ada/state.json"), "{what}: {ran}");
+        assert_eq!(tree(&there.store()), before, "{what}");
+    }
+    fs::write(&state, whole).unwrap();
+    fs::write(here.agent("ada").join("agent.toml"), "[turn]\ncommand = 7\n").unwrap();
+    let ran = import(&there, &export(&here, &["ada"]), &["--json"]);
+    assert_eq!(ran.code(), 6, "{ran}");
+    assert_eq!(tree(&there.store()), before);
+}
+
+#[test]
+fn the_stream_goes_to_a_program_or_a_file() {
+    let here = started("true");
+    let ran = here.cmd(["export", "ada", "--json"]).output();
+    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (2, Some("usage")), "{ran}");
+    let said = here.json(["export", "ada", "-o", "x.tar"]);
+    assert_eq!(said["agent"], "ada");
+    assert_eq!(fs::metadata(here.project().join("x.tar")).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(here.cmd(["export", "-o", "y.tar"]).output().code(), 2);
+    assert_eq!(here.cmd(["export", "nobody", "-o", "y.tar"]).output().code(), 3);
+    assert_eq!(here.cmd(["export", "ada", "-o", "no/y.tar"]).output().code(), 1);
+    assert_eq!(names(&here.project()), [".dormouse", "x.tar"]);
+    let line = format!("'{}' export ada | cmp - x.tar", dormouse().display());
+    let ran = here.program("sh", vec!["-c".into(), line.into()]).output();
+    assert!(ran.code() == 0, "{ran}");
+    for count in [0, 700, 4000] {
+        let line =
+            format!("'{0}' export ada | head -c {count} | '{0}' import --as bob", dormouse().display());
+        let ran = here.program("sh", vec!["-c".into(), line.into()]).output();
+        assert!([4, 6].contains(&ran.code()) && !ran.stderr.contains("roken pipe"), "{ran}");
+    }
+    assert_eq!(names(&here.store().join("agents")), ["ada"]);
+}
+
+#[test]
+fn a_slow_reader_keeps_nobody_waiting() {
+    let here = started("true").with_real_clock();
+    fs::create_dir_all(here.agent("ada").join("quarantine")).unwrap();
+    fs::write(here.agent("ada").join("quarantine/large"), vec![1; 3 << 20]).unwrap();
+    let mut command = here.cmd(["export", "ada"]).into_command();
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    let mut bytes = vec![0; 4096];
+    stdout.read_exact(&mut bytes).unwrap();
+    // It has begun to write, and nobody reads on.
+    let revision: u64 = field(&here, "revision").parse().unwrap();
+    here.run(["enqueue", "ada", "more", "--dedupe-key", "k", "--lock-timeout", "0s"]);
+    assert_eq!(here.cmd(["tick", "ada", "--lock-timeout", "0s"]).output().code(), 0);
+    assert!(field(&here, "revision").parse::<u64>().unwrap() > revision);
+    stdout.read_to_end(&mut bytes).unwrap();
+    assert!(child.wait().unwrap().success());
+    let there = elsewhere();
+    imported(&there, &bytes, &[]);
+    assert_eq!(field(&there, "revision"), revision.to_string());
+}
+
+#[test]
+fn an_agent_that_was_moved_is_ticked_in_one_place() {
+    let here = estate();
+    add(&here, "bob", "true");
+    let bytes = export(&here, &["ada", "--move", "host-b"]);
+    assert_eq!(export(&here, &["ada", "--move", "host-b"]), bytes, "the same as often as it is needed");
+    let refused = |words: &[&str]| {
+        let ran = here.cmd([&["--json"], words].concat()).output();
+        assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (4, Some("moved")), "{words:?}: {ran}");
+        assert!(ran.stderr.contains("host-b"), "{words:?}: {ran}");
+    };
+    let before = tree(&here.agent("ada"));
+    for words in [
+        &["enqueue", "ada", "hello"][..],
+        &["enqueue", "ada", "hello", "--dedupe-key", "k2"],
+        &["enqueue", "ada", "hello", "--in", "1h"],
+        &["ask", "ada", "hello"],
+        &["wake", "ada", "--reason", "x"],
+        &["tick", "ada"],
+        &["tick", "ada", "--dry-run"],
+        &["tick", "ada", "--until-idle"],
+        &["start", "ada"],
+        &["stop", "ada"],
+        &["recover", "ada"],
+        &["preempt", "ada", "--reason", "x"],
+        &["resume", "ada"],
+        &["fail", "ada", "--reason", "x"],
+        &["gc", "ada"],
+        &["timer", "add", "-a", "ada", "--in", "1h", "x"],
+        &["work", "add", "x", "-a", "ada"],
+        &["wait", "--on", "external", "--reason", "x", "-a", "ada", "--resource", "r"],
+        &["task", "start", "-a", "ada", "--", "true"],
+        &["queue", "dead", "--ack", "-a", "ada"],
+        &["await", "ada", "--status", "stopped"],
+    ] {
+        refused(words);
+    }
+    let lines = r#"{"text":"one"}
+{"text":"two"}
+"#;
+    let ran = here.cmd(["enqueue", "ada", "--batch", "--json"]).stdin(lines).output();
+    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (4, Some("moved")), "{ran}");
+    let ran = here.cmd(["export", "ada", "--move", "host-c", "-o", "x.tar", "--json"]).output();
+    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (4, Some("moved")), "{ran}");
+    let changed: Vec<PathBuf> = tree(&here.agent("ada"))
+        .into_iter()
+        .filter(|(path, found)| before.get(path).is_none_or(|known| known.1 != found.1))
+        .map(|(path, _)| path)
+        .filter(|path| {
+            !path.ends_with("lock")
+                && !path.ends_with("run.lock")
+                && !path.to_string_lossy().contains("/cache")
+        })
+        .collect();
+    assert_eq!(changed, Vec::<PathBuf>::new());
+    // Whoever asks for all of them is not stopped by it.
+    let ran = here.cmd(["tick", "--all", "--json"]).output();
+    assert!(ran.code() == 0 && !ran.stdout.contains("ada"), "{ran}");
+    let ran = here.cmd(["tick", "--all", "--jobs", "2", "--json"]).output();
+    assert!(ran.code() == 0 && !ran.stdout.contains("ada"), "{ran}");
+    assert_eq!(here.cmd(["next-wake", "ada", "-q"]).output().stdout, "");
+    assert_eq!(here.json(["get", "ada"])["moved"]["to"], "host-b");
+    assert_eq!(here.json_lines(["list"])[0]["moved"]["to"], "host-b");
+    assert!(here.run(["list"]).contains("moved to host-b"));
+    assert!(here.run(["get", "ada"]).contains("to host-b"));
+    assert!(here.cmd(["explain", "ada"]).output().stderr.contains("moved to host-b"));
+    healthy(&here);
+    assert_eq!(export(&here, &["ada"]), bytes);
+    // There it goes on.
+    let there = there(&here);
+    imported(&there, &bytes, &[]);
+    healthy(&there);
+    assert_eq!(there.json(["get", "ada"])["moved"], Value::Null);
+    assert_eq!(there.cmd(["tick", "ada", "--until-idle", "-q"]).output().code(), 0);
+    let kinds: Vec<String> = there
+        .json_lines(["events", "ada", "--limit", "0"])
+        .iter()
+        .map(|event| event["kind"].as_str().unwrap().to_owned())
+        .filter(|kind| kind.starts_with("moved"))
+        .collect();
+    assert_eq!(kinds, ["moved_away", "moved_in"]);
+    // And comes back, with what it has done.
+    let back = export(&there, &["ada", "--move", "host-a"]);
+    imported(&here, &back, &[]);
+    healthy(&here);
+    assert_eq!(here.json(["get", "ada"])["moved"], Value::Null);
+    say(&here, "again");
+    assert_eq!(names(&here.store().join("agents")), ["ada", "bob"]);
+    let ran = import(&here, &back, &["--json"]);
+    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (4, Some("agent_exists")), "{ran}");
+}
+
+#[test]
+fn nobody_moves_what_is_at_work() {
+    let here =
+        started("touch \"$HOME/on\"; while [ -e \"$HOME/on\" ]; do sleep 0.02; done").with_real_clock();
+    say(&here, "work");
+    let tick = crate::setup::Beside::start(here.cmd(["tick", "ada"]));
+    crate::setup::wait_for(&here.home().join("on"));
+    let words = ["export", "ada", "--move", "b", "-o", "x.tar", "--json"];
+    let ran = here.cmd(words).output();
+    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (4, Some("turn_running")), "{ran}");
+    assert!(ran.stderr.contains("dormouse stop ada"), "{ran}");
+    fs::remove_file(here.home().join("on")).unwrap();
+    tick.end();
+    let task =
+        here.json(["task", "start", "-a", "ada", "--", "sleep", "100"])["id"].as_str().unwrap().to_owned();
+    let ran = here.cmd(words).output();
+    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (4, Some("task_open")), "{ran}");
+    here.cmd(["task", "stop", &task]).output();
+    assert!(!here.project().join("x.tar").exists());
+    assert_eq!(here.cmd(words).output().code(), 0);
+}
+
+#[test]
+fn nobody_moves_a_child_that_is_waited_for() {
+    let here = started("true");
+    here.run(["task", "start", "-a", "ada", "--delegate", "kid", "hello"]);
+    let words = ["export", "kid", "--move", "b", "-o", "x.tar", "--json"];
+    here.cmd(["tick", "ada"]).output();
+    let ran = here.cmd(words).output();
+    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (4, Some("task_open")), "{ran}");
+    assert!(ran.stderr.contains("`ada` waits for"), "{ran}");
+    here.cmd(["tick", "--all", "--until-idle"]).output();
+    let ran = here.cmd(words).output();
+    assert_eq!(ran.code(), 0, "{ran}");
+}
+
+/// The messages of an inbox, by id.
+fn ids(sandbox: &Sandbox) -> Vec<String> {
+    let lines = sandbox.json_lines(["queue", "list", "-a", "ada", "--limit", "0"]);
+    lines.iter().map(|message| message["id"].as_str().unwrap().to_owned()).collect()
+}
+
+/// The archived messages, as text.
+fn archived(sandbox: &Sandbox) -> String {
+    let months = sandbox.agent("ada").join("archive");
+    let files = names(&months).into_iter().map(|month| months.join(month).join("message.jsonl"));
+    files.filter_map(|file| fs::read_to_string(file).ok()).collect()
+}
+
+#[test]
+fn producers_lose_nothing_to_a_move() {
+    for round in 0..6 {
+        let here = Sandbox::in_memory().with_real_clock();
+        here.run(["init"]);
+        add(&here, "ada", "true");
+        let here = &here;
+        let (acknowledged, bytes) = thread::scope(|scope| {
+            let producers: Vec<_> = (0..4)
+                .map(|number| {
+                    scope.spawn(move || {
+                        let mut kept = Vec::new();
+                        for _ in 0..200 {
+                            let ran = match number {
+                                0 => here
+                                    .cmd(["enqueue", "ada", "--batch", "--json"])
+                                    .stdin("{\"text\":\"a\"}\n{\"text\":\"b\"}\n")
+                                    .output(),
+                                1 => here
+                                    .cmd([
+                                        "enqueue",
+                                        "ada",
+                                        "keyed",
+                                        "--json",
+                                        "--dedupe-key",
+                                        &format!("k{}", kept.len()),
+                                    ])
+                                    .output(),
+                                _ => here.cmd(["enqueue", "ada", "plain", "--json"]).output(),
+                            };
+                            match ran.code() {
+                                0 => kept.extend(
+                                    objects(&ran.stdout)
+                                        .iter()
+                                        .map(|said| said["message_id"].as_str().unwrap().to_owned()),
+                                ),
+                                4 => {
+                                    assert_eq!(failure(&ran)["kind"], "moved", "{ran}");
+                                    // The part of a batch that went with it is not acknowledged, and may be there.
+                                    return kept;
+                                }
+                                _ => panic!("{ran}"),
+                            }
+                        }
+                        panic!("it was never moved");
+                    })
+                })
+                .collect();
+            thread::sleep(std::time::Duration::from_millis(60 + 23 * round));
+            if round % 2 == 1 {
+                here.cmd(["tick", "ada"]).output();
+            }
+            let bytes = export(here, &["ada", "--move", "b"]);
+            let kept: Vec<Vec<String>> =
+                producers.into_iter().map(|producer| producer.join().unwrap()).collect();
+            (kept.concat(), bytes)
+        });
+        assert_eq!(export(here, &["ada", "--move", "b"]), bytes);
+        healthy(here);
+        assert_eq!(fs::read_dir(here.agent("ada").join("tmp")).unwrap().count(), 0);
+        let there = elsewhere().with_real_clock();
+        imported(&there, &bytes, &[]);
+        healthy(&there);
+        let arrived = ids(&there);
+        let once: BTreeSet<&String> = arrived.iter().collect();
+        assert_eq!(once.len(), arrived.len());
+        let processed = archived(&there);
+        let is_processed = |id: &String| processed.contains(id.as_str());
+        for id in &acknowledged {
+            assert!(once.contains(id) != is_processed(id), "{id}");
+        }
+        assert!(!acknowledged.is_empty());
+        // What was refused is in neither place.
+        let left: BTreeSet<String> = ids(here).into_iter().collect();
+        assert!(left.iter().all(|id| once.contains(id)), "late arrivals were taken back");
+    }
+}
+
+#[test]
+fn a_producer_that_is_held_around_its_arrival_learns_what_became_of_it() {
+    let template = started("true");
+    let calls = strace::record(&template.copy(), &["enqueue", "ada", "held"], "").calls;
+    let arrival = held::call(&calls, "rename", "/inbox");
+    let before = calls[..calls.iter().position(|call| std::ptr::eq(call, arrival)).unwrap()]
+        .iter()
+        .rfind(|call| call.act() == "open" && call.rest.contains("/inbox"))
+        .unwrap();
+    for (call, is_taken) in [(arrival, true), (before, false)] {
+        let here = template.copy();
+        let producer = Held::at(&here, &["enqueue", "ada", "held", "--json"], "", call);
+        let bytes = export(&here, &["ada", "--move", "b"]);
+        let ran = producer.go_on();
+        assert_eq!(ran.code(), if is_taken { 0 } else { 4 }, "{ran}");
+        let there = elsewhere();
+        imported(&there, &bytes, &[]);
+        assert_eq!(ids(&there).len(), usize::from(is_taken));
+        assert_eq!(ids(&here).len(), usize::from(is_taken), "what is refused is gone");
+        healthy(&here);
+    }
+}
+
+#[test]
+fn what_comes_late_is_told_and_comes_along_when_the_agent_is_back() {
+    let here = started("true");
+    say(&here, "in time");
+    let bytes = export(&here, &["ada", "--move", "host-b"]);
+    // Who drops files asks nobody.
+    let inbox = here.agent("ada").join("inbox");
+    fs::write(inbox.join("late.json"), "{\"text\": \"late\"}\n").unwrap();
+    let ran = here.cmd(["doctor", "--json"]).output();
+    let found = objects(&ran.stdout);
+    assert_eq!((ran.code(), found[0]["kind"].as_str()), (0, Some("late_arrival")), "{ran}");
+    assert_eq!(export(&here, &["ada"]), bytes, "the stream lacks it");
+    let there = elsewhere();
+    imported(&there, &bytes, &[]);
+    there.run(["tick", "ada", "--until-idle"]);
+    imported(&here, &export(&there, &["ada", "--move", "host-a"]), &[]);
+    healthy(&here);
+    assert!(inbox.join("late.json").exists());
+    let steps = here.json_lines(["tick", "ada", "--until-idle"]);
+    assert_eq!(steps.iter().filter(|step| step["run_id"].is_string()).count(), 1);
+}
+
+/// Kills a command at every call that changes something.
+fn killed_everywhere(template: &Sandbox, words: &[&str], stdin: &str, then: impl Fn(&Sandbox, &str) + Sync) {
+    let points = strace::record(&template.copy(), words, stdin).points();
+    assert!(points.len() > 10);
+    each_in_parallel(&points, |call| {
+        let sandbox = template.copy();
+        strace::harm(&sandbox, words, stdin, call, Harm::Kill);
+        then(&sandbox, &format!("killed at {call}"));
+    });
+}
+
+#[test]
+fn an_export_that_moves_can_be_killed_at_every_call() {
+    let template = started("true");
+    say(&template, "one");
+    say(&template, "two");
+    let words = ["export", "ada", "--move", "host-b", "-o", "x.tar"];
+    killed_everywhere(&template, &words, "", |sandbox, what| {
+        healthy(sandbox);
+        let is_moved = sandbox.json(["get", "ada"])["moved"].is_object();
+        let told = sandbox.cmd(["enqueue", "ada", "three"]).output();
+        assert_eq!(told.code(), if is_moved { 4 } else { 0 }, "{what}: {told}");
+        let ran = sandbox.cmd(words).output();
+        assert_eq!(ran.code(), 0, "{what}: {ran}");
+        let there = elsewhere();
+        imported(&there, &fs::read(sandbox.project().join("x.tar")).unwrap(), &[]);
+        assert_eq!(ids(&there).len(), if is_moved { 2 } else { 3 }, "{what}");
+        healthy(&there);
+    });
+}
+
+#[test]
+fn an_import_can_be_killed_at_every_call() {
+    let here = started("true");
+    say(&here, "one");
+    let bytes = export(&here, &["ada", "--move", "host-b"]);
+    let template = elsewhere();
+    fs::write(template.project().join("x.tar"), &bytes).unwrap();
+    killed_everywhere(&template, &["import", "x.tar"], "", |sandbox, what| {
+        let agents = sandbox.cmd(["list", "--json"]).output();
+        let is_there = !objects(&agents.stdout).is_empty();
+        let ran = sandbox.cmd(["import", "x.tar"]).output();
+        assert_eq!(ran.code(), if is_there { 4 } else { 0 }, "{what}: {ran}");
+        healthy(sandbox);
+        assert_eq!(ids(sandbox).len(), 1, "{what}");
+        assert_eq!(sandbox.run(["tick", "ada", "-q", "--json"]).lines().count(), 1);
+        sandbox.run(["create", "eve", "--", "true"]);
+        assert_eq!(names(&sandbox.store().join("agents")), ["ada", "eve"], "{what}: litter is swept");
+    });
+}
+
+#[test]
+fn an_agent_that_comes_back_can_be_killed_at_every_call() {
+    let here = started("true");
+    say(&here, "one");
+    let bytes = export(&here, &["ada", "--move", "host-b"]);
+    fs::write(here.agent("ada").join("inbox/late.json"), "{\"text\": \"late\"}\n").unwrap();
+    fs::write(here.project().join("x.tar"), &bytes).unwrap();
+    killed_everywhere(&here, &["import", "x.tar"], "", |sandbox, what| {
+        let is_back = sandbox.json(["get", "ada"])["moved"].is_null();
+        let ran = sandbox.cmd(["import", "x.tar"]).output();
+        assert_eq!(ran.code(), if is_back { 4 } else { 0 }, "{what}: {ran}");
+        sandbox.cmd(["create", "eve", "--", "true"]).output();
+        healthy(sandbox);
+        assert_eq!(names(&sandbox.store().join("agents")), ["ada", "eve"], "{what}");
+        let steps = sandbox.cmd(["tick", "ada", "--until-idle", "--json"]).output();
+        let turns = objects(&steps.stdout).iter().filter(|step| step["run_id"].is_string()).count();
+        assert_eq!(turns, 2, "{what}: {steps}");
+    });
+}
+
+#[test]
+fn an_import_that_finds_the_disk_full_leaves_nothing() {
+    let here = started("true");
+    say(&here, "one");
+    let template = elsewhere();
+    fs::write(template.project().join("x.tar"), export(&here, &["ada", "--move", "b"])).unwrap();
+    let words = ["import", "x.tar"];
+    let points = strace::record(&template.copy(), &words, "").points();
+    let writes: Vec<_> = points
+        .into_iter()
+        .filter(|call| ["write", "pwrite64", "mkdir", "fsync", "fdatasync", "syncfs"].contains(&call.act()))
+        .filter(|call| call.rest.contains("/.dormouse"))
+        .collect();
+    assert!(writes.len() > 10);
+    each_in_parallel(&writes, |call| {
+        let sandbox = template.copy();
+        let harmed = strace::harm(&sandbox, &words, "", call, Harm::Error("ENOSPC"));
+        let there = names(&sandbox.store().join("agents"));
+        match harmed.ran.code() {
+            0 => assert_eq!(there, ["ada"], "{call}"),
+            1 => assert!(there.is_empty() || there == ["ada"], "{call}: {there:?}"),
+            _ => panic!("{call}: {}", harmed.ran),
+        }
+        healthy(&sandbox);
+    });
+}
