@@ -64,6 +64,9 @@ _dormouse() {
             dormouse,import)
                 cmd="dormouse__subcmd__import"
                 ;;
+            dormouse,ingress)
+                cmd="dormouse__subcmd__ingress"
+                ;;
             dormouse,init)
                 cmd="dormouse__subcmd__init"
                 ;;
@@ -189,6 +192,9 @@ _dormouse() {
                 ;;
             dormouse__subcmd__help,import)
                 cmd="dormouse__subcmd__help__subcmd__import"
+                ;;
+            dormouse__subcmd__help,ingress)
+                cmd="dormouse__subcmd__help__subcmd__ingress"
                 ;;
             dormouse__subcmd__help,init)
                 cmd="dormouse__subcmd__help__subcmd__init"
@@ -647,7 +653,7 @@ _dormouse() {
 
     case "${cmd}" in
         dormouse)
-            opts="-C -q -v -h -V --dir --json --quiet --verbose --color --lock-timeout --help --version init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task trigger supervise run briefs events recover fail preempt resume safe-point checkpoint yield non-preemptible doctor gc export import merge-driver schema completions man help"
+            opts="-C -q -v -h -V --dir --json --quiet --verbose --color --lock-timeout --help --version init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task trigger ingress supervise run briefs events recover fail preempt resume safe-point checkpoint yield non-preemptible doctor gc export import merge-driver schema completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -957,7 +963,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__doctor)
-            opts="-C -q -v -h --repair --merge-driver --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-C -q -v -h --repair --quick --merge-driver --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1281,7 +1287,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__help)
-            opts="init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task trigger supervise run briefs events recover fail preempt resume safe-point checkpoint yield non-preemptible doctor gc export import merge-driver schema completions man help"
+            opts="init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task trigger ingress supervise run briefs events recover fail preempt resume safe-point checkpoint yield non-preemptible doctor gc export import merge-driver schema completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1505,6 +1511,20 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__help__subcmd__import)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__help__subcmd__ingress)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2397,6 +2417,36 @@ _dormouse() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -C)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --lock-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__ingress)
+            opts="-C -q -v -h --dir --json --quiet --verbose --color --lock-timeout --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 --dir)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

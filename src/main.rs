@@ -31,6 +31,7 @@ mod clock;
 mod commands;
 mod engine;
 mod error;
+mod http;
 mod model;
 mod process;
 mod report;

@@ -104,6 +104,7 @@ pub enum Command {
     Timer(Timer),
     Task(Task),
     Trigger(Trigger),
+    Ingress(Ingress),
     #[command(hide = true)]
     Supervise(Supervise),
     Run(Run),

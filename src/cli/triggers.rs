@@ -99,3 +99,10 @@ pub enum TriggerCommand {
         agent: PlaneAgent,
     },
 }
+
+/// Answer one HTTP request, and end
+///
+/// A web server runs this by CGI; inetd and systemd run it with a connection as stdin and stdout. Deliveries go to
+/// /agents/AGENT/triggers/ID. `[ingress]` in dormouse.toml says what is let in.
+#[derive(Debug, Args)]
+pub struct Ingress {}

@@ -37,6 +37,9 @@ pub struct Doctor {
     /// Repair what can be repaired in only one way
     #[arg(long)]
     pub repair: bool,
+    /// Only what can be seen at a glance: settings, policies, `state.json`, journals
+    #[arg(long, conflicts_with_all = ["agents", "repair", "merge_driver"])]
+    pub quick: bool,
     /// Configure git, in this clone, to merge the files of this state directory by `merge-driver`
     #[arg(long)]
     pub merge_driver: bool,

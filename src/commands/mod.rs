@@ -5,6 +5,7 @@ mod create;
 mod doctor;
 mod evidence;
 mod gc;
+mod ingress;
 mod inside;
 mod inspect;
 mod lifecycle;
@@ -146,6 +147,7 @@ fn name(command: &Command) -> &'static str {
         Command::Timer(_) => "timer",
         Command::Task(_) => "task",
         Command::Trigger(_) => "trigger",
+        Command::Ingress(_) => "ingress",
         Command::Supervise(_) => "supervise",
         Command::Run(_) => "run",
         Command::Briefs(_) => "briefs",
@@ -194,6 +196,7 @@ fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
         Command::Timer(args) => planes::timer(session, args.command),
         Command::Task(args) => tasks::task(session, args.command),
         Command::Trigger(args) => trigger::trigger(session, args.command),
+        Command::Ingress(_) => ingress::ingress(session),
         Command::Supervise(args) => supervise::supervise(session, args),
         Command::Queue(args) => queue::queue(session, args.command),
         Command::Run(args) => evidence::run(session, args.command),

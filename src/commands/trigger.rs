@@ -2,12 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::cli::{PlaneAgent, TriggerCommand};
-use crate::engine::arrivals::Admitted;
 use crate::engine::authority;
-use crate::engine::delivery;
+use crate::engine::delivery::{self, Proof};
 use crate::engine::desk::Desk;
 use crate::engine::lookup::{self, ACTIVE_TRIGGER, Named, active_trigger};
 use crate::engine::secret::Secret;
@@ -383,7 +382,7 @@ fn deliver(
     };
     let target = found.as_ref().map(|found| store.agent(&found.agent)).transpose()?;
     let id = found.map(|found| found.id);
-    let open = delivery::open(target.as_ref(), id, secret.trim_ascii())?;
+    let open = delivery::open(target.as_ref(), id, &Proof::Secret(secret.trim_ascii()))?;
     let (Some(agent), Some(trigger)) = (target, open) else {
         return Err(Error::Refused {
             kind: "wrong_capability",
@@ -409,22 +408,7 @@ fn deliver(
         hops: caller.map(|caller| caller.hops),
     };
     let admitted = delivery::deliver(session, &agent, &trigger, delivery)?;
-    let object = delivered(&trigger, &admitted);
+    let object = delivery::delivered(&trigger, &admitted);
     session.out.result(&object, |_| admitted.id.to_string());
     Ok(Status::Done)
-}
-
-/// What a sender is told of its delivery.
-fn delivered(trigger: &Trigger, admitted: &Admitted) -> Value {
-    let id = match trigger.delivery_mode {
-        DeliveryMode::WakeHint => "hint_id",
-        DeliveryMode::EnqueueMessage => "message_id",
-    };
-    json!({
-        "agent": trigger.agent,
-        "trigger_id": trigger.id,
-        id: admitted.id,
-        "status": admitted.status,
-        "duplicate": admitted.duplicate,
-    })
 }

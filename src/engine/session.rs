@@ -83,6 +83,11 @@ impl Session {
         self.out.failure(error, None, subject.as_ref().map(AgentName::as_str));
     }
 
+    /// Waits for no lock longer than this.
+    pub fn hurry(&mut self, patience: Span) {
+        self.said.patience = self.said.patience.min(patience);
+    }
+
     pub fn patience(&self) -> Span {
         self.said.patience
     }

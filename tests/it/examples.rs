@@ -249,3 +249,12 @@ fn scripts(dir: &Path) -> Vec<PathBuf> {
     let below = |path: PathBuf| if path.is_dir() { scripts(&path) } else { vec![path] };
     paths.flat_map(below).filter(|path| path.extension() == Some("sh".as_ref())).collect()
 }
+
+#[test]
+fn a_webhook_becomes_a_review() {
+    let output = run(&examples().join("webhook/run.sh"), &[]);
+    shows(&output, "forged: no active trigger has this capability");
+    shows(&output, "# org/repo#12: WIP: everything");
+    shows(&output, "- It says that it is not done yet.");
+    shows(&output, "reviews: 1");
+}

@@ -4,7 +4,7 @@
 //!
 //! 1. `harness` (a directory for each test, and how a command is run), `setup` (agents as tests need them),
 //!    `checker` (a second opinion on records).
-//! 2. What one command does: `lifecycle`, `making`, `messages`, `tick`, `turns`, `planes`, `tasks`, `triggers`, `hooks`,
+//! 2. What one command does: `lifecycle`, `making`, `messages`, `tick`, `turns`, `planes`, `tasks`, `triggers`, `ingress`, `hooks`,
 //!    `inspect`, `doctor`, `verdicts`; then the file of whatever you change.
 //! 3. What two parts do to each other: `edges`, `stop`, `preemption`, `slots`, `delegation`, `silence`, and `model`,
 //!    which runs a reference beside the program.
@@ -52,6 +52,7 @@ mod held;
 mod hooks;
 #[cfg(target_os = "linux")]
 mod hostile;
+mod ingress;
 mod inspect;
 #[cfg(target_os = "linux")]
 mod journal;

@@ -25,6 +25,7 @@ pub const MAN: &[(&str, &str)] = &[
     ("dormouse-gc", committed!("man/dormouse-gc.1")),
     ("dormouse-get", committed!("man/dormouse-get.1")),
     ("dormouse-import", committed!("man/dormouse-import.1")),
+    ("dormouse-ingress", committed!("man/dormouse-ingress.1")),
     ("dormouse-init", committed!("man/dormouse-init.1")),
     ("dormouse-list", committed!("man/dormouse-list.1")),
     ("dormouse-man", committed!("man/dormouse-man.1")),

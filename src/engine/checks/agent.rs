@@ -140,6 +140,23 @@ fn writable_by_others(
     })
 }
 
+/// What can be seen at a glance, without a lock: what is wrong with settings, policies, states and journals.
+pub fn quick(store: &Store) -> Result<Vec<Finding>> {
+    let mut findings = state_directory(store)?;
+    for name in store.agents()? {
+        let agent = store.agent(&name)?;
+        let mut checks = Checks { agent: &agent, checked: 0, findings: Vec::new() };
+        checks.policy();
+        checks.whole::<Identity>(layout::IDENTITY, |identity, name| {
+            (identity.name != *name).then(|| identity.name.to_string())
+        });
+        checks.journal();
+        checks.state();
+        findings.append(&mut checks.findings);
+    }
+    Ok(findings)
+}
+
 /// Everything about one agent. To be called under its lock, so that nobody changes anything meanwhile.
 pub fn agent(agent: &Agent<'_>) -> Checked {
     let mut checks = Checks { agent, checked: 0, findings: Vec::new() };

@@ -12,7 +12,7 @@ use crate::model::id::AgentName;
 use crate::store::dir::layout;
 use crate::store::dir::sharing::Rights;
 
-pub use agent::{agent, state_directory};
+pub use agent::{agent, quick, state_directory};
 
 /// What mends a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -141,6 +141,11 @@ pub fn plan(id: WorkId) -> String {
     format!("{WORK}/{id}.plan.md")
 }
 
+/// How often a trigger was used lately.
+pub fn uses(id: TriggerId) -> String {
+    format!("cache/uses/{id}")
+}
+
 /// The key of a trigger's signatures. `hash`: of the key, so that a record names exactly one.
 pub fn key(id: TriggerId, hash: &str) -> String {
     format!("{KEYS}/{}", key_name(id, hash))

@@ -98,6 +98,18 @@ pub fn try_hold(file: &File, path: &Path) -> Result<bool> {
     attempt(file, Sharing::Exclusive, path)
 }
 
+/// Locks an open file for a moment, as soon as those before have let go of it: each of them needs it for a moment only.
+pub fn hold(file: &File, spot: &Spot) -> Result<()> {
+    let begun = Instant::now();
+    for _ in 0..TRIES_BESIDE_LOOKS {
+        if attempt(file, Sharing::Exclusive, spot)? {
+            return Ok(());
+        }
+        std::thread::sleep(BETWEEN_TRIES);
+    }
+    Err(Error::busy(spot.path(), "another process".to_owned(), begun.elapsed()))
+}
+
 /// Takes the lock of a directory, for as long as the file lives. `None`: somebody else has it.
 pub fn try_dir(path: &Spot) -> Result<Option<File>> {
     let dir = path.open_dir()?.ok_or_else(|| Error::gone("open", path))?;

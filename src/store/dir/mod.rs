@@ -229,6 +229,13 @@ impl Store {
         config::policy_from(Path::new(origin), text.as_bytes(), &self.config)
     }
 
+    /// Fails where nothing can be written to the state directory.
+    pub fn try_writing(&self) -> Result<()> {
+        let spot = self.spot().join(format!("health.new-{}", std::process::id()));
+        self.disk.stage_unsynced(&spot, b"\n")?;
+        spot.remove()
+    }
+
     /// What is let in over HTTP.
     pub fn ingress(&self) -> &IngressSettings {
         &self.config.ingress

@@ -1,17 +1,24 @@
-//! What the store keeps for triggers beside their records: the keys of signatures.
+//! What the store keeps for triggers beside their records: the keys of signatures, and how often each was used lately.
 
-use crate::error::Result;
+use std::io::{Read, Seek, Write};
+use std::num::NonZeroU32;
+
+use crate::error::{Context, Error, Result};
 use crate::model::digest::sha256;
 use crate::model::id::TriggerId;
+use crate::model::time::{Span, Time};
 use crate::model::trigger::Trigger;
 
-use super::{Agent, layout};
+use super::{Agent, layout, lock};
 
 /// Beside the keys: git never sees them, also where a state directory's own `.gitignore` is older than they are.
 const IGNORE_ALL: &str = "# Keys of signatures: this machine's own, never in git.\n*\n";
 
 /// The longest key, in bytes.
 const MAX_KEY: u64 = 4096;
+
+/// How long a time the uses of a trigger are counted for.
+const WINDOW: Span = Span::from_secs(60);
 
 impl Agent<'_> {
     /// Keeps the key of a trigger's signatures, durably, before the record names its hash. The owner alone can read it.
@@ -42,5 +49,34 @@ impl Agent<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Counts one use of a trigger, if it has not been used `most` times in this minute. `Err` in the result: how
+    /// long it is until the next one. The count is this machine's, and lost with the machine.
+    pub fn use_trigger(
+        &self,
+        id: TriggerId,
+        most: NonZeroU32,
+        now: Time,
+    ) -> Result<std::result::Result<(), Span>> {
+        let spot = self.dir().join(layout::uses(id));
+        spot.parent().make_dirs()?;
+        let (mut file, _) = spot.open_in_place(true)?.ok_or_else(|| Error::gone("open", &spot))?;
+        lock::hold(&file, &spot)?;
+        let mut text = String::new();
+        // A file that was cut off begins a new minute.
+        let _ = (&file).take(64).read_to_string(&mut text);
+        let found = text.split_once(' ').and_then(|(since, count)| {
+            Some((Time::from_millis(since.parse().ok()?), count.trim().parse::<u32>().ok()?))
+        });
+        // A minute that begins later than now is of a clock that was wrong.
+        let current = found.filter(|(since, _)| *since <= now && now.since(*since) < WINDOW);
+        let (since, count) = current.unwrap_or((now, 0));
+        if count >= most.get() {
+            return Ok(Err(since.after(WINDOW).since(now)));
+        }
+        let line = format!("{:<15} {:<10}\n", since.as_millis(), count.saturating_add(1));
+        file.rewind().and_then(|()| file.write_all(line.as_bytes())).context("write", &spot)?;
+        Ok(Ok(()))
     }
 }

@@ -65,6 +65,7 @@ const WRITERS: &[(&str, &[i32])] = &[
     ("task start -a ada --delegate kid hello", &[4]),
     ("task input {task} line", &[4]),
     ("task stop {task} --grace 5s", &[]),
+    ("ingress", &[]),
     ("trigger create -a ada", &[]),
     ("trigger create -a ada --wait {wait} --verify hmac_sha256", &[3, 4]),
     ("trigger deliver {trigger} hello --secret-file secret", &[4]),

@@ -1,0 +1,342 @@
+//! `ingress`: answers one HTTP request, and ends.
+
+use std::env;
+use std::io::IsTerminal;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::engine::arrivals::Admitted;
+use crate::engine::checks;
+use crate::engine::delivery::{self, Proof};
+use crate::engine::session::Session;
+use crate::error::{Context, Error, Result, Status as Exit};
+use crate::http::{Answer, Deadline, Request, Status, cgi, connection};
+use crate::model::id::{AgentName, TriggerId};
+use crate::model::message::{Body, DeliverySurface};
+use crate::model::settings::IngressSettings;
+use crate::model::time::Span;
+use crate::model::trigger::Trigger;
+use crate::report::output::talk;
+use crate::rules::delivery::Delivery;
+use crate::store::Agent;
+
+/// By when a request has come, an answer has gone, and everything is over, from the start.
+const READ: Duration = Duration::from_secs(7);
+const ANSWER: Duration = Duration::from_secs(9);
+const END: Duration = Duration::from_millis(9500);
+
+/// How long a delivery waits for a lock.
+const PATIENCE: Span = Span::from_secs(1);
+
+/// When a wrong capability is answered, after its request has come: whatever was looked at takes less.
+const ALIKE: Duration = Duration::from_millis(50);
+
+/// The most values that a body in JSON may have: each takes memory, however short it is.
+const MAX_VALUES: usize = 50_000;
+
+/// The longest provenance of one header, in bytes.
+const MAX_REF: usize = 200;
+
+/// What the server or the connection says of a request.
+enum Way {
+    Cgi,
+    Connection,
+}
+
+pub fn ingress(session: &mut Session) -> Result<Exit> {
+    let is_cgi = env::var("GATEWAY_INTERFACE").is_ok_and(|version| version.starts_with("CGI/"));
+    if !is_cgi && std::io::stdin().is_terminal() {
+        return Err(Error::Usage {
+            message: "a web server, inetd or systemd runs this, not a person".to_owned(),
+            hint: Some(
+                "`dormouse trigger deliver` delivers by hand; `dormouse man ingress` says how to serve"
+                    .to_owned(),
+            ),
+        });
+    }
+    let (read_by, answer_by) = (Deadline::after(READ), Deadline::after(ANSWER));
+    end_in_time()?;
+    session.hurry(PATIENCE);
+    let way = if is_cgi { Way::Cgi } else { Way::Connection };
+    let received = match way {
+        Way::Cgi => {
+            let vars = env::vars_os()
+                .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+            cgi::request(vars).and_then(|(request, length)| cgi::receive(request, length, read_by))
+        }
+        Way::Connection => connection::receive(read_by),
+    };
+    let (method, answer) = match received {
+        Ok(request) => (request.method.clone(), answer(session, &request)),
+        Err(answer) => (String::new(), answer),
+    };
+    match way {
+        Way::Cgi => cgi::answer(&answer, &method, answer_by),
+        Way::Connection => connection::answer(&answer, &method, answer_by),
+    }
+    Ok(Exit::Done)
+}
+
+/// Whatever it hangs in, this process ends in time. It is as if it had been killed: what it has acknowledged is there.
+#[expect(clippy::exit, reason = "a process that hangs has nobody to return to")]
+fn end_in_time() -> Result<()> {
+    let watch = thread::Builder::new().spawn(|| {
+        thread::sleep(END);
+        std::process::exit(i32::from(Exit::Failed.code()));
+    });
+    watch.map(drop).context("start", Path::new("the thread that watches over this request"))
+}
+
+fn answer(session: &Session, request: &Request) -> Answer {
+    let come = Instant::now();
+    let words: Vec<&str> = request.path.split('/').skip(1).collect();
+    let reads = matches!(request.method.as_str(), "GET" | "HEAD");
+    match words.as_slice() {
+        ["healthz"] if reads => health(session),
+        ["healthz"] => not_allowed("GET, HEAD"),
+        ["agents", name, "triggers", id] if request.method == "POST" => {
+            let delivered = deliver(session, request, name, id);
+            delivered.unwrap_or_else(|refused| match refused {
+                Refused::Wrong => {
+                    thread::sleep(ALIKE.saturating_sub(come.elapsed()));
+                    let message = "no active trigger has this capability";
+                    Answer::new(Status::Unauthorized, message).with("WWW-Authenticate", "Bearer")
+                }
+                Refused::Said(answer) => answer,
+                Refused::Broken(error) => unavailable(&error),
+            })
+        }
+        ["agents", _, "triggers", _] => not_allowed("POST"),
+        _ => Answer::new(Status::NotFound, "there is nothing here"),
+    }
+}
+
+fn not_allowed(methods: &str) -> Answer {
+    Answer::new(Status::MethodNotAllowed, format!("only {methods}")).with("Allow", methods)
+}
+
+/// The server's log hears why; the sender hears that it may try again.
+fn unavailable(error: &Error) -> Answer {
+    talk(&format!("ingress: {error}"));
+    Answer::new(Status::Unavailable, "not now").with("Retry-After", 5)
+}
+
+fn health(session: &Session) -> Answer {
+    let found = session.store().and_then(|store| {
+        store.try_writing()?;
+        checks::quick(&store)
+    });
+    match found {
+        Ok(findings) if findings.iter().all(|finding| finding.remedy.is_warning()) => {
+            Answer::json(Status::Ok, json!({ "status": "ok" }).to_string())
+        }
+        Ok(findings) => {
+            for finding in &findings {
+                talk(&format!("ingress: {}: {}: {}", finding.path.display(), finding.kind, finding.message));
+            }
+            Answer::new(Status::Unavailable, "`dormouse doctor` finds something")
+        }
+        Err(error) => unavailable(&error),
+    }
+}
+
+/// Why a delivery is not taken.
+enum Refused {
+    /// The sender has no capability for it, in whatever way.
+    Wrong,
+    Said(Answer),
+    Broken(Error),
+}
+
+impl From<Answer> for Refused {
+    fn from(answer: Answer) -> Refused {
+        Refused::Said(answer)
+    }
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Refused {
+        let status = match error.kind() {
+            "message_too_large" | "record_too_large" => Status::TooLarge,
+            "blank_message" | "invalid_dedupe_key" => Status::BadRequest,
+            _ => return Refused::Broken(error),
+        };
+        Refused::Said(Answer::new(status, error.to_string()))
+    }
+}
+
+fn deliver(
+    session: &Session,
+    request: &Request,
+    name: &str,
+    id: &str,
+) -> std::result::Result<Answer, Refused> {
+    let store = session.store()?;
+    let settings = store.ingress();
+    let agent = match name.parse::<AgentName>().map(|name| store.agent(&name)) {
+        Ok(Ok(agent)) => Some(agent),
+        Ok(Err(Error::NoAgent { .. })) | Err(_) => None,
+        Ok(Err(error)) => return Err(error.into()),
+    };
+    let header = |name: &str| request.header(name).ok().flatten().map(str::to_owned);
+    let authorization = request.header("Authorization")?;
+    let proof = match authorization.map(bearer) {
+        Some(Some(secret)) => Proof::Secret(secret.as_bytes()),
+        Some(None) => return Err(Refused::Wrong),
+        None => Proof::Signed { body: &request.body, header: &header },
+    };
+    let open = delivery::open(agent.as_ref(), id.parse::<TriggerId>().ok(), &proof)?;
+    let (Some(agent), Some(trigger)) = (agent, open) else { return Err(Refused::Wrong) };
+    let body = body(request)?;
+    let key = key(request, settings)?;
+    if let Err(pause) = agent.use_trigger(trigger.id, settings.per_minute, session.clock.now())? {
+        let message = format!("more than [ingress] per_minute = {}", settings.per_minute);
+        let seconds = pause.as_millis().div_ceil(1000).max(1);
+        return Err(Answer::new(Status::TooMany, message).with("Retry-After", seconds).into());
+    }
+    let delivery = Delivery {
+        body,
+        key,
+        source_refs: provenance(request, settings),
+        surface: DeliverySurface::Cgi,
+        hops: None,
+    };
+    let admitted = admit(session, &agent, &trigger, delivery)?;
+    Ok(Answer::json(Status::Accepted, delivery::delivered(&trigger, &admitted).to_string()))
+}
+
+fn admit(session: &Session, agent: &Agent<'_>, trigger: &Trigger, delivery: Delivery) -> Result<Admitted> {
+    session.is_about(agent.name());
+    delivery::deliver(session, agent, trigger, delivery)
+}
+
+/// The secret in `Authorization: Bearer`.
+fn bearer(value: &str) -> Option<&str> {
+    let (scheme, secret) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| secret.trim())
+}
+
+/// The body as JSON or text, by its type. Nothing at all is no body.
+fn body(request: &Request) -> std::result::Result<Option<Body>, Answer> {
+    if request.body.is_empty() {
+        return Ok(None);
+    }
+    let named = request.header("Content-Type")?.unwrap_or_default();
+    let kind = named.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let is_json = kind == "application/json" || kind.starts_with("application/") && kind.ends_with("+json");
+    if !is_json && !kind.starts_with("text/") {
+        return Err(Answer::new(Status::UnsupportedType, "a delivery is application/json or text"));
+    }
+    let text = std::str::from_utf8(&request.body)
+        .map_err(|_| Answer::new(Status::UnsupportedType, "the body is not UTF-8"))?;
+    if !is_json {
+        return Ok(Some(Body::Text { text: text.to_owned() }));
+    }
+    if values(text) > MAX_VALUES {
+        return Err(Answer::new(Status::TooLarge, format!("more than {MAX_VALUES} values in the JSON")));
+    }
+    let value: Value = serde_json::from_str(text)
+        .map_err(|error| Answer::new(Status::BadRequest, format!("the body is not JSON: {error}")))?;
+    Ok(Some(Body::Json { value }))
+}
+
+/// How many values a text in JSON has at most.
+fn values(text: &str) -> usize {
+    let (mut count, mut in_string, mut is_escaped) = (1, false, false);
+    for byte in text.bytes() {
+        match (in_string, byte) {
+            (true, _) if is_escaped => is_escaped = false,
+            (true, b'\\') => is_escaped = true,
+            (_, b'"') => in_string = !in_string,
+            (false, b',' | b'[' | b'{') => count += 1,
+            (_, _) => {}
+        }
+    }
+    count
+}
+
+/// What the sender calls this delivery, if it calls it anything.
+fn key(request: &Request, settings: &IngressSettings) -> std::result::Result<Option<String>, Answer> {
+    for name in &settings.dedupe_headers {
+        if let Some(key) = request.header(name)? {
+            return Ok(Some(key.to_owned()));
+        }
+    }
+    Ok(None)
+}
+
+/// How a delivery came: the method, the type of its body, who sent it, and the headers that the settings name.
+fn provenance(request: &Request, settings: &IngressSettings) -> Vec<String> {
+    let header = |name: &str| request.header(name).ok().flatten();
+    let mut refs = vec![format!("http:method:{}", request.method)];
+    refs.extend(header("Content-Type").map(|kind| format!("http:content-type:{kind}")));
+    let remote = env::var("REMOTE_ADDR").ok().filter(|address| !address.is_empty()).or_else(connection::peer);
+    refs.extend(remote.map(|address| format!("http:remote:{address}")));
+    for name in &settings.source_headers {
+        refs.extend(header(name).map(|value| format!("http:header:{}:{value}", name.to_ascii_lowercase())));
+    }
+    let cut = |text: String| match text.char_indices().nth(MAX_REF) {
+        Some((at, _)) => text[..at].to_owned(),
+        None => text,
+    };
+    refs.into_iter().map(cut).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(headers: &[(&str, &str)], body: &str) -> Request {
+        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Request { method: "POST".to_owned(), path: "/".to_owned(), headers, body: body.into() }
+    }
+
+    #[test]
+    fn a_body_is_json_or_text_by_its_type() {
+        let of = |kind: &str, text: &str| {
+            body(&request(&[("content-type", kind)], text)).map_err(|answer| answer.status)
+        };
+        for kind in ["application/json", "Application/JSON; charset=utf-8", "application/cloudevents+json"] {
+            assert_eq!(of(kind, "[1]"), Ok(Some(Body::Json { value: json!([1]) })), "{kind}");
+            assert_eq!(of(kind, "[1"), Err(Status::BadRequest), "{kind}");
+        }
+        for kind in ["text/plain", "text/markdown; charset=utf-8"] {
+            assert_eq!(of(kind, "[1"), Ok(Some(Body::Text { text: "[1".to_owned() })), "{kind}");
+        }
+        for kind in ["", "application/x-www-form-urlencoded", "image/png", "application/xml", "json"] {
+            assert_eq!(of(kind, "[1]"), Err(Status::UnsupportedType), "{kind}");
+            assert_eq!(of(kind, ""), Ok(None), "{kind}: nothing has no type");
+        }
+    }
+
+    #[test]
+    fn values_are_counted_outside_strings() {
+        for (text, count) in [("1", 1), ("[1,2,3]", 4), ("{\"a\":[]}", 3), ("\"a,b[c{\\\",\"", 1), ("", 1)] {
+            assert_eq!(values(text), count, "{text}");
+        }
+        let many = format!("[{}0]", "0,".repeat(MAX_VALUES));
+        let status =
+            body(&request(&[("Content-Type", "application/json")], &many)).map_err(|answer| answer.status);
+        assert_eq!(status, Err(Status::TooLarge));
+    }
+
+    #[test]
+    fn provenance_is_what_the_settings_name_and_no_longer_than_it_may_be() {
+        let settings = IngressSettings::default();
+        let long = "x".repeat(9000);
+        let headers = [
+            ("x-github-event", "push"),
+            ("User-Agent", long.as_str()),
+            ("Cookie", "secret"),
+            ("Authorization", "Bearer x"),
+        ];
+        let refs = provenance(&request(&headers, ""), &settings);
+        assert!(refs.contains(&"http:header:x-github-event:push".to_owned()), "{refs:?}");
+        assert!(
+            refs.iter().all(|one| one.len() <= MAX_REF && !one.contains("secret") && !one.contains("Bearer"))
+        );
+    }
+}

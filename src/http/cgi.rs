@@ -1,0 +1,49 @@
+//! A request as a server tells it: in the environment, with the body on stdin (CGI/1.1, RFC 3875).
+
+use super::{Answer, Request, Status, head};
+
+/// The request that an environment tells of, still without its body, and the length of that.
+pub fn request(vars: impl Iterator<Item = (String, String)>) -> Result<(Request, u64), Answer> {
+    let mut request = Request::default();
+    let mut target = None;
+    for (name, value) in vars {
+        match name.as_str() {
+            "REQUEST_METHOD" => request.method = value,
+            "PATH_INFO" => target = Some(value),
+            "CONTENT_TYPE" if !value.is_empty() => request.headers.push(("Content-Type".to_owned(), value)),
+            "CONTENT_LENGTH" if !value.is_empty() => {
+                request.headers.push(("Content-Length".to_owned(), value))
+            }
+            // The server has told these already.
+            "HTTP_CONTENT_TYPE" | "HTTP_CONTENT_LENGTH" => {}
+            name => {
+                if let Some(header) = name.strip_prefix("HTTP_") {
+                    request.headers.push((header.replace('_', "-"), value));
+                }
+            }
+        }
+    }
+    // A path of its own has no query: the server has taken that off.
+    request.path = target.unwrap_or_default();
+    if request.method.is_empty() {
+        return Err(Answer::new(Status::BadRequest, "the server names no REQUEST_METHOD"));
+    }
+    // Some servers take a body apart that came in chunks, and then know no length of it; what they leave of the header
+    // must not stand beside one that they have told.
+    let is_told = request.header("Content-Length")?.is_some();
+    request.headers.retain(|(name, _)| !(is_told && name.eq_ignore_ascii_case("Transfer-Encoding")));
+    let length = head::length(&request)?;
+    Ok((request, length))
+}
+
+/// Reads the body, which is on stdin.
+pub fn receive(mut request: Request, length: u64, by: super::Deadline) -> Result<Request, Answer> {
+    super::wire::read_body(rustix::stdio::stdin(), &mut request.body, length, by)?;
+    Ok(request)
+}
+
+/// Answers, as a server reads it.
+pub fn answer(answer: &Answer, method: &str, by: super::Deadline) {
+    let first = format!("Status: {}", answer.status.line());
+    super::wire::send(rustix::stdio::stdout(), &answer.encode(&first, method != "HEAD"), by);
+}

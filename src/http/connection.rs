@@ -1,0 +1,52 @@
+//! A request on a connection of its own: stdin and stdout, as inetd and systemd hand it over.
+
+use std::time::Duration;
+
+use rustix::net::{Shutdown, getpeername, shutdown};
+use rustix::stdio::{stdin, stdout};
+
+use super::wire::{Deadline, drain, read_body, read_some, send};
+use super::{Answer, MAX_HEAD, Request, head};
+
+/// How long, and how much, is taken in after the answer.
+const LINGER: Duration = Duration::from_millis(500);
+const LINGER_BYTES: usize = 1 << 20;
+
+/// Reads one request. What comes after it on the connection is no request.
+pub fn receive(by: Deadline) -> Result<Request, Answer> {
+    let mut bytes = Vec::new();
+    let end = loop {
+        if let Some(end) = head::end(&bytes)? {
+            break end;
+        }
+        let most = MAX_HEAD - bytes.len();
+        if read_some(stdin(), &mut bytes, most, by)? == 0 {
+            return Err(Answer::new(super::Status::BadRequest, "the request breaks off"));
+        }
+    };
+    let head::Head { mut request, length, waits } = head::parse(&bytes[..end])?;
+    bytes.drain(..end);
+    bytes.truncate(usize::try_from(length).unwrap_or(usize::MAX));
+    if waits && (bytes.len() as u64) < length {
+        send(stdout(), b"HTTP/1.1 100 Continue\r\n\r\n", by);
+    }
+    request.body = bytes;
+    read_body(stdin(), &mut request.body, length, by)?;
+    Ok(request)
+}
+
+/// Answers, and ends the connection.
+pub fn answer(answer: &Answer, method: &str, by: Deadline) {
+    let first = format!("HTTP/1.1 {}\r\nConnection: close", answer.status.line());
+    send(stdout(), &answer.encode(&first, method != "HEAD"), by);
+    // A pipe has nothing to shut down.
+    if shutdown(stdout(), Shutdown::Write).is_ok() {
+        drain(stdin(), LINGER_BYTES, Deadline::after(LINGER));
+    }
+}
+
+/// Who is at the other end, if anybody can tell.
+pub fn peer() -> Option<String> {
+    let address = std::net::SocketAddr::try_from(getpeername(stdin()).ok()??).ok()?;
+    Some(address.ip().to_string())
+}

@@ -1,0 +1,139 @@
+//! The line and the headers of a request, read strictly: what two programs could read in two ways is refused.
+
+use super::{Answer, MAX_BODY, MAX_HEAD, Request, Status};
+
+/// The most headers that a request may have.
+const MAX_HEADERS: usize = 64;
+
+/// What a head says, and how much comes after it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Head {
+    /// Still without its body.
+    pub request: Request,
+    /// The length of the body, in bytes.
+    pub length: u64,
+    /// Whether the sender waits for a word before it sends the body.
+    pub waits: bool,
+}
+
+/// Where the head ends in what has come so far; `None` if more has to come. `Err`: no more has to.
+pub fn end(bytes: &[u8]) -> Result<Option<usize>, Answer> {
+    let bad = |message: &str| Err(Answer::new(Status::BadRequest, message));
+    let mut last = 0;
+    for (at, byte) in bytes.iter().enumerate().take(MAX_HEAD) {
+        match (last, *byte) {
+            (b'\r', b'\n') => {
+                if at < 2 {
+                    return bad("the request begins with an empty line");
+                }
+                if bytes[..=at].ends_with(b"\r\n\r\n") {
+                    return Ok(Some(at + 1));
+                }
+            }
+            (b'\r', _) => return bad("a carriage return without a line feed"),
+            (_, b'\n') => return bad("a line feed without a carriage return"),
+            (_, 0) => return bad("a zero byte"),
+            (_, _) => {}
+        }
+        last = *byte;
+    }
+    if bytes.len() >= MAX_HEAD {
+        return Err(Answer::new(Status::HeadTooLarge, format!("more than {MAX_HEAD} bytes before the body")));
+    }
+    Ok(None)
+}
+
+/// Reads a head that is there whole.
+pub fn parse(bytes: &[u8]) -> Result<Head, Answer> {
+    let bad = |message: String| Answer::new(Status::BadRequest, message);
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let mut parsed = httparse::Request::new(&mut headers);
+    match parsed.parse(bytes) {
+        Ok(httparse::Status::Complete(_)) => {}
+        Ok(httparse::Status::Partial) => return Err(bad("the request is not whole".to_owned())),
+        Err(httparse::Error::TooManyHeaders) => {
+            return Err(Answer::new(Status::HeadTooLarge, format!("more than {MAX_HEADERS} headers")));
+        }
+        Err(error) => return Err(bad(error.to_string())),
+    }
+    let mut request = Request {
+        method: parsed.method.unwrap_or_default().to_owned(),
+        path: path(parsed.path.unwrap_or_default())?,
+        ..Request::default()
+    };
+    for header in parsed.headers.iter() {
+        let value = std::str::from_utf8(header.value)
+            .map_err(|_| bad(format!("header {}: not UTF-8", header.name)))?;
+        request.headers.push((header.name.to_owned(), value.trim_matches([' ', '\t']).to_owned()));
+    }
+    if parsed.version == Some(1) && request.header("Host")?.is_none() {
+        return Err(bad("HTTP/1.1 without a header Host".to_owned()));
+    }
+    let length = length(&request)?;
+    let waits = match request.header("Expect")? {
+        None => false,
+        Some(word) if word.eq_ignore_ascii_case("100-continue") => parsed.version == Some(1),
+        Some(_) => return Err(Answer::new(Status::ExpectationFailed, "only 100-continue can be expected")),
+    };
+    Ok(Head { request, length, waits })
+}
+
+/// The path of a target, without its query. Only a plain path is one.
+pub fn path(target: &str) -> Result<String, Answer> {
+    let path = target.split_once('?').map_or(target, |(path, _)| path);
+    if !path.starts_with('/') || target.contains('#') {
+        return Err(Answer::new(Status::BadRequest, "the target is not a path"));
+    }
+    Ok(path.to_owned())
+}
+
+/// The length of the body. A body whose end is told in another way is refused.
+pub fn length(request: &Request) -> Result<u64, Answer> {
+    let length = request.header("Content-Length")?;
+    if request.header("Transfer-Encoding")?.is_some() {
+        let status = if length.is_some() { Status::BadRequest } else { Status::LengthRequired };
+        return Err(Answer::new(
+            status,
+            "a body comes with its Content-Length, and with no Transfer-Encoding",
+        ));
+    }
+    let Some(word) = length else { return Ok(0) };
+    let is_number = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number {
+        return Err(Answer::new(Status::BadRequest, "Content-Length is not a number"));
+    }
+    match word.parse::<u64>() {
+        Ok(length) if length <= MAX_BODY => Ok(length),
+        Ok(_) | Err(_) => {
+            Err(Answer::new(Status::TooLarge, format!("the body has more than {MAX_BODY} bytes")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A request as the outside may send it, changed in any way, is read or refused.
+    #[test]
+    fn whatever_comes_is_read_or_refused() {
+        let whole = b"POST /agents/a/triggers/b?c HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n";
+        let head = parse(whole).unwrap();
+        assert_eq!((head.request.path.as_str(), head.length, head.waits), ("/agents/a/triggers/b", 2, false));
+        assert_eq!(end(whole), Ok(Some(whole.len())));
+        bolero::check!().with_iterations(20_000).with_type::<(Vec<u8>, u16, u8)>().for_each(
+            |(noise, at, cut)| {
+                let at = usize::from(*at) % whole.len();
+                let cut = (at + usize::from(*cut)).min(whole.len());
+                for bytes in [noise.clone(), [&whole[..at], noise, &whole[cut..]].concat()] {
+                    if let Ok(Some(end)) = end(&bytes)
+                        && let Ok(head) = parse(&bytes[..end])
+                    {
+                        assert!(head.length <= MAX_BODY && head.request.path.starts_with('/'));
+                        assert!(bytes[..end].ends_with(b"\r\n\r\n"));
+                    }
+                }
+            },
+        );
+    }
+}

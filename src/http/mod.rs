@@ -1,0 +1,121 @@
+//! One HTTP request and its answer: by CGI's environment, or on one connection.
+
+pub mod cgi;
+pub mod connection;
+pub mod head;
+mod wire;
+
+pub use wire::Deadline;
+
+/// The longest line and headers of a request together, in bytes.
+pub const MAX_HEAD: usize = 16 << 10;
+
+/// The longest body that is read, in bytes, whatever an agent takes.
+pub const MAX_BODY: u64 = 4 << 20;
+
+/// A request, whole.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Request {
+    pub method: String,
+    /// Without its query.
+    pub path: String,
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Request {
+    /// What a header says. `Err`: it is there more than once, and nobody knows what counts.
+    pub fn header(&self, name: &str) -> Result<Option<&str>, Answer> {
+        let mut found = self.headers.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
+        match (found.next(), found.next()) {
+            (None, _) => Ok(None),
+            (Some((_, value)), None) => Ok(Some(value)),
+            (Some(_), Some(_)) => {
+                Err(Answer::new(Status::BadRequest, format!("more than one header {name}")))
+            }
+        }
+    }
+}
+
+/// What an answer says first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    Ok,
+    Accepted,
+    BadRequest,
+    Unauthorized,
+    NotFound,
+    MethodNotAllowed,
+    RequestTimeout,
+    LengthRequired,
+    TooLarge,
+    UnsupportedType,
+    ExpectationFailed,
+    TooMany,
+    HeadTooLarge,
+    Unavailable,
+}
+
+impl Status {
+    /// The number and its phrase.
+    pub const fn line(self) -> &'static str {
+        match self {
+            Status::Ok => "200 OK",
+            Status::Accepted => "202 Accepted",
+            Status::BadRequest => "400 Bad Request",
+            Status::Unauthorized => "401 Unauthorized",
+            Status::NotFound => "404 Not Found",
+            Status::MethodNotAllowed => "405 Method Not Allowed",
+            Status::RequestTimeout => "408 Request Timeout",
+            Status::LengthRequired => "411 Length Required",
+            Status::TooLarge => "413 Content Too Large",
+            Status::UnsupportedType => "415 Unsupported Media Type",
+            Status::ExpectationFailed => "417 Expectation Failed",
+            Status::TooMany => "429 Too Many Requests",
+            Status::HeadTooLarge => "431 Request Header Fields Too Large",
+            Status::Unavailable => "503 Service Unavailable",
+        }
+    }
+}
+
+/// An answer. Its body is JSON on one line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    pub status: Status,
+    pub body: String,
+    /// Headers of its own.
+    pub headers: Vec<(&'static str, String)>,
+}
+
+impl Answer {
+    /// An answer that says what is wrong.
+    pub fn new(status: Status, message: impl Into<String>) -> Answer {
+        let body = serde_json::json!({ "error": { "message": message.into() } }).to_string();
+        Answer::json(status, body)
+    }
+
+    pub fn json(status: Status, body: String) -> Answer {
+        Answer { status, body, headers: Vec::new() }
+    }
+
+    pub fn with(mut self, name: &'static str, value: impl ToString) -> Answer {
+        self.headers.push((name, value.to_string()));
+        self
+    }
+
+    /// As it goes over the wire, after its first line. `has_body`: whether the request asks for one.
+    fn encode(&self, first: &str, has_body: bool) -> Vec<u8> {
+        let mut text = format!(
+            "{first}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n",
+            self.body.len() + 1
+        );
+        for (name, value) in &self.headers {
+            text.push_str(&format!("{name}: {value}\r\n"));
+        }
+        text.push_str("Cache-Control: no-store\r\n\r\n");
+        if has_body {
+            text.push_str(&format!("{}\n", self.body));
+        }
+        text.into_bytes()
+    }
+}

@@ -1,0 +1,94 @@
+//! Bytes from stdin and to stdout, each before a deadline.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::{Answer, Status};
+
+/// The moment by which something has to be done.
+#[derive(Debug, Clone, Copy)]
+pub struct Deadline(Instant);
+
+impl Deadline {
+    pub fn after(span: Duration) -> Deadline {
+        Deadline(Instant::now() + span)
+    }
+
+    /// Waits until a descriptor is ready. `false`: the moment has come.
+    fn ready(self, fd: BorrowedFd<'_>, for_what: PollFlags) -> bool {
+        loop {
+            let left = self.0.saturating_duration_since(Instant::now());
+            let Ok(left) = Timespec::try_from(left) else { return false };
+            match poll(&mut [PollFd::from_borrowed_fd(fd, for_what)], Some(&left)) {
+                Ok(0) => return false,
+                Ok(_) => return true,
+                Err(Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+}
+
+/// Reads what there is, at most so much more. 0 at the end.
+pub fn read_some(from: impl AsFd, into: &mut Vec<u8>, most: usize, by: Deadline) -> Result<usize, Answer> {
+    let mut buffer = [0; 16 << 10];
+    let most = most.min(buffer.len());
+    loop {
+        if !by.ready(from.as_fd(), PollFlags::IN) {
+            return Err(Answer::new(Status::RequestTimeout, "the request has not come in time"));
+        }
+        match rustix::io::read(from.as_fd(), &mut buffer[..most]) {
+            Ok(count) => {
+                into.extend_from_slice(&buffer[..count]);
+                return Ok(count);
+            }
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(error) => {
+                return Err(Answer::new(Status::BadRequest, format!("the request breaks off: {error}")));
+            }
+        }
+    }
+}
+
+/// Reads until a body has this length.
+pub fn read_body(from: impl AsFd, body: &mut Vec<u8>, length: u64, by: Deadline) -> Result<(), Answer> {
+    while (body.len() as u64) < length {
+        let left = usize::try_from(length - body.len() as u64).unwrap_or(usize::MAX);
+        if read_some(from.as_fd(), body, left, by)? == 0 {
+            let message = format!("the body breaks off after {} of {length} bytes", body.len());
+            return Err(Answer::new(Status::BadRequest, message));
+        }
+    }
+    Ok(())
+}
+
+/// Writes all of it. What can't be written in time, or to anybody, is left.
+pub fn send(to: impl AsFd, mut bytes: &[u8], by: Deadline) {
+    while !bytes.is_empty() {
+        if !by.ready(to.as_fd(), PollFlags::OUT) {
+            return;
+        }
+        // No more at once than a pipe has room for once it is ready: the rest could take for ever.
+        match rustix::io::write(to.as_fd(), &bytes[..bytes.len().min(4096)]) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// Takes in what is left of a request, for a moment: a connection that is closed on unread bytes may take the answer
+/// with it.
+pub fn drain(from: impl AsFd, most: usize, by: Deadline) {
+    let mut left = most;
+    while left > 0 {
+        let mut nothing = Vec::new();
+        match read_some(from.as_fd(), &mut nothing, left, by) {
+            Ok(0) | Err(_) => return,
+            Ok(count) => left -= count,
+        }
+    }
+}

@@ -1,0 +1,521 @@
+//! `ingress`: one HTTP request, by CGI's environment, on one connection, and behind real servers.
+
+mod servers;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hmac::{Hmac, Mac};
+use serde_json::{Value, json};
+use sha2::Sha256;
+
+use crate::harness::{Sandbox, dormouse};
+use crate::setup::{names, started};
+
+/// A trigger of `ada`: where deliveries go to, and the secret.
+pub struct Hook {
+    pub path: String,
+    pub id: String,
+    pub secret: String,
+}
+
+pub fn hook(sandbox: &Sandbox, flags: &[&str]) -> Hook {
+    let made = sandbox.json([&["trigger", "create", "-a", "ada"], flags].concat());
+    let (id, secret) =
+        (made["id"].as_str().unwrap().to_owned(), made["trigger_secret"].as_str().unwrap().to_owned());
+    Hook { path: format!("/agents/ada/triggers/{id}"), id, secret }
+}
+
+impl Hook {
+    /// A delivery as it goes over the wire, with more headers, each with its line end.
+    pub fn request(&self, headers: &str, body: &str) -> String {
+        format!(
+            "POST {} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\nContent-Length: {}\r\n{headers}\r\n{body}",
+            self.path,
+            self.secret,
+            body.len()
+        )
+    }
+
+    fn json(&self, body: &str) -> String {
+        self.request("Content-Type: application/json\r\n", body)
+    }
+
+    /// How GitHub signs a body.
+    pub fn signature(&self, body: &str) -> String {
+        let mut mac = Hmac::<Sha256>::new_from_slice(self.secret.as_bytes()).unwrap();
+        mac.update(body.as_bytes());
+        let digits: String = mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("sha256={digits}")
+    }
+}
+
+/// What was answered: the status, the head, and the body as JSON.
+#[derive(Debug, Clone)]
+pub struct Answered {
+    pub status: u16,
+    pub head: String,
+    pub body: Value,
+}
+
+pub fn parse(text: &str) -> Answered {
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((text, ""));
+    let number = head.split_whitespace().find_map(|word| word.parse().ok()).unwrap_or(0);
+    Answered {
+        status: number,
+        head: head.to_owned(),
+        body: serde_json::from_str(body).unwrap_or(Value::Null),
+    }
+}
+
+/// The program on its end of a connection, and our end.
+fn connect(sandbox: &Sandbox) -> (Child, UnixStream) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let mut command = sandbox.cmd(["ingress"]).into_command();
+    command.stdin(Stdio::from(OwnedFd::from(theirs.try_clone().unwrap())));
+    command.stdout(Stdio::from(OwnedFd::from(theirs))).stderr(Stdio::null());
+    let child = command.spawn().unwrap();
+    (child, ours)
+}
+
+/// Says all of it at once, and hears the answer. `half`: whether our side is closed after that.
+fn exchange(sandbox: &Sandbox, bytes: &[u8], half: bool) -> Answered {
+    let (mut child, mut stream) = connect(sandbox);
+    let mut writer = stream.try_clone().unwrap();
+    let bytes = bytes.to_vec();
+    let said = thread::spawn(move || {
+        let _ = writer.write_all(&bytes);
+        if half {
+            let _ = writer.shutdown(Shutdown::Write);
+        }
+    });
+    let mut text = Vec::new();
+    let _ = stream.read_to_end(&mut text);
+    drop(stream);
+    said.join().unwrap();
+    child.wait().unwrap();
+    parse(&String::from_utf8_lossy(&text))
+}
+
+fn queued(sandbox: &Sandbox) -> Vec<Value> {
+    sandbox.json_lines(["queue", "list", "-a", "ada", "--limit", "0"])
+}
+
+#[test]
+fn a_delivery_is_in_the_inbox_when_it_is_acknowledged() {
+    let sandbox = started("true");
+    let hook = hook(&sandbox, &["--source", "webhook:ci"]);
+    let headers = "Content-Type: application/json\r\nX-GitHub-Event: push\r\nCookie: private\r\n";
+    let answer = exchange(&sandbox, hook.request(headers, "{\"state\":\"red\"}").as_bytes(), false);
+    assert_eq!(answer.status, 202, "{answer:?}");
+    assert!(answer.head.starts_with("HTTP/1.1 202 Accepted\r\nConnection: close\r\n"), "{answer:?}");
+    let message = sandbox.json(["queue", "show", answer.body["message_id"].as_str().unwrap()]);
+    assert_eq!(message["delivery_surface"], "cgi");
+    assert_eq!(message["body"], json!({ "type": "json", "value": { "state": "red" } }));
+    assert_eq!(
+        message["source_refs"],
+        json!(["http:method:POST", "http:content-type:application/json", "http:header:x-github-event:push"])
+    );
+    let text = exchange(&sandbox, hook.request("Content-Type: text/plain\r\n", "plain").as_bytes(), true);
+    assert_eq!(text.status, 202, "half-closed: {text:?}");
+    assert_eq!(queued(&sandbox).len(), 2);
+}
+
+#[test]
+fn github_signs_and_repeats() {
+    let sandbox = started("true");
+    let hook = hook(&sandbox, &["--verify", "hmac_sha256", "--source", "webhook:github"]);
+    // In the shape that GitHub documents for a pull request.
+    let body = json!({
+        "action": "opened", "number": 12,
+        "pull_request": {
+            "url": "https://api.github.com/repos/org/repo/pulls/12", "number": 12, "state": "open",
+            "title": "Say what this is", "user": { "login": "octocat", "id": 1 },
+            "head": { "ref": "topic", "sha": "6dcb09b5b57875f334f61aebed695e2e4193db5e" },
+            "base": { "ref": "main", "sha": "c3d0be41ecbe669545ee3e94d31ed9a4bc91ee3c" },
+        },
+        "repository": { "id": 1296269, "full_name": "org/repo", "private": false },
+        "sender": { "login": "octocat", "id": 1 },
+    })
+    .to_string();
+    let request = |signature: &str, delivery: &str| {
+        format!(
+            "POST {} HTTP/1.1\r\nHost: hooks.example.org\r\nAccept: */*\r\nUser-Agent: GitHub-Hookshot/044aadd\r\n\
+             Content-Type: application/json\r\nX-GitHub-Delivery: {delivery}\r\nX-GitHub-Event: pull_request\r\n\
+             X-GitHub-Hook-ID: 292430182\r\nX-Hub-Signature-256: {signature}\r\nContent-Length: {}\r\n\r\n{body}",
+            hook.path,
+            body.len()
+        )
+    };
+    let delivery = "72d3162e-cc78-11e3-81ab-4c9367dc0958";
+    let signed = hook.signature(&body);
+    let first = exchange(&sandbox, request(&signed, delivery).as_bytes(), false);
+    assert_eq!((first.status, &first.body["duplicate"]), (202, &json!(false)), "{first:?}");
+    let again = exchange(&sandbox, request(&signed, delivery).as_bytes(), false);
+    assert_eq!((again.status, &again.body["duplicate"]), (202, &json!(true)), "{again:?}");
+    assert_eq!(again.body["message_id"], first.body["message_id"]);
+    let wrong =
+        [hook.signature("another"), "sha256=".to_owned(), signed.replace("sha256", "sha1"), String::new()];
+    for wrong in wrong {
+        assert_eq!(exchange(&sandbox, request(&wrong, "x").as_bytes(), false).status, 401, "{wrong}");
+    }
+    // Who only has the secret does not sign, and who says it is heard as well: it is the same secret.
+    assert_eq!(exchange(&sandbox, hook.json("[]").as_bytes(), false).status, 202);
+    assert_eq!(queued(&sandbox).len(), 2);
+}
+
+#[test]
+fn wrong_capabilities_are_answered_alike() {
+    let sandbox = started("true");
+    let good = hook(&sandbox, &[]);
+    let signed = hook(&sandbox, &["--verify", "hmac_sha256"]);
+    let revoked = hook(&sandbox, &[]);
+    sandbox.run(["trigger", "revoke", &revoked.id]);
+    let nobody = "trig_00000000000070008000000000000000";
+    let at = |path: String, secret: &str| Hook { path, id: String::new(), secret: secret.to_owned() };
+    let cases = [
+        at(good.path.clone(), "wrong"),
+        at(good.path.clone(), &revoked.secret),
+        at(good.path.clone(), ""),
+        at(signed.path.clone(), &good.secret),
+        at(revoked.path.clone(), &revoked.secret),
+        at(format!("/agents/ada/triggers/{nobody}"), &good.secret),
+        at("/agents/ada/triggers/x".to_owned(), &good.secret),
+        at(format!("/agents/bob/triggers/{}", good.id), &good.secret),
+        at(format!("/agents/../triggers/{}", good.id), &good.secret),
+    ];
+    let unsigned = format!("POST {} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", good.path);
+    let basic = unsigned.replace("Host: x", "Host: x\r\nAuthorization: Basic YTpi");
+    let mut answers = Vec::new();
+    let mut times = Vec::new();
+    for request in cases.iter().map(|case| case.json("{}")).chain([unsigned, basic]) {
+        let begun = Instant::now();
+        let answer = exchange(&sandbox, request.as_bytes(), true);
+        times.push(begun.elapsed());
+        answers.push((answer.status, answer.head, answer.body.to_string()));
+    }
+    assert_eq!(answers[0].0, 401);
+    assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:#?}");
+    assert!(times.iter().all(|time| *time >= Duration::from_millis(50)), "{times:?}");
+    assert_eq!(queued(&sandbox), Vec::<Value>::new());
+}
+
+#[test]
+fn every_other_request_has_its_status() {
+    let sandbox = started("true");
+    let hook = hook(&sandbox, &[]);
+    let hints = self::hook(&sandbox, &["--mode", "wake_hint"]);
+    let head = |line: &str, rest: &str| format!("{line}\r\nHost: x\r\n{rest}\r\n");
+    let auth = format!("Authorization: Bearer {}\r\n", hook.secret);
+    let post = format!("POST {} HTTP/1.1", hook.path);
+    let large = "x".repeat((1 << 20) + 1);
+    let rows: Vec<(u16, String)> = vec![
+        (404, head("GET / HTTP/1.1", "")),
+        (404, head("GET /metrics HTTP/1.1", "")),
+        (404, head("GET /agents HTTP/1.1", "")),
+        (404, head("GET /agents/ada HTTP/1.1", "")),
+        (404, head(&format!("POST {}/ HTTP/1.1", hook.path), &auth)),
+        (404, head(&format!("POST /x{} HTTP/1.1", hook.path), &auth)),
+        (405, head(&format!("GET {} HTTP/1.1", hook.path), &auth)),
+        (405, head("POST /healthz HTTP/1.1", "")),
+        (200, head("GET /healthz HTTP/1.1", "")),
+        (200, head("HEAD /healthz HTTP/1.1", "")),
+        (200, head("GET /healthz?x=1 HTTP/1.1", "")),
+        (200, "GET /healthz HTTP/1.0\r\n\r\n".to_owned()),
+        (202, hook.json("{}")),
+        (202, hook.request("Content-Type: text/plain; charset=utf-8\r\n", "x")),
+        (202, hints.request("", "")),
+        (400, hook.request("", "")),
+        (400, hook.json("{")),
+        (415, hook.request("", "{}")),
+        (415, hook.request("Content-Type: application/x-www-form-urlencoded\r\n", "a=b")),
+        (413, hook.request("Content-Type: text/plain\r\n", &large)),
+        (413, hook.json(&format!("[{}0]", "0,".repeat(60_000)))),
+        (413, head(&post, &format!("{auth}Content-Length: 99999999999999999999999\r\n"))),
+        (411, head(&post, &format!("{auth}Transfer-Encoding: chunked\r\n")) + "2\r\n{}\r\n0\r\n\r\n"),
+        (400, head(&post, &format!("{auth}Transfer-Encoding: chunked\r\nContent-Length: 2\r\n")) + "{}"),
+        (400, head(&post, &format!("{auth}Content-Length: 2\r\nContent-Length: 2\r\n")) + "{}"),
+        (400, head(&post, &format!("{auth}Content-Length: 2, 2\r\n")) + "{}"),
+        (400, head(&post, &format!("{auth}Content-Length: +2\r\n")) + "{}"),
+        (400, head(&post, &format!("{auth}Content-Length: -2\r\n")) + "{}"),
+        (400, head(&post, &format!("{auth}Content-Length:\r\n")) + "{}"),
+        (400, head(&post, &format!("{auth}{auth}"))),
+        (400, head(&post, "Folded: a\r\n b\r\n")),
+        (400, head(&post, "Spaced : a\r\n")),
+        (400, head(&post, "Host: y\r\n")),
+        (400, "GET /healthz HTTP/1.1\r\n\r\n".to_owned()),
+        (400, "GET /healthz HTTP/1.1\nHost: x\n\n".to_owned()),
+        (400, "GET /healthz HTTP/1.1\rHost: x\r\r".to_owned()),
+        (400, "\r\n\r\nGET /healthz HTTP/1.1\r\nHost: x\r\n\r\n".to_owned()),
+        (400, "GET http://x/healthz HTTP/1.1\r\nHost: x\r\n\r\n".to_owned()),
+        (400, "GET /healthz HTTP/2.0\r\nHost: x\r\n\r\n".to_owned()),
+        (400, "GET /healthz\r\n\r\n".to_owned()),
+        (400, "\0\0\0\0".to_owned()),
+        (417, head(&post, &format!("{auth}Expect: a miracle\r\nContent-Length: 2\r\n"))),
+        (431, head("GET /healthz HTTP/1.1", &format!("Long: {}\r\n", "x".repeat(20_000)))),
+        (431, head("GET /healthz HTTP/1.1", &"A: b\r\n".repeat(100))),
+    ];
+    for (status, request) in &rows {
+        let answer = exchange(&sandbox, request.as_bytes(), true);
+        let shown: String = request.chars().take(200).collect();
+        assert_eq!(answer.status, *status, "{shown:?}: {answer:?}");
+    }
+    // What is pipelined behind a request is none; a body that is too short is none either.
+    let two = hook.json("{\"n\":1}") + &hook.json("{\"n\":2}");
+    assert_eq!(exchange(&sandbox, two.as_bytes(), false).status, 202);
+    let short = hook.json("{\"n\":3}");
+    assert_eq!(exchange(&sandbox, &short.as_bytes()[..short.len() - 2], true).status, 400);
+    assert_eq!(queued(&sandbox).len(), 3, "{:?}", queued(&sandbox));
+}
+
+#[test]
+fn a_large_body_waits_for_a_word() {
+    let sandbox = started("true");
+    let hook = hook(&sandbox, &[]);
+    let (mut child, mut stream) = connect(&sandbox);
+    let request = hook.request("Content-Type: text/plain\r\nExpect: 100-continue\r\n", "hello");
+    let (head, body) = request.split_at(request.len() - 5);
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut word = [0; 25];
+    stream.read_exact(&mut word).unwrap();
+    assert_eq!(&word, b"HTTP/1.1 100 Continue\r\n\r\n");
+    stream.write_all(body.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert_eq!(parse(&text).status, 202);
+    child.wait().unwrap();
+}
+
+/// Slow ones and endless ones, all at once: each has an end in time.
+#[test]
+fn slow_and_endless_requests_come_to_an_end() {
+    let sandbox = started("true");
+    let hook = hook(&sandbox, &[]);
+    let ways: [&(dyn Fn(&mut UnixStream) + Sync); 4] = [
+        // Nothing at all.
+        &|_| {},
+        // A byte now and then.
+        &|stream| {
+            for byte in b"POST / HTTP/1.1\r\nHost: x\r\nA: ".iter().chain(std::iter::repeat_n(&b'b', 200)) {
+                thread::sleep(Duration::from_millis(100));
+                if stream.write_all(&[*byte]).is_err() {
+                    return;
+                }
+            }
+        },
+        // A body that does not come.
+        &|stream| {
+            let request = hook.json("{\"never\":\"whole\"}");
+            let _ = stream.write_all(&request.as_bytes()[..request.len() - 1]);
+        },
+        // Headers without end.
+        &|stream| {
+            let _ = stream.write_all(b"GET / HTTP/1.1\r\n");
+            while stream.write_all(b"Again: and again\r\n").is_ok() {}
+        },
+    ];
+    thread::scope(|scope| {
+        for (number, way) in ways.iter().enumerate() {
+            let sandbox = &sandbox;
+            scope.spawn(move || {
+                let begun = Instant::now();
+                let (mut child, mut stream) = connect(sandbox);
+                let mut writer = stream.try_clone().unwrap();
+                scope.spawn(move || way(&mut writer));
+                let mut text = Vec::new();
+                let _ = stream.read_to_end(&mut text);
+                child.wait().unwrap();
+                let _ = stream.shutdown(Shutdown::Both);
+                let answer = parse(&String::from_utf8_lossy(&text));
+                assert!(begun.elapsed() < Duration::from_secs(10), "{number}: {:?}", begun.elapsed());
+                assert_eq!(answer.status, [408, 408, 408, 431][number], "{number}: {answer:?}");
+            });
+        }
+    });
+    assert_eq!(queued(&sandbox), Vec::<Value>::new());
+}
+
+/// Runs the program as a server does. Returns what it answers.
+fn cgi(sandbox: &Sandbox, vars: &[(&str, &str)], body: &str) -> Answered {
+    let cmd = sandbox.cmd(["ingress"]).stdin(body.as_bytes()).env("GATEWAY_INTERFACE", "CGI/1.1");
+    let ran = vars.iter().fold(cmd, |cmd, (name, value)| cmd.env(name, value)).output();
+    assert_eq!(ran.code(), 0, "{ran}");
+    parse(&ran.stdout)
+}
+
+#[test]
+fn a_server_tells_a_request_in_the_environment() {
+    let sandbox = started("env > \"$HOME/env\"");
+    let hook = hook(&sandbox, &[]);
+    let bearer = format!("Bearer {}", hook.secret);
+    let said = [
+        ("REQUEST_METHOD", "POST"),
+        ("PATH_INFO", hook.path.as_str()),
+        ("QUERY_STRING", "x=1"),
+        ("CONTENT_TYPE", "application/json"),
+        ("CONTENT_LENGTH", "8"),
+        ("HTTP_AUTHORIZATION", bearer.as_str()),
+        ("HTTP_IDEMPOTENCY_KEY", "one"),
+        ("HTTP_X_GITHUB_EVENT", "push"),
+        ("REMOTE_ADDR", "203.0.113.7"),
+    ];
+    let answer = cgi(&sandbox, &said, "{\"a\": 1}more");
+    assert!(answer.head.starts_with("Status: 202 Accepted\r\n"), "{answer:?}");
+    let message = sandbox.json(["queue", "show", answer.body["message_id"].as_str().unwrap()]);
+    let refs = message["source_refs"].to_string();
+    for one in ["http:remote:203.0.113.7", "http:header:x-github-event:push"] {
+        assert!(refs.contains(one), "{refs}");
+    }
+    assert_eq!(cgi(&sandbox, &said, "{\"a\": 1}").body["duplicate"], true);
+    // A header never comes into the environment of a turn.
+    sandbox.run(["tick", "ada"]);
+    let env = fs::read_to_string(sandbox.home().join("env")).unwrap();
+    assert!(!env.contains("HTTP_") && !env.contains(&hook.secret), "{env}");
+    let with = |name: &'static str, value: &'static str| {
+        let mut said: Vec<(&str, &str)> = said.to_vec();
+        said.retain(|(other, _)| *other != name && *other != "HTTP_IDEMPOTENCY_KEY");
+        if value != "-" {
+            said.push((name, value));
+        }
+        said
+    };
+    for (name, value, status) in [
+        ("REQUEST_METHOD", "-", 400),
+        ("REQUEST_METHOD", "PUT", 405),
+        ("PATH_INFO", "-", 404),
+        ("CONTENT_LENGTH", "99", 400),
+        ("CONTENT_LENGTH", "x", 400),
+        ("CONTENT_LENGTH", "99999999", 413),
+        ("CONTENT_TYPE", "image/png", 415),
+        ("HTTP_AUTHORIZATION", "Bearer x", 401),
+        ("HTTP_AUTHORIZATION", "-", 401),
+    ] {
+        let answer = cgi(&sandbox, &with(name, value), "{\"a\": 1}");
+        assert_eq!(answer.status, status, "{name}={value}: {answer:?}");
+    }
+    let mut chunked = with("CONTENT_LENGTH", "-");
+    chunked.push(("HTTP_TRANSFER_ENCODING", "chunked"));
+    assert_eq!(cgi(&sandbox, &chunked, "{}").status, 411);
+}
+
+#[test]
+fn too_many_deliveries_wait_a_minute() {
+    let sandbox = started("true");
+    let (one, other) = (hook(&sandbox, &[]), hook(&sandbox, &[]));
+    let settings = sandbox.store().join("dormouse.toml");
+    let text = fs::read_to_string(&settings).unwrap();
+    fs::write(&settings, format!("{text}[ingress]\nper_minute = 3\n")).unwrap();
+    let begun = sandbox.json(["trigger", "show", &one.id]);
+    assert_eq!(begun["delivery_count"], 0);
+    for _ in 0..3 {
+        assert_eq!(exchange(&sandbox, one.json("{}").as_bytes(), false).status, 202);
+    }
+    let refused = exchange(&sandbox, one.json("{}").as_bytes(), false);
+    assert_eq!(refused.status, 429);
+    let pause = refused.head.lines().find_map(|line| line.strip_prefix("Retry-After: ")).unwrap();
+    assert!((1..=60).contains(&pause.parse::<u32>().unwrap()), "{refused:?}");
+    // Neither another trigger nor a sender without the secret has a part in that.
+    assert_eq!(exchange(&sandbox, other.json("{}").as_bytes(), false).status, 202);
+    let wrong = Hook { secret: "x".to_owned(), path: one.path.clone(), id: String::new() };
+    assert_eq!(exchange(&sandbox, wrong.json("{}").as_bytes(), false).status, 401);
+    sandbox.pass(60);
+    assert_eq!(exchange(&sandbox, one.json("{}").as_bytes(), false).status, 202);
+    assert_eq!(queued(&sandbox).len(), 5);
+}
+
+#[test]
+fn health_is_what_doctor_finds_quickly() {
+    let sandbox = started("true");
+    let get = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+    assert_eq!(exchange(&sandbox, get.as_bytes(), false).status, 200);
+    sandbox.run(["doctor", "--quick"]);
+    let state = sandbox.agent("ada").join("state.json");
+    let whole = fs::read(&state).unwrap();
+    fs::write(&state, "{").unwrap();
+    assert_eq!(exchange(&sandbox, get.as_bytes(), false).status, 503);
+    assert_eq!(sandbox.cmd(["doctor", "--quick"]).output().code(), 6);
+    fs::write(&state, whole).unwrap();
+    fs::rename(sandbox.store(), sandbox.project().join("elsewhere")).unwrap();
+    let gone = exchange(&sandbox, get.as_bytes(), false);
+    assert_eq!(gone.status, 503, "{gone:?}");
+    assert!(!gone.body.to_string().contains("dormouse-"), "no path goes out: {gone:?}");
+}
+
+/// Whatever is killed when: what was acknowledged is there, once.
+#[test]
+fn what_was_acknowledged_is_there_once_whoever_is_killed() {
+    let sandbox = started("true").with_real_clock();
+    let hook = hook(&sandbox, &[]);
+    let settings = sandbox.store().join("dormouse.toml");
+    let text = fs::read_to_string(&settings).unwrap();
+    fs::write(&settings, format!("{text}[ingress]\nper_minute = 4000000000\n")).unwrap();
+    let count: usize = std::env::var("DORMOUSE_DELIVERIES").map_or(320, |count| count.parse().unwrap());
+    let acknowledged = std::sync::Mutex::new(Vec::new());
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for connection in 0..32 {
+            let (sandbox, hook, next, acknowledged) = (&sandbox, &hook, &next, &acknowledged);
+            scope.spawn(move || {
+                loop {
+                    let number = next.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                    if number >= count {
+                        return;
+                    }
+                    // A sender repeats what was not acknowledged.
+                    for attempt in 0.. {
+                        let (mut child, mut stream) = connect(sandbox);
+                        let headers = format!("Content-Type: text/plain\r\nIdempotency-Key: {number}\r\n");
+                        let _ =
+                            stream.write_all(hook.request(&headers, &format!("number {number}")).as_bytes());
+                        if (number + connection + attempt) % 5 == 0 && attempt < 3 {
+                            thread::sleep(Duration::from_micros(((number * 7919) % 12_000) as u64));
+                            let _ = child.kill();
+                        }
+                        let mut text = String::new();
+                        let _ = stream.read_to_string(&mut text);
+                        child.wait().unwrap();
+                        let answer = parse(&text);
+                        if answer.status == 202 {
+                            let id = answer.body["message_id"].as_str().unwrap().to_owned();
+                            acknowledged.lock().unwrap().push((number, id));
+                            break;
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let mut acknowledged = acknowledged.into_inner().unwrap();
+    acknowledged.sort();
+    let mut there: Vec<(usize, String)> = queued(&sandbox)
+        .iter()
+        .map(|message| {
+            let shown = sandbox.json(["queue", "show", message["id"].as_str().unwrap()]);
+            let text = shown["body"]["text"].as_str().unwrap();
+            (text.trim_start_matches("number ").parse().unwrap(), shown["id"].as_str().unwrap().to_owned())
+        })
+        .collect();
+    there.sort();
+    assert_eq!(there, acknowledged);
+    assert_eq!(there.len(), count);
+    assert_eq!(sandbox.cmd(["doctor"]).output().code(), 0);
+}
+
+/// A person who calls it is told what it is for; a program that has nothing to say is answered.
+#[test]
+fn nobody_is_left_without_an_answer() {
+    let sandbox = started("true");
+    let nothing = exchange(&sandbox, b"", true);
+    assert_eq!(nothing.status, 400);
+    let mut command = Command::new(dormouse());
+    command.arg("ingress").env_clear().current_dir(sandbox.root()).stdin(Stdio::null());
+    let out = command.output().unwrap();
+    assert_eq!(out.status.code(), Some(0));
+    assert_eq!(names(&sandbox.agent("ada").join("inbox")), Vec::<String>::new());
+}

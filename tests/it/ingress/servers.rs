@@ -1,0 +1,179 @@
+//! Real servers, as an ordinary process on a free port. A server that is not installed is left out, and said.
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use super::{Hook, hook, queued};
+use crate::harness::{Sandbox, dormouse};
+use crate::setup::{eventually, started};
+
+/// Where a program is. Says what to install where it is not.
+fn program(name: &str, package: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut dirs: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    dirs.extend(["/usr/sbin", "/sbin"].map(PathBuf::from));
+    let found = dirs.iter().map(|dir| dir.join(name)).find(|path| path.is_file());
+    if found.is_none() {
+        eprintln!("left out: it needs {name} (Debian's package {package})");
+    }
+    found
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A server that goes with the test.
+struct Server(Vec<Child>);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn serve(mut command: Command) -> Child {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+fn is_up(port: u16) {
+    eventually("the server", || TcpStream::connect(("127.0.0.1", port)).ok());
+}
+
+/// A script that a server runs, with the state directory of a sandbox.
+fn script(sandbox: &Sandbox, dir: &Path) -> PathBuf {
+    let path = dir.join("hook.cgi");
+    let text =
+        format!("#!/bin/sh\nexec {} -C {} ingress\n", dormouse().display(), sandbox.project().display());
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// What curl gets: the status and the body.
+fn curl(args: &[&str]) -> (u16, Value) {
+    let out = Command::new("curl")
+        .args(["--silent", "--max-time", "15", "--write-out", "\n%{http_code}"])
+        .args(args)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let (body, status) = text.rsplit_once('\n').unwrap_or(("", "0"));
+    (status.parse().unwrap(), serde_json::from_str(body.trim()).unwrap_or(Value::Null))
+}
+
+/// Whatever the server: what curl sends comes through, once, and nothing else does.
+fn deliveries_come_through(sandbox: &Sandbox, base: &str) {
+    let by_secret = hook(sandbox, &[]);
+    let signed = hook(sandbox, &["--verify", "hmac_sha256", "--source", "webhook:github"]);
+    let url = |hook: &Hook| format!("{base}{}", hook.path);
+    let bearer = format!("Authorization: Bearer {}", by_secret.secret);
+    let json_type = "Content-Type: application/json";
+    assert_eq!(curl(&[&format!("{base}/healthz")]), (200, json!({ "status": "ok" })));
+    assert_eq!(curl(&[&format!("{base}/nothing")]).0, 404);
+    let (status, answer) = curl(&["-H", &bearer, "-H", json_type, "-d", "{\"n\":1}", &url(&by_secret)]);
+    assert_eq!(status, 202, "{answer}");
+    let message = sandbox.json(["queue", "show", answer["message_id"].as_str().unwrap()]);
+    assert!(message["source_refs"].to_string().contains("http:remote:127.0.0.1"), "{message}");
+    assert_eq!(
+        curl(&["-H", "Authorization: Bearer x", "-H", json_type, "-d", "{}", &url(&by_secret)]).0,
+        401
+    );
+    assert_eq!(curl(&["-H", &bearer, "-d", "form=1", &url(&by_secret)]).0, 415);
+    let body = "{\"action\":\"opened\",\"number\":12}";
+    let signature = format!("X-Hub-Signature-256: {}", signed.signature(body));
+    let github = ["-H", json_type, "-H", &signature, "-H", "X-GitHub-Delivery: one", "-d", body];
+    for is_repeated in [false, true] {
+        let (status, answer) = curl(&[&github[..], &[&url(&signed)]].concat());
+        assert_eq!((status, &answer["duplicate"]), (202, &json!(is_repeated)), "{answer}");
+    }
+    let forged = ["-H", json_type, "-H", &signature, "-d", "{\"action\":\"closed\"}", &url(&signed)];
+    assert_eq!(curl(&forged).0, 401);
+    let large = sandbox.root().join("large");
+    fs::write(&large, "x".repeat(900_000)).unwrap();
+    let file = format!("@{}", large.display());
+    let sent =
+        curl(&["-H", &bearer, "-H", "Content-Type: text/plain", "--data-binary", &file, &url(&by_secret)]);
+    assert_eq!(sent.0, 202, "{}", sent.1);
+    assert_eq!(queued(sandbox).len(), 3);
+}
+
+#[test]
+fn through_a_socket_of_systemd() {
+    let Some(activate) = program("systemd-socket-activate", "systemd") else { return };
+    let Some(_) = program("curl", "curl") else { return };
+    let sandbox = started("true").with_real_clock();
+    let port = free_port();
+    let mut command = Command::new(activate);
+    command.args(["--accept", "--inetd", "--listen", &format!("127.0.0.1:{port}"), "--"]);
+    command.arg(dormouse()).args(["-C", sandbox.project().to_str().unwrap(), "ingress"]);
+    let _server = Server(vec![serve(command)]);
+    is_up(port);
+    deliveries_come_through(&sandbox, &format!("http://127.0.0.1:{port}"));
+}
+
+#[test]
+fn through_lighttpd() {
+    let Some(lighttpd) = program("lighttpd", "lighttpd") else { return };
+    let Some(_) = program("curl", "curl") else { return };
+    let sandbox = started("true").with_real_clock();
+    let dir = tempfile::tempdir().unwrap();
+    script(&sandbox, dir.path());
+    let (port, at) = (free_port(), dir.path().display());
+    let conf = dir.path().join("conf");
+    let text = format!(
+        "server.document-root = \"{at}\"\nserver.bind = \"127.0.0.1\"\nserver.port = {port}\n\
+         server.modules = (\"mod_cgi\")\ncgi.assign = (\".cgi\" => \"\")\n"
+    );
+    fs::write(&conf, text).unwrap();
+    let mut command = Command::new(lighttpd);
+    command.args(["-D", "-f"]).arg(&conf);
+    let _server = Server(vec![serve(command)]);
+    is_up(port);
+    deliveries_come_through(&sandbox, &format!("http://127.0.0.1:{port}/hook.cgi"));
+}
+
+#[test]
+fn through_nginx_and_fcgiwrap() {
+    let Some(nginx) = program("nginx", "nginx-light") else { return };
+    let Some(fcgiwrap) = program("fcgiwrap", "fcgiwrap") else { return };
+    let Some(_) = program("curl", "curl") else { return };
+    let sandbox = started("true").with_real_clock();
+    let dir = tempfile::tempdir().unwrap();
+    let script = script(&sandbox, dir.path());
+    let (port, at) = (free_port(), dir.path().display());
+    let socket = dir.path().join("fcgi");
+    let user = if rustix::process::geteuid().is_root() { "user root;\n" } else { "" };
+    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("{kind}_temp_path {at}/{kind};\n"))
+        .concat();
+    let text = format!(
+        "daemon off;\nmaster_process off;\n{user}pid {at}/pid;\nerror_log {at}/error.log;\nevents {{}}\n\
+         http {{\naccess_log off;\n{temporary}server {{\nlisten 127.0.0.1:{port};\n\
+         location ~ ^/hooks(/.*)$ {{\nfastcgi_pass unix:{};\n\
+         fastcgi_param SCRIPT_FILENAME {};\nfastcgi_param PATH_INFO $1;\n\
+         fastcgi_param REQUEST_METHOD $request_method;\nfastcgi_param CONTENT_TYPE $content_type;\n\
+         fastcgi_param CONTENT_LENGTH $content_length;\nfastcgi_param REMOTE_ADDR $remote_addr;\n\
+         fastcgi_param GATEWAY_INTERFACE CGI/1.1;\n}}\n}}\n}}\n",
+        socket.display(),
+        script.display()
+    );
+    let conf = dir.path().join("conf");
+    fs::write(&conf, text).unwrap();
+    let mut wrap = Command::new(fcgiwrap);
+    wrap.arg("-s").arg(format!("unix:{}", socket.display()));
+    let mut command = Command::new(nginx);
+    command.arg("-c").arg(&conf).arg("-p").arg(dir.path());
+    let _server = Server(vec![serve(wrap), serve(command)]);
+    eventually("the socket", || socket.exists().then_some(()));
+    is_up(port);
+    deliveries_come_through(&sandbox, &format!("http://127.0.0.1:{port}/hooks"));
+}
