@@ -16,6 +16,12 @@ pub struct Clock {
 }
 
 impl Clock {
+    /// A clock that stands still.
+    #[cfg(test)]
+    pub fn pinned(at: Time) -> Clock {
+        Clock { pinned: Some(at) }
+    }
+
     /// Reads `DORMOUSE_NOW`. Fails with a usage error if it is set to something that is not a time.
     pub fn from_env() -> Result<Clock> {
         let pinned = match std::env::var("DORMOUSE_NOW") {

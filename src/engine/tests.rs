@@ -4,6 +4,8 @@
 //! `cargo test --bin dormouse readers` tries each for a moment, `BOLERO_RANDOM_TEST_TIME_MS=3600000` for an hour
 //! each. `cargo bolero test engine::tests::readers::records` lets libFuzzer look for what was never reached.
 
+mod both_stores;
+
 mod readers {
     use std::path::Path;
 

@@ -8,12 +8,21 @@
 //! - [`Leaving`] and [`Arriving`]: an agent on its way to another store, as a [`stream`].
 //! - [`Watch`]: waits for a change.
 //!
-//! Behind it stands the state directory (`dir`). Only its upkeep (`doctor`, `gc`, git) names what it is made of.
+//! Behind it stands the state directory (`dir`). Only its upkeep (`doctor`, `gc`, git) names what it is made of. Test
+//! builds have a second store, which keeps records in memory (`memory`).
 
 pub mod dir;
+#[cfg(test)]
+mod memory;
 pub mod stream;
 
+#[cfg(not(test))]
+pub use crate::beneath::Version;
+#[cfg(not(test))]
+pub use dir::{Agent, Arriving, Change, Snapshot, Store};
 pub use dir::{
-    Agent, Appeared, Arriving, Aside, Change, Dropped, Guard, Leaving, NewAgent, Occupant, Opener, Place,
-    Reads, Rejected, Said, Sharing, Snapshot, Store, Subject, Taken, Version, Waiting, Watch, moved_away,
+    Appeared, Aside, Dropped, Guard, Leaving, NewAgent, Occupant, Opener, Place, Reads, Rejected, Said,
+    Sharing, Subject, Taken, Waiting, Watch, moved_away,
 };
+#[cfg(test)]
+pub use memory::{Agent, Arriving, Change, Snapshot, Store, Version};

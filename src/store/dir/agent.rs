@@ -28,7 +28,7 @@ use super::{Store, config, files, inbox, lock};
 const READ_ATTEMPTS: u32 = 100;
 
 /// An agent of an open store.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Agent<'s> {
     pub(super) store: &'s Store,
     pub(super) name: AgentName,

@@ -65,6 +65,8 @@ use crate::model::time::Time;
 use crate::model::trigger::Trigger;
 
 pub use agent::Agent;
+#[cfg(test)]
+pub use batch::Batch;
 pub use change::Change;
 pub use drops::{Aside, Dropped, Reads, Rejected, Said, Taken};
 pub use export::Leaving;
@@ -75,8 +77,6 @@ pub use moved::moved_away;
 pub use occupancy::{Occupant, Place};
 pub use snapshot::{Snapshot, Waiting};
 pub use watch::Watch;
-
-pub use crate::beneath::Version;
 
 use files::Disk;
 use layout::AgentDir;

@@ -1,0 +1,346 @@
+//! The same steps on both stores: the state directory, and records in memory. What they come to is the same.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::engine::desk::Desk;
+use crate::engine::foresee::foresee;
+use crate::engine::gate::{Stop, open_gate};
+use crate::engine::load::{self, first_of_its_key};
+use crate::engine::lookup;
+use crate::engine::new_agent::{New, make};
+use crate::engine::session::{Said, Session};
+use crate::engine::step::step;
+use crate::engine::stop::stop_agent;
+use crate::error::Result;
+use crate::model::event::EventKind;
+use crate::model::id::{AgentName, MessageId, TaskId};
+use crate::model::message::{AdmissionContext, DeliverySurface, Message, MessageKind, WakeHint};
+use crate::model::refusal::Refusal;
+use crate::model::run::Run;
+use crate::model::submission::{Speaker, Submission};
+use crate::model::task::Task;
+use crate::model::time::{Span, Time};
+use crate::model::timer::Timer;
+use crate::model::wait::Wait;
+use crate::model::work::WorkItem;
+use crate::process::host;
+use crate::report::output::{Output, Style};
+use crate::rules::admission::admit;
+use crate::rules::authority::OPERATOR;
+use crate::rules::transition::arrival::admit_drop;
+use crate::rules::transition::inbox::requeue;
+use crate::rules::transition::task::{self, End, NewJob, NewTask};
+use crate::store::{Agent, Opener, Store, Subject};
+
+/// What the turns of the agent do, by what they are told.
+const TURN: &str = r#"#!/bin/sh
+told=$(cat)
+case $told in
+*'"text": "fail"'*) echo no >&2; exit 1 ;;
+*'"text": "plan"'*) echo '{"brief":"planned","actions":[{"do":"work.add","objective":"dig","plan":"deep","pick":true},
+    {"do":"timer.add","in":"1h","text":"ring"},
+    {"do":"wait","kind":"operator","reason":"which way?"}]}' >"$DORMOUSE_OUTCOME" ;;
+*) test -z "$DORMOUSE_WORK_ITEM" || done='{"do":"work.complete","id":"'$DORMOUSE_WORK_ITEM'"}'
+    echo '{"brief":"done","actions":['$done']}' >"$DORMOUSE_OUTCOME" ;;
+esac
+"#;
+
+const POLICY: &str = r#"
+[turn]
+command = ["./turn"]
+[recovery]
+max_attempts = 2
+"#;
+
+/// One agent, what was said of its steps, and what time it is.
+struct Play<'s> {
+    session: Session,
+    store: &'s Store,
+    agent: Agent<'s>,
+    said: Vec<String>,
+    now: Time,
+}
+
+impl<'s> Play<'s> {
+    fn new(store: &'s Store) -> Result<Play<'s>> {
+        let style = Style { json: true, quiet: true, verbose: false, color: Some(false) };
+        let patience = Span::from_secs(10);
+        let now = Time::parse("2026-03-04T05:06:07Z").expect("a time");
+        let said = Said { command: "test", dir: None, patience };
+        let session = Session::new(Clock::pinned(now), Output::new(style), said);
+        let name: AgentName = "ada".parse().expect("a name");
+        let new = New {
+            name: name.clone(),
+            parent: None,
+            visibility: None,
+            policy: POLICY.to_owned(),
+            secret_sha256: "0".repeat(64),
+        };
+        make(&session, store, new)?;
+        let agent = store.agent(&name)?;
+        open_gate(&session, store, &agent, &OPERATOR)?;
+        Ok(Play { session, store, agent, said: Vec::new(), now })
+    }
+
+    fn passes(&mut self, span: Span) {
+        self.now = self.now.after(span);
+        self.session.clock = Clock::pinned(self.now);
+    }
+
+    /// A message from outside, a moment after the one before: ids in order are times in order.
+    fn message(&mut self, text: &str, key: Option<&str>) -> Result<Message> {
+        self.passes(Span::from_secs(1));
+        let submission = Submission {
+            text: Some(text.to_owned()),
+            dedupe_key: key.map(str::to_owned),
+            ..Submission::default()
+        };
+        let (limits, mut stamp) = (self.agent.policy()?.limits, self.session.clock.stamp()?);
+        Ok(admit(self.agent.name(), submission, DeliverySurface::Cli, Speaker::Outside, &limits, &mut stamp)?)
+    }
+
+    fn arrives(&mut self, text: &str) -> Result<()> {
+        let message = self.message(text, None)?;
+        self.agent.arrive(&message)
+    }
+
+    fn hint(&self) -> Result<WakeHint> {
+        let mut stamp = self.session.clock.stamp()?;
+        Ok(WakeHint {
+            id: MessageId(stamp.mint()),
+            agent: self.agent.name().clone(),
+            source: "operator".to_owned(),
+            reason: None,
+            resource: None,
+            trigger_id: None,
+            wait_id: None,
+            body: None,
+            delivery_surface: DeliverySurface::Cli,
+            admission_context: AdmissionContext::LocalProcess,
+            created_at: stamp.now,
+            count: 1,
+            hops: 0,
+            source_refs: Vec::new(),
+            extra: Default::default(),
+        })
+    }
+
+    /// Steps until one does nothing, and looks before each what it would do.
+    fn steps(&mut self) -> Result<()> {
+        for _ in 0..20 {
+            let foreseen = foresee(&self.session, self.store, &self.agent, self.now)?.decision.report();
+            let report = step(&mut self.session, self.store, &self.agent)?;
+            let terminal = report.terminal.map(|terminal| terminal.name()).unwrap_or("-");
+            let brief = report.brief.as_deref().unwrap_or("-");
+            let line = format!(
+                "{} foreseen, {} ({}) {terminal} {brief} {} {} attempt {:?}",
+                foreseen.decision,
+                report.decision.decision,
+                report.decision.reason,
+                report.status,
+                report.execution_state,
+                report.attempt
+            );
+            self.said.push(line);
+            if !report.did_something() {
+                return Ok(());
+            }
+        }
+        panic!("it does not come to rest: {:#?}", self.said)
+    }
+
+    /// What there is, without ids and times.
+    fn count(&mut self) -> Result<()> {
+        let line = self.agent.look(|seen, state| {
+            let (mut ends, mut kinds) = (Vec::new(), Vec::new());
+            seen.ended(|message: Message| {
+                ends.extend(message.settlement.map(|end| format!("{} {:?}", end.status, end.reason)));
+                true
+            })?;
+            seen.events(&state, None, |event| {
+                kinds.push(event.kind.name());
+                Ok(())
+            })?;
+            let newest = seen.last_events(&state, 2, |event| event.kind == EventKind::MessageSettled)?;
+            let mut runs: Vec<String> =
+                seen.runs(usize::MAX)?.0.iter().map(|run: &Run| format!("{} {}", run.attempt, run.terminal)).collect();
+            // Those of one moment are in no order.
+            runs.sort();
+            let briefs: Vec<String> = seen.briefs(10)?.into_iter().map(|brief| brief.text).collect();
+            Ok(format!(
+                "revision {} queued {} work {} waits {} timers {} tasks {} ends {ends:?} runs {runs:?} briefs \
+                 {briefs:?} settled {} known {} events {kinds:?}",
+                state.revision,
+                seen.keys()?.len(),
+                seen.open::<WorkItem>()?.len(),
+                seen.open_ids::<Wait>()?.len(),
+                seen.open::<Timer>()?.len(),
+                seen.open::<Task>()?.len(),
+                newest.len(),
+                seen.run_ids()?.into_iter().collect::<BTreeSet<_>>().len(),
+            ))
+        })?;
+        self.said.push(line);
+        Ok(())
+    }
+}
+
+/// An agent's life, as far as it needs no second process of this program.
+fn play(store: &Store) -> Result<Vec<String>> {
+    let mut play = Play::new(store)?;
+    play.steps()?;
+    // A turn, with everything that it leaves.
+    play.arrives("plan")?;
+    play.steps()?;
+    play.count()?;
+    let plan = play.agent.look(|seen, state| state.focus.map_or(Ok(None), |id| seen.plan(id)))?;
+    play.said.push(format!("plan {plan:?}"));
+    // What answers the wait.
+    play.arrives("left")?;
+    play.steps()?;
+    // What the timer says.
+    play.passes(Span::from_secs(3601));
+    play.steps()?;
+    play.count()?;
+    // A message that fails until it is given up.
+    play.arrives("fail")?;
+    for _ in 0..4 {
+        play.steps()?;
+        play.passes(Span::from_secs(3600));
+    }
+    play.count()?;
+    dead_letter_comes_back(&mut play)?;
+    batch_and_copies(&mut play)?;
+    play.agent.arrive_hint(&play.hint()?)?;
+    play.steps()?;
+    a_task(&mut play)?;
+    // Stopped, nothing is taken up.
+    let how = Stop { grace: None, now: false, requeue: false, reason: None, by: OPERATOR };
+    stop_agent(&play.session, store, &play.agent, &how)?.cleared?;
+    play.arrives("later")?;
+    play.steps()?;
+    play.count()?;
+    Ok(play.said)
+}
+
+/// A person brings a dead letter back; the archive's last word about it counts.
+fn dead_letter_comes_back(play: &mut Play<'_>) -> Result<()> {
+    let dead = play.agent.look(|seen, _| {
+        let mut dead = None;
+        seen.ended(|message: Message| {
+            let is_dead = message.settlement.as_ref().is_some_and(|end| end.dead_letter);
+            dead = Some(message).filter(|_| is_dead);
+            dead.is_none()
+        })?;
+        Ok(dead)
+    })?;
+    let dead = dead.expect("a dead letter");
+    let found = lookup::message(play.store, None, &dead.id.to_string())?;
+    assert_eq!(found.id, dead.id);
+    Desk::new(&play.session, &play.agent).change(|draft| requeue(draft, dead))?;
+    play.steps()?;
+    play.passes(Span::from_secs(3600));
+    play.steps()?;
+    play.count()
+}
+
+/// Three at once, of which two are the same, and one that was admitted before.
+fn batch_and_copies(play: &mut Play<'_>) -> Result<()> {
+    let once = play.message("once", Some("key"))?;
+    Desk::new(&play.session, &play.agent).change(|draft| {
+        admit_drop(draft, once.clone(), None);
+        Ok::<_, Refusal>(())
+    })?;
+    let copy = play.message("once more", Some("key"))?;
+    let locked = play.agent.change(play.now)?;
+    let (state, policy) = (locked.state()?, play.agent.policy()?);
+    let known = first_of_its_key(&locked.look_past_inbox(), &copy, &state, &policy, play.now)?;
+    drop(locked);
+    assert_eq!(known, Some(once.id));
+    let others = [play.message("one", None)?, play.message("two", None)?];
+    let mut batch = play.agent.batch(play.session.clock.stamp()?.mint())?;
+    let all: Vec<Message> = others.into_iter().chain([copy]).collect();
+    all.iter().try_for_each(|message| batch.stage(message))?;
+    batch.sync()?;
+    batch.admit(all.iter().map(Message::key), play.now)?;
+    play.steps()?;
+    // Its file comes back: it has ended before.
+    play.agent.arrive(&all[0])?;
+    play.steps()?;
+    play.count()
+}
+
+/// A task from its record to the message that says how it ended.
+fn a_task(play: &mut Play<'_>) -> Result<()> {
+    let new = NewTask {
+        job: NewJob::Command { argv: vec!["true".to_owned()] },
+        summary: None,
+        work_item_id: None,
+        notify: true,
+        interactive: false,
+        timeout: None,
+        from_turn: false,
+        hops: None,
+        at: crate::engine::environment::claimant(),
+    };
+    let desk = Desk::new(&play.session, &play.agent);
+    let id: TaskId = desk.change(|draft| task::start(draft, new))?.made.id;
+    // As long as this lease is held its supervisor lives.
+    let lease = play.agent.lease(Subject::Task(id), play.now)?.expect("a free lease");
+    assert!(play.agent.is_leased(Subject::Task(id))?);
+    play.steps()?;
+    let found = lookup::open::<Task>(play.store, None, "task", &id.to_string())?;
+    assert_eq!(found.id, id);
+    let end = End::Lost("nobody saw it".to_owned());
+    Desk::new(&play.session, &play.agent).change(|draft| task::finish(draft, id, end))?;
+    drop(lease);
+    let records = load::look(&play.agent, play.now)?;
+    assert_eq!(records.inbox.head.expect("its result").kind, MessageKind::TaskResult);
+    play.steps()?;
+    let ended = play.agent.look(|seen, _| Ok((seen.ended_one::<Task>(id)?, seen.is_open::<Task>(id)?)))?;
+    play.said.push(format!("task {:?} open {}", ended.0.map(|task| task.status), ended.1));
+    Ok(())
+}
+
+fn opener() -> Opener {
+    Opener {
+        command: "test".to_owned(),
+        host: host::hostname,
+        patience: Duration::from_secs(10),
+        tell: |_| {},
+        is_tracked: |_| false,
+    }
+}
+
+fn made(dir: &Path) -> std::path::PathBuf {
+    let turn = dir.join("turn");
+    std::fs::write(&turn, TURN).expect("written");
+    std::fs::set_permissions(&turn, std::fs::Permissions::from_mode(0o755)).expect("made a program");
+    Store::init(dir).expect("a state directory").0
+}
+
+#[test]
+fn steps_come_to_the_same_on_both_stores() {
+    let (one, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    let directory = Store::open(made(one.path()), opener()).expect("open");
+    let place = made(other.path());
+    let memory = Store::in_memory(place.clone(), opener()).expect("open");
+    let in_directory = play(&directory).expect("played");
+    let in_memory = play(&memory).expect("played");
+    assert!(in_directory.len() > 30, "{in_directory:#?}");
+    for (one, other) in in_directory.iter().zip(&in_memory) {
+        assert_eq!(one, other);
+    }
+    assert_eq!(in_directory.len(), in_memory.len());
+    let agent = place.join("agents/ada");
+    assert!(!agent.join("state.json").exists(), "no record went past the memory");
+    for dir in ["inbox", "work", "waits", "timers", "archive"] {
+        let left: Vec<_> = std::fs::read_dir(agent.join(dir)).expect("listed").flatten().collect();
+        let is_kept = |entry: &std::fs::DirEntry| entry.file_name() == ".gitkeep";
+        assert!(left.iter().all(is_kept), "{dir}: {left:?}");
+    }
+}
