@@ -383,6 +383,7 @@ const OF_OUTSIDE: &[&str] = &[
     "src/commands/create.rs",
     "src/commands/merge_driver.rs",
     "src/commands/tasks.rs",
+    "src/commands/travel.rs",
     "src/commands/words.rs",
     "src/engine/installed.rs",
     "src/engine/merging.rs",

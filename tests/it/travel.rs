@@ -366,6 +366,7 @@ fn an_agent_that_was_moved_is_ticked_in_one_place() {
         &["wait", "--on", "external", "--reason", "x", "-a", "ada", "--resource", "r"],
         &["task", "start", "-a", "ada", "--", "true"],
         &["queue", "dead", "--ack", "-a", "ada"],
+        &["trigger", "create", "-a", "ada"],
         &["await", "ada", "--status", "stopped"],
     ] {
         refused(words);

@@ -76,6 +76,8 @@ impl Names<'_> {
 
     fn of_record(self, record: &mut Value) {
         self.rename(record.get_mut("agent"));
+        // Of a trigger.
+        self.rename(record.get_mut("target_agent_id"));
         self.origin(record.get_mut("origin"));
     }
 

@@ -1,3 +1,5 @@
+//! Streams that are whole, and streams that anybody may have made.
+
 use super::*;
 
 fn name(word: &str) -> AgentName {
