@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 
 use super::{OWNERS_FILE, PLAIN, Spot, kind};
 
@@ -136,10 +136,7 @@ impl Spot {
             to.in_parent(|to_dir, name| rustix::fs::renameat(from_dir, from, to_dir, name))
         });
         match renamed {
-            Err(Errno::LOOP | Errno::XDEV | Errno::NOTDIR) => {
-                let blamed = if self.parent().is_dir().is_ok_and(|is_dir| is_dir) { to } else { self };
-                Err(blamed.refused(Errno::LOOP, "rename to"))
-            }
+            Err(Errno::LOOP | Errno::XDEV | Errno::NOTDIR) => Err(self.blame(to)),
             renamed => Ok(renamed),
         }
     }
@@ -156,6 +153,37 @@ impl Spot {
     /// Renames what lies here to `to`, and replaces what has that name. Fails if nothing lies here.
     pub fn rename(&self, to: &Spot) -> Result<()> {
         self.try_rename(to)?.context("rename to", &to.path)
+    }
+
+    /// Puts the file that lies here in the place of another one, which is gone then. What lies there changes in one
+    /// call, and is not written to the disk for that: where a rename replaces a file, ext4 writes the new one at once
+    /// and waits for room to be found for it. So nothing is durable that was not synced before. The inner error is
+    /// the system's.
+    pub fn supplant(&self, other: &Spot) -> Result<rustix::io::Result<()>> {
+        let supplanted = self.in_parent(|from_dir, from| {
+            other.in_parent(|to_dir, name| {
+                let exchange =
+                    || rustix::fs::renameat_with(from_dir, from, to_dir, name, RenameFlags::EXCHANGE);
+                if exchange().is_err() {
+                    // Nothing lies there, or the file system can't exchange two names.
+                    return rustix::fs::renameat(from_dir, from, to_dir, name);
+                }
+                rustix::fs::unlinkat(from_dir, from, AtFlags::empty()).inspect_err(|_| {
+                    // A directory lay there, which no file replaces.
+                    let _ = exchange();
+                })
+            })
+        });
+        match supplanted {
+            Err(Errno::LOOP | Errno::XDEV | Errno::NOTDIR) => Err(self.blame(other)),
+            supplanted => Ok(supplanted),
+        }
+    }
+
+    /// The error of a rename that a link, or a file in place of a directory, is in the way of.
+    fn blame(&self, to: &Spot) -> Error {
+        let blamed = if self.parent().is_dir().is_ok_and(|is_dir| is_dir) { to } else { self };
+        blamed.refused(Errno::LOOP, "rename to")
     }
 
     /// Lets two things in one directory have each other's names, in one call. The inner error is the system's,

@@ -11,7 +11,7 @@ use crate::store::{Agent, Store};
 
 /// This process, as the one that runs a turn.
 pub fn claimant() -> Claimant {
-    Claimant { host: host::hostname(), boot_id: host::boot_id(), pid: std::process::id() }
+    Claimant { host: host::hostname(), boot_id: host::boot_id().to_owned(), pid: std::process::id() }
 }
 
 /// Where the turn works, as it is told: without symbolic links, if it is there.

@@ -93,7 +93,10 @@ pub fn is_in(mask: u64, signal: i32) -> bool {
 
 /// The mask of the signals that this process ignores; empty if the system does not say.
 pub fn ignored() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    // One read: the system makes the whole text anew for each.
+    let mut status = [0; 4096];
+    let read = fs::File::open("/proc/self/status").and_then(|mut file| file.read(&mut status));
+    let status = String::from_utf8_lossy(&status[..read.unwrap_or(0)]);
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
+use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions};
@@ -231,7 +232,7 @@ impl<'a> Live<'a> {
             signals,
             cancelled_by: None,
             trouble: None,
-            buffer: vec![0; BUFFER],
+            buffer: Vec::with_capacity(BUFFER),
             closed: false,
         })
     }
@@ -439,13 +440,14 @@ struct Stream {
 
 impl Stream {
     /// Must be called only when there is something to read, because the pipe blocks.
-    fn read(&mut self, buffer: &mut [u8]) -> Result<()> {
+    fn read(&mut self, buffer: &mut Vec<u8>) -> Result<()> {
         let Some(pipe) = &self.pipe else { return Ok(()) };
-        match rustix::io::read(pipe, &mut *buffer) {
+        buffer.clear();
+        match rustix::io::read(pipe, spare_capacity(buffer)) {
             Ok(0) => self.pipe = None,
-            Ok(length) => {
-                self.listener.iter_mut().for_each(|listener| listener(&buffer[..length]));
-                self.log.take(&buffer[..length])?;
+            Ok(_) => {
+                self.listener.iter_mut().for_each(|listener| listener(buffer));
+                self.log.take(buffer)?;
             }
             Err(Errno::INTR | Errno::AGAIN) => {}
             Err(errno) => {

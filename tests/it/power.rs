@@ -27,7 +27,7 @@ enum Change {
     Link { dir: Id, name: String, node: Id },
     Unlink { dir: Id, name: String },
     Rename { from: Id, from_name: String, to: Id, to_name: String, node: Id },
-    Exchange { dir: Id, names: [String; 2], nodes: [Id; 2] },
+    Exchange { dirs: [Id; 2], names: [String; 2], nodes: [Id; 2] },
     Write { file: Id, offset: usize, bytes: Vec<u8> },
     Cut { file: Id, length: usize },
 }
@@ -38,7 +38,7 @@ impl Change {
         match self {
             Change::Link { dir, .. } | Change::Unlink { dir, .. } => *dir,
             Change::Rename { to, .. } => *to,
-            Change::Exchange { dir, .. } => *dir,
+            Change::Exchange { dirs: [_, other], .. } => *other,
             Change::Write { file, .. } | Change::Cut { file, .. } => *file,
         }
     }
@@ -50,7 +50,9 @@ impl Change {
     /// Whether a sync of this file or directory makes it durable. A rename is one change: once
     /// either directory is durable, so is all of it.
     fn is_synced_by(&self, node: Id) -> bool {
-        self.queue() == node || matches!(self, Change::Rename { from, .. } if *from == node)
+        self.queue() == node
+            || matches!(self, Change::Rename { from, .. } if *from == node)
+            || matches!(self, Change::Exchange { dirs: [one, _], .. } if *one == node)
     }
 }
 
@@ -233,8 +235,9 @@ impl Tape {
 
     fn exchange(&mut self, one: &Path, other: &Path) {
         let (Some(node), Some(other_node)) = (self.find(one), self.find(other)) else { return };
-        let ((dir, name), (_, other_name)) = (self.place(one).unwrap(), self.place(other).unwrap());
-        self.change(Change::Exchange { dir, names: [name, other_name], nodes: [node, other_node] });
+        let ((dir, name), (other_dir, other_name)) = (self.place(one).unwrap(), self.place(other).unwrap());
+        let (dirs, names) = ([dir, other_dir], [name, other_name]);
+        self.change(Change::Exchange { dirs, names, nodes: [node, other_node] });
     }
 
     /// The tree that is there when the power comes back, if it went after so many events.
@@ -311,10 +314,9 @@ fn apply(nodes: &mut [Node], change: &Change) {
             }
             names_of(nodes, *to).insert(to_name.clone(), *node);
         }
-        Change::Exchange { dir, names: [one, other], nodes: [node, other_node] } => {
-            let names = names_of(nodes, *dir);
-            names.insert(one.clone(), *other_node);
-            names.insert(other.clone(), *node);
+        Change::Exchange { dirs: [dir, other_dir], names: [one, other], nodes: [node, other_node] } => {
+            names_of(nodes, *dir).insert(one.clone(), *other_node);
+            names_of(nodes, *other_dir).insert(other.clone(), *node);
         }
         Change::Write { file, offset, bytes } => {
             let Node::File(content) = &mut nodes[*file] else { panic!("not a file") };

@@ -220,7 +220,16 @@ impl Unsynced {
 
 /// Renames, making the directory of the target if a clone lacks it.
 pub fn rename(from: &Spot, to: &Spot) -> Result<()> {
-    match from.try_rename(to)? {
+    or_into_new_dir(from, to, from.try_rename(to)?)
+}
+
+/// The same for a file that the journal has until the disk has it: it replaces another one without being written.
+pub fn supplant(from: &Spot, to: &Spot) -> Result<()> {
+    or_into_new_dir(from, to, from.supplant(to)?)
+}
+
+fn or_into_new_dir(from: &Spot, to: &Spot, renamed: rustix::io::Result<()>) -> Result<()> {
+    match renamed {
         Err(Errno::NOENT) => {
             let dir = dir_for(to)?;
             from.rename_into(&dir, to)

@@ -1,8 +1,7 @@
 //! Locks that the kernel holds: they end with the process that took them, however it ends.
 
 use std::fs::File;
-use std::io::{Seek, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -150,13 +149,16 @@ fn stood_still(asked: Duration, took: Duration) -> Duration {
     Some(took.saturating_sub(asked)).filter(|late| *late >= STANDS_STILL).unwrap_or_default()
 }
 
-fn sign(mut file: &File, holder: &Holder) {
+fn sign(file: &File, holder: &Holder) {
     // For people only: a lock that can't be signed is held all the same.
     let Ok(mut line) = serde_json::to_vec(holder) else { return };
     line.push(b'\n');
-    let _ = file.rewind();
-    let _ = file.write_all(&line);
-    let _ = file.set_len(line.len() as u64);
+    let length = line.len() as u64;
+    let _ = file.write_all_at(&line, 0);
+    // Mostly it is as long as the one before; to look costs less than to cut.
+    if file.metadata().is_ok_and(|found| found.len() != length) {
+        let _ = file.set_len(length);
+    }
 }
 
 /// What the lock file says of its holder, in words.

@@ -60,10 +60,14 @@ fn says_ended(view: &View<'_>, source: &str, id: MessageId) -> Result<bool> {
     }
     let inode = lines.metadata().context("look at", &spot)?.ino();
     let cache = view.agent.join(layout::settled(source));
-    if !cache.parent().is_dir()? {
-        cache.parent().make_dirs()?;
+    let (file, _) = match cache.open_in_place(true) {
+        Err(error) if error.is_not_found() => {
+            cache.parent().make_dirs()?;
+            cache.open_in_place(true)?
+        }
+        opened => opened?,
     }
-    let (file, _) = cache.open_in_place(true)?.ok_or_else(|| Error::gone("open", &cache))?;
+    .ok_or_else(|| Error::gone("open", &cache))?;
     let mut head = Head::load(&file).context("read", &cache)?;
     if head.inode != inode || head.length > length {
         head = Head { inode, ..Head::default() };
@@ -186,7 +190,8 @@ impl Head {
         let mut at = self.length;
         while at < length {
             let start = buffer.len();
-            buffer.resize(start + CHUNK, 0);
+            let rest = usize::try_from(length - at).unwrap_or(CHUNK);
+            buffer.resize(start + rest.min(CHUNK), 0);
             let read = lines.read_at(&mut buffer[start..], at)?;
             buffer.truncate(start + read);
             if read == 0 {
