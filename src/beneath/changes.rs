@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::error::{Context, Error, Result};
 
-use super::{OWNERS_FILE, PLAIN, Spot, kind};
+use super::{Entry, OWNERS_FILE, PLAIN, Spot, kind};
 
 /// Whom a new file or directory is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -273,6 +273,24 @@ impl Spot {
             if entry.is_dir { within.remove_tree()? } else { within.remove()? }
         }
         self.remove_dir()
+    }
+
+    /// Removes every entry of this directory that `is_spare` says may go; no directory in it may. Returns whether it is
+    /// empty then. A directory that is missing is empty.
+    pub fn clear(&self, mut is_spare: impl FnMut(&Entry) -> Result<bool>) -> Result<bool> {
+        let Some(dir) = self.open_dir()? else { return Ok(true) };
+        let mut is_empty = true;
+        for entry in self.entries_of(&dir)? {
+            if !entry.is_dir && is_spare(&entry)? {
+                match rustix::fs::unlinkat(&dir, &entry.name, AtFlags::empty()) {
+                    Ok(()) | Err(Errno::NOENT) => {}
+                    Err(errno) => return Err(self.join(&entry.name).refused(errno, "remove")),
+                }
+            } else {
+                is_empty = false;
+            }
+        }
+        Ok(is_empty)
     }
 
     /// Sets the permissions of what lies here, if anything does. A symbolic link has none and stays as it is.

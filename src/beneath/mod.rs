@@ -168,6 +168,16 @@ impl Spot {
         }
     }
 
+    /// Which file or directory lies here, and when it was last changed, at the cost of one call that opens nothing;
+    /// `None` if nothing does. Only these looks go through a link on the way: what they tell is no content.
+    pub fn touched(&self) -> Result<Option<Version>> {
+        match rustix::fs::statat(&self.root.dir, self.way(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) => Ok(Some(Version::of(&found))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(self.refused(errno, "look at")),
+        }
+    }
+
     /// Whether a directory lies here.
     pub fn is_dir(&self) -> Result<bool> {
         Ok(self.look()?.is_some_and(|found| kind(&found) == FileType::Directory))
@@ -285,8 +295,12 @@ impl Spot {
     /// Calls `each` with the name of every entry but `.` and `..`, and whether it is a directory, in no
     /// order, until `each` returns `false`. A missing directory has no entries, since git does not keep empty
     /// ones.
-    pub fn each_entry(&self, mut each: impl FnMut(&[u8], bool) -> bool) -> Result<()> {
+    pub fn each_entry(&self, each: impl FnMut(&[u8], bool) -> bool) -> Result<()> {
         let Some(dir) = self.open_dir()? else { return Ok(()) };
+        self.each_entry_of(&dir, each)
+    }
+
+    fn each_entry_of(&self, dir: &File, mut each: impl FnMut(&[u8], bool) -> bool) -> Result<()> {
         let mut buffer = Box::new_uninit_slice(DIR_BUFFER);
         let mut entries = RawDir::new(dir, &mut buffer);
         while let Some(entry) = entries.next() {
@@ -314,8 +328,12 @@ impl Spot {
 
     /// Every entry, sorted by name.
     pub fn entries(&self) -> Result<Vec<Entry>> {
+        self.open_dir()?.map_or(Ok(Vec::new()), |dir| self.entries_of(&dir))
+    }
+
+    fn entries_of(&self, dir: &File) -> Result<Vec<Entry>> {
         let mut entries = Vec::new();
-        self.each_entry(|name, is_dir| {
+        self.each_entry_of(dir, |name, is_dir| {
             entries.push(Entry { name: OsString::from_vec(name.to_vec()), is_dir });
             true
         })?;

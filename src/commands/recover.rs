@@ -66,7 +66,7 @@ pub fn recover(session: &mut Session, args: cli::Recover) -> Result<Status> {
         let mut draft = desk.draft(&locked, state)?;
         if waits {
             retry_held(&mut draft, &authority::actor(session, &store)?)?;
-            desk.commit(&locked, draft)?
+            desk.commit(&locked, draft)?.state
         } else {
             carry_out(session, &store, &agent, locked, draft, ASKED_FOR)?.records.state
         }

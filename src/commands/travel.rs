@@ -193,7 +193,7 @@ fn mark(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, to: &str) -> 
     let desk = Desk::new(session, agent);
     let mut draft = desk.draft_of(&locked.look_past_inbox(), locked.state()?)?;
     moved::move_away(&mut draft, to.to_owned())?;
-    Ok(desk.commit(locked, draft)?.moved)
+    Ok(desk.commit(locked, draft)?.state.moved)
 }
 
 /// Refuses to move a child that its parent waits for: the parent looks for the end of its work here.

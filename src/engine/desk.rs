@@ -3,7 +3,7 @@
 //! What a commit moves or raises is noted on the way, and told by [`Desk::tell`].
 
 use crate::error::{Error, Result};
-use crate::model::records::Lease;
+use crate::model::records::{Lease, Records};
 use crate::model::state::State;
 use crate::rules::transition::draft::Draft;
 use crate::store::{Agent, Change, Snapshot, Store};
@@ -91,22 +91,22 @@ impl<'a> Desk<'a> {
     }
 
     /// Commits, and notes for [`Desk::tell`] which transitions and attentions that makes. A draft in which
-    /// nothing has changed is not committed.
-    pub fn commit(self, locked: &Change<'_>, mut draft: Draft) -> Result<State> {
+    /// nothing has changed is not committed. Returns the records as they are then.
+    pub fn commit(self, locked: &Change<'_>, mut draft: Draft) -> Result<Records> {
         if draft.is_empty() {
-            return Ok(draft.records.state);
+            return Ok(draft.records);
         }
         let Desk { session, agent } = self;
         session.to_tell.borrow_mut().note(agent, &mut draft)?;
         let raised = draft.raised().to_vec();
         let onlookers = draft.records.onlookers;
-        let mut transaction = draft.finish()?;
+        let (mut transaction, mut records) = draft.finish_and_keep()?;
         let moves = session.moves.borrow_mut().note(agent, &mut transaction, onlookers)?;
-        let state = locked.commit(transaction)?;
+        records.state = locked.commit(transaction)?;
         session.moves.borrow_mut().add(moves);
-        session.to_tell.borrow_mut().add(&state.agent, &raised);
+        session.to_tell.borrow_mut().add(&records.state.agent, &raised);
         session.raised.borrow_mut().extend(raised);
-        Ok(state)
+        Ok(records)
     }
 }
 
@@ -123,6 +123,6 @@ impl<'a> Open<'a> {
 
     /// Commits the draft and lets go of the lock. Returns the agent as it stands then.
     pub fn commit(self) -> Result<State> {
-        self.desk.commit(&self.locked, self.draft)
+        Ok(self.desk.commit(&self.locked, self.draft)?.state)
     }
 }

@@ -9,8 +9,10 @@ use crate::model::records::{BrokenWait, Inbox, Lease, Onlookers, Records, Stalen
 use crate::model::state::State;
 use crate::model::task::Task;
 use crate::model::time::Time;
+use crate::model::timer::Timer;
 use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
+use crate::model::work::WorkItem;
 use crate::rules::admission::check_size;
 use crate::rules::transition::arrival::staleness;
 use crate::rules::waits::{Needed, needed};
@@ -39,10 +41,41 @@ pub fn records(
     now: Time,
     purpose: Purpose,
 ) -> Result<Records> {
-    let policy = agent.policy()?;
+    let open = open(seen, &state)?;
+    around(agent, seen, (state, open), lease, now, purpose)
+}
+
+/// What is open, but for the inbox.
+pub struct Open {
+    works: Vec<WorkItem>,
+    waits: Vec<Wait>,
+    timers: Vec<Timer>,
+    tasks: Vec<Task>,
+}
+
+impl From<Records> for Open {
+    fn from(Records { works, waits, timers, tasks, .. }: Records) -> Open {
+        Open { works, waits, timers, tasks }
+    }
+}
+
+pub fn open(seen: &Snapshot<'_>, state: &State) -> Result<Open> {
     // Tasks keep the output of every one that there ever was: they aren't listed for nothing.
     let tasks = if state.open_tasks > 0 { seen.open()? } else { Vec::new() };
-    let (works, waits, timers) = (seen.open()?, seen.open()?, seen.open()?);
+    Ok(Open { works: seen.open()?, waits: seen.open()?, timers: seen.open()?, tasks })
+}
+
+/// Loads the rest around what is open at that revision.
+pub fn around(
+    agent: &Agent<'_>,
+    seen: &Snapshot<'_>,
+    (state, open): (State, Open),
+    lease: Lease,
+    now: Time,
+    purpose: Purpose,
+) -> Result<Records> {
+    let Open { works, waits, timers, tasks } = open;
+    let policy = agent.policy()?;
     let inbox = inbox(seen, &state, &policy, now, purpose)?;
     let triggers = triggers(seen, &inbox, &waits)?;
     let broken_waits = broken_waits(seen, &waits, &tasks)?;

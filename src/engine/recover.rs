@@ -65,7 +65,7 @@ pub fn settle_abandoned(
     let mut draft = desk.draft(&locked, state)?;
     account_for(session, store, agent, &locked.look_past_inbox(), &mut draft, run_id)?;
     let (run, retention) = (draft.settled_run().cloned(), draft.records.policy.retention);
-    let state = desk.commit(&locked, draft)?;
+    let state = desk.commit(&locked, draft)?.state;
     Ok(Some(after_settlement(&state, run, retention)))
 }
 
@@ -114,7 +114,7 @@ pub fn carry_out(
     recovery::begin(&mut draft, cause)?;
     let limit = draft.records.policy.timeouts.recovery.0;
     let desk = Desk::new(session, agent);
-    let begun = desk.commit(&locked, draft)?;
+    let begun = desk.commit(&locked, draft)?.state;
     drop(locked);
     desk.tell();
     let occasion = Occasion::of(&begun, ExecutionState::Runnable, Some(cause.to_owned()));
@@ -140,8 +140,7 @@ pub fn carry_out(
 
 /// Commits the end of a recovery, and tells of it.
 fn ended(desk: Desk<'_>, locked: Change<'_>, draft: Draft) -> Result<Records> {
-    let mut records = draft.records.clone();
-    records.state = desk.commit(&locked, draft)?;
+    let records = desk.commit(&locked, draft)?;
     drop(locked);
     desk.tell();
     Ok(records)

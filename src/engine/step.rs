@@ -12,6 +12,7 @@ use crate::model::refusal::Refusal;
 use crate::model::resource::Resource;
 use crate::model::state::State;
 use crate::model::time::Time;
+use crate::report::context::Past;
 use crate::report::step::StepReport;
 use crate::rules::posture::posture;
 use crate::rules::step::{self, Beside, Drops, Next, Tried};
@@ -145,13 +146,16 @@ fn act(
             draft.records.onlookers = installed::onlookers(agent, &draft.records.state);
             let mut claimed = claim(&mut draft, message, continuation, environment::claimant())?;
             turn::look_for_checkpoint(session, agent, &mut draft, &mut claimed);
-            let records = draft.records.clone();
             let desk = Desk::new(session, agent);
-            desk.commit(&locked, draft)?;
+            let records = desk.commit(&locked, draft)?;
+            let seen = locked.look_past_inbox();
+            let past = turn::past(session, &seen, &records, &claimed.message);
+            let touched = seen.touched(&records.state);
+            drop(seen);
             drop(locked);
             desk.tell();
-            let turn = Turn { store, agent, claimed: &claimed, records: &records };
-            run_turn(session, &turn, decision_report, hold)
+            let turn = Turn { store, agent, claimed, records, touched };
+            run_turn(session, turn, past, decision_report, hold)
         }
         Decision::Lack { message_id, continuation, shortage } => {
             let message = take(&draft.records, message_id)?;
@@ -176,8 +180,7 @@ fn act(
             let message = take(&draft.records, message_id)?;
             decided(&mut draft, &decision_report);
             arrivals::reduce(&mut draft, message, continuation);
-            let mut records = draft.records.clone();
-            records.state = Desk::new(session, agent).commit(&locked, draft)?;
+            let mut records = Desk::new(session, agent).commit(&locked, draft)?;
             records.inbox.head = None;
             load::offer_first(&locked.look_again()?, &mut records.inbox)?;
             let posture = posture(&records).posture;
@@ -213,7 +216,7 @@ fn act(
 
 fn commit(desk: Desk<'_>, locked: &Change<'_>, draft: Draft, decision: DecisionReport) -> Result<StepReport> {
     let posture = posture(&draft.records).posture;
-    let state = desk.commit(locked, draft)?;
+    let state = desk.commit(locked, draft)?.state;
     Ok(StepReport { scheduling_posture: Some(posture), ..report(&state, decision) })
 }
 
@@ -227,16 +230,17 @@ fn take(records: &Records, id: MessageId) -> Result<Message, Refusal> {
 /// Runs a claimed turn without the lock, and settles it.
 fn run_turn(
     session: &mut Session,
-    turn: &Turn<'_>,
+    turn: Turn<'_>,
+    past: Result<Past>,
     decision: DecisionReport,
     hold: Hold,
 ) -> Result<StepReport> {
-    let Turn { store, agent, claimed, .. } = *turn;
-    let run_id = claimed.run.run_id;
-    let attempt = claimed.run.attempt;
-    let end = turn::run(session, turn)?;
+    let agent = turn.agent;
+    let run_id = turn.claimed.run.run_id;
+    let attempt = turn.claimed.run.attempt;
+    let end = turn::run(session, &turn, past)?;
     let cancelled_by = end.cancelled_by;
-    let (settled, after, run) = turn::settle(session, store, agent, run_id, end, hold.lease)?;
+    let (settled, after, run) = turn::settle(session, turn, end, hold.lease)?;
     drop(hold.grant);
     let desk = Desk::new(session, agent);
     // A tick that was told to end runs no hook any more: these are told first.

@@ -33,7 +33,7 @@ use crate::rules::transition::outcome::Surroundings;
 use crate::rules::transition::start;
 use crate::rules::transition::trace::Settled;
 use crate::rules::transition::turn::{self as rules, Claimed, lose_checkpoint};
-use crate::store::{Agent, Guard, Snapshot, Store};
+use crate::store::{Agent, Guard, Snapshot, Store, Touched};
 use crate::workdir::Stream;
 
 use super::authority;
@@ -55,9 +55,11 @@ pub const KILL_GRACE: Duration = Duration::from_secs(5);
 pub struct Turn<'a> {
     pub store: &'a Store,
     pub agent: &'a Agent<'a>,
-    pub claimed: &'a Claimed,
+    pub claimed: Claimed,
     /// The records as the claim left them.
-    pub records: &'a Records,
+    pub records: Records,
+    /// When the directories of open records were last touched.
+    pub touched: Option<Touched>,
 }
 
 /// A turn whose checkpoint is not there begins anew: it could not go on, and its message would never be
@@ -74,12 +76,13 @@ pub fn look_for_checkpoint(session: &Session, agent: &Agent<'_>, draft: &mut Dra
     lose_checkpoint(draft, claimed, &shown);
 }
 
-/// Runs the turn command to its end. What keeps it from starting is an end like any other.
-pub fn run(session: &Session, turn: &Turn<'_>) -> Result<TurnEnd> {
+/// Runs the turn command to its end. What keeps it from starting is an end like any other, and so is a past that
+/// can't be read.
+pub fn run(session: &Session, turn: &Turn<'_>, past: Result<Past>) -> Result<TurnEnd> {
     let run_id = turn.claimed.run.run_id;
     let section = turn.records.policy.preemption.max_section;
     let started = std::time::Instant::now();
-    let ended = entered(session, turn).and_then(|()| prepare(session, turn)).and_then(|spec| {
+    let ended = entered(session, turn).and_then(|()| prepare(session, turn, &past?)).and_then(|spec| {
         crate::process::turn::run(&spec, &mut oversee::of_turn(session, turn.agent, run_id, section))
     });
     let end = match ended {
@@ -138,7 +141,8 @@ fn entered(session: &Session, turn: &Turn<'_>) -> Result<()> {
     }
     let why_not = match session.cancelled_by.get() {
         Some(signal) => format!("ended by signal {signal}"),
-        None if is_wanted(turn)? => return Ok(()),
+        // Without a hook no time has passed: who ends the run finds its processes.
+        None if turn.claimed.stands_in.is_none() || is_wanted(turn)? => return Ok(()),
         None => "it was ended before it began".to_owned(),
     };
     Err(Error::Failed { message: why_not, hint: None })
@@ -196,17 +200,21 @@ fn end_of(session: &Session, turn: &Turn<'_>, ended: Ended) -> TurnEnd {
 /// The lease goes before the lock: the process that gets the lock next finds no run that is already settled.
 pub fn settle(
     session: &Session,
-    store: &Store,
-    agent: &Agent<'_>,
-    run_id: RunId,
+    turn: Turn<'_>,
     end: TurnEnd,
     lease: Guard,
 ) -> Result<(Settled, Records, Option<Run>)> {
+    let Turn { store, agent, .. } = turn;
+    let run_id = turn.claimed.run.run_id;
     let now = session.clock.now();
     let locked = agent.change(now)?;
     let state = locked.state()?;
     let seen = locked.look(&state)?;
-    let records = load::records(agent, &seen, state, Lease::Held, now, Purpose::Look)?;
+    // Where nothing has changed since the claim, what it has loaded is not read again.
+    let is_as_left = state == turn.records.state && turn.touched == seen.touched(&state);
+    let is_known = is_as_left && turn.touched.is_some();
+    let open = if is_known { turn.records.into() } else { load::open(&seen, &state)? };
+    let records = load::around(agent, &seen, (state, open), Lease::Held, now, Purpose::Look)?;
     let mut draft = Draft::new(records, session.clock.stamp()?);
     let around = surroundings(session, store, agent, &seen, &end)?;
     let current = draft.records.state.current_run.as_ref();
@@ -214,12 +222,26 @@ pub fn settle(
     let previous = if is_current { None } else { seen.run(run_id)? };
     let settled = rules::settle(&mut draft, run_id, end, previous, &around)?;
     let run = draft.settled_run().cloned();
-    let mut after = draft.records.clone();
-    after.state = Desk::new(session, agent).commit(&locked, draft)?;
+    let mut after = Desk::new(session, agent).commit(&locked, draft)?;
     drop(lease);
     // The next message may now be another one.
     load::offer_first(&locked.look_again()?, &mut after.inbox)?;
     Ok((settled, after, run))
+}
+
+/// What a turn is told of what was before it, as it is under the lock of its claim.
+pub fn past(session: &Session, seen: &Snapshot<'_>, records: &Records, message: &Message) -> Result<Past> {
+    let state = &records.state;
+    Ok(Past {
+        briefs: seen.recent(session.clock.now(), context::BRIEFS, |_| true)?,
+        reduced: reduced(seen, state, session.clock.now())?,
+        reduced_count: state.counters.reduced_since_turn,
+        interjected: interjected(session, seen, message)?,
+        plan: match state.focus {
+            Some(item) => seen.plan(item)?,
+            None => None,
+        },
+    })
 }
 
 /// What the rules need to know for the actions of an outcome; nothing where there are none.
@@ -298,26 +320,13 @@ fn objection(error: Error) -> Result<Refusal> {
     Ok(refusal)
 }
 
-fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {
+fn prepare(session: &Session, turn: &Turn<'_>, past: &Past) -> Result<TurnSpec> {
     let Turn { store, agent, claimed, records, .. } = turn;
     let run_id = claimed.run.run_id;
     let policy = &records.policy;
     let argv = argv(policy, agent)?;
     let dir = agent.workdir().run(run_id);
     dir.make()?;
-    // Other processes may change the records: the lock is not held any more.
-    let past = agent.look(|seen, _| {
-        Ok(Past {
-            briefs: seen.recent(session.clock.now(), context::BRIEFS, |_| true)?,
-            reduced: reduced(&seen, &records.state, session.clock.now())?,
-            reduced_count: records.state.counters.reduced_since_turn,
-            interjected: interjected(session, &seen, &claimed.message)?,
-            plan: match records.state.focus {
-                Some(item) => seen.plan(item)?,
-                None => None,
-            },
-        })
-    })?;
     let workspace = workspace_path(store, policy);
     let served = store.ingress();
     let triggers = if served.base_url.is_some() { agent.triggers()? } else { Vec::new() };
@@ -327,7 +336,7 @@ fn prepare(session: &Session, turn: &Turn<'_>) -> Result<TurnSpec> {
         workspace: &workspace,
         ingress: default_ingress(&triggers, served),
     };
-    let document = context::document(&places, claimed, records, &past);
+    let document = context::document(&places, claimed, records, past);
     let mut bytes = serde_json::to_vec_pretty(&document).unwrap_or_default();
     bytes.push(b'\n');
     let context = dir.write_context(&bytes)?;

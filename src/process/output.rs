@@ -29,7 +29,8 @@ pub struct Captured {
 #[derive(Debug)]
 pub struct Log {
     spot: Spot,
-    file: File,
+    /// Made with the first byte: a process that says nothing has no log.
+    file: Option<File>,
     head: u64,
     tail: u64,
     seen: u64,
@@ -39,11 +40,11 @@ pub struct Log {
 }
 
 impl Log {
-    pub fn create(spot: &Spot, bound: u64) -> Result<Log> {
-        let file = spot.create()?;
+    pub fn new(spot: &Spot, bound: u64) -> Log {
         let head = bound / 2;
         let tail = bound - head;
-        Ok(Log { spot: spot.clone(), file, head, tail, seen: 0, last: LastLine::default(), failed: false })
+        let (spot, last) = (spot.clone(), LastLine::default());
+        Log { spot, file: None, head, tail, seen: 0, last, failed: false }
     }
 
     pub fn path(&self) -> &Path {
@@ -52,16 +53,26 @@ impl Log {
 
     pub fn take(&mut self, bytes: &[u8]) -> Result<()> {
         self.last.take(bytes);
-        let written = if self.failed { Ok(()) } else { self.write(bytes) };
+        let written = if self.failed || bytes.is_empty() { Ok(()) } else { self.add(bytes) };
         self.seen += bytes.len() as u64;
         self.failed |= written.is_err();
-        written.context("write", &self.spot)
+        written
+    }
+
+    fn add(&mut self, bytes: &[u8]) -> Result<()> {
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => self.spot.create()?,
+        };
+        let written = self.write(&file, bytes).context("write", &self.spot);
+        self.file = Some(file);
+        written
     }
 
     pub fn finish(&mut self) -> Result<Captured> {
         let left_out = self.seen.saturating_sub(self.bound());
-        if left_out > 0 && !self.failed {
-            self.put_in_order(left_out)?;
+        if let Some(file) = self.file.as_ref().filter(|_| left_out > 0 && !self.failed) {
+            self.put_in_order(file, left_out)?;
         }
         Ok(Captured { bytes: self.seen, left_out, last_line: std::mem::take(&mut self.last).finish() })
     }
@@ -70,7 +81,7 @@ impl Log {
         self.head + self.tail
     }
 
-    fn write(&self, bytes: &[u8]) -> io::Result<()> {
+    fn write(&self, file: &File, bytes: &[u8]) -> io::Result<()> {
         let (mut rest, mut at) = (bytes, self.seen);
         while !rest.is_empty() {
             let room = if at < self.bound() {
@@ -84,7 +95,7 @@ impl Log {
             };
             let (piece, later) = rest.split_at(rest.len().min(usize::try_from(room).unwrap_or(usize::MAX)));
             let offset = if at < self.bound() { at } else { self.head + self.in_ring(at) };
-            self.file.write_all_at(piece, offset)?;
+            file.write_all_at(piece, offset)?;
             at += piece.len() as u64;
             rest = later;
         }
@@ -97,12 +108,12 @@ impl Log {
     }
 
     /// Copies into a new file and renames it, so that the log is whole at every moment.
-    fn put_in_order(&self, left_out: u64) -> Result<()> {
+    fn put_in_order(&self, file: &File, left_out: u64) -> Result<()> {
         let mut name = self.spot.name().to_owned();
         name.push(".part");
         let part = self.spot.parent().join(name);
         let copied = part.create().and_then(|to| {
-            self.copy_in_order(&to, left_out).context("write", &self.spot)?;
+            self.copy_in_order((file, &to), left_out).context("write", &self.spot)?;
             part.rename(&self.spot)
         });
         if copied.is_err() {
@@ -112,19 +123,18 @@ impl Log {
         copied
     }
 
-    fn copy_in_order(&self, mut to: &File, left_out: u64) -> io::Result<()> {
+    fn copy_in_order(&self, (from, mut to): (&File, &File), left_out: u64) -> io::Result<()> {
         let oldest = self.in_ring(self.seen);
-        self.copy(0, self.head, to)?;
+        copy(from, 0, self.head, to)?;
         to.write_all(format!("\n[dormouse: {left_out} bytes left out]\n").as_bytes())?;
-        self.copy(self.head + oldest, self.tail - oldest, to)?;
-        self.copy(self.head, oldest, to)
+        copy(from, self.head + oldest, self.tail - oldest, to)?;
+        copy(from, self.head, oldest, to)
     }
+}
 
-    fn copy(&self, from: u64, length: u64, mut to: &File) -> io::Result<()> {
-        let mut file = &self.file;
-        file.seek(SeekFrom::Start(from))?;
-        io::copy(&mut file.take(length), &mut to).map(drop)
-    }
+fn copy(mut file: &File, from: u64, length: u64, mut to: &File) -> io::Result<()> {
+    file.seek(SeekFrom::Start(from))?;
+    io::copy(&mut file.take(length), &mut to).map(drop)
 }
 
 /// Follows a stream and remembers its last line that isn't blank.
@@ -179,13 +189,18 @@ mod tests {
     fn logged(bound: u64, pieces: &[&[u8]]) -> (String, Captured) {
         let dir = tempfile::tempdir().unwrap();
         let path = at(dir.path()).join("stdout.log");
-        let mut log = Log::create(&path, bound).unwrap();
+        let mut log = Log::new(&path, bound);
         for piece in pieces {
             log.take(piece).unwrap();
         }
         let captured = log.finish().unwrap();
-        assert_eq!(path.parent().entries().unwrap().len(), 1, "nothing else is left in the directory");
-        (std::fs::read_to_string(path.path()).unwrap(), captured)
+        let left = path.parent().entries().unwrap().len();
+        assert_eq!(
+            left,
+            usize::from(!pieces.is_empty()),
+            "the log is left in the directory, if it says something"
+        );
+        (std::fs::read_to_string(path.path()).unwrap_or_default(), captured)
     }
 
     fn last_line(pieces: &[&[u8]]) -> Option<String> {

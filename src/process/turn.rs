@@ -46,7 +46,7 @@ pub struct TurnSpec {
     pub env: Vec<(OsString, OsString)>,
     pub mark: Mark,
     pub stdin: Stdin,
-    /// The logs. They are made anew, and stay empty if the turn writes nothing.
+    /// The logs. A stream in which the turn writes nothing has none.
     pub stdout: Spot,
     pub stderr: Spot,
     /// The file that records the leader of the process group, for `Remains`.
@@ -124,8 +124,8 @@ pub fn run(spec: &TurnSpec, overseer: &mut dyn Overseer) -> Result<Ended> {
     let started = Instant::now();
     let signals = Signals::hold()?;
     let orphans = Adoption::begin()?;
-    let stdout = Log::create(&spec.stdout, spec.max_output)?;
-    let stderr = Log::create(&spec.stderr, spec.max_output)?;
+    let stdout = Log::new(&spec.stdout, spec.max_output);
+    let stderr = Log::new(&spec.stderr, spec.max_output);
     let child = match spawn(spec)? {
         Spawned::Yes(child) => child,
         Spawned::No(error) => return not_started(error, started, signals),
@@ -607,7 +607,8 @@ mod tests {
         let dir = tempdir();
         let gone = at(dir.path()).join("gone/file");
         for place in 0..4 {
-            let mut spec = spec(dir.path(), &["true"]);
+            // A log is made when there is something to write.
+            let mut spec = spec(dir.path(), &["sh", "-c", "echo out; echo err >&2"]);
             match place {
                 0 => spec.stdout = gone.clone(),
                 1 => spec.stderr = gone.clone(),

@@ -22,7 +22,7 @@ pub use crate::beneath::Version;
 pub use dir::{Agent, Arriving, Change, Snapshot, Store};
 pub use dir::{
     Appeared, Aside, Dropped, Guard, Leaving, NewAgent, Occupant, Opener, Place, Reads, Rejected, Said,
-    Sharing, Subject, Taken, Waiting, Watch, moved_away,
+    Sharing, Subject, Taken, Touched, Waiting, Watch, moved_away,
 };
 #[cfg(test)]
 pub use memory::{Agent, Arriving, Change, Snapshot, Store, Version};

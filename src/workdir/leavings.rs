@@ -18,16 +18,7 @@ impl Dir {
     /// of the run is at work there any more. Doing it twice is doing it once.
     pub fn clear(&self, run: &Run, keeps_context: bool) -> Result<()> {
         let dir = &self.spot;
-        let mut is_empty = true;
-        for entry in dir.entries()? {
-            let spot = dir.join(&entry.name);
-            if !entry.is_dir && is_spare(&spot, &entry.name, run, keeps_context)? {
-                spot.remove()?;
-            } else {
-                is_empty = false;
-            }
-        }
-        if is_empty {
+        if dir.clear(|entry| is_spare(&dir.join(&entry.name), &entry.name, run, keeps_context))? {
             // A hook that is told of the run may have left something meanwhile: then it stays.
             let _ = dir.remove_dir();
         }

@@ -111,7 +111,7 @@ fn save(
     if let Some((place, staged)) = saved {
         agent.save_checkpoint(place, staged)?;
     }
-    let state = Desk::new(session, agent).commit(&open.locked, open.draft)?;
+    let state = Desk::new(session, agent).commit(&open.locked, open.draft)?.state;
     if let Some(place) = named.filter(|_| is_new) {
         // What can't be removed is in the way of nobody.
         let _ = agent.remove_older(place);

@@ -307,7 +307,12 @@ impl Draft {
 
     /// Makes the transaction. Refuses a status that does not go with the execution state: that is a fault of
     /// the rules, and a refused step does less harm than a wrong record.
-    pub fn finish(mut self) -> Result<Transaction, Refusal> {
+    pub fn finish(self) -> Result<Transaction, Refusal> {
+        self.finish_and_keep().map(|(transaction, _)| transaction)
+    }
+
+    /// The same, and the records as they are once it is committed.
+    pub fn finish_and_keep(mut self) -> Result<(Transaction, Records), Refusal> {
         let state = &mut self.records.state;
         if !execution::agrees(state.execution.state, state.status) {
             return Err(Refusal::new(
@@ -325,16 +330,17 @@ impl Draft {
         state.resting = self.resting;
         derive(&mut self.records);
         let about = self.events.iter().find_map(|event| event.run_id);
-        Ok(Transaction {
+        let transaction = Transaction {
             moves: with_run(self.moves, &self.records.state, about),
             agent: self.records.state.agent.clone(),
             base_revision,
-            state: self.records.state,
+            state: self.records.state.clone(),
             puts: self.puts,
             deletes: self.deletes,
             archived: self.archived,
             events: self.events,
-        })
+        };
+        Ok((transaction, self.records))
     }
 }
 

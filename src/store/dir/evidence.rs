@@ -23,9 +23,9 @@ use super::view::View;
 
 /// The files that tell how messages have ended, of a month and those after it.
 pub fn files_of_ends(view: &View<'_>, first_month: &str) -> Result<Vec<String>> {
-    let mut months = months::archive(view, Message::KIND)?;
+    let [mut months, ended] = months::archives(view, [Message::KIND, months::ENDED])?;
     months.reverse();
-    months.extend(months::archive(view, months::ENDED)?);
+    months.extend(ended);
     months.extend(months::ledger(view)?);
     months.retain(|month| month.name.as_str() >= first_month);
     Ok(months.into_iter().flat_map(|month| month.files).collect())

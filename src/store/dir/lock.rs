@@ -153,12 +153,8 @@ fn sign(file: &File, holder: &Holder) {
     // For people only: a lock that can't be signed is held all the same.
     let Ok(mut line) = serde_json::to_vec(holder) else { return };
     line.push(b'\n');
-    let length = line.len() as u64;
     let _ = file.write_all_at(&line, 0);
-    // Mostly it is as long as the one before; to look costs less than to cut.
-    if file.metadata().is_ok_and(|found| found.len() != length) {
-        let _ = file.set_len(length);
-    }
+    let _ = file.set_len(line.len() as u64);
 }
 
 /// What the lock file says of its holder, in words.

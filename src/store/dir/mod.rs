@@ -75,7 +75,7 @@ pub use lease::Subject;
 pub use lock::{Guard, Sharing};
 pub use moved::moved_away;
 pub use occupancy::{Occupant, Place};
-pub use snapshot::{Snapshot, Waiting};
+pub use snapshot::{Snapshot, Touched, Waiting};
 pub use watch::Watch;
 
 use files::Disk;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{Read, Seek, SeekFrom};
 
-use crate::beneath::Spot;
+use crate::beneath::{Entry, Spot};
 use crate::error::{Context, Result};
 use crate::model::time::{Span, Time};
 
@@ -67,8 +67,19 @@ pub fn ledger(view: &View<'_>) -> Result<Vec<Month>> {
 
 /// The months of the archive, oldest first, with the files that have records of this kind.
 pub fn archive(view: &View<'_>, kind: &str) -> Result<Vec<Month>> {
+    let [months] = archives(view, [kind])?;
+    Ok(months)
+}
+
+/// The same for several kinds, at the price of one look.
+pub fn archives<const N: usize>(view: &View<'_>, kinds: [&str; N]) -> Result<[Vec<Month>; N]> {
+    let entries = view.agent.join(layout::ARCHIVE).entries()?;
+    Ok(kinds.map(|kind| archive_among(view, &entries, kind)))
+}
+
+fn archive_among(view: &View<'_>, entries: &[Entry], kind: &str) -> Vec<Month> {
     let mut months = Months::default();
-    for entry in view.agent.join(layout::ARCHIVE).entries()? {
+    for entry in entries {
         let Some(name) = entry.name.to_str() else { continue };
         if entry.is_dir {
             months.add(name, PLAIN, format!("{}/{name}/{kind}{}", layout::ARCHIVE, layout::LINES));
@@ -84,7 +95,7 @@ pub fn archive(view: &View<'_>, kind: &str) -> Result<Vec<Month>> {
         let month = path.split('/').nth(1).unwrap_or_default().to_owned();
         months.add(&month, PLAIN, path);
     }
-    Ok(months.in_order())
+    months.in_order()
 }
 
 /// The number of the file that is not packed: its lines came last.

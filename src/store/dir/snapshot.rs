@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::rc::Rc;
 
+use crate::beneath::Version;
 use crate::error::{Error, Result};
 use crate::model::dedupe::DedupeEntry;
 use crate::model::event::Event;
@@ -29,6 +30,10 @@ pub struct Snapshot<'a> {
     left_out: Vec<String>,
     scan: OnceCell<Rc<Scan>>,
 }
+
+/// When the open records of each kind were last touched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Touched(Vec<Option<Version>>);
 
 /// A message in the inbox, of which only the name is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,6 +87,14 @@ impl Snapshot<'_> {
     /// Every open record of a kind, in order of id.
     pub fn open<T: Kept>(&self) -> Result<Vec<T>> {
         self.view.records(layout::plane(T::PLANE))
+    }
+
+    /// When what is open was last touched, by a transaction or beside one, as far as that can be seen. It costs a look for
+    /// each kind, and none for each record.
+    pub fn touched(&self, state: &State) -> Option<Touched> {
+        let planes = [layout::WORK, layout::WAITS, layout::TIMERS, layout::TASKS];
+        let read = if state.open_tasks > 0 { &planes[..] } else { &planes[..3] };
+        read.iter().map(|dir| self.agent.dir.join(dir).touched().ok()).collect::<Option<_>>().map(Touched)
     }
 
     /// One open record.
