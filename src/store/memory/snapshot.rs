@@ -61,6 +61,11 @@ impl<'a> Snapshot<'a> {
         }, dir => dir.open())
     }
 
+    /// Records in memory are asked anew.
+    pub fn touched(&self, state: &State) -> Option<dir::Touched> {
+        either!(self, _records => None, dir => dir.touched(state))
+    }
+
     pub fn open_one<T: Kept>(&self, id: T::Id) -> Result<Option<T>> {
         either!(self, records => Ok(records.open.get(&(T::PLANE, id.to_string())).map(record)), dir => dir.open_one(id))
     }
