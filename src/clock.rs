@@ -33,6 +33,11 @@ impl Clock {
         Ok(Clock { pinned })
     }
 
+    /// Whether no time passes.
+    pub fn is_pinned(&self) -> bool {
+        self.pinned.is_some()
+    }
+
     pub fn now(&self) -> Time {
         self.pinned.unwrap_or_else(|| {
             #[expect(clippy::disallowed_methods, reason = "this is the clock")]

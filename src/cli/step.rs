@@ -25,6 +25,10 @@ pub struct Tick {
     /// How many agents are ticked at once
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..))]
     pub jobs: u32,
+    /// Stay in the foreground, and run a step of an agent whenever it has something to do. SIGTERM and SIGINT let
+    /// running turns end, and a second one ends them; SIGHUP reads the settings again
+    #[arg(long, conflicts_with_all = ["until_idle", "dry_run", "exit_code"])]
+    pub follow: bool,
     /// Print what a step would do, and change nothing
     #[arg(long, conflicts_with_all = ["until_idle", "commit"])]
     pub dry_run: bool,

@@ -3,14 +3,11 @@
 use serde::Serialize;
 
 use crate::cli::{NextWake, WakeFormat};
-use crate::engine::foresee::{Foreseen, at_rest, foresee};
-use crate::engine::owner::given_up_at;
+use crate::engine::foresee::outlook;
 use crate::engine::session::{Session, agents};
 use crate::error::{Result, Status};
-use crate::model::decision::Decision;
 use crate::model::id::AgentName;
 use crate::model::time::Time;
-use crate::rules::due::next_due;
 use crate::store::{Agent, Store};
 
 #[derive(Serialize)]
@@ -42,21 +39,14 @@ pub fn next_wake(session: &mut Session, args: NextWake) -> Result<Status> {
 
 /// When the next step of an agent has something to do: at once if it would do something now.
 fn due(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result<Option<Time>> {
-    match at_rest(store, agent, now) {
-        Ok(Some((state, _))) => return Ok(state.next_due_at),
-        Ok(None) => {}
+    match outlook(session, store, agent, now) {
+        Ok(outlook) => Ok(outlook.due),
         Err(error) if error.is_moved() => {
             session.out.note(&format!("{error}: nothing is due here"));
-            return Ok(None);
+            Ok(None)
         }
-        Err(error) => return Err(error),
+        Err(error) => Err(error),
     }
-    let Foreseen { decision, draft, has_errands, .. } = foresee(session, store, agent, now)?;
-    let records = &draft.records;
-    // A claim that lacks something is a step to be made once: then it is known when to look again.
-    let lacks = matches!(decision, Decision::Lack { .. }) && records.state.held.is_none();
-    let due = next_due(records).or(given_up_at(&records.state, now));
-    Ok(if decision.moves() || lacks || has_errands { Some(now) } else { due })
 }
 
 fn written(at: Time, format: WakeFormat) -> String {

@@ -1,4 +1,4 @@
-//! What the next step would do, for `tick --dry-run`, `explain` and `next-wake`.
+//! What the next step would do, for `tick --dry-run`, `tick --follow`, `explain` and `next-wake`.
 
 use std::collections::VecDeque;
 
@@ -8,6 +8,7 @@ use crate::model::id::RunId;
 use crate::model::records::Lease;
 use crate::model::state::State;
 use crate::model::time::Time;
+use crate::rules::due::next_due;
 use crate::rules::step::{self, Before, Beside, Drops, Next, Tried};
 use crate::rules::transition::clock::set_lease_right;
 use crate::rules::transition::draft::Draft;
@@ -16,7 +17,7 @@ use crate::store::{Agent, Store, moved_away};
 use super::drops;
 use super::due;
 use super::load;
-use super::owner::is_elsewhere;
+use super::owner::{given_up_at, is_elsewhere};
 use super::recover::account_for;
 use super::resources;
 use super::session::Session;
@@ -37,6 +38,37 @@ pub fn at_rest(store: &Store, agent: &Agent<'_>, now: Time) -> Result<Option<(St
     }
     let nothing_is_due = due::due(store, agent, &agent.glimpse(), &state, now)?.is_empty();
     Ok(nothing_is_due.then_some((state, resting)))
+}
+
+/// What is to be expected of an agent.
+pub struct Outlook {
+    /// When the next step has something to do: at once if it would do something now.
+    pub due: Option<Time>,
+    /// What the last step came to still holds.
+    pub is_at_rest: bool,
+    /// Another process runs a turn of it. If that is killed, no file changes.
+    pub is_beside: bool,
+    /// Other processes look after tasks of it. If one is killed, no file changes.
+    pub has_tasks: bool,
+}
+
+/// Looks ahead without a lock, and without changing a file.
+pub fn outlook(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result<Outlook> {
+    if let Some((state, _)) = at_rest(store, agent, now)? {
+        let has_tasks = state.open_tasks > 0;
+        return Ok(Outlook { due: state.next_due_at, is_at_rest: true, is_beside: false, has_tasks });
+    }
+    let Foreseen { decision, draft, has_errands, .. } = foresee(session, store, agent, now)?;
+    let records = &draft.records;
+    // A claim that lacks something is a step to be made once: then it is known when to look again.
+    let lacks = matches!(decision, Decision::Lack { .. }) && records.state.held.is_none();
+    let due = next_due(records).or(given_up_at(&records.state, now));
+    Ok(Outlook {
+        due: if decision.moves() || lacks || has_errands { Some(now) } else { due },
+        is_at_rest: false,
+        is_beside: records.lease == Lease::Held || is_elsewhere(&records.state, now),
+        has_tasks: records.state.open_tasks > 0,
+    })
 }
 
 /// A step that was not made.

@@ -117,7 +117,7 @@ impl schemars::JsonSchema for Time {
 }
 
 /// A span of time in milliseconds, written like `90s`, `1h30m`, `2d`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Span(u64);
 
 impl Span {
@@ -126,6 +126,11 @@ impl Span {
     /// The sum of both.
     pub const fn plus(self, other: Span) -> Span {
         Span(self.0.saturating_add(other.0))
+    }
+
+    /// So many of it.
+    pub const fn times(self, number: u64) -> Span {
+        Span(self.0.saturating_mul(number))
     }
 
     pub const fn from_millis(millis: u64) -> Span {

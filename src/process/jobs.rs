@@ -1,15 +1,19 @@
-//! `tick --jobs`: several agents at once, each in a process of its own.
+//! Several agents at once, each in a process of its own: `tick --jobs` and `tick --follow`.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, WaitOptions};
 
+use super::OF_MANAGER;
+use super::patience::timespec;
 use super::signals::Signals;
 use super::spawn;
 use crate::error::{Context, Result};
@@ -26,88 +30,138 @@ pub enum End {
     Unknown,
 }
 
+/// A job that has ended: what it was for, all that it wrote to stdout, and how it ended.
+pub struct Ended<T> {
+    pub of: T,
+    pub lines: Vec<u8>,
+    pub end: End,
+}
+
 /// Runs this program with each of these command lines, at most `at_once` at a time, or fewer if the machine
-/// has no room for more. When a job ends, `done` gets its place among the command lines, all that it wrote to
-/// stdout, and how it ended. Jobs share the stderr of this process.
+/// has no room for more. When a job ends, `done` is told, with its place among the command lines.
 ///
 /// A signal that asks this process to end is passed on to every running job, no other job begins, and all are
 /// waited for. Returns that signal.
 pub fn run(
     commands: Vec<Vec<OsString>>,
     at_once: usize,
-    mut done: impl FnMut(usize, &[u8], End),
+    mut done: impl FnMut(Ended<usize>),
 ) -> Result<Option<i32>> {
-    let program = std::env::current_exe().context("find", Path::new("this program"))?;
     let signals = Signals::hold()?;
+    let mut jobs = Jobs::new()?;
     let mut cancelled_by = None;
     let mut trouble = Ok(());
     let mut waiting = commands.iter().enumerate().peekable();
-    let mut running: Vec<Job> = Vec::new();
     loop {
-        while running.len() < at_once && cancelled_by.is_none() && trouble.is_ok() {
+        while jobs.count() < at_once && cancelled_by.is_none() && trouble.is_ok() {
             let Some((at, arguments)) = waiting.peek() else { break };
-            match Job::start(*at, &program, arguments) {
-                Ok(job) => running.push(job),
+            match jobs.start(*at, arguments) {
+                Ok(()) => {}
                 // The end of a running job makes room.
-                Err(error) if error.is_shortage() && !running.is_empty() => break,
+                Err(error) if error.is_shortage() && jobs.count() > 0 => break,
                 Err(error) => trouble = Err(error),
             }
             waiting.next();
         }
-        if running.is_empty() {
+        if jobs.count() == 0 {
             return trouble.map(|()| cancelled_by.or(signals.release()));
         }
-        let spoke = wait(&signals, &running)?;
+        let ended = jobs.wait(&[signals.as_fd()], None)?;
         if let Some(signal) = signals.caught() {
             cancelled_by = Some(signal);
-            running.iter().for_each(|job| job.pass_on(signal));
+            jobs.pass_on(signal);
         }
+        ended.into_iter().for_each(&mut done);
+    }
+}
+
+/// The jobs that run. They share the stderr of this process.
+pub struct Jobs<T> {
+    program: PathBuf,
+    running: Vec<Job<T>>,
+}
+
+impl<T> Jobs<T> {
+    pub fn new() -> Result<Jobs<T>> {
+        let program = std::env::current_exe().context("find", Path::new("this program"))?;
+        Ok(Jobs { program, running: Vec::new() })
+    }
+
+    pub fn count(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Runs this program with a command line. `of` is what it is for.
+    pub fn start(&mut self, of: T, arguments: &[OsString]) -> Result<()> {
+        self.running.push(Job::start(of, &self.program, arguments)?);
+        Ok(())
+    }
+
+    /// Sends a signal to every running job.
+    pub fn pass_on(&self, signal: i32) {
+        self.running.iter().for_each(|job| job.pass_on(signal));
+    }
+
+    /// Waits for the end of a job, for one of `others` to be readable, or until a moment. Returns the jobs that have
+    /// ended. Also reaps every other child that has ended: an orphan, where this process adopts them.
+    pub fn wait(&mut self, others: &[BorrowedFd<'_>], until: Option<Instant>) -> Result<Vec<Ended<T>>> {
+        let mut fds: Vec<PollFd<'_>> = others.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+        fds.extend(self.running.iter().map(|job| PollFd::new(&job.stdout, PollFlags::IN)));
+        let timeout = until.map(|until| timespec(until.saturating_duration_since(Instant::now())));
+        match rustix::event::poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno).context("wait for", Path::new("the jobs")),
+        }
+        let ready: Vec<bool> = fds.iter().skip(others.len()).map(|fd| !fd.revents().is_empty()).collect();
+        let mut ended = Vec::new();
         // From the last to the first, so that a removal moves no job that is still to be looked at.
-        for at in spoke.into_iter().rev() {
-            if running[at].has_ended() {
-                let job = running.swap_remove(at);
-                let place = job.at;
-                let (lines, end) = job.end();
-                done(place, &lines, end);
+        for at in (0..ready.len()).rev() {
+            if ready[at] && self.running[at].has_ended() {
+                ended.push(self.running.swap_remove(at).end());
+            }
+        }
+        self.reap();
+        Ok(ended)
+    }
+
+    fn reap(&mut self) {
+        while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
+            let job = self.running.iter_mut().find(|job| Pid::from_child(&job.child) == pid);
+            if let Some(job) = job {
+                job.status = Some(ExitStatus::from_raw(status.as_raw()));
             }
         }
     }
 }
 
-/// Waits for a signal or for output of a job. Returns the places of the jobs that have something to read.
-fn wait(signals: &Signals, running: &[Job]) -> Result<Vec<usize>> {
-    let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
-    fds.extend(running.iter().map(|job| PollFd::new(&job.stdout, PollFlags::IN)));
-    match rustix::event::poll(&mut fds, None) {
-        Ok(_) | Err(Errno::INTR) => {}
-        Err(errno) => return Err(errno).context("wait for", Path::new("the jobs")),
-    }
-    let ready = fds.iter().skip(1).enumerate().filter(|(_, fd)| !fd.revents().is_empty());
-    Ok(ready.map(|(at, _)| at).collect())
-}
-
-struct Job {
-    at: usize,
+struct Job<T> {
+    of: T,
     child: Child,
     stdout: ChildStdout,
     lines: Vec<u8>,
+    /// Once it was reaped before the end of its output was seen.
+    status: Option<ExitStatus>,
 }
 
-impl Job {
+impl<T> Job<T> {
     /// The job has a process group of its own, so that a signal from the terminal reaches it only once,
     /// through this process. If this process is killed, the job gets SIGTERM.
-    fn start(at: usize, program: &Path, arguments: &[OsString]) -> Result<Job> {
+    fn start(of: T, program: &Path, arguments: &[OsString]) -> Result<Job<T>> {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
+        // What the service manager asks of this process is not for the turns below it.
+        for name in OF_MANAGER {
+            command.env_remove(name);
+        }
         spawn::tie(&mut command, Signal::TERM);
         spawn::give_back(&mut command);
         let mut child = command.spawn().context("run", program)?;
         let stdout = child.stdout.take().ok_or(Errno::BADF).context("listen to", program)?;
-        Ok(Job { at, child, stdout, lines: Vec::new() })
+        Ok(Job { of, child, stdout, lines: Vec::new(), status: None })
     }
 
     fn pass_on(&self, signal: i32) {
-        if let Some(signal) = Signal::from_named_raw(signal) {
+        if let Some(signal) = Signal::from_named_raw(signal).filter(|_| self.status.is_none()) {
             // The job is not reaped yet, so no other process can have its pid.
             let _ = rustix::process::kill_process(Pid::from_child(&self.child), signal);
         }
@@ -125,12 +179,13 @@ impl Job {
         }
     }
 
-    fn end(mut self) -> (Vec<u8>, End) {
-        let end = self.child.wait().map_or(End::Unknown, |status| match (status.code(), status.signal()) {
+    fn end(mut self) -> Ended<T> {
+        let status = self.status.map_or_else(|| self.child.wait(), Ok);
+        let end = status.map_or(End::Unknown, |status| match (status.code(), status.signal()) {
             (Some(code), _) => End::Exit(code),
             (None, Some(signal)) => End::Signal(signal),
             (None, None) => End::Unknown,
         });
-        (self.lines, end)
+        Ended { of: self.of, lines: self.lines, end }
     }
 }

@@ -1,11 +1,15 @@
 //! Child processes. Only the files here start, watch and end them.
 
+#[cfg(target_os = "linux")]
+pub mod alarm;
 pub mod foreground;
 pub mod git;
 pub mod hook;
 pub mod host;
 pub mod jobs;
 pub mod limits;
+#[cfg(target_os = "linux")]
+pub mod notify;
 pub mod remains;
 pub mod supervisor;
 pub mod turn;
@@ -34,6 +38,9 @@ pub const HOOK: &str = "DORMOUSE_HOOK";
 /// The variable with the path of a hook's scratch directory. Unlike the name, it belongs to one run of the
 /// hook.
 const HOOK_SCRATCH: &str = "DORMOUSE_HOOK_SCRATCH";
+
+/// What a service manager has put into the environment of this process, and of no other (sd_notify(3)).
+pub const OF_MANAGER: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
 
 /// A signal that can end a command, by its name with or without `SIG`.
 pub fn signal_named(name: &str) -> Option<Signal> {

@@ -13,6 +13,8 @@ use signal_hook::{flag, low_level};
 
 use crate::error::{Context, Result};
 
+const CHILDREN: &str = "children";
+
 /// While this lives, SIGINT, SIGTERM and SIGHUP are reported instead of ending the process. Afterwards they
 /// end it, as before. A signal that was ignored from the start (`nohup`, a background job of a script) stays
 /// ignored.
@@ -26,6 +28,8 @@ impl Signals {
         let watch = WATCH.as_ref().map_err(|error| io::Error::new(error.kind(), error.to_string()));
         let signals = Signals { watch: watch.context("watch for signals to", Path::new("this process"))? };
         signals.watch.caught.store(0, Ordering::SeqCst);
+        signals.watch.ends.store(0, Ordering::SeqCst);
+        signals.watch.hung_up.store(false, Ordering::SeqCst);
         signals.watch.idle.store(false, Ordering::SeqCst);
         Ok(signals)
     }
@@ -38,11 +42,37 @@ impl Signals {
         i32::try_from(self.watch.caught.swap(0, Ordering::SeqCst)).ok().filter(|signal| *signal != 0)
     }
 
+    /// What was asked for since the last call, where SIGHUP does not ask for the end.
+    pub fn asked(&self) -> Asked {
+        let ends = self.watch.ends.swap(0, Ordering::SeqCst);
+        let reload = self.watch.hung_up.swap(false, Ordering::SeqCst);
+        self.caught();
+        Asked { end: i32::try_from(ends).ok().filter(|signal| *signal != 0), reload }
+    }
+
+    /// From here on the end of a child wakes whoever waits for a signal.
+    pub fn hear_children(&self) -> Result<()> {
+        let heard = low_level::pipe::register(
+            SIGCHLD,
+            self.watch.wake.try_clone().context("watch", Path::new(CHILDREN))?,
+        );
+        heard.map(drop).context("watch", Path::new(CHILDREN))
+    }
+
     /// Stops holding signals back. Returns a signal that came since the last call of `caught`.
     pub fn release(self) -> Option<i32> {
         self.watch.idle.store(true, Ordering::SeqCst);
         self.caught()
     }
+}
+
+/// What signals have asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asked {
+    /// The last signal that asked this process to end.
+    pub end: Option<i32>,
+    /// SIGHUP came: settings are to be read again.
+    pub reload: bool,
 }
 
 /// Readable when a signal was caught.
@@ -63,20 +93,36 @@ impl Drop for Signals {
 struct Watch {
     idle: Arc<AtomicBool>,
     caught: Arc<AtomicUsize>,
+    /// The same without SIGHUP.
+    ends: Arc<AtomicUsize>,
+    hung_up: Arc<AtomicBool>,
     wakes: UnixStream,
+    wake: UnixStream,
 }
 
 impl Watch {
     fn install() -> io::Result<Watch> {
         let (wakes, wake) = UnixStream::pair()?;
         wakes.set_nonblocking(true)?;
-        let watch = Watch { idle: Arc::new(AtomicBool::new(true)), caught: Arc::default(), wakes };
+        let watch = Watch {
+            idle: Arc::new(AtomicBool::new(true)),
+            caught: Arc::default(),
+            ends: Arc::default(),
+            hung_up: Arc::default(),
+            wakes,
+            wake,
+        };
         let ignored = ignored();
         for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_in(ignored, *signal)) {
             // The order matters: handlers of a signal run in the order in which they are registered.
             flag::register_conditional_default(signal, watch.idle.clone())?;
             flag::register_usize(signal, watch.caught.clone(), signal.unsigned_abs() as usize)?;
-            low_level::pipe::register(signal, wake.try_clone()?)?;
+            if signal == SIGHUP {
+                flag::register(signal, watch.hung_up.clone())?;
+            } else {
+                flag::register_usize(signal, watch.ends.clone(), signal.unsigned_abs() as usize)?;
+            }
+            low_level::pipe::register(signal, watch.wake.try_clone()?)?;
         }
         if is_in(ignored, SIGCHLD) {
             // A process that ignores SIGCHLD never learns how a child ended. Any handler changes that.

@@ -41,6 +41,8 @@ mod examples;
 #[cfg(target_os = "linux")]
 mod faults;
 #[cfg(target_os = "linux")]
+mod following;
+#[cfg(target_os = "linux")]
 mod foresight;
 mod format;
 #[cfg(target_os = "linux")]

@@ -12,6 +12,7 @@ use crate::model::id::AgentName;
 use crate::model::policy::SchedulingPolicy;
 use crate::model::time::Time;
 use crate::process::jobs::{self, End};
+use crate::report::output::Output;
 use crate::report::step;
 use crate::rules::priority::{Rank, rank};
 use crate::store::Store;
@@ -90,25 +91,8 @@ pub fn in_parallel(
     session.out.flush();
     let commands = busy.iter().map(|name| own_command(session, store, name, args)).collect::<Vec<_>>();
     let out = &mut session.out;
-    let ran = jobs::run(commands, args.jobs as usize, |at, lines, end| {
-        out.raw(lines);
-        let reached = match end {
-            End::Exit(0) => Status::Done,
-            End::Exit(10) => Status::NothingDone,
-            End::Exit(3) => Status::NotFound,
-            End::Exit(4) => Status::Refused,
-            End::Exit(5) => Status::Busy,
-            End::Exit(6) => Status::Damaged,
-            End::Exit(7) => Status::TurnFailed,
-            End::Exit(_) | End::Signal(_) | End::Unknown => Status::Failed,
-        };
-        if reached == Status::Failed
-            && let Some(message) = last_words(lines, end)
-        {
-            let name = busy[at].as_str();
-            out.failure(&Error::Failed { message, hint: None }, Some(name), Some(name));
-        }
-        out.flush();
+    let ran = jobs::run(commands, args.jobs as usize, |ended| {
+        let reached = told(out, &busy[ended.of], &ended.lines, ended.end);
         if reached != Status::NothingDone {
             *moved = true;
             status = status.graver(reached);
@@ -124,6 +108,29 @@ pub fn in_parallel(
     status
 }
 
+/// Says what the tick of one agent has said, and what it has not. Returns the exit status that it ended with.
+pub fn told(out: &mut Output, name: &AgentName, lines: &[u8], end: End) -> Status {
+    out.raw(lines);
+    let reached = match end {
+        End::Exit(0) => Status::Done,
+        End::Exit(10) => Status::NothingDone,
+        End::Exit(3) => Status::NotFound,
+        End::Exit(4) => Status::Refused,
+        End::Exit(5) => Status::Busy,
+        End::Exit(6) => Status::Damaged,
+        End::Exit(7) => Status::TurnFailed,
+        End::Exit(_) | End::Signal(_) | End::Unknown => Status::Failed,
+    };
+    if reached == Status::Failed
+        && let Some(message) = last_words(lines, end)
+    {
+        let name = name.as_str();
+        out.failure(&Error::Failed { message, hint: None }, Some(name), Some(name));
+    }
+    out.flush();
+    reached
+}
+
 /// What is to be said of a tick that ended without a result of its own.
 fn last_words(lines: &[u8], end: End) -> Option<String> {
     match end {
@@ -134,7 +141,7 @@ fn last_words(lines: &[u8], end: End) -> Option<String> {
 }
 
 /// The command line of one agent's own tick.
-fn own_command(session: &Session, store: &Store, name: &AgentName, args: &cli::Tick) -> Vec<OsString> {
+pub fn own_command(session: &Session, store: &Store, name: &AgentName, args: &cli::Tick) -> Vec<OsString> {
     let out = &session.out;
     let color = if out.is_colored() { "always" } else { "never" };
     let steps = args.max_steps.to_string();
@@ -157,19 +164,38 @@ fn own_command(session: &Session, store: &Store, name: &AgentName, args: &cli::T
 
 /// The most urgent first; agents that are equal in everything stay in the order of their names.
 fn by_urgency(store: &Store, names: &mut [AgentName], now: Time) {
-    // One that can't be read says so when it is its turn.
-    names.sort_by_cached_key(|name| {
-        urgency(store, name, now).unwrap_or_else(|_| rank(&SchedulingPolicy::default(), None, now))
-    });
+    names.sort_by_cached_key(|name| Urgency::of(store, name).rank(now));
 }
 
-fn urgency(store: &Store, name: &AgentName, now: Time) -> Result<Rank> {
+/// What an agent's place in the line depends on.
+#[derive(Debug, Clone)]
+pub struct Urgency {
+    policy: SchedulingPolicy,
+    /// Since when it has had something to do.
+    since: Option<Time>,
+    /// When something is due that no file tells of.
+    due: Option<Time>,
+}
+
+impl Urgency {
+    /// One that can't be read says so when it is its turn.
+    pub fn of(store: &Store, name: &AgentName) -> Urgency {
+        let unknown = Urgency { policy: SchedulingPolicy::default(), since: None, due: None };
+        urgency(store, name).unwrap_or(unknown)
+    }
+
+    pub fn rank(&self, now: Time) -> Rank {
+        let due = self.due.filter(|due| *due <= now);
+        rank(&self.policy, self.since.into_iter().chain(due).min(), now)
+    }
+}
+
+fn urgency(store: &Store, name: &AgentName) -> Result<Urgency> {
     let agent = store.agent(name)?;
     let state = agent.peek()?;
     if matches!(state.status, AgentStatus::Stopped | AgentStatus::Booting) {
-        return Ok(rank(&SchedulingPolicy::LEAST, None, now));
+        return Ok(Urgency { policy: SchedulingPolicy::LEAST, since: None, due: None });
     }
-    let due = state.next_due_at.filter(|due| *due <= now);
-    let since = agent.glimpse().waits_since()?.into_iter().chain(due).min();
-    Ok(rank(&agent.policy()?.scheduler, since, now))
+    let since = agent.glimpse().waits_since()?;
+    Ok(Urgency { policy: agent.policy()?.scheduler, since, due: state.next_due_at })
 }

@@ -1,6 +1,8 @@
 //! `tick`: one step of each agent, or as many as it takes.
 
 mod committing;
+#[cfg(target_os = "linux")]
+mod follow;
 mod many;
 
 use std::time::Instant;
@@ -15,8 +17,21 @@ use crate::model::id::AgentName;
 use crate::report::step as shown;
 use crate::store::Store;
 
+#[cfg(not(target_os = "linux"))]
+mod follow {
+    pub fn follow(_: &mut Session, _: Store, _: &cli::Tick) -> Result<Status> {
+        let message = "--follow: this system can't tell what has changed".to_owned();
+        Err(Error::Failed { message, hint: Some("see `dormouse service`".to_owned()) })
+    }
+    use super::*;
+    use crate::error::Error;
+}
+
 pub fn tick(session: &mut Session, args: cli::Tick) -> Result<Status> {
     let store = session.store()?;
+    if args.follow {
+        return follow::follow(session, store, &args);
+    }
     let mut names = authority::governed(session, &store, &args.agents, args.all)?;
     let is_free = args.dry_run || authority::inside(session, &store)?.is_none();
     let refused =

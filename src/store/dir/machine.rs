@@ -13,6 +13,33 @@ pub fn id() -> Option<&'static str> {
     ID.get_or_init(|| hash_of(Path::new("/etc/machine-id"), "dormouse ")).as_deref()
 }
 
+/// The file systems that other machines may write to without this one hearing of it, by the numbers of statfs(2): NFS,
+/// SMB, CIFS, SMB2, 9P, FUSE, Ceph, AFS, Lustre, OCFS2, GFS2, and those of VirtualBox and Parallels.
+#[cfg(target_os = "linux")]
+const REMOTE: [u64; 13] = [
+    0x6969,
+    0x517b,
+    0xff53_4d42,
+    0xfe53_4d42,
+    0x0102_1997,
+    0x6573_5546,
+    0x00c3_6400,
+    0x5346_414f,
+    0x0bd0_0bd0,
+    0x7461_636f,
+    0x0116_1970,
+    0x786f_4256,
+    0x7c7c_6673,
+];
+
+/// Whether other machines may write there without this one hearing of it.
+#[cfg(target_os = "linux")]
+pub fn is_remote(dir: &Path) -> bool {
+    // The number is signed on some machines.
+    let kind = rustix::fs::statfs(dir).map(|found| found.f_type as u64 & 0xffff_ffff);
+    kind.is_ok_and(|kind| REMOTE.contains(&kind))
+}
+
 /// Tells this boot of the machine from all others, of this machine or any: 32 hexadecimal digits. `None` where
 /// the system has no such thing.
 pub fn boot() -> Option<&'static str> {

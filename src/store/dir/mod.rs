@@ -27,6 +27,8 @@ mod machine;
 pub mod merge;
 pub mod months;
 mod moved;
+#[cfg(target_os = "linux")]
+pub mod news;
 mod notes;
 pub mod occupancy;
 pub mod old_journal;

@@ -1,0 +1,360 @@
+//! `tick --follow`: stays in the foreground, and makes a step of an agent when it has something to do.
+//!
+//! It only looks. Each step is made by a process of its own, the very one that cron would start, so that nothing depends
+//! on this one: it holds no lock and writes no file.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+
+use crate::cli;
+use crate::engine::authority;
+use crate::engine::foresee::outlook;
+use crate::engine::session::{Session, agents};
+use crate::error::{Error, Result, Status};
+use crate::model::id::AgentName;
+use crate::model::time::{Span, Time};
+use crate::process::alarm::{Alarm, Rung};
+use crate::process::jobs::{End, Ended, Jobs};
+use crate::process::notify::Manager;
+use crate::process::signals::Signals;
+use crate::store::Store;
+use crate::store::news::{Change, News};
+
+use super::many::{Urgency, own_command, told};
+
+/// How often is looked at an agent that can't be watched, and at one whose turn or task another process runs: if that is
+/// killed, no file changes. For so many agents more rarely.
+const LOOKS: Span = Span::from_secs(5);
+const AGENTS_IN_A_LOOK: u64 = 1000;
+
+/// How long the file of a dropped message may take to be written, where nothing tells that it is whole.
+const WRITTEN: Span = Span::from_secs(1);
+
+/// How long an agent is left alone after a step that came to nothing, and twice as long each time, up to what cron would
+/// leave it alone.
+const IN_VAIN: Span = Span::from_millis(20);
+const FAILED: Span = Span::from_secs(1);
+const LONGEST: Span = Span::from_secs(60);
+
+pub fn follow(session: &mut Session, store: Store, args: &cli::Tick) -> Result<Status> {
+    if authority::inside(session, &store)?.is_some() {
+        return Err(Error::Refused {
+            kind: "own_turn",
+            message: "a turn or task can't follow agents: it would never end".to_owned(),
+            hint: Some("use `tick --until-idle`".to_owned()),
+        });
+    }
+    if session.clock.is_pinned() {
+        return Err(Error::usage("--follow waits for moments, and DORMOUSE_NOW lets none come: unset it"));
+    }
+    let signals = Signals::hold()?;
+    signals.hear_children()?;
+    // Whoever is named has to be there to begin with.
+    for name in agents(&store, &args.agents, false)? {
+        store.agent(&name)?;
+    }
+    let mut follower = Follower {
+        args,
+        news: News::of(&store),
+        path: store.root().to_owned(),
+        store,
+        followed: BTreeMap::new(),
+        to_look_at: BTreeSet::new(),
+        list_at: None,
+        unwatched: 0,
+        is_ending: false,
+        status: Status::Done,
+        jobs: Jobs::new()?,
+        manager: Manager::from_env(),
+        alarm: Alarm::new()?,
+    };
+    follower.list(session)?;
+    follower.look(session);
+    follower.manager.is_ready();
+    follower.go_on(session, &signals)
+}
+
+/// How one agent stands.
+#[derive(Default)]
+struct Followed {
+    /// When to look at it, unless something changes before.
+    look_at: Option<Time>,
+    /// It has something to do.
+    ready: Option<Urgency>,
+    /// A process makes a step of it.
+    runs: bool,
+    /// Its last step did nothing: what it waits for now is known.
+    in_vain: bool,
+    /// How long it is left alone, and until when.
+    pause: Span,
+    until: Option<Time>,
+    is_unwatched: bool,
+}
+
+struct Follower<'a> {
+    args: &'a cli::Tick,
+    path: PathBuf,
+    store: Store,
+    news: News,
+    followed: BTreeMap<AgentName, Followed>,
+    /// Those that may have changed.
+    to_look_at: BTreeSet<AgentName>,
+    /// When the list of agents is to be read again, where it is not watched.
+    list_at: Option<Time>,
+    unwatched: u64,
+    is_ending: bool,
+    status: Status,
+    jobs: Jobs<AgentName>,
+    manager: Manager,
+    alarm: Alarm,
+}
+
+impl Follower<'_> {
+    fn go_on(&mut self, session: &mut Session, signals: &Signals) -> Result<Status> {
+        loop {
+            self.look(session);
+            self.start(session);
+            if self.is_ending && self.jobs.count() == 0 {
+                return Ok(self.status);
+            }
+            let until = self.manager.goes_on();
+            self.alarm.set(self.next())?;
+            let mut wakes = vec![signals.as_fd(), self.alarm.as_fd()];
+            wakes.extend(self.news.readable());
+            let ended = self.jobs.wait(&wakes, until)?;
+            drop(wakes);
+            ended.into_iter().for_each(|ended| self.take_in(session, ended));
+            match self.alarm.has_rung() {
+                Rung::No | Rung::Due => {}
+                Rung::ClockSet => self.look_at_all(),
+            }
+            let asked = signals.asked();
+            if let Some(signal) = asked.end {
+                self.end(session, signal);
+            }
+            if asked.reload && !self.is_ending {
+                self.manager.is_reloading();
+                if let Err(error) = self.reopen(session) {
+                    session.fail(&error);
+                }
+                self.manager.is_ready();
+            }
+            if session.out.is_closed() {
+                self.is_ending = true;
+            }
+            self.hear(session)?;
+        }
+    }
+
+    /// What has changed.
+    fn hear(&mut self, session: &Session) -> Result<()> {
+        let mut list = self.list_at.is_some_and(|at| at <= session.clock.now());
+        for change in self.news.take() {
+            match change {
+                Change::Agent(name) => {
+                    if let Some(agent) = self.followed.get_mut(&name) {
+                        agent.in_vain = false;
+                        self.to_look_at.insert(name);
+                    }
+                }
+                Change::Begun(name) => {
+                    let soon = session.clock.now().after(WRITTEN);
+                    if let Some(agent) = self.followed.get_mut(&name) {
+                        agent.look_at = Some(agent.look_at.map_or(soon, |at| at.min(soon)));
+                    }
+                }
+                Change::Agents => list = true,
+                Change::Anything => {
+                    list = true;
+                    self.look_at_all();
+                }
+                // Put back from a backup, say: it is what stands there now.
+                Change::Moved => return self.reopen(session),
+            }
+        }
+        if list { self.list(session) } else { Ok(()) }
+    }
+
+    /// Reads the settings again, and looks at everything anew.
+    fn reopen(&mut self, session: &Session) -> Result<()> {
+        self.store = session.store_at(self.path.clone())?;
+        self.news = News::of(&self.store);
+        self.followed.values_mut().for_each(|agent| (agent.pause, agent.until) = (Span::ZERO, None));
+        self.look_at_all();
+        self.list(session)
+    }
+
+    fn look_at_all(&mut self) {
+        self.to_look_at.extend(self.followed.keys().cloned());
+    }
+
+    /// Which agents there are.
+    fn list(&mut self, session: &Session) -> Result<()> {
+        let names: BTreeSet<AgentName> =
+            agents(&self.store, &self.args.agents, self.args.all)?.into_iter().collect();
+        self.followed.retain(|name, agent| agent.runs || names.contains(name));
+        for name in names {
+            self.followed.entry(name.clone()).or_insert_with(|| {
+                self.to_look_at.insert(name);
+                Followed::default()
+            });
+        }
+        if !self.args.all {
+            // One that was removed may have come back.
+            self.look_at_all();
+        }
+        let is_watched = self.news.follow_list(&self.store);
+        self.list_at = (!is_watched).then(|| session.clock.now().after(LOOKS));
+        Ok(())
+    }
+
+    /// Looks at the agents that may have changed, or whose moment has come.
+    fn look(&mut self, session: &Session) {
+        let now = session.clock.now();
+        let due = self.followed.iter().filter(|(_, agent)| agent.look_at.is_some_and(|at| at <= now));
+        let mut names = std::mem::take(&mut self.to_look_at);
+        names.extend(due.map(|(name, _)| name.clone()));
+        if names.is_empty() {
+            return;
+        }
+        let again = LOOKS.times(1 + self.unwatched / AGENTS_IN_A_LOOK);
+        for name in names {
+            let Some(agent) = self.followed.get_mut(&name) else { continue };
+            if agent.runs {
+                // It is looked at when its step is over.
+                agent.look_at = None;
+                continue;
+            }
+            let found = self.store.agent(&name).and_then(|found| {
+                let is_watched = self.news.follow(&found);
+                Ok((outlook(session, &self.store, &found, now)?, is_watched))
+            });
+            let due = match found {
+                Ok((outlook, is_watched)) => {
+                    agent.is_unwatched = !is_watched;
+                    let looks = !is_watched || outlook.is_beside || outlook.has_tasks;
+                    agent.look_at = looks.then(|| now.after(again));
+                    // A step that has not come to rest goes on, unless another process is at it.
+                    let goes_on = !outlook.is_at_rest && !agent.in_vain && !outlook.is_beside;
+                    if goes_on { Some(now) } else { outlook.due }
+                }
+                Err(Error::NoAgent { .. }) => {
+                    agent.look_at = None;
+                    None
+                }
+                // Its own step says what is wrong.
+                Err(_) => {
+                    agent.look_at = None;
+                    Some(now)
+                }
+            };
+            agent.stands(due, now, || Urgency::of(&self.store, &name));
+        }
+        let unwatched = self.followed.values().filter(|agent| agent.is_unwatched).count() as u64;
+        if std::mem::replace(&mut self.unwatched, unwatched) == 0 && unwatched > 0 {
+            session.out.note(&format!(
+                "not every agent can be watched here (fs.inotify.max_user_watches, or a network file system): such agents are looked at every {LOOKS}"
+            ));
+        }
+    }
+
+    /// When to look again although nothing changes.
+    fn next(&self) -> Option<Time> {
+        let waiting = self.followed.values().filter(|agent| !agent.runs && agent.ready.is_none());
+        let next = waiting.filter_map(|agent| agent.look_at).chain(self.list_at).min();
+        next.filter(|_| !self.is_ending)
+    }
+
+    /// Makes steps, of the most urgent agents first.
+    fn start(&mut self, session: &mut Session) {
+        while !self.is_ending && self.jobs.count() < self.args.jobs as usize {
+            let now = session.clock.now();
+            let ready = self.followed.iter().filter_map(|(name, agent)| Some((name, agent.ready.as_ref()?)));
+            let Some(name) = ready.min_by_key(|(_, urgency)| urgency.rank(now)).map(|(name, _)| name.clone())
+            else {
+                return;
+            };
+            let command = own_command(session, &self.store, &name, self.args);
+            let started = self.jobs.start(name.clone(), &command);
+            let Some(agent) = self.followed.get_mut(&name) else { return };
+            match started {
+                Ok(()) => (agent.ready, agent.runs) = (None, true),
+                // The end of a running job makes room.
+                Err(error) if error.is_shortage() && self.jobs.count() > 0 => return,
+                Err(error) => {
+                    session.out.failure(&error, Some(name.as_str()), Some(name.as_str()));
+                    agent.leave_alone(FAILED, now);
+                    agent.ready = None;
+                    agent.look_at = agent.until;
+                }
+            }
+        }
+    }
+
+    /// What came of a step.
+    fn take_in(&mut self, session: &mut Session, ended: Ended<AgentName>) {
+        let Ended { of: name, lines, end } = ended;
+        let did_nothing = end == End::Exit(Status::NothingDone.code().into());
+        // A step that found nothing to do is no news.
+        let lines = if did_nothing { &[][..] } else { &lines[..] };
+        let reached = told(&mut session.out, &name, lines, end);
+        let Some(agent) = self.followed.get_mut(&name) else { return };
+        agent.runs = false;
+        agent.in_vain = did_nothing;
+        let now = session.clock.now();
+        match reached {
+            Status::Done | Status::TurnFailed => (agent.pause, agent.until) = (Span::ZERO, None),
+            Status::NothingDone => agent.leave_alone(IN_VAIN, now),
+            Status::Failed
+            | Status::Usage
+            | Status::NotFound
+            | Status::Refused
+            | Status::Busy
+            | Status::Damaged
+            | Status::TimedOut
+            | Status::PleaseYield
+            | Status::OfCommand(_) => agent.leave_alone(FAILED, now),
+        }
+        self.to_look_at.insert(name);
+    }
+
+    /// The first signal lets the turns end that run, the second ends them.
+    fn end(&mut self, session: &Session, signal: i32) {
+        if self.is_ending {
+            self.status = Status::TurnFailed;
+            self.jobs.pass_on(signal);
+            return;
+        }
+        self.is_ending = true;
+        self.manager.is_stopping();
+        let running = self.jobs.count();
+        if running > 0 {
+            session.out.note(&format!("waiting for {running} running: a second signal ends them"));
+        }
+    }
+}
+
+impl Followed {
+    /// Notes when it has something to do next, and whether that is now.
+    fn stands(&mut self, due: Option<Time>, now: Time, urgency: impl FnOnce() -> Urgency) {
+        self.ready = None;
+        if due.is_none_or(|due| due > now) {
+            self.pause = Span::ZERO;
+            self.until = None;
+            self.look_at = [self.look_at, due].into_iter().flatten().min();
+            return;
+        }
+        // The clock may have been put back meanwhile.
+        let left_alone = self.until.filter(|until| *until > now && until.since(now) <= LONGEST);
+        match left_alone {
+            Some(until) => self.look_at = Some(until),
+            None => self.ready = Some(urgency()),
+        }
+    }
+
+    fn leave_alone(&mut self, least: Span, now: Time) {
+        self.pause = self.pause.times(2).max(least).min(LONGEST);
+        self.until = Some(now.after(self.pause));
+    }
+}

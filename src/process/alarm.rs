@@ -1,0 +1,86 @@
+//! Wakes this process at a moment of the wall clock, and when that clock is set.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+
+use crate::error::{Context, Result};
+use crate::model::time::Time;
+
+/// A timer of the kernel. It counts the time during which the machine was suspended, which a wait with a timeout does
+/// not, and it becomes readable when the clock is put forward or back.
+pub struct Alarm {
+    timer: OwnedFd,
+    at: Option<Time>,
+}
+
+impl Alarm {
+    pub fn new() -> Result<Alarm> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Realtime, flags);
+        Ok(Alarm { timer: timer.context("make", Path::new("a timer"))?, at: None })
+    }
+
+    /// From here on it wakes at this moment; never, if there is none.
+    pub fn set(&mut self, at: Option<Time>) -> Result<()> {
+        if at == self.at {
+            return Ok(());
+        }
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // A moment of zero would mean never. Rounded up: a step that comes early finds nothing due.
+        let moment = at.map_or(none, |at| {
+            let millis = at.as_millis().max(1);
+            Timespec { tv_sec: millis.div_euclid(1000), tv_nsec: millis.rem_euclid(1000) * 1_000_000 }
+        });
+        let flags = TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET;
+        let spec = Itimerspec { it_interval: none, it_value: moment };
+        timerfd_settime(&self.timer, flags, &spec).context("set", Path::new("a timer"))?;
+        self.at = at;
+        Ok(())
+    }
+
+    /// Whether it has woken this process: the moment has come, or the clock was set. It is then to be set again.
+    pub fn has_rung(&mut self) -> Rung {
+        let mut count = [0; 8];
+        let rung = match rustix::io::read(&self.timer, &mut count[..]) {
+            Ok(_) => Rung::Due,
+            Err(rustix::io::Errno::CANCELED) => Rung::ClockSet,
+            Err(_) => return Rung::No,
+        };
+        self.at = None;
+        rung
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rung {
+    No,
+    Due,
+    ClockSet,
+}
+
+impl AsFd for Alarm {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.timer.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_that_is_past_rings_at_once_and_none_never() {
+        let mut alarm = Alarm::new().unwrap();
+        assert_eq!(alarm.has_rung(), Rung::No);
+        alarm.set(Some(Time::from_millis(5))).unwrap();
+        assert_eq!(alarm.has_rung(), Rung::Due);
+        assert_eq!(alarm.has_rung(), Rung::No);
+        alarm.set(Some(Time::from_millis(5))).unwrap();
+        alarm.set(None).unwrap();
+        assert_eq!(alarm.has_rung(), Rung::No);
+    }
+}

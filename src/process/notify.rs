@@ -1,0 +1,74 @@
+//! What a service manager hears from a process that stays: sd_notify(3), a line in a datagram.
+
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::{Duration, Instant};
+
+use super::OF_MANAGER;
+
+/// The service manager, if one listens.
+pub struct Manager {
+    address: Option<SocketAddr>,
+    /// How often it wants to hear that this process goes on: half of what it waits.
+    every: Option<Duration>,
+    heard_at: Instant,
+}
+
+impl Manager {
+    /// The one that started this process. An address that is none is passed over, as by other programs.
+    pub fn from_env() -> Manager {
+        let [socket, watchdog, watchdog_pid] = OF_MANAGER;
+        let name = std::env::var_os(socket).filter(|name| !name.is_empty());
+        let address = name.and_then(|name| match name.as_bytes().split_first() {
+            Some((b'@', name)) => SocketAddr::from_abstract_name(name).ok(),
+            Some((b'/', _)) => SocketAddr::from_pathname(&name).ok(),
+            Some(_) | None => None,
+        });
+        let set = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
+        let is_ours = set(watchdog_pid).is_none_or(|pid| pid == std::process::id().to_string());
+        let span = set(watchdog).and_then(|usec| usec.parse().ok()).map(Duration::from_micros);
+        let every = span.filter(|span| is_ours && address.is_some() && !span.is_zero()).map(|span| span / 2);
+        Manager { address, every, heard_at: Instant::now() }
+    }
+
+    pub fn is_ready(&mut self) {
+        self.say("READY=1");
+    }
+
+    /// Settings are read again; `is_ready` says when that is done.
+    pub fn is_reloading(&mut self) {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let usec = now.tv_sec.saturating_mul(1_000_000).saturating_add(now.tv_nsec / 1000);
+        self.say(&format!("RELOADING=1\nMONOTONIC_USEC={usec}"));
+    }
+
+    pub fn is_stopping(&mut self) {
+        self.say("STOPPING=1");
+    }
+
+    /// Says that this process goes on, where it is time for that. Returns when it is time again.
+    pub fn goes_on(&mut self) -> Option<Instant> {
+        let every = self.every?;
+        if self.heard_at.elapsed() >= every {
+            self.heard_at = Instant::now();
+            self.say("WATCHDOG=1");
+        }
+        self.heard_at.checked_add(every)
+    }
+
+    /// One that hears nothing any more is no reason to fail.
+    fn say(&mut self, line: &str) {
+        let Some(address) = &self.address else { return };
+        let sent = UnixDatagram::unbound().and_then(|socket| {
+            socket.set_nonblocking(true)?;
+            socket.send_to_addr(line.as_bytes(), address)
+        });
+        if let Err(error) = sent
+            && error.kind() != io::ErrorKind::WouldBlock
+        {
+            (self.address, self.every) = (None, None);
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What has changed in a state directory with many agents, for a process that stays: which agents to look at again.
+
+use std::collections::HashMap;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init};
+use rustix::io::{Errno, Result as Answer};
+
+use crate::model::id::AgentName;
+
+use super::{Agent, Store, layout};
+
+/// What may have changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// The records of an agent, or something has arrived.
+    Agent(AgentName),
+    /// A file has begun in the inbox of an agent. Whoever makes it may still be writing it.
+    Begun(AgentName),
+    /// Agents were made or removed.
+    Agents,
+    /// Anything: so much has changed that the kernel has not kept it.
+    Anything,
+    /// The state directory itself: it is no longer where it was.
+    Moved,
+}
+
+/// Watches over a state directory: two for each agent, and two more.
+pub struct News {
+    events: Option<OwnedFd>,
+    places: HashMap<i32, Place>,
+    agents: HashMap<AgentName, i32>,
+    has_list: bool,
+}
+
+/// What a watch is on.
+#[derive(Debug, Clone)]
+enum Place {
+    Root,
+    Agents,
+    Agent(AgentName),
+    Inbox(AgentName),
+}
+
+/// The watched directory is gone, or elsewhere.
+const SELF: WatchFlags = WatchFlags::DELETE_SELF.union(WatchFlags::MOVE_SELF).union(WatchFlags::ONLYDIR);
+/// A name is there, or stands for something else. The journal is written to in place: a command that was killed after
+/// its commit has changed nothing else.
+const RECORDS: WatchFlags =
+    SELF.union(WatchFlags::CREATE).union(WatchFlags::MOVED_TO).union(WatchFlags::MODIFY);
+/// A file is there, whole.
+const ARRIVALS: WatchFlags =
+    WatchFlags::ONLYDIR.union(WatchFlags::CREATE).union(WatchFlags::MOVED_TO).union(WatchFlags::CLOSE_WRITE);
+const NAMES: WatchFlags = SELF
+    .union(WatchFlags::CREATE)
+    .union(WatchFlags::MOVED_TO)
+    .union(WatchFlags::DELETE)
+    .union(WatchFlags::MOVED_FROM);
+
+/// How many bytes of events are read at once.
+const BUFFER: usize = 16 << 10;
+
+impl News {
+    /// What changes in the list of agents after this is told.
+    pub fn of(store: &Store) -> News {
+        let events = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok();
+        let mut news = News { events, places: HashMap::new(), agents: HashMap::new(), has_list: false };
+        news.follow_list(store);
+        news
+    }
+
+    /// Whether the list of agents is watched: else it has to be read again and again.
+    pub fn follow_list(&mut self, store: &Store) -> bool {
+        let list = store.spot().join(layout::AGENTS);
+        self.has_list = !super::machine::is_remote(store.root())
+            && self.add(store.root(), NAMES, Place::Root).is_ok()
+            && self.add(&list, NAMES, Place::Agents).is_ok();
+        self.has_list
+    }
+
+    /// What changes of an agent after this is told. To be called before each look at it: its inbox may have been
+    /// exchanged for another one. Returns `false` where the system has no more watches to give, or other machines write
+    /// there: such an agent has to be looked at again and again.
+    pub fn follow(&mut self, agent: &Agent<'_>) -> bool {
+        if !self.has_list {
+            return false;
+        }
+        let name = agent.name();
+        if !self.agents.contains_key(name) {
+            let Ok(watch) = self.add(agent.dir().path(), RECORDS, Place::Agent(name.clone())) else {
+                return false;
+            };
+            self.agents.insert(name.clone(), watch);
+        }
+        match self.add(&agent.dir().join(layout::INBOX), ARRIVALS, Place::Inbox(name.clone())) {
+            // One that is not there is told of when it comes.
+            Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => true,
+            Err(_) => false,
+        }
+    }
+
+    fn add(&mut self, dir: &Path, what: WatchFlags, place: Place) -> Answer<i32> {
+        let events = self.events.as_ref().ok_or(Errno::NOSYS)?;
+        let watch = add_watch(events, dir, what)?;
+        self.places.insert(watch, place);
+        Ok(watch)
+    }
+
+    /// What has changed since the last call.
+    pub fn take(&mut self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        let Some(events) = &self.events else { return changes };
+        let mut buffer = [MaybeUninit::uninit(); BUFFER];
+        let mut reader = Reader::new(events, &mut buffer);
+        while let Ok(event) = reader.next() {
+            let (watch, flags) = (event.wd(), event.events());
+            if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
+                changes.push(Change::Anything);
+                continue;
+            }
+            let is_gone =
+                flags.intersects(ReadFlags::IGNORED | ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF);
+            let name = event.file_name().map(|name| name.to_bytes()).unwrap_or_default();
+            let Some(place) = self.places.get(&watch) else { continue };
+            let change = match place {
+                Place::Root if is_gone => Some(Change::Moved),
+                Place::Root => (name == layout::AGENTS.as_bytes()).then_some(Change::Moved),
+                Place::Agents if is_gone => Some(Change::Moved),
+                // An agent that is being made has a name of its own.
+                Place::Agents => (!name.starts_with(b".")).then_some(Change::Agents),
+                Place::Agent(agent) => {
+                    let names = [layout::STATE, layout::INBOX, layout::JOURNAL];
+                    let is_record = names.iter().any(|known| known.as_bytes() == name);
+                    (is_gone || is_record).then(|| Change::Agent(agent.clone()))
+                }
+                Place::Inbox(agent) if flags.contains(ReadFlags::CREATE) => {
+                    Some(Change::Begun(agent.clone()))
+                }
+                Place::Inbox(agent) => Some(Change::Agent(agent.clone())),
+            };
+            if is_gone && let Some(Place::Agent(agent)) = self.places.remove(&watch) {
+                self.agents.remove(&agent);
+            }
+            if let Some(change) = change.filter(|change| changes.last() != Some(change)) {
+                changes.push(change);
+            }
+        }
+        changes
+    }
+
+    /// Readable when something has changed; nothing where nothing can be watched.
+    pub fn readable(&self) -> Option<BorrowedFd<'_>> {
+        self.events.as_ref().map(AsFd::as_fd)
+    }
+}
