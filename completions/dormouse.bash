@@ -109,6 +109,9 @@ _dormouse() {
             dormouse,schema)
                 cmd="dormouse__subcmd__schema"
                 ;;
+            dormouse,service)
+                cmd="dormouse__subcmd__service"
+                ;;
             dormouse,start)
                 cmd="dormouse__subcmd__start"
                 ;;
@@ -237,6 +240,9 @@ _dormouse() {
                 ;;
             dormouse__subcmd__help,schema)
                 cmd="dormouse__subcmd__help__subcmd__schema"
+                ;;
+            dormouse__subcmd__help,service)
+                cmd="dormouse__subcmd__help__subcmd__service"
                 ;;
             dormouse__subcmd__help,start)
                 cmd="dormouse__subcmd__help__subcmd__start"
@@ -1861,6 +1867,20 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__help__subcmd__schema)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__help__subcmd__service)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -3590,6 +3610,40 @@ _dormouse() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        dormouse__subcmd__service)
+            opts="-C -q -v -h --user --follow --jobs --dir --json --quiet --verbose --color --lock-timeout --help systemd cron launchd"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --jobs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -C)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --lock-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         dormouse__subcmd__start)
             opts="-C -q -v -h --all --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -4125,7 +4179,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__tick)
-            opts="-C -q -v -h --all --until-idle --max-steps --jobs --dry-run --exit-code --commit --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-C -q -v -h --all --until-idle --max-steps --jobs --follow --dry-run --exit-code --commit --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

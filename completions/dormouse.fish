@@ -73,6 +73,7 @@ complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "gc" -d 'Drop what
 complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "export" -d 'Write agents as a stream, to be imported elsewhere'
 complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "import" -d 'Read agents from a stream that export wrote'
 complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "merge-driver" -d 'Merge two versions of a file of the state directory, for git'
+complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "service" -d 'Print what makes a machine tick this state directory'
 complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "schema" -d 'Print the JSON Schema of a record'
 complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "completions" -d 'Print the completions of a shell'
 complete -c dormouse -n "__fish_dormouse_needs_command" -f -a "man" -d 'Print a manual page'
@@ -227,6 +228,7 @@ never\t''"
 complete -c dormouse -n "__fish_dormouse_using_subcommand tick" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
 complete -c dormouse -n "__fish_dormouse_using_subcommand tick" -l all -d 'Every agent'
 complete -c dormouse -n "__fish_dormouse_using_subcommand tick" -l until-idle -d 'Run steps until one finds nothing to do'
+complete -c dormouse -n "__fish_dormouse_using_subcommand tick" -l follow -d 'Stay in the foreground, and run a step of an agent whenever it has something to do. SIGTERM and SIGINT let running turns end, and a second one ends them; SIGHUP reads the settings again'
 complete -c dormouse -n "__fish_dormouse_using_subcommand tick" -l dry-run -d 'Print what a step would do, and change nothing'
 complete -c dormouse -n "__fish_dormouse_using_subcommand tick" -l exit-code -d 'Exit with 10 if no step did anything'
 complete -c dormouse -n "__fish_dormouse_using_subcommand tick" -l commit -d 'Make a git commit of the state directory for each step that changed something'
@@ -1143,6 +1145,18 @@ complete -c dormouse -n "__fish_dormouse_using_subcommand merge-driver" -l json 
 complete -c dormouse -n "__fish_dormouse_using_subcommand merge-driver" -s q -l quiet -d 'Print nothing but results'
 complete -c dormouse -n "__fish_dormouse_using_subcommand merge-driver" -s v -l verbose -d 'Print more messages on stderr'
 complete -c dormouse -n "__fish_dormouse_using_subcommand merge-driver" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c dormouse -n "__fish_dormouse_using_subcommand service" -l jobs -d 'How many agents are ticked at once' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand service" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
+complete -c dormouse -n "__fish_dormouse_using_subcommand service" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
+always\t''
+never\t''"
+complete -c dormouse -n "__fish_dormouse_using_subcommand service" -l lock-timeout -d 'How long to wait for a lock before giving up with exit status 5' -r
+complete -c dormouse -n "__fish_dormouse_using_subcommand service" -l user -d 'For the services of a user: of this one, without rights on the machine'
+complete -c dormouse -n "__fish_dormouse_using_subcommand service" -l follow -d 'With systemd: a service that stays (`tick --follow`) instead of a timer'
+complete -c dormouse -n "__fish_dormouse_using_subcommand service" -l json -d 'Print results and errors as JSON Lines on stdout'
+complete -c dormouse -n "__fish_dormouse_using_subcommand service" -s q -l quiet -d 'Print nothing but results'
+complete -c dormouse -n "__fish_dormouse_using_subcommand service" -s v -l verbose -d 'Print more messages on stderr'
+complete -c dormouse -n "__fish_dormouse_using_subcommand service" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c dormouse -n "__fish_dormouse_using_subcommand schema" -s C -l dir -d 'The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]' -r -F
 complete -c dormouse -n "__fish_dormouse_using_subcommand schema" -l color -d 'When to use colour' -r -f -a "auto\t'On a terminal, unless NO_COLOR is set'
 always\t''

@@ -5,6 +5,7 @@ mod lifecycle;
 mod messages;
 mod planes;
 mod preemption;
+mod service;
 mod step;
 mod tasks;
 mod triggers;
@@ -21,6 +22,7 @@ pub use lifecycle::*;
 pub use messages::*;
 pub use planes::*;
 pub use preemption::*;
+pub use service::*;
 pub use step::*;
 pub use tasks::*;
 pub use triggers::*;
@@ -123,6 +125,7 @@ pub enum Command {
     Export(Export),
     Import(Import),
     MergeDriver(MergeDriver),
+    Service(Service),
     Schema(Schema),
     Completions(Completions),
     Man(Man),

@@ -16,6 +16,7 @@ mod pages;
 mod planes;
 mod queue;
 mod recover;
+mod service;
 mod supervise;
 mod tasks;
 mod tick;
@@ -158,6 +159,7 @@ fn name(command: &Command) -> &'static str {
         Command::Export(_) => "export",
         Command::Import(_) => "import",
         Command::MergeDriver(_) => "merge-driver",
+        Command::Service(_) => "service",
         Command::Schema(_) => "schema",
         Command::Completions(_) => "completions",
         Command::Man(_) => "man",
@@ -208,6 +210,7 @@ fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
         Command::Export(args) => travel::export(session, args),
         Command::Import(args) => travel::import(session, args),
         Command::MergeDriver(args) => merge_driver::merge_driver(session, args),
+        Command::Service(args) => service::service(session, args),
         Command::Schema(args) => pages::schema(session, args),
         Command::Completions(args) => pages::completions(session, args),
         Command::Man(args) => pages::man(session, args),

@@ -6,7 +6,7 @@
 //! - [`Snapshot`]: one revision, and what can be asked of it.
 //! - [`Change`]: the only way to change records. [`Change::commit`] does it whole or not at all.
 //! - [`Leaving`] and [`Arriving`]: an agent on its way to another store, as a [`stream`].
-//! - [`Watch`]: waits for a change.
+//! - [`Watch`]: waits for a change of some agents; `News` tells which of all agents have changed.
 //!
 //! Behind it stands the state directory (`dir`). Only its upkeep (`doctor`, `gc`, git) names what it is made of. Test
 //! builds have a second store, which keeps records in memory (`memory`).
@@ -24,5 +24,7 @@ pub use dir::{
     Appeared, Aside, Dropped, Guard, Leaving, NewAgent, Occupant, Opener, Place, Reads, Rejected, Said,
     Sharing, Subject, Taken, Touched, Waiting, Watch, moved_away,
 };
+#[cfg(target_os = "linux")]
+pub use dir::{News, Told};
 #[cfg(test)]
 pub use memory::{Agent, Arriving, Change, Snapshot, Store, Version};

@@ -254,7 +254,8 @@ fn without_watches_it_says_so_and_looks_now_and_then() {
 
 #[test]
 fn orphans_that_it_is_given_are_reaped() {
-    let sandbox = started(&format!("{} task start -q -- true >/dev/null", own_name())).with_real_clock();
+    let sandbox =
+        started(&format!("{} task start -q --no-notify -- true >/dev/null", own_name())).with_real_clock();
     let mut cmd = sandbox.cmd(["tick", "--follow", "--all"]).into_command();
     // As the first process of a container.
     // SAFETY: the closure runs between fork and exec and makes one system call.

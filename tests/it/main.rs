@@ -5,14 +5,14 @@
 //! 1. `harness` (a directory for each test, and how a command is run), `setup` (agents as tests need them),
 //!    `checker` (a second opinion on records).
 //! 2. What one command does: `lifecycle`, `making`, `messages`, `tick`, `turns`, `planes`, `tasks`, `triggers`, `ingress`, `hooks`,
-//!    `inspect`, `doctor`, `verdicts`; then the file of whatever you change.
+//!    `inspect`, `doctor`, `verdicts`, `following`, `services`; then the file of whatever you change.
 //! 3. What two parts do to each other: `edges`, `stop`, `preemption`, `slots`, `delegation`, `silence`, and `model`,
 //!    which runs a reference beside the program.
 //! 4. What machines do: `strace` and `held` (a command at one of its system calls), `scenarios`, `crash`, `faults`,
 //!    `power`, `limits`, `concurrency`.
 //! 5. What others put there, and how much of it: `backlog`, `drops`, `rejected`, `sharing`, `clones`, `replays`, `hostile`, `shown`, `fuzz`.
 //! 6. Everything at once: `storm`.
-//! 7. What holds of the project itself: `tidy`, `docs`, `examples`, `format`, `cost`.
+//! 7. What holds of the project itself: `tidy`, `docs`, `examples`, `outside`, `format`, `cost`.
 
 mod asking;
 mod attention;
@@ -72,6 +72,8 @@ mod messages;
 #[cfg(target_os = "linux")]
 mod model;
 mod output;
+#[cfg(target_os = "linux")]
+mod outside;
 mod permissions;
 mod planes;
 #[cfg(target_os = "linux")]
@@ -85,6 +87,7 @@ mod resources;
 #[cfg(target_os = "linux")]
 mod scenarios;
 mod secrets;
+mod services;
 mod setup;
 #[cfg(target_os = "linux")]
 mod sharing;

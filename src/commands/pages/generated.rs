@@ -49,6 +49,7 @@ pub const MAN: &[(&str, &str)] = &[
     ("dormouse-run", committed!("man/dormouse-run.1")),
     ("dormouse-safe-point", committed!("man/dormouse-safe-point.1")),
     ("dormouse-schema", committed!("man/dormouse-schema.1")),
+    ("dormouse-service", committed!("man/dormouse-service.1")),
     ("dormouse-start", committed!("man/dormouse-start.1")),
     ("dormouse-state", committed!("man/dormouse-state.1")),
     ("dormouse-stop", committed!("man/dormouse-stop.1")),

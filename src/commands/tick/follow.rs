@@ -18,8 +18,7 @@ use crate::process::alarm::{Alarm, Rung};
 use crate::process::jobs::{End, Ended, Jobs};
 use crate::process::notify::Manager;
 use crate::process::signals::Signals;
-use crate::store::Store;
-use crate::store::news::{Change, News};
+use crate::store::{News, Store, Told};
 
 use super::many::{Urgency, own_command, told};
 
@@ -64,7 +63,8 @@ pub fn follow(session: &mut Session, store: Store, args: &cli::Tick) -> Result<S
         list_at: None,
         unwatched: 0,
         is_ending: false,
-        status: Status::Done,
+        is_gone: false,
+        verdict: Status::Done,
         jobs: Jobs::new()?,
         manager: Manager::from_env(),
         alarm: Alarm::new()?,
@@ -104,7 +104,9 @@ struct Follower<'a> {
     list_at: Option<Time>,
     unwatched: u64,
     is_ending: bool,
-    status: Status,
+    /// There was no state directory when it was looked for last: it may be about to be put back.
+    is_gone: bool,
+    verdict: Status,
     jobs: Jobs<AgentName>,
     manager: Manager,
     alarm: Alarm,
@@ -116,7 +118,7 @@ impl Follower<'_> {
             self.look(session);
             self.start(session);
             if self.is_ending && self.jobs.count() == 0 {
-                return Ok(self.status);
+                return Ok(self.verdict);
             }
             let until = self.manager.goes_on();
             self.alarm.set(self.next())?;
@@ -148,29 +150,39 @@ impl Follower<'_> {
     }
 
     /// What has changed.
-    fn hear(&mut self, session: &Session) -> Result<()> {
+    fn hear(&mut self, session: &mut Session) -> Result<()> {
         let mut list = self.list_at.is_some_and(|at| at <= session.clock.now());
+        if list && self.is_gone {
+            return self.reopen(session);
+        }
         for change in self.news.take() {
             match change {
-                Change::Agent(name) => {
+                Told::Agent(name) => {
                     if let Some(agent) = self.followed.get_mut(&name) {
                         agent.in_vain = false;
                         self.to_look_at.insert(name);
                     }
                 }
-                Change::Begun(name) => {
+                Told::Begun(name) => {
                     let soon = session.clock.now().after(WRITTEN);
                     if let Some(agent) = self.followed.get_mut(&name) {
                         agent.look_at = Some(agent.look_at.map_or(soon, |at| at.min(soon)));
                     }
                 }
-                Change::Agents => list = true,
-                Change::Anything => {
+                Told::Agents => list = true,
+                Told::Anything => {
                     list = true;
                     self.look_at_all();
                 }
                 // Put back from a backup, say: it is what stands there now.
-                Change::Moved => return self.reopen(session),
+                Told::Moved => match self.reopen(session) {
+                    Ok(()) => {}
+                    Err(Error::NotAStore { .. }) => {
+                        self.is_gone = true;
+                        self.list_at = Some(session.clock.now().after(WRITTEN));
+                    }
+                    Err(error) => session.out.failure(&error, None, None),
+                },
             }
         }
         if list { self.list(session) } else { Ok(()) }
@@ -180,6 +192,7 @@ impl Follower<'_> {
     fn reopen(&mut self, session: &Session) -> Result<()> {
         self.store = session.store_at(self.path.clone())?;
         self.news = News::of(&self.store);
+        self.is_gone = false;
         self.followed.values_mut().for_each(|agent| (agent.pause, agent.until) = (Span::ZERO, None));
         self.look_at_all();
         self.list(session)
@@ -240,6 +253,11 @@ impl Follower<'_> {
                     if goes_on { Some(now) } else { outlook.due }
                 }
                 Err(Error::NoAgent { .. }) => {
+                    agent.look_at = None;
+                    None
+                }
+                // It is stepped elsewhere.
+                Err(error) if error.is_moved() => {
                     agent.look_at = None;
                     None
                 }
@@ -322,7 +340,7 @@ impl Follower<'_> {
     /// The first signal lets the turns end that run, the second ends them.
     fn end(&mut self, session: &Session, signal: i32) {
         if self.is_ending {
-            self.status = Status::TurnFailed;
+            self.verdict = Status::TurnFailed;
             self.jobs.pass_on(signal);
             return;
         }

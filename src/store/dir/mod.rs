@@ -28,7 +28,7 @@ pub mod merge;
 pub mod months;
 mod moved;
 #[cfg(target_os = "linux")]
-pub mod news;
+mod news;
 mod notes;
 pub mod occupancy;
 pub mod old_journal;
@@ -76,6 +76,8 @@ pub use import::{Appeared, Arriving};
 pub use lease::Subject;
 pub use lock::{Guard, Sharing};
 pub use moved::moved_away;
+#[cfg(target_os = "linux")]
+pub use news::{News, Told};
 pub use occupancy::{Occupant, Place};
 pub use snapshot::{Snapshot, Touched, Waiting};
 pub use watch::Watch;
@@ -187,6 +189,11 @@ impl Store {
     /// What `tick --commit` lets git do.
     pub fn git_settings(&self) -> GitSettings {
         self.config.git
+    }
+
+    /// The name of the user whom it belongs to.
+    pub fn owner(&self) -> Result<String> {
+        Ok(authors::name(self.spot().owner_of_root()?))
     }
 
     /// How long is waited for locks.

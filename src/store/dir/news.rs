@@ -14,7 +14,7 @@ use super::{Agent, Store, layout};
 
 /// What may have changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum Told {
     /// The records of an agent, or something has arrived.
     Agent(AgentName),
     /// A file has begun in the inbox of an agent. Whoever makes it may still be writing it.
@@ -23,7 +23,7 @@ pub enum Change {
     Agents,
     /// Anything: so much has changed that the kernel has not kept it.
     Anything,
-    /// The state directory itself: it is no longer where it was.
+    /// The state directory itself, or its settings: it may be another one by now.
     Moved,
 }
 
@@ -89,12 +89,12 @@ impl News {
         }
         let name = agent.name();
         if !self.agents.contains_key(name) {
-            let Ok(watch) = self.add(agent.dir().path(), RECORDS, Place::Agent(name.clone())) else {
+            let Ok(watch) = self.add(agent.dir.path(), RECORDS, Place::Agent(name.clone())) else {
                 return false;
             };
             self.agents.insert(name.clone(), watch);
         }
-        match self.add(&agent.dir().join(layout::INBOX), ARRIVALS, Place::Inbox(name.clone())) {
+        match self.add(&agent.dir.join(layout::INBOX), ARRIVALS, Place::Inbox(name.clone())) {
             // One that is not there is told of when it comes.
             Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => true,
             Err(_) => false,
@@ -109,7 +109,7 @@ impl News {
     }
 
     /// What has changed since the last call.
-    pub fn take(&mut self) -> Vec<Change> {
+    pub fn take(&mut self) -> Vec<Told> {
         let mut changes = Vec::new();
         let Some(events) = &self.events else { return changes };
         let mut buffer = [MaybeUninit::uninit(); BUFFER];
@@ -117,7 +117,7 @@ impl News {
         while let Ok(event) = reader.next() {
             let (watch, flags) = (event.wd(), event.events());
             if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
-                changes.push(Change::Anything);
+                changes.push(Told::Anything);
                 continue;
             }
             let is_gone =
@@ -125,20 +125,21 @@ impl News {
             let name = event.file_name().map(|name| name.to_bytes()).unwrap_or_default();
             let Some(place) = self.places.get(&watch) else { continue };
             let change = match place {
-                Place::Root if is_gone => Some(Change::Moved),
-                Place::Root => (name == layout::AGENTS.as_bytes()).then_some(Change::Moved),
-                Place::Agents if is_gone => Some(Change::Moved),
+                Place::Root if is_gone => Some(Told::Moved),
+                Place::Root => {
+                    let names = [layout::AGENTS, layout::CONFIG];
+                    names.iter().any(|known| known.as_bytes() == name).then_some(Told::Moved)
+                }
+                Place::Agents if is_gone => Some(Told::Moved),
                 // An agent that is being made has a name of its own.
-                Place::Agents => (!name.starts_with(b".")).then_some(Change::Agents),
+                Place::Agents => (!name.starts_with(b".")).then_some(Told::Agents),
                 Place::Agent(agent) => {
                     let names = [layout::STATE, layout::INBOX, layout::JOURNAL];
                     let is_record = names.iter().any(|known| known.as_bytes() == name);
-                    (is_gone || is_record).then(|| Change::Agent(agent.clone()))
+                    (is_gone || is_record).then(|| Told::Agent(agent.clone()))
                 }
-                Place::Inbox(agent) if flags.contains(ReadFlags::CREATE) => {
-                    Some(Change::Begun(agent.clone()))
-                }
-                Place::Inbox(agent) => Some(Change::Agent(agent.clone())),
+                Place::Inbox(agent) if flags.contains(ReadFlags::CREATE) => Some(Told::Begun(agent.clone())),
+                Place::Inbox(agent) => Some(Told::Agent(agent.clone())),
             };
             if is_gone && let Some(Place::Agent(agent)) = self.places.remove(&watch) {
                 self.agents.remove(&agent);

@@ -111,6 +111,7 @@ const READERS: &[&str] = &[
     "task status {task}",
     "task output {task}",
     "next-wake ada",
+    "service systemd",
     "tick ada --dry-run",
 ];
 

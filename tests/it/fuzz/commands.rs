@@ -123,6 +123,8 @@ pub const COMMANDS: &[&str] = &[
     "export {agent}",
     "export --all",
     "import << no stream",
+    "service systemd --follow",
+    "service cron --user",
     "schema state",
     "man tick",
     "completions bash",

@@ -1,0 +1,32 @@
+//! `service`.
+
+use clap::{Args, ValueEnum};
+
+/// Print what makes a machine tick this state directory
+///
+/// A unit for systemd, a crontab line, or a property list for launchd, with the paths of this program and of this
+/// state directory, quoted for that format. Nothing is installed: each text begins with the name of its file.
+#[derive(Debug, Args)]
+pub struct Service {
+    /// Who is to tick
+    pub manager: Manager,
+    /// For the services of a user: of this one, without rights on the machine
+    #[arg(long)]
+    pub user: bool,
+    /// With systemd: a service that stays (`tick --follow`) instead of a timer
+    #[arg(long)]
+    pub follow: bool,
+    /// How many agents are ticked at once
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub jobs: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Manager {
+    /// Units for systemd
+    Systemd,
+    /// A crontab, of a user or for /etc/cron.d
+    Cron,
+    /// A property list for launchd
+    Launchd,
+}

@@ -1,0 +1,276 @@
+//! `service`: what to install so that a machine ticks a state directory.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::cli::{self, Manager};
+use crate::engine::session::Session;
+use crate::error::{Context, Error, Result, Status};
+
+/// A file to be installed.
+struct File {
+    path: String,
+    text: String,
+}
+
+/// What every format needs to know.
+struct Service {
+    program: String,
+    dir: String,
+    /// The name of the service, after the directory that holds the state directory.
+    name: String,
+    /// Whose state directory it is.
+    owner: String,
+    user: bool,
+    jobs: u32,
+}
+
+pub fn service(session: &mut Session, args: cli::Service) -> Result<Status> {
+    let store = session.store()?;
+    let program = std::env::current_exe().context("find", Path::new("this program"))?;
+    let dir = std::path::absolute(store.root()).context("find", store.root())?;
+    let home = dir.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned();
+    let plain: String = home.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
+    let service = Service {
+        program: word(&program)?,
+        dir: word(&dir)?,
+        name: if plain.is_empty() { "dormouse".to_owned() } else { format!("dormouse-{plain}") },
+        owner: store.owner()?,
+        user: args.user,
+        jobs: args.jobs,
+    };
+    let files = match (args.manager, args.follow) {
+        (Manager::Systemd, true) => vec![service.following()],
+        (Manager::Systemd, false) => vec![service.round(), service.timer()],
+        (Manager::Cron, false) => vec![service.crontab()],
+        (Manager::Launchd, false) => vec![service.property_list()],
+        (Manager::Cron | Manager::Launchd, true) => {
+            return Err(Error::usage(
+                "--follow: only systemd keeps a process that stays; a machine without it can run `dormouse tick --all --follow` in any way",
+            ));
+        }
+    };
+    for file in files {
+        let object = json!({ "path": file.path, "text": file.text });
+        session.out.result(&object, |_| file.text);
+    }
+    Ok(Status::Done)
+}
+
+/// A path as a word of a text. What can't stand in a line is refused.
+fn word(path: &Path) -> Result<String> {
+    match path.to_str().filter(|text| !text.chars().any(char::is_control)) {
+        Some(text) => Ok(text.to_owned()),
+        None => Err(Error::Refused {
+            kind: "path_not_text",
+            message: format!(
+                "{}: a path with control characters, or that is not UTF-8, can't stand in such a file",
+                path.display()
+            ),
+            hint: Some("rename it, or name it by a link".to_owned()),
+        }),
+    }
+}
+
+impl Service {
+    /// Where units lie, and who runs them.
+    fn unit(&self, ending: &str) -> String {
+        let dir = if self.user { "~/.config/systemd/user" } else { "/etc/systemd/system" };
+        format!("{dir}/{}.{ending}", self.name)
+    }
+
+    fn systemctl(&self) -> &str {
+        if self.user { "systemctl --user" } else { "systemctl" }
+    }
+
+    fn as_owner(&self) -> String {
+        if self.user { String::new() } else { format!("User={}\n", self.owner) }
+    }
+
+    fn following(&self) -> File {
+        let path = self.unit("service");
+        let target = if self.user { "default.target" } else { "multi-user.target" };
+        let text = format!(
+            "# {path}\n\
+             # {} daemon-reload && {} enable --now {}.service\n\
+             [Unit]\n\
+             Description=Tick the agents of {}\n\
+             Documentation=man:dormouse-tick(1)\n\
+             \n\
+             [Service]\n\
+             Type=notify\n\
+             ExecReload=/bin/kill -HUP $MAINPID\n\
+             {}ExecStart={} --dir {} tick --all --follow --jobs {}\n\
+             WatchdogSec=60\n\
+             Restart=on-failure\n\
+             RestartSec=5\n\
+             # On stop running turns end by themselves; after this they are ended.\n\
+             KillMode=mixed\n\
+             TimeoutStopSec=35min\n\
+             \n\
+             [Install]\n\
+             WantedBy={target}\n",
+            self.systemctl(),
+            self.systemctl(),
+            self.name,
+            for_specifiers(&self.dir),
+            self.as_owner(),
+            for_systemd(&self.program, false),
+            for_systemd(&self.dir, true),
+            self.jobs,
+        );
+        File { path, text }
+    }
+
+    fn round(&self) -> File {
+        let path = self.unit("service");
+        let (program, dir) = (for_systemd(&self.program, true), for_systemd(&self.dir, true));
+        // After a round the next moment that is due within the minute gets a timer of its own.
+        let wake = format!(
+            "at=$$(\"$$0\" --dir \"$$1\" next-wake --all --format systemd) || exit 0; \
+             {ctl} --quiet stop {name}-due.timer 2>/dev/null; \
+             test -z \"$$at\" || {run} --quiet --collect --unit={name}-due --on-calendar=\"$$at\" \
+             --timer-property=AccuracySec=100ms {ctl} --no-block start {name}.service",
+            ctl = self.systemctl(),
+            run = if self.user { "systemd-run --user" } else { "systemd-run" },
+            name = self.name,
+        );
+        let wake = format!("'{wake}'");
+        // Only the machine's manager can be told of a timer by a unit that runs as somebody else.
+        let plus = if self.user { "-" } else { "-+" };
+        let text = format!(
+            "# {path}\n\
+             [Unit]\n\
+             Description=Tick the agents of {}\n\
+             Documentation=man:dormouse-tick(1)\n\
+             \n\
+             [Service]\n\
+             Type=oneshot\n\
+             {}ExecStart={} --dir {dir} tick --all --until-idle --jobs {}\n\
+             # The next step may be due before the next minute.\n\
+             ExecStopPost={plus}/bin/sh -c {wake} {program} {dir}\n\
+             # A turn has a timeout of its own.\n\
+             TimeoutStartSec=infinity\n\
+             KillMode=mixed\n\
+             TimeoutStopSec=60\n",
+            for_specifiers(&self.dir),
+            self.as_owner(),
+            for_systemd(&self.program, false),
+            self.jobs,
+        );
+        File { path, text }
+    }
+
+    fn timer(&self) -> File {
+        let path = self.unit("timer");
+        let text = format!(
+            "# {path}\n\
+             # {} daemon-reload && {} enable --now {}.timer\n\
+             [Unit]\n\
+             Description=Tick the agents of {} once a minute, for what arrives\n\
+             \n\
+             [Timer]\n\
+             OnCalendar=minutely\n\
+             AccuracySec=1s\n\
+             \n\
+             [Install]\n\
+             WantedBy=timers.target\n",
+            self.systemctl(),
+            self.systemctl(),
+            self.name,
+            for_specifiers(&self.dir),
+        );
+        File { path, text }
+    }
+
+    fn crontab(&self) -> File {
+        let path = if self.user { "crontab -e".to_owned() } else { format!("/etc/cron.d/{}", self.name) };
+        let who = if self.user { String::new() } else { format!("{} ", self.owner) };
+        let jobs = if self.jobs > 1 { format!(" --jobs {}", self.jobs) } else { String::new() };
+        let text = format!(
+            "# {path}\n\
+             # Turns inherit this. Mail comes with what needs a person, and nothing when nothing happened.\n\
+             PATH=/usr/local/bin:/usr/bin:/bin\n\
+             * * * * * {who}{} --dir {} tick --all --until-idle{jobs} >/dev/null\n",
+            for_cron(&self.program),
+            for_cron(&self.dir),
+        );
+        File { path, text }
+    }
+
+    fn property_list(&self) -> File {
+        let place = if self.user { "~/Library/LaunchAgents" } else { "/Library/LaunchDaemons" };
+        let path = format!("{place}/{}.plist", self.name);
+        let jobs = self.jobs.to_string();
+        let words =
+            [self.program.as_str(), "--dir", &self.dir, "tick", "--all", "--until-idle", "--jobs", &jobs];
+        let words: String =
+            words.iter().map(|word| format!("    <string>{}</string>\n", for_xml(word))).collect();
+        let who = if self.user {
+            String::new()
+        } else {
+            format!("  <key>UserName</key>\n  <string>{}</string>\n", for_xml(&self.owner))
+        };
+        let text = format!(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+             <!DOCTYPE plist PUBLIC \"-//Apple//DTD PLIST 1.0//EN\" \"http://www.apple.com/DTDs/PropertyList-1.0.dtd\">\n\
+             <!-- {path} -->\n\
+             <plist version=\"1.0\">\n\
+             <dict>\n\
+             \x20 <key>Label</key>\n\
+             \x20 <string>{}</string>\n\
+             \x20 <key>ProgramArguments</key>\n\
+             \x20 <array>\n\
+             {words}\
+             \x20 </array>\n\
+             {who}\
+             \x20 <key>StartInterval</key>\n\
+             \x20 <integer>60</integer>\n\
+             \x20 <key>StandardOutPath</key>\n\
+             \x20 <string>/dev/null</string>\n\
+             </dict>\n\
+             </plist>\n",
+            for_xml(&self.name),
+        );
+        File { path, text }
+    }
+}
+
+/// In a unit a percent sign begins a specifier.
+fn for_specifiers(word: &str) -> String {
+    word.replace('%', "%%")
+}
+
+/// A word of a command line of systemd. In arguments a dollar sign begins a variable.
+fn for_systemd(word: &str, is_argument: bool) -> String {
+    let word = for_specifiers(word).replace('\\', "\\\\").replace('"', "\\\"");
+    if is_argument { format!("\"{}\"", word.replace('$', "$$")) } else { format!("\"{word}\"") }
+}
+
+/// A word of a command line of cron: one of the shell, in which cron takes a percent sign for the end of the line.
+fn for_cron(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:,@".contains(c);
+    if word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''")).replace('%', "\\%")
+}
+
+fn for_xml(word: &str) -> String {
+    word.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_for_their_format() {
+        let word = r#"/a b/50% $x "y" \z 'q'"#;
+        assert_eq!(for_systemd(word, true), r#""/a b/50%% $$x \"y\" \\z 'q'""#);
+        assert_eq!(for_cron(word), r#"'/a b/50\% $x "y" \z '\''q'\'''"#);
+        assert_eq!(for_xml("<a & b>"), "&lt;a &amp; b&gt;");
+        assert_eq!(for_cron("/srv/agents"), "/srv/agents");
+    }
+}

@@ -1,0 +1,139 @@
+//! The examples for CI and containers, as far as they can be run here: their steps are taken out of them and executed.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::harness::{Cmd, Sandbox, dormouse};
+use crate::setup::{Beside, eventually, extend_policy, lives, own_name, started};
+
+fn example(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(path)
+}
+
+/// The scripts of a workflow's steps: what stands below each `run: |`.
+fn steps(workflow: &str) -> Vec<String> {
+    let mut steps = Vec::new();
+    let mut lines = workflow.lines().peekable();
+    while let Some(line) = lines.next() {
+        if line.trim() != "run: |" {
+            continue;
+        }
+        let depth = line.len() - line.trim_start().len();
+        let mut script = String::new();
+        while let Some(line) =
+            lines.next_if(|line| line.trim().is_empty() || line.len() - line.trim_start().len() > depth)
+        {
+            script.push_str(line.trim_start_matches(' '));
+            script.push('\n');
+        }
+        steps.push(script);
+    }
+    steps
+}
+
+/// A reviewer that says what it was told, and fails for good at the word `bad`.
+fn reviewer() -> (Sandbox, Beside) {
+    let sandbox = started("true").with_real_clock();
+    let turn = "case \"$(cat)\" in *bad*) exit 3 ;; *) echo \"all is well\" ;; esac";
+    sandbox.run(["create", "reviewer", "--shell", turn]);
+    extend_policy(&sandbox, "reviewer", "[recovery]\nmax_attempts = 1\n");
+    sandbox.run(["start", "reviewer"]);
+    let programs = sandbox.home().join("bin");
+    fs::create_dir(&programs).unwrap();
+    symlink(dormouse(), programs.join("dormouse")).unwrap();
+    let follower = Beside::start(sandbox.cmd(["tick", "--all", "--follow"]));
+    (sandbox, follower)
+}
+
+fn shell<'s>(sandbox: &'s Sandbox, script: &str) -> Cmd<'s> {
+    let path = format!("{}:{}", sandbox.home().join("bin").display(), std::env::var("PATH").unwrap());
+    let cmd = sandbox.program("sh", vec!["-ec".into(), script.into()]);
+    cmd.env("PATH", path).env("DORMOUSE_DIR", sandbox.store())
+}
+
+#[test]
+fn a_workflow_ends_with_the_verdict() {
+    let (sandbox, _follower) = reviewer();
+    let steps = steps(&fs::read_to_string(example("ci/review.yml")).unwrap());
+    assert_eq!(steps.len(), 2, "{steps:?}");
+    let run = |step: &str, sha: &str, payload: &str| {
+        let cmd = shell(&sandbox, step).env("GITHUB_SHA", sha).env("GITHUB_REPOSITORY", "org/repo");
+        cmd.env("PAYLOAD", payload).env("GITHUB_STEP_SUMMARY", sandbox.home().join("summary")).output()
+    };
+    for _ in 0..2 {
+        let ran = run(&steps[0], "aaaa", r#"{"message": "good"}"#);
+        assert_eq!((ran.code(), ran.stdout.as_str(), ran.stderr.as_str()), (0, "", ""), "{ran}");
+        assert_eq!(run(&steps[1], "aaaa", "").code(), 0);
+    }
+    assert_eq!(fs::read_to_string(sandbox.home().join("summary")).unwrap(), "all is well\n".repeat(2));
+    let ran = run(&steps[0], "bbbb", r#"{"message": "bad"}"#);
+    assert_eq!(ran.code(), 7, "{ran}");
+    assert_eq!(
+        sandbox.json_lines(["run", "list", "-a", "reviewer"]).len(),
+        2,
+        "a job that is run again asks twice"
+    );
+}
+
+#[test]
+fn a_job_of_gitlab_ends_with_the_verdict() {
+    let (sandbox, _follower) = reviewer();
+    let job = fs::read_to_string(example("ci/gitlab-ci.yml")).unwrap();
+    let (_, script) = job.split_once("  script:\n").unwrap();
+    let lines: Vec<&str> = script.lines().map_while(|line| line.strip_prefix("    - ")).collect();
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    for (sha, expected) in [("aaaa", (0, "all is well\n")), ("aaaa", (0, "all is well\n")), ("bad", (7, ""))]
+    {
+        let ran = shell(&sandbox, &lines.join("\n")).env("CI_COMMIT_SHA", sha).output();
+        assert_eq!((ran.code(), ran.stdout.as_str()), expected, "{sha}: {ran}");
+    }
+}
+
+#[test]
+fn the_script_ends_with_the_verdict_or_in_time() {
+    let (sandbox, follower) = reviewer();
+    let script = |text: &str, timeout: &str| {
+        let words =
+            [example("ci/verdict.sh").display().to_string(), "reviewer".into(), text.into(), text.into()];
+        let cmd = sandbox.program("sh", words.iter().map(Into::into).collect());
+        cmd.env("DORMOUSE", dormouse()).env("DORMOUSE_DIR", sandbox.store()).env("TIMEOUT", timeout).output()
+    };
+    assert_eq!(script("good", "5m").stdout, "all is well\n");
+    assert_eq!(script("bad", "5m").code(), 7);
+    drop(follower);
+    assert_eq!(script("later", "20ms").code(), 8);
+    assert_eq!(script("good", "20ms").stdout, "all is well\n");
+}
+
+#[test]
+fn the_first_process_of_a_container_steps_reaps_and_ends() {
+    let sandbox = Sandbox::empty().with_real_clock();
+    let words = vec![example("container/entrypoint.sh").into_os_string()];
+    let cmd = sandbox.program("sh", words).env("DORMOUSE", dormouse()).env("DORMOUSE_DIR", sandbox.store());
+    let mut command = cmd.into_command();
+    // SAFETY: the closure runs between fork and exec and makes one system call.
+    unsafe {
+        command.pre_exec(|| {
+            libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
+            Ok(())
+        })
+    };
+    let first = Beside::spawn(command);
+    eventually("there is a state directory", || sandbox.store().join("dormouse.toml").exists().then_some(()));
+    let turn = format!("{} task start -q --no-notify -- true >/dev/null; echo reviewed", own_name());
+    sandbox.run(["create", "ada", "--shell", &turn]);
+    sandbox.run(["start", "ada"]);
+    assert_eq!(sandbox.run(["enqueue", "ada", "look at it", "--await"]), "reviewed\n");
+    let children = format!("/proc/{0}/task/{0}/children", first.0.id());
+    eventually("no zombie is left", || {
+        let children = fs::read_to_string(&children).unwrap();
+        children.split_whitespace().all(|pid| lives(pid)).then_some(())
+    });
+    kill_process(Pid::from_raw(first.0.id() as i32).unwrap(), Signal::TERM).unwrap();
+    let ran = first.end();
+    assert_eq!((ran.code(), ran.stderr.contains("error")), (0, false), "{ran}");
+}
