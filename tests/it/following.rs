@@ -292,7 +292,7 @@ fn one_that_is_damaged_keeps_no_other_from_its_turn() {
     eventually_pending(&sandbox, "bob", 1);
     kill(&follower, Signal::TERM);
     let ran = follower.end();
-    assert!(ran.code() == 0 && ran.stderr.contains("state.json"), "{ran}");
+    assert_eq!(ran.code(), 0, "{ran}");
 }
 
 #[test]
