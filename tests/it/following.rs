@@ -273,7 +273,7 @@ fn orphans_that_it_is_given_are_reaped() {
     let children = format!("/proc/{0}/task/{0}/children", follower.0.id());
     eventually("no zombie is left", || {
         let children = fs::read_to_string(&children).unwrap();
-        children.split_whitespace().all(|pid| lives(pid)).then_some(())
+        children.split_whitespace().all(lives).then_some(())
     });
 }
 

@@ -131,7 +131,7 @@ fn the_first_process_of_a_container_steps_reaps_and_ends() {
     let children = format!("/proc/{0}/task/{0}/children", first.0.id());
     eventually("no zombie is left", || {
         let children = fs::read_to_string(&children).unwrap();
-        children.split_whitespace().all(|pid| lives(pid)).then_some(())
+        children.split_whitespace().all(lives).then_some(())
     });
     kill_process(Pid::from_raw(first.0.id() as i32).unwrap(), Signal::TERM).unwrap();
     let ran = first.end();
