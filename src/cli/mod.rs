@@ -124,6 +124,7 @@ pub enum Command {
     Gc(Gc),
     Export(Export),
     Import(Import),
+    Sync(Sync),
     MergeDriver(MergeDriver),
     Service(Service),
     Schema(Schema),

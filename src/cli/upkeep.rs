@@ -1,4 +1,4 @@
-//! `doctor`, `gc`, `export`, `import`, `merge-driver`, `schema`, `completions`, `man`.
+//! `doctor`, `gc`, `export`, `import`, `sync`, `merge-driver`, `schema`, `completions`, `man`.
 
 use std::path::PathBuf;
 
@@ -98,9 +98,21 @@ pub struct Import {
     pub name: Option<String>,
 }
 
+/// Exchange what clones of this state directory have done, through git
+///
+/// Commits the state directory, fetches the branch of the remote, merges, checks what is new, pushes, and brings it
+/// into the records here. Messages, ledgers and archives of all clones merge. Of a record that only one clone may
+/// write, the version that is further on is kept, and the other one goes to `quarantine/`. What is not committed
+/// elsewhere in the repository stays as it is. Nothing changes where the check fails.
+#[derive(Debug, Args)]
+pub struct Sync {
+    /// Which remote [default: that of the branch, else origin, else the only one]
+    pub remote: Option<String>,
+}
+
 /// Merge two versions of a file of the state directory, for git
 ///
-/// git runs this command in a clone that `doctor --merge-driver` has configured. Every line of the ledger and
+/// git runs this command in a clone that `sync` or `doctor --merge-driver` has configured. Every line of the ledger and
 /// the archive that either side has is kept once, in order. Of a record that only one clone may write, the
 /// version that is further on is kept, and the other one goes to `quarantine/`.
 #[derive(Debug, Args)]

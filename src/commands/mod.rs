@@ -18,6 +18,7 @@ mod queue;
 mod recover;
 mod service;
 mod supervise;
+mod sync;
 mod tasks;
 mod tick;
 mod travel;
@@ -160,6 +161,7 @@ fn name(command: &Command) -> &'static str {
         Command::Import(_) => "import",
         Command::MergeDriver(_) => "merge-driver",
         Command::Service(_) => "service",
+        Command::Sync(_) => "sync",
         Command::Schema(_) => "schema",
         Command::Completions(_) => "completions",
         Command::Man(_) => "man",
@@ -211,6 +213,7 @@ fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
         Command::Import(args) => travel::import(session, args),
         Command::MergeDriver(args) => merge_driver::merge_driver(session, args),
         Command::Service(args) => service::service(session, args),
+        Command::Sync(args) => sync::sync(session, args),
         Command::Schema(args) => pages::schema(session, args),
         Command::Completions(args) => pages::completions(session, args),
         Command::Man(args) => pages::man(session, args),

@@ -65,6 +65,20 @@ pub fn parent(session: &Session, store: &Store, named: Option<AgentName>) -> Res
     }
 }
 
+/// Refuses a turn or task what is about the whole state directory, unless its agent may reach all others.
+pub fn outside(session: &Session, store: &Store, verb: &str) -> Result<()> {
+    match inside(session, store)? {
+        Some(caller) if store.agent(&caller)?.policy()?.authority.lifecycle != Reach::All => {
+            Err(Error::Refused {
+                kind: "not_its_own",
+                message: format!("a turn or task of `{caller}` may not {verb} the whole state directory"),
+                hint: Some("`authority.lifecycle = \"all\"` in its agent.toml lets it".to_owned()),
+            })
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// The agents of a verb: those that are named, or all that whoever calls may do it to.
 pub fn governed(session: &Session, store: &Store, named: &[String], all: bool) -> Result<Vec<AgentName>> {
     let mut names = agents(store, named, all)?;

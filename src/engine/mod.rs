@@ -12,6 +12,7 @@ pub mod drops;
 pub mod due;
 pub mod environment;
 pub mod errand;
+pub mod exchange;
 pub mod foresee;
 pub mod gate;
 pub mod hooks;

@@ -34,6 +34,8 @@ pub struct Session {
     pub cancelled_by: Cell<Option<i32>>,
     /// What the machine lacked for a turn to start: trouble of this command, beside that of the turn.
     pub lacked: RefCell<Option<Error>>,
+    /// The remote that hears of a claim before its turn runs.
+    pub publishes_to: RefCell<Option<String>>,
     /// The agent that the command is about, once it is known: its errors name it to scripts.
     subject: RefCell<Option<AgentName>>,
     said: Said,
@@ -61,6 +63,7 @@ impl Session {
             listens_to: Cell::default(),
             cancelled_by: Cell::default(),
             lacked: RefCell::default(),
+            publishes_to: RefCell::default(),
             subject: RefCell::default(),
             said,
         }

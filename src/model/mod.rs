@@ -39,6 +39,7 @@ pub mod task;
 pub mod time;
 pub mod timer;
 pub mod transaction;
+pub mod tree;
 pub mod trigger;
 pub mod turn;
 pub mod wait;

@@ -71,6 +71,18 @@ pub struct CurrentRun {
     pub condemned: Option<String>,
 }
 
+/// The clone that alone may step an agent until it lets go of it, or until its time is over. It has taken the agent by
+/// a push: of two clones that tried only one was heard.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct TickedBy {
+    /// Known only to the clone that made it. Two clones may be on one machine.
+    pub id: String,
+    pub host: String,
+    pub since: Time,
+    pub expires_at: Time,
+}
+
 fn is_zero(count: &u32) -> bool {
     *count == 0
 }
@@ -326,6 +338,9 @@ pub struct State {
     pub execution: Execution,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_run: Option<CurrentRun>,
+    /// The clone that steps the agent now, where several clones tick it by `tick --push`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ticked_by: Option<TickedBy>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

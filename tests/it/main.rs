@@ -10,7 +10,7 @@
 //!    which runs a reference beside the program.
 //! 4. What machines do: `strace` and `held` (a command at one of its system calls), `scenarios`, `crash`, `faults`,
 //!    `power`, `limits`, `concurrency`.
-//! 5. What others put there, and how much of it: `backlog`, `drops`, `rejected`, `sharing`, `clones`, `replays`, `hostile`, `shown`, `fuzz`.
+//! 5. What others put there, and how much of it: `backlog`, `drops`, `rejected`, `sharing`, `clones`, `git_sync`, `git_push`, `replays`, `hostile`, `shown`, `fuzz`.
 //! 6. Everything at once: `storm`.
 //! 7. What holds of the project itself: `tidy`, `docs`, `examples`, `outside`, `format`, `cost`.
 
@@ -48,6 +48,8 @@ mod format;
 #[cfg(target_os = "linux")]
 mod fuzz;
 mod gc;
+mod git_push;
+mod git_sync;
 mod guests;
 mod harness;
 mod held;
@@ -81,6 +83,7 @@ mod power;
 mod preemption;
 #[cfg(target_os = "linux")]
 mod rejected;
+mod remotes;
 mod replays;
 #[cfg(target_os = "linux")]
 mod resources;

@@ -24,6 +24,8 @@ struct FindingReport<'a> {
     message: &'a str,
     repair: &'a str,
     repaired: bool,
+    /// The records are in order as they are.
+    warning: bool,
 }
 
 pub fn doctor(session: &mut Session, args: cli::Doctor) -> Result<Status> {
@@ -160,6 +162,7 @@ fn say(session: &mut Session, finding: &Finding, repaired: bool) {
         message: &finding.message,
         repair: finding.remedy.describe(),
         repaired,
+        warning: finding.remedy.is_warning(),
     };
     session.out.result(&report, |out| {
         let done = if repaired { out.paint(Tone::Good, "repaired: ") } else { String::new() };

@@ -126,6 +126,7 @@ pub fn state(status: Status, execution: ExecutionState) -> State {
         status,
         execution: Execution { state: execution, since: now(), task_id: None, reason: None },
         current_run: None,
+        ticked_by: None,
         held: None,
         retry: None,
         recovery_failures: 0,

@@ -41,6 +41,7 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
             reason: None,
         },
         current_run: None,
+        ticked_by: None,
         held: None,
         retry: None,
         recovery_failures: 0,

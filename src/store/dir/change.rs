@@ -300,29 +300,56 @@ impl<'a> Change<'a> {
                 hint: Some("try again".to_owned()),
             });
         };
-        let (dir, disk) = (&self.agent.dir, self.agent.store.disk);
-        let mut journal = self.take_journal()?;
         let mut state = transaction.state.clone();
         let mut entry = self.entry(&transaction, &mut state, over)?;
+        self.carry_out(&mut entry, state.revision, state.is_at_rest())?;
+        self.note_in_inbox(&transaction, &entry);
+        Ok(state)
+    }
+
+    /// Replaces records, `state.json` among them, by those of another clone: whole or not at all.
+    pub(super) fn replace(
+        &self,
+        writes: Vec<Write>,
+        appends: Vec<Append>,
+        deletes: Vec<String>,
+    ) -> Result<()> {
+        let Some(found) = self.agent.state_file()? else { return Ok(()) };
+        let mut entry = Entry {
+            schema: journal::SCHEMA.to_owned(),
+            machine: machine::id().map(str::to_owned),
+            base_revision: self.agent.state_of(Some(&found))?.revision,
+            over: Some(found.version),
+            writes,
+            appends,
+            deletes,
+            number: 0,
+        };
+        self.carry_out(&mut entry, 0, true)
+    }
+
+    /// Commits a line, and does what it says. `is_last`: the journal is emptied then.
+    fn carry_out(&self, entry: &mut Entry, revision: u64, is_last: bool) -> Result<()> {
+        let (dir, disk) = (&self.agent.dir, self.agent.store.disk);
+        let mut journal = self.take_journal()?;
         entry.number = journal.next_number();
-        let mut line = Encoded::of(dir, &entry)?;
-        if !journal.goes_on(&entry, &line) {
+        let mut line = Encoded::of(dir, entry)?;
+        if !journal.goes_on(entry, &line) {
             self.empty(&mut journal)?;
             entry.number = journal.next_number();
-            line = Encoded::of(dir, &entry)?;
+            line = Encoded::of(dir, entry)?;
         }
         journal.commit(&line, disk)?;
-        let left = journal::changes([&entry]).apply(dir, disk)?;
-        self.note_in_inbox(&transaction, &entry);
-        self.base.set(left.map(|left| (state.revision, left)));
+        let left = journal::changes([&*entry]).apply(dir, disk)?;
+        self.base.set(left.map(|left| (revision, left)));
         // Where nothing is synced a journal has nothing to remember, and where a boot has no name no mark counts.
-        let is_over = state.is_at_rest() || journal.is_long() || !disk.syncs() || machine::boot().is_none();
+        let is_over = is_last || journal.is_long() || !disk.syncs() || machine::boot().is_none();
         match left {
             Some(left) if !is_over => journal.mark(left)?,
             Some(_) | None => self.empty(&mut journal)?,
         }
         self.journal.replace(Place::Open(journal));
-        Ok(state)
+        Ok(())
     }
 
     /// Brings the inbox as it was looked at up to date.

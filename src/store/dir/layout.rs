@@ -65,6 +65,9 @@ pub const DEDUPE: &str = "cache/dedupe";
 /// Where the last step has left off that looked for what is kept no longer.
 pub const SWEEP: &str = "cache/sweep.json";
 
+/// The ids under which this clone has taken the agent, to step it alone.
+pub const TAKEN: &str = "cache/ticked-by";
+
 /// What `create` makes. A clone may lack the empty ones; whoever needs one makes it again.
 pub const AGENT_DIRS: &[&str] =
     &[INBOX, WORK, WAITS, TIMERS, TASKS, TRIGGERS, RUNS, LEDGER, ARCHIVE, HOOKS, TMP, CACHE];

@@ -29,7 +29,7 @@ pub fn merge(path: &str, base: &[u8], ours: &[u8], theirs: &[u8]) -> Merged {
 }
 
 /// How far a record has come: by its own count, else by when it was last changed.
-fn age(record: &Value) -> (u64, &str) {
+pub(super) fn age(record: &Value) -> (u64, &str) {
     (record["revision"].as_u64().unwrap_or(0), moment(record))
 }
 
@@ -41,7 +41,7 @@ fn moment(record: &Value) -> &str {
 
 /// Every line that either has, once, but for those that one has taken out. Each side's lines stay in their
 /// order; what they have added is put together by its number or its moment.
-fn merge_lines(base: &[u8], ours: &[u8], theirs: &[u8]) -> Vec<u8> {
+pub(super) fn merge_lines(base: &[u8], ours: &[u8], theirs: &[u8]) -> Vec<u8> {
     let set = |bytes| lines::once(bytes).map(|(_, line)| line).collect::<HashSet<&[u8]>>();
     let (before, our, their) = (set(base), set(ours), set(theirs));
     let stays = |line: &&[u8]| !before.contains(line) || our.contains(line) && their.contains(line);

@@ -86,6 +86,8 @@ const WRITERS: &[(&str, &[i32])] = &[
     ("gc --keep 0s", &[]),
     ("export ada", &[]),
     ("import --as zoe", &[4]),
+    // There is no repository: it says so.
+    ("sync", &[1]),
 ];
 
 /// What reads is refused nothing.

@@ -125,6 +125,7 @@ pub const COMMANDS: &[&str] = &[
     "import << no stream",
     "service systemd --follow",
     "service cron --user",
+    "sync",
     "schema state",
     "man tick",
     "completions bash",

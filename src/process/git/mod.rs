@@ -1,8 +1,10 @@
-//! `tick --commit`: calls git as a person would, but runs programs that a repository configures (hooks,
-//! signing) only where the settings allow it.
+//! Calls git as a person would, but runs programs that a repository configures (hooks, signing) only where the
+//! settings allow it: for `tick --commit`, and in [`exchange`] for `sync` and `tick --push`.
+
+pub mod exchange;
 
 use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io::{self, Read, Seek, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -263,13 +265,28 @@ impl<'a> Repository<'a> {
 
     /// Calls git in the state directory. The path `.` means that directory, whatever characters its name has.
     fn run(&self, words: &[&str]) -> Result<Said> {
+        self.call(words, &Call::default())
+    }
+
+    /// The same with more than words.
+    fn call(&self, words: &[&str], with: &Call<'_>) -> Result<Said> {
         let mut command = Command::new("git");
-        command.current_dir(self.state_dir).stdin(Stdio::null());
+        command.current_dir(self.state_dir);
+        command.stdin(match with.stdin {
+            Some(bytes) => Stdio::from(paper_with(bytes)?),
+            None => Stdio::null(),
+        });
         // What git says is compared, so it must be in English. It must not ask questions, since nobody
         // answers.
         command.env("LC_ALL", "C").env("GIT_TERMINAL_PROMPT", "0");
         for name in OF_ANOTHER {
             command.env_remove(name);
+        }
+        if let Some(index) = with.index {
+            command.env("GIT_INDEX_FILE", index);
+        }
+        if let Some(ssh) = with.ssh {
+            command.env("GIT_SSH_COMMAND", ssh);
         }
         if !self.settings.hooks {
             command.args(["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"]);
@@ -283,7 +300,9 @@ impl<'a> Repository<'a> {
         spawn::give_back(&mut command);
         let child = command.spawn().map_err(|error| self.not_run(&error))?;
         let status = self.wait(child, words)?;
-        Ok(Said { status, stdout: read(stdout)?, stderr: read(stderr)? })
+        let bytes = read(stdout)?;
+        let stdout = String::from_utf8_lossy(&bytes).into_owned();
+        Ok(Said { status, stdout, bytes, stderr: String::from_utf8_lossy(&read(stderr)?).into_owned() })
     }
 
     /// Waits for git until `git.timeout`, and then ends it.
@@ -337,10 +356,22 @@ struct Places {
     index: PathBuf,
 }
 
+/// What a call of git is given besides its words.
+#[derive(Default)]
+struct Call<'a> {
+    stdin: Option<&'a [u8]>,
+    /// An index in the place of the clone's own.
+    index: Option<&'a Path>,
+    /// How git runs ssh, where neither the user nor the repository says so.
+    ssh: Option<&'a str>,
+}
+
 /// How one call of git ended, and what it said.
 struct Said {
     status: ExitStatus,
     stdout: String,
+    /// The same as it came.
+    bytes: Vec<u8>,
     stderr: String,
 }
 
@@ -370,11 +401,19 @@ fn paper() -> Result<File> {
     file.map(File::from).context("make", Path::new("a file in memory"))
 }
 
-fn read(mut paper: File) -> Result<String> {
+/// The same with something in it, to be read from its beginning.
+fn paper_with(bytes: &[u8]) -> Result<File> {
+    let mut paper = paper()?;
+    let written = paper.write_all(bytes).and_then(|()| paper.rewind());
+    written.context("write to", Path::new("memory"))?;
+    Ok(paper)
+}
+
+fn read(mut paper: File) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let read = paper.rewind().and_then(|()| paper.read_to_end(&mut bytes));
     read.context("read", Path::new("what git said"))?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(bytes)
 }
 
 fn refuse(message: String, hint: &str) -> Error {

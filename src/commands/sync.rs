@@ -1,0 +1,36 @@
+//! `sync`: what this clone and the others have done since they last met.
+
+use serde_json::json;
+
+use crate::cli;
+use crate::engine::authority;
+use crate::engine::exchange::{Errand, Exchange};
+use crate::engine::session::Session;
+use crate::error::{Result, Status};
+use crate::report::text::count;
+
+pub fn sync(session: &mut Session, args: cli::Sync) -> Result<Status> {
+    let store = session.store()?;
+    authority::outside(session, &store, "sync")?;
+    let exchange = Exchange::open(&store, args.remote.as_deref())?;
+    let errand = Errand { message: ("dormouse sync", ""), fetches: true, takes: None };
+    let found = exchange.run(session, &errand)?;
+    for path in &found.aside {
+        session.out.note(&format!("{path}: another version of it is in quarantine/"));
+    }
+    let line = &exchange.line;
+    let object = json!({
+        "remote": line.remote,
+        "branch": line.branch,
+        "commit": found.commit,
+        "received": found.received,
+        "sent": found.sent,
+        "aside": found.aside,
+    });
+    session.out.result(&object, |_| {
+        let files = |number: usize| count(number as u64, "file", "files");
+        let (received, sent) = (files(found.received), files(found.sent));
+        format!("{} {}: {received} received, {sent} sent", line.remote, line.branch)
+    });
+    Ok(Status::Done)
+}

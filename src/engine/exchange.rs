@@ -1,0 +1,417 @@
+//! What two clones of a state directory exchange through git: their commits are fetched, merged, checked, pushed, and
+//! only then brought into the records of this clone.
+//!
+//! The order is what keeps a kill harmless. A merge is made of objects alone. The records follow the commit that was
+//! pushed, each agent's under its own lock and through its journal; the branch follows the records. Whatever is cut
+//! off between two of these is a change of this clone that is merged by the next exchange.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::model::id::AgentName;
+use crate::model::state::{State, TickedBy};
+use crate::model::tree::{Blob, Tree};
+use crate::process::git::Repository;
+use crate::process::git::exchange::{Change, Line, Pushed};
+use crate::process::jobs::{self, End};
+use crate::store::bringing::{Brought, Scratch};
+use crate::store::converge::{Around, Kept, agent_of, converge, refuse_foreign};
+use crate::store::record::{decode, encode};
+use crate::store::{Store, layout};
+
+use super::merging;
+use super::session::Session;
+
+/// How often an exchange begins anew because another clone was faster, or the records here have moved on.
+const TRIES: u32 = 20;
+/// The longest pause before that. How long each is depends on chance, so that two clones don't meet again.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Between this clone and the branch of a remote.
+pub struct Exchange<'s> {
+    store: &'s Store,
+    repository: Repository<'s>,
+    pub line: Line,
+}
+
+/// What came of an exchange.
+#[derive(Debug, Default)]
+pub struct Exchanged {
+    /// Files of the state directory that this clone has got, and those that it has given.
+    pub received: usize,
+    pub sent: usize,
+    /// Records of which one clone's version is in `quarantine/` now.
+    pub aside: Vec<String>,
+    /// What is checked out now, and at the remote.
+    pub commit: String,
+    /// Another clone has the agent that this one wanted to take.
+    pub is_taken: bool,
+}
+
+/// What an exchange is to say and do besides.
+#[derive(Default)]
+pub struct Errand<'e> {
+    /// The subject and the rest of the message of the commit that has what this clone has done.
+    pub message: (&'e str, &'e str),
+    /// Whether the remote is asked before anything is pushed.
+    pub fetches: bool,
+    /// An agent that this clone takes, to step it alone.
+    pub takes: Option<(&'e AgentName, &'e TickedBy)>,
+}
+
+impl<'s> Exchange<'s> {
+    /// Finds the remote, and has git run the merge driver in this clone. Fails where no commit could be made now.
+    pub fn open(store: &'s Store, remote: Option<&str>) -> Result<Exchange<'s>> {
+        let repository = Repository::of(store.root(), store.git_settings(), store.patience());
+        repository.check()?;
+        let line = repository.line(remote)?;
+        merging::register(store)?;
+        Ok(Exchange { store, repository, line })
+    }
+
+    /// Exchanges what this clone has with what the remote has.
+    pub fn run(&self, session: &Session, errand: &Errand<'_>) -> Result<Exchanged> {
+        let _alone = self.store.alone_in_clone(&self.line.git_dir, session.clock.now())?;
+        let mut found = Exchanged::default();
+        for number in 0..TRIES {
+            if number > 0 {
+                let chance = session.clock.stamp()?.chance;
+                std::thread::sleep(PAUSE.mul_f64(chance * f64::from(number.min(10)) / 10.0));
+            }
+            if self.attempt(session, errand, number > 0 || errand.fetches, &mut found)? {
+                return Ok(found);
+            }
+        }
+        Err(Error::Failed {
+            message: format!(
+                "{}, branch {}: other clones were faster {TRIES} times in a row",
+                self.line.remote, self.line.branch
+            ),
+            hint: Some("nothing is lost: do this again".to_owned()),
+        })
+    }
+
+    /// `false`: another clone was faster, or the records here have moved on.
+    fn attempt(
+        &self,
+        session: &Session,
+        errand: &Errand<'_>,
+        fetches: bool,
+        found: &mut Exchanged,
+    ) -> Result<bool> {
+        let (repository, line) = (&self.repository, &self.line);
+        let head = self.snapshot(session, errand.message)?;
+        let there = if fetches { repository.fetch(line)? } else { repository.known(line)? };
+        let (mut target, aside) = self.merge(&head, there.as_deref())?;
+        if let Some((name, by)) = errand.takes {
+            match self.taken(&target, name, by, session)? {
+                Some(taken) => target = taken,
+                None => found.is_taken = true,
+            }
+        }
+        let changes = repository.differences(Some(&head), &target)?;
+        if changes.iter().any(|change| !line.is_inside(&change.path)) {
+            repository.check_out_dry(line, &changes, &head, &target)?;
+        }
+        self.check(&target, there.as_deref(), &changes, errand.takes.is_none())?;
+        let sent = match &there {
+            Some(there) if *there != target => repository.differences(Some(there), &target)?,
+            Some(_) => Vec::new(),
+            None => repository.differences(None, &target)?,
+        };
+        if there.as_ref() != Some(&target) && repository.push(line, &target)? == Pushed::Overtaken {
+            return Ok(false);
+        }
+        let count = |changes: &[Change]| changes.iter().filter(|change| line.is_inside(&change.path)).count();
+        found.sent += count(&sent);
+        found.aside.extend(aside);
+        if head != target {
+            found.received += count(&changes);
+            if !self.bring_in(session, &changes)? || !repository.check_out(line, &changes, &head, &target)? {
+                return Ok(false);
+            }
+        }
+        found.commit = target;
+        Ok(true)
+    }
+
+    /// Commits what lies in the state directory. Of each agent it is what a transaction has left, and all of it.
+    fn snapshot(&self, session: &Session, (subject, body): (&str, &str)) -> Result<String> {
+        for name in self.store.agents()? {
+            self.store.agent(&name)?.empty_journal(session.clock.now())?;
+        }
+        let head = self.repository.snapshot(&self.line, (subject, body), |take_up, touched| {
+            let mut others = Vec::new();
+            let mut agents = BTreeSet::new();
+            for path in touched {
+                match agent_of(path) {
+                    Some(name) => drop(agents.insert(name)),
+                    None => others.push(format!(":(literal){path}")),
+                }
+            }
+            for name in agents {
+                let dir = format!("{}/{name}", layout::AGENTS);
+                let name = name.parse().map_err(|error| Error::in_word("AGENT", error))?;
+                // Of one that was removed there is nothing to wait for.
+                let agent = self.store.agent(&name).ok();
+                let locked = agent.as_ref().map(|agent| agent.lock(session.clock.now())).transpose()?;
+                locked.as_ref().map_or(Ok(()), |locked| locked.empty_journal())?;
+                take_up(&[&dir])?;
+            }
+            if others.is_empty() {
+                return Ok(());
+            }
+            take_up(&others.iter().map(String::as_str).collect::<Vec<_>>())
+        })?;
+        head.ok_or_else(|| Error::Failed {
+            message: format!("{} has nothing that git could commit", self.store.root().display()),
+            hint: Some("see what `git status --ignored` says of it".to_owned()),
+        })
+    }
+
+    /// The commit that has both, and of which records one version is put aside in it.
+    fn merge(&self, head: &str, there: Option<&str>) -> Result<(String, Vec<String>)> {
+        let (repository, line) = (&self.repository, &self.line);
+        let Some(there) = there.filter(|there| *there != head) else {
+            return Ok((head.to_owned(), Vec::new()));
+        };
+        let Some(base) = repository.base(head, there)? else {
+            return Err(Error::Refused {
+                kind: "unrelated_histories",
+                message: format!(
+                    "{}, branch {}: it has no commit in common with this clone",
+                    line.remote, line.branch
+                ),
+                hint: Some("clone the repository, or merge once with --allow-unrelated-histories".to_owned()),
+            });
+        };
+        if base == there {
+            return Ok((head.to_owned(), Vec::new()));
+        }
+        let (ours, theirs) = (repository.tree(line, head)?, repository.tree(line, there)?);
+        refuse_foreign(&ours, &theirs)?;
+        if base == head {
+            return Ok((there.to_owned(), Vec::new()));
+        }
+        let by_git = repository.merge(head, there)?;
+        let text = repository.tree(line, &by_git.tree)?;
+        let outside = by_git.conflicts.iter().find(|path| !line.is_inside(path));
+        let mut around = FromGit { exchange: self, text: &text, conflicts: &by_git.conflicts };
+        let merged = converge(&repository.tree(line, &base)?, &ours, &theirs, &mut around)?;
+        let inside = merged.conflicts.first().map(|path| format!("{}{path}", line.prefix));
+        if let Some(path) = outside.cloned().or(inside) {
+            return Err(Error::Refused {
+                kind: "merge_conflict",
+                message: format!("{path}: it was changed here and at {}, in the same lines", line.remote),
+                hint: Some(format!(
+                    "merge it by hand: `git fetch {0} && git merge {0}/{1}`, or undo one of the changes",
+                    line.remote, line.branch
+                )),
+            });
+        }
+        let mut changes: BTreeMap<String, Option<Blob>> = text
+            .keys()
+            .filter(|path| !merged.files.contains_key(*path))
+            .map(|path| (path.clone(), None))
+            .collect();
+        for (path, kept) in merged.files {
+            let blob = match kept {
+                Kept::As(blob) => blob,
+                Kept::Made(bytes) => repository.keep(&bytes)?,
+            };
+            if text.get(&path) != Some(&blob) {
+                changes.insert(path, Some(blob));
+            }
+        }
+        let subject = format!("Merge branch {} of {}", line.branch, line.remote);
+        let commit = repository.commit_tree(line, &by_git.tree, &changes, &[head, there], &subject)?;
+        Ok((commit, merged.aside))
+    }
+
+    /// The same commit with the agent taken by this clone. `None`: another clone has it.
+    fn taken(
+        &self,
+        commit: &str,
+        name: &AgentName,
+        by: &TickedBy,
+        session: &Session,
+    ) -> Result<Option<String>> {
+        let path = format!("{}/{name}/{}", layout::AGENTS, layout::STATE);
+        let agent = self.store.agent(name)?;
+        let tree = self.repository.tree(&self.line, commit)?;
+        let Some(blob) = tree.get(&path) else { return Ok(None) };
+        let bytes = self.repository.contents(&[&blob.id])?.pop().unwrap_or_default();
+        let mut state: State = decode(&self.store.root().join(&path), &bytes)?;
+        if let Some(other) = &state.ticked_by {
+            if other.id == by.id {
+                return Ok(Some(commit.to_owned()));
+            }
+            if session.clock.now() <= other.expires_at && !agent.has_taken(&other.id)? {
+                return Ok(None);
+            }
+        }
+        agent.note_taken(&by.id)?;
+        state.revision += 1;
+        state.resting = None;
+        state.ticked_by = Some(by.clone());
+        let blob = self.repository.keep(&encode(&state))?;
+        let changes = BTreeMap::from([(path, Some(blob))]);
+        let subject = format!("{name}: taken by {}", by.host);
+        self.repository.commit_tree(&self.line, commit, &changes, &[commit], &subject).map(Some)
+    }
+
+    /// Looks at what is to be believed, in a place of its own: the agents that come from the remote, and where a
+    /// person has asked for an exchange also those that go there.
+    fn check(&self, target: &str, there: Option<&str>, changes: &[Change], is_both_ways: bool) -> Result<()> {
+        let (repository, line) = (&self.repository, &self.line);
+        let mut paths: Vec<String> = changes.iter().map(|change| change.path.clone()).collect();
+        if is_both_ways && let Some(there) = there {
+            paths.extend(repository.differences(Some(there), target)?.into_iter().map(|change| change.path));
+        }
+        let inside = paths.iter().filter_map(|path| path.strip_prefix(&line.prefix));
+        let names: BTreeSet<&str> = inside.filter_map(agent_of).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let tree = repository.tree(line, target)?;
+        let wanted: Vec<(&String, &Blob)> = tree
+            .iter()
+            .filter(|(path, blob)| {
+                blob.is_file()
+                    && agent_of(path).map_or(path.as_str() == layout::CONFIG, |name| names.contains(name))
+            })
+            .collect();
+        let scratch = Scratch::make(&line.git_dir, "dormouse-check")?;
+        let ids: Vec<&str> = wanted.iter().map(|(_, blob)| blob.id.as_str()).collect();
+        for ((path, _), bytes) in wanted.iter().zip(repository.contents(&ids)?) {
+            scratch.put(path, &bytes)?;
+        }
+        let present: BTreeSet<&str> = wanted.iter().filter_map(|(path, _)| agent_of(path)).collect();
+        self.look_at(scratch.path(), &present)
+    }
+
+    fn look_at(&self, scratch: &Path, names: &BTreeSet<&str>) -> Result<()> {
+        let mut command: Vec<OsString> =
+            vec!["--dir".into(), scratch.into(), "--json".into(), "doctor".into()];
+        command.extend(names.iter().map(OsString::from));
+        let mut trouble = Ok(());
+        jobs::run(vec![command], 1, |_, lines, end| {
+            trouble = verdict(lines, end, scratch, self.store.root());
+        })?;
+        trouble
+    }
+
+    /// Brings the records to what a commit has. `false`: a file is not as it was committed.
+    fn bring_in(&self, session: &Session, changes: &[Change]) -> Result<bool> {
+        let line = &self.line;
+        let inside: Vec<&Change> = changes.iter().filter(|change| line.is_inside(&change.path)).collect();
+        let ids: Vec<&str> = inside
+            .iter()
+            .flat_map(|change| [&change.before, &change.after])
+            .flatten()
+            .map(|blob| &*blob.id)
+            .collect();
+        let mut contents = self.repository.contents(&ids)?.into_iter();
+        let mut by_agent: BTreeMap<Option<AgentName>, Vec<Brought>> = BTreeMap::new();
+        for change in inside {
+            let path = change.path.strip_prefix(&line.prefix).unwrap_or_default();
+            let name = agent_of(path).and_then(|name| name.parse().ok());
+            let below = match &name {
+                Some(name) => path.strip_prefix(&format!("{}/{name}/", layout::AGENTS)).unwrap_or(path),
+                None => path,
+            };
+            let brought = Brought {
+                path: below.to_owned(),
+                before: change.before.as_ref().and_then(|_| contents.next()),
+                after: change.after.as_ref().and_then(|_| contents.next()),
+                is_program: change.after.as_ref().is_some_and(Blob::is_program),
+            };
+            by_agent.entry(name).or_default().push(brought);
+        }
+        for (name, changes) in by_agent {
+            let is_done = match name {
+                None => self.store.bring_in(&changes)?,
+                Some(name) => match self.store.agent(&name) {
+                    Ok(agent) => agent.bring_in(&changes, session.clock.now())?,
+                    Err(Error::NoAgent { .. }) => self.store.bring_agent(&name, &changes)?,
+                    Err(error) => return Err(error),
+                },
+            };
+            if !is_done {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Lets the other clones hear of a claim before its turn runs, where the command says so. The agent is this clone's
+/// already: what the remote does not hear now it hears with the settlement.
+pub fn publish(session: &Session, store: &Store, subject: &str) {
+    let Some(remote) = session.publishes_to.borrow().clone() else { return };
+    let errand = Errand { message: (subject, ""), ..Errand::default() };
+    if let Err(error) =
+        Exchange::open(store, Some(&remote)).and_then(|exchange| exchange.run(session, &errand))
+    {
+        session.out.note(&format!("{subject}, and {remote} has not heard of it yet: {error}"));
+    }
+}
+
+/// What `doctor` has found in what came from the remote.
+fn verdict(lines: &[u8], end: End, scratch: &Path, root: &Path) -> Result<()> {
+    let text = String::from_utf8_lossy(lines);
+    let found = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    // A message that two clones have settled is a person's to look at: the records that tell of it are whole.
+    let damage = found.into_iter().find(|finding| {
+        finding["warning"] == false && finding["kind"] != "ended_twice" && finding["kind"] != "dead_count"
+    });
+    let place =
+        |path: &str| PathBuf::from(path.replace(&*scratch.to_string_lossy(), &root.to_string_lossy()));
+    match (damage, end) {
+        (Some(finding), _) => Err(Error::Damaged {
+            path: place(finding["path"].as_str().unwrap_or_default()),
+            line: 0,
+            column: 0,
+            message: format!("as the merged records would have it: {}", finding["message"].as_str().unwrap_or_default()),
+            hint: Some(
+                "nothing has changed here: put it right in the clone that it comes from, or here with `dormouse doctor`"
+                    .to_owned(),
+            ),
+        }),
+        (None, End::Exit(0 | 6)) => Ok(()),
+        (None, _) => Err(Error::Failed {
+            message: format!("what came from the remote could not be looked at: {}", text.trim()),
+            hint: Some("nothing has changed here".to_owned()),
+        }),
+    }
+}
+
+/// What a merge asks of git and of this clone.
+struct FromGit<'e> {
+    exchange: &'e Exchange<'e>,
+    text: &'e Tree,
+    conflicts: &'e [String],
+}
+
+impl Around for FromGit<'_> {
+    fn read(&mut self, blob: &Blob) -> Result<Vec<u8>> {
+        Ok(self.exchange.repository.contents(&[&blob.id])?.pop().unwrap_or_default())
+    }
+
+    fn merged_text(&self, path: &str) -> Option<Blob> {
+        let place = format!("{}{path}", self.exchange.line.prefix);
+        let merged = self.text.get(path).filter(|_| !self.conflicts.contains(&place));
+        merged.cloned()
+    }
+
+    fn is_own(&self, agent: &AgentName, id: &str) -> Result<bool> {
+        match self.exchange.store.agent(agent) {
+            Ok(agent) => agent.has_taken(id),
+            Err(Error::NoAgent { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}

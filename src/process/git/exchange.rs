@@ -1,0 +1,550 @@
+//! What two clones of one repository have between them: fetching, pushing, the trees of commits, and how a
+//! commit becomes what this clone has checked out. No call here sets anything in the work tree back.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::{BESIDE_OTHERS, Call, PAUSE, Repository, Said, refuse};
+use crate::error::{Context, Error, Result};
+use crate::model::tree::{Blob, Tree};
+
+/// Where a clone exchanges its commits.
+#[derive(Debug, Clone)]
+pub struct Line {
+    pub remote: String,
+    /// The branch of the remote.
+    pub branch: String,
+    /// The path of the state directory in the repository: empty, or with `/` at its end.
+    pub prefix: String,
+    pub git_dir: PathBuf,
+    index: PathBuf,
+    /// Where this clone keeps what it knows of that branch.
+    known: String,
+    ssh: Option<&'static str>,
+}
+
+/// What became of a push.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pushed {
+    Accepted,
+    /// Another clone has pushed first.
+    Overtaken,
+}
+
+/// What a merge of two commits comes to, as git sees it.
+pub struct Merge {
+    /// The whole tree, with git's marks in what is in conflict.
+    pub tree: String,
+    /// Paths in the repository that git could not merge.
+    pub conflicts: Vec<String>,
+}
+
+/// A path that two commits have with different contents.
+#[derive(Debug, Clone)]
+pub struct Change {
+    /// In the repository.
+    pub path: String,
+    pub before: Option<Blob>,
+    pub after: Option<Blob>,
+}
+
+const MAKE_ONE: &str = "make it with `git remote add`, or name another one";
+
+impl Repository<'_> {
+    /// Finds out with what this clone exchanges its commits: the remote that is named, else that of the branch,
+    /// else `origin`, else the only one.
+    pub fn line(&self, remote: Option<&str>) -> Result<Line> {
+        let head = self.run(&["symbolic-ref", "--quiet", "--short", "HEAD"])?;
+        if !head.is_success() {
+            let message =
+                "HEAD is detached: no branch is checked out, so there is none to exchange".to_owned();
+            return Err(refuse(message, "check one out with `git switch BRANCH`"));
+        }
+        let here = head.stdout.trim_end().to_owned();
+        let remotes = self.ask(&["remote"], MAKE_ONE)?;
+        let remotes: Vec<&str> = remotes.lines().collect();
+        let setting = |name: &str| -> Result<Option<String>> {
+            let said = self.run(&["config", "--get", &format!("branch.{here}.{name}")])?;
+            Ok(Some(said.stdout.trim_end().to_owned()).filter(|found| said.is_success() && !found.is_empty()))
+        };
+        let own = setting("remote")?.filter(|name| remotes.contains(&name.as_str()));
+        let named = match (remote, &own, remotes.as_slice()) {
+            (Some(name), _, _) if !remotes.contains(&name) => {
+                return Err(refuse(format!("there is no remote `{name}`"), MAKE_ONE));
+            }
+            (Some(name), _, _) => name.to_owned(),
+            (None, Some(own), _) => own.clone(),
+            (None, None, found) if found.contains(&"origin") => "origin".to_owned(),
+            (None, None, [only]) => (*only).to_owned(),
+            (None, None, []) => return Err(refuse("the repository has no remote".to_owned(), MAKE_ONE)),
+            (None, None, _) => {
+                let message = format!("which remote: {}?", remotes.join(", "));
+                return Err(refuse(message, "name one of them"));
+            }
+        };
+        let there = setting("merge")?.filter(|_| own.as_ref() == Some(&named));
+        let branch = there.and_then(|name| name.strip_prefix("refs/heads/").map(str::to_owned));
+        let branch = branch.unwrap_or(here);
+        let words = ["rev-parse", "--show-prefix", "--absolute-git-dir", "--git-path", "index"];
+        let said = self.ask(&words, "see `git status`")?;
+        let mut lines = said.split('\n');
+        let prefix = lines.next().unwrap_or_default().to_owned();
+        let mut place = || self.state_dir.join(lines.next().unwrap_or_default());
+        let (git_dir, index) = (place(), place());
+        // A person's own way to ask for a passphrase stays; without one ssh must not ask, for nobody answers.
+        let is_said = ["GIT_SSH_COMMAND", "GIT_SSH"].iter().any(|name| std::env::var_os(name).is_some())
+            || self.run(&["config", "--get", "core.sshCommand"])?.is_success();
+        let ssh = (!is_said).then_some("ssh -o BatchMode=yes");
+        let known = format!("refs/dormouse/{named}/{branch}");
+        Ok(Line { remote: named, branch, prefix, git_dir, index, known, ssh })
+    }
+
+    /// The commit that is checked out, if there is any.
+    pub fn head(&self) -> Result<Option<String>> {
+        self.commit_of("HEAD")
+    }
+
+    /// The last commit of the remote branch that this clone has seen.
+    pub fn known(&self, line: &Line) -> Result<Option<String>> {
+        self.commit_of(&line.known)
+    }
+
+    fn commit_of(&self, name: &str) -> Result<Option<String>> {
+        let said = self.run(&["rev-parse", "--quiet", "--verify", &format!("{name}^{{commit}}")])?;
+        Ok(said.is_success().then(|| said.stdout.trim_end().to_owned()))
+    }
+
+    /// Fetches the branch. Returns its commit; `None`: the remote does not have the branch yet.
+    pub fn fetch(&self, line: &Line) -> Result<Option<String>> {
+        let refspec = format!("+refs/heads/{}:{}", line.branch, line.known);
+        let words = [
+            "fetch",
+            "--quiet",
+            "--no-tags",
+            "--no-recurse-submodules",
+            "--no-auto-maintenance",
+            "--no-write-fetch-head",
+            &line.remote,
+            &refspec,
+        ];
+        let said = self.call(&words, &Call { ssh: line.ssh, ..Call::default() })?;
+        if said.is_success() {
+            return self.known(line);
+        }
+        if said.stderr.contains("couldn't find remote ref") {
+            return Ok(None);
+        }
+        Err(self.unreachable("fetch from", line, &said))
+    }
+
+    /// Pushes a commit to the branch, if that is still what it was made from.
+    pub fn push(&self, line: &Line, commit: &str) -> Result<Pushed> {
+        let refspec = format!("{commit}:refs/heads/{}", line.branch);
+        let words = ["push", "--porcelain", "--no-recurse-submodules", &line.remote, &refspec];
+        let said = self.call(&words, &Call { ssh: line.ssh, ..Call::default() })?;
+        if said.is_success() {
+            self.ask(&["update-ref", &line.known, commit], "see why git can't write its refs")?;
+            return Ok(Pushed::Accepted);
+        }
+        const OVERTAKEN: &[&str] = &[
+            "(fetch first)",
+            "(non-fast-forward)",
+            "cannot lock ref",
+            "incorrect old value",
+            "failed to update ref",
+            "reference already exists",
+        ];
+        if OVERTAKEN.iter().any(|words| said.stdout.contains(words)) {
+            return Ok(Pushed::Overtaken);
+        }
+        Err(self.unreachable("push to", line, &said))
+    }
+
+    fn unreachable(&self, what: &str, line: &Line, said: &Said) -> Error {
+        let reason = said.stdout.lines().find_map(|line| line.strip_prefix("!\t"));
+        let words = said.stderr.lines().map(str::trim).filter(|line| !line.is_empty());
+        let first = reason.map(str::to_owned).or(words.clone().next().map(str::to_owned)).unwrap_or_default();
+        let first = first.trim_start_matches("fatal: ").trim_start_matches("error: ").replace('\t', " ");
+        let message = format!("can't {what} {}, branch {}: {first}", line.remote, line.branch);
+        refuse(
+            message,
+            "nothing here has changed but for commits of its own; try again when the remote answers",
+        )
+    }
+
+    /// Makes a commit of what lies in the state directory, on top of what is checked out, and returns what is
+    /// checked out then. `each` is called with a way to take up one directory or file of it, so that the caller
+    /// can hold a lock meanwhile. The index and the work tree elsewhere stay as they are.
+    pub fn snapshot(
+        &self,
+        line: &Line,
+        (subject, body): (&str, &str),
+        mut take_up: impl FnMut(&dyn Fn(&[&str]) -> Result<()>, &[String]) -> Result<()>,
+    ) -> Result<Option<String>> {
+        let start = std::time::Instant::now();
+        loop {
+            match self.try_snapshot(line, (subject, body), &mut take_up) {
+                // What a killed exchange has begun goes on for a moment.
+                Err(Error::Failed { message, .. })
+                    if BESIDE_OTHERS.iter().any(|other| message.contains(other))
+                        && start.elapsed() < self.patience =>
+                {
+                    std::thread::sleep(PAUSE);
+                }
+                tried => return tried,
+            }
+        }
+    }
+
+    fn try_snapshot(
+        &self,
+        line: &Line,
+        (subject, body): (&str, &str),
+        take_up: &mut impl FnMut(&dyn Fn(&[&str]) -> Result<()>, &[String]) -> Result<()>,
+    ) -> Result<Option<String>> {
+        let head = self.head()?;
+        let own = OwnIndex::copy(line)?;
+        let index = own.call();
+        let tree = head.as_deref().unwrap_or("--empty");
+        self.done(&self.call(&["read-tree", tree], &index)?)?;
+        let touched = self.touched(&index)?;
+        take_up(
+            &|paths| {
+                let words = ["add", "--all", "--ignore-errors", "--"];
+                let said = self.call(&[&words[..], paths].concat(), &index)?;
+                // What another user has put into a shared inbox and its owner can't read stays out.
+                if said.stderr.contains("Permission denied") { Ok(()) } else { self.done(&said) }
+            },
+            &touched,
+        )?;
+        let words = ["diff-index", "--cached", "--quiet", tree];
+        if let Some(head) = &head
+            && self.call(&words, &index)?.is_success()
+        {
+            self.align_index(head)?;
+            return Ok(Some(head.clone()));
+        }
+        let mut words = vec!["commit", "--quiet", "--message", subject];
+        if !body.is_empty() {
+            words.extend(["--message", body]);
+        }
+        self.done(&self.call(&words, &index)?)?;
+        let now = self.head()?;
+        if let Some(now) = &now {
+            self.align_index(now)?;
+        }
+        Ok(now)
+    }
+
+    /// Makes the clone's own index have the state directory as it was committed, also where an exchange was killed
+    /// between the two. A person's next commit would otherwise take back what is new.
+    fn align_index(&self, commit: &str) -> Result<()> {
+        let words =
+            ["diff-index", "--cached", "-z", "--raw", "--no-renames", "--no-abbrev", commit, "--", "."];
+        let said = self.run(&words)?;
+        self.done(&said)?;
+        let mut changes = raw_changes(&said.stdout);
+        changes.iter_mut().for_each(|change| change.after = change.before.take());
+        if changes.is_empty() { Ok(()) } else { self.set_index(&changes) }
+    }
+
+    /// The paths in the state directory that differ from an index, as far as git is to know them.
+    fn touched(&self, index: &Call<'_>) -> Result<Vec<String>> {
+        let _ = self.call(&["update-index", "--quiet", "--refresh"], index)?;
+        let mut found = Vec::new();
+        let changed = ["diff-files", "--name-only", "--relative", "-z", "--", "."];
+        let new = ["ls-files", "--others", "--exclude-standard", "-z", "--", "."];
+        for words in [&changed[..], &new[..]] {
+            let said = self.call(words, index)?;
+            self.done(&said)?;
+            found.extend(said.stdout.split('\0').filter(|path| !path.is_empty()).map(str::to_owned));
+        }
+        found.sort();
+        found.dedup();
+        Ok(found)
+    }
+
+    /// The files of the state directory in a commit.
+    pub fn tree(&self, line: &Line, commit: &str) -> Result<Tree> {
+        let mut words = vec!["ls-tree", "-r", "-z", "--full-tree", commit, "--"];
+        // An empty prefix would name no path.
+        words.extend(Some(line.prefix.as_str()).filter(|prefix| !prefix.is_empty()));
+        let said = self.run(&words)?;
+        self.done(&said)?;
+        let mut tree = Tree::new();
+        for entry in said.bytes.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()) {
+            let Ok(entry) = std::str::from_utf8(entry) else {
+                let found = String::from_utf8_lossy(entry).into_owned();
+                return Err(Error::damaged(found, "no file of a state directory has such a name"));
+            };
+            let Some((head, path)) = entry.split_once('\t') else { continue };
+            let mut words = head.split(' ');
+            let (mode, id) = (words.next().unwrap_or_default(), words.nth(1).unwrap_or_default());
+            if let Some(path) = path.strip_prefix(&line.prefix) {
+                tree.insert(path.to_owned(), Blob { mode: mode.to_owned(), id: id.to_owned() });
+            }
+        }
+        Ok(tree)
+    }
+
+    /// The contents of these objects, in order.
+    pub fn contents(&self, ids: &[&str]) -> Result<Vec<Vec<u8>>> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let asked = ids.iter().map(|id| format!("{id}\n")).collect::<String>();
+        let said =
+            self.call(&["cat-file", "--batch"], &Call { stdin: Some(asked.as_bytes()), ..Call::default() })?;
+        self.done(&said)?;
+        let broken = || refuse("git does not give the contents of its objects".to_owned(), "see `git fsck`");
+        let (mut found, mut rest) = (Vec::with_capacity(ids.len()), said.bytes.as_slice());
+        for _ in ids {
+            let end = rest.iter().position(|byte| *byte == b'\n').ok_or_else(broken)?;
+            let head = String::from_utf8_lossy(&rest[..end]);
+            let length: usize =
+                head.rsplit(' ').next().and_then(|word| word.parse().ok()).ok_or_else(broken)?;
+            let bytes = rest.get(end + 1..end + 1 + length).ok_or_else(broken)?;
+            found.push(bytes.to_vec());
+            rest = rest.get(end + 2 + length..).unwrap_or_default();
+        }
+        Ok(found)
+    }
+
+    /// Keeps contents as an object.
+    pub fn keep(&self, bytes: &[u8]) -> Result<Blob> {
+        let words = ["hash-object", "-w", "--no-filters", "--stdin"];
+        let said = self.call(&words, &Call { stdin: Some(bytes), ..Call::default() })?;
+        self.done(&said)?;
+        Ok(Blob { mode: "100644".to_owned(), id: said.stdout.trim_end().to_owned() })
+    }
+
+    /// The last commit that both come from.
+    pub fn base(&self, ours: &str, theirs: &str) -> Result<Option<String>> {
+        let said = self.run(&["merge-base", ours, theirs])?;
+        Ok(said.stdout.lines().next().filter(|_| said.is_success()).map(str::to_owned))
+    }
+
+    /// Lets git merge two commits, without a work tree. Of the state directory it merges texts alone: its
+    /// records are not merged by themselves.
+    pub fn merge(&self, ours: &str, theirs: &str) -> Result<Merge> {
+        // Called in the state directory, git would name conflicts by their path from there.
+        let up = self.ask(&["rev-parse", "--show-cdup"], "see `git status`")?;
+        let up = Some(up.trim_end()).filter(|up| !up.is_empty()).unwrap_or(".");
+        let words = [
+            "-C",
+            up,
+            "-c",
+            "merge.dormouse.driver=false",
+            "-c",
+            "merge.directoryRenames=false",
+            "merge-tree",
+            "--write-tree",
+            "--name-only",
+            "--no-messages",
+            "-z",
+            ours,
+            theirs,
+        ];
+        let said = self.run(&words)?;
+        // 1: some paths are in conflict.
+        if !said.is_success() && said.status.code() != Some(1) {
+            self.done(&said)?;
+        }
+        let mut words = said.stdout.split('\0').filter(|word| !word.is_empty());
+        let tree = words.next().unwrap_or_default().trim_end().to_owned();
+        Ok(Merge { tree, conflicts: words.map(str::to_owned).collect() })
+    }
+
+    /// A commit of a tree in which the state directory has these files, and everything else is as in `tree`.
+    pub fn commit_tree(
+        &self,
+        line: &Line,
+        tree: &str,
+        changes: &BTreeMap<String, Option<Blob>>,
+        parents: &[&str],
+        subject: &str,
+    ) -> Result<String> {
+        let own = OwnIndex::empty(line);
+        let index = own.call();
+        self.done(&self.call(&["read-tree", tree], &index)?)?;
+        let changes = changes.iter().map(|(path, blob)| (format!("{}{path}", line.prefix), blob.as_ref()));
+        let lines = index_lines(changes);
+        let call = Call { stdin: Some(&lines), ..own.call() };
+        self.done(&self.call(&["update-index", "-z", "--index-info"], &call)?)?;
+        let written = self.call(&["write-tree"], &index)?;
+        self.done(&written)?;
+        let mut words = vec!["commit-tree", written.stdout.trim_end(), "-m", subject];
+        for parent in parents {
+            words.extend(["-p", parent]);
+        }
+        let is_signed = self.settings.sign
+            && self.run(&["config", "--type=bool", "--get", "commit.gpgSign"])?.stdout.trim_end() == "true";
+        if is_signed {
+            words.push("-S");
+        }
+        let said = self.run(&words)?;
+        self.done(&said)?;
+        Ok(said.stdout.trim_end().to_owned())
+    }
+
+    /// What differs between two commits, in the whole repository.
+    pub fn differences(&self, before: Option<&str>, after: &str) -> Result<Vec<Change>> {
+        const NOTHING: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
+        let words = ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", "--no-commit-id"];
+        let said = self.run(&[&words[..], &[before.unwrap_or(NOTHING), after]].concat())?;
+        self.done(&said)?;
+        Ok(raw_changes(&said.stdout))
+    }
+
+    /// Fails if what a person has not committed outside of the state directory is in the way of a commit.
+    /// Changes nothing.
+    pub fn check_out_dry(&self, line: &Line, changes: &[Change], from: &str, to: &str) -> Result<()> {
+        let own = OwnIndex::copy(line)?;
+        let inside = index_lines(own_changes(line, changes));
+        let call = Call { stdin: Some(&inside), ..own.call() };
+        self.done(&self.call(&["update-index", "-z", "--index-info"], &call)?)?;
+        let index = own.call();
+        let _ = self.call(&["update-index", "--quiet", "--refresh"], &index)?;
+        self.not_in_the_way(&self.call(&["read-tree", "-m", "-u", "-n", from, to], &index)?)
+    }
+
+    /// Makes a commit what is checked out. The files of the state directory are in their places already; git
+    /// does the same to all others, or fails before it has changed one of them. `false`: another commit was
+    /// made meanwhile.
+    pub fn check_out(&self, line: &Line, changes: &[Change], from: &str, to: &str) -> Result<bool> {
+        let inside: Vec<Change> =
+            changes.iter().filter(|change| line.is_inside(&change.path)).cloned().collect();
+        self.set_index(&inside)?;
+        if inside.len() < changes.len() {
+            let _ = self.run(&["update-index", "--quiet", "--refresh"])?;
+            self.not_in_the_way(&self.run(&["read-tree", "-m", "-u", from, to])?)?;
+        }
+        let said = self.run(&["update-ref", "-m", "dormouse: exchanged", "HEAD", to, from])?;
+        if !said.is_success() && self.head()?.as_deref() != Some(from) {
+            return Ok(false);
+        }
+        self.done(&said)?;
+        Ok(true)
+    }
+
+    fn not_in_the_way(&self, said: &Said) -> Result<()> {
+        if said.is_success() {
+            return Ok(());
+        }
+        let first = said.stderr.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
+        Err(Error::Refused {
+            kind: "uncommitted_changes",
+            message: format!(
+                "what is not committed here is in the way: {}",
+                first.trim_start_matches("error: ")
+            ),
+            hint: Some("commit or move it, then do this again; nothing has changed".to_owned()),
+        })
+    }
+
+    /// Sets entries of the clone's own index, while other processes are in the way again and again.
+    fn set_index(&self, changes: &[Change]) -> Result<()> {
+        let lines = index_lines(changes.iter().map(|change| (change.path.clone(), change.after.as_ref())));
+        let start = std::time::Instant::now();
+        loop {
+            let call = Call { stdin: Some(&lines), ..Call::default() };
+            let said = self.call(&["update-index", "-z", "--index-info"], &call)?;
+            if said.is_success() {
+                return Ok(());
+            }
+            if !said.stderr.contains("index.lock") || start.elapsed() >= self.patience {
+                return self.done(&said);
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    fn done(&self, said: &Said) -> Result<()> {
+        if said.is_success() {
+            return Ok(());
+        }
+        let first = said.stderr.lines().find(|line| !line.trim().is_empty()).unwrap_or("it gives no reason");
+        let message = format!("git in {}: {}", self.state_dir.display(), first.trim_start_matches("fatal: "));
+        Err(refuse(message, "see `git status`"))
+    }
+}
+
+impl Line {
+    /// Whether a path of the repository lies in the state directory.
+    pub fn is_inside(&self, path: &str) -> bool {
+        path.starts_with(&self.prefix)
+    }
+}
+
+/// Reads what git says with `--raw -z`.
+fn raw_changes(text: &str) -> Vec<Change> {
+    let mut found = Vec::new();
+    let mut words = text.split('\0');
+    while let (Some(head), Some(path)) = (words.next().filter(|head| !head.is_empty()), words.next()) {
+        let parts: Vec<&str> = head.trim_start_matches(':').split(' ').collect();
+        let [mode, new_mode, id, new_id, ..] = parts.as_slice() else { continue };
+        let blob = |mode: &str, id: &str| {
+            (mode != "000000").then(|| Blob { mode: mode.to_owned(), id: id.to_owned() })
+        };
+        found.push(Change { path: path.to_owned(), before: blob(mode, id), after: blob(new_mode, new_id) });
+    }
+    found
+}
+
+/// An index beside the clone's own, for as long as this lives. Each process has one of its own: what a killed exchange has
+/// begun may still write to that.
+struct OwnIndex {
+    path: PathBuf,
+}
+
+impl OwnIndex {
+    const NAME: &'static str = "dormouse-index.";
+
+    fn empty(line: &Line) -> OwnIndex {
+        let path = line.git_dir.join(format!("{}{}", OwnIndex::NAME, std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        OwnIndex { path }
+    }
+
+    /// A copy of the clone's own, which knows what files have not changed since it was written.
+    fn copy(line: &Line) -> Result<OwnIndex> {
+        for entry in std::fs::read_dir(&line.git_dir).context("read directory", &line.git_dir)?.flatten() {
+            if entry.file_name().to_string_lossy().starts_with(OwnIndex::NAME) {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+        let own = OwnIndex::empty(line);
+        match std::fs::copy(&line.index, &own.path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            copied => drop(copied.context("copy", &line.index)?),
+        }
+        Ok(own)
+    }
+
+    fn call(&self) -> Call<'_> {
+        Call { index: Some(&self.path), ..Call::default() }
+    }
+}
+
+impl Drop for OwnIndex {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn own_changes<'a>(
+    line: &'a Line,
+    changes: &'a [Change],
+) -> impl Iterator<Item = (String, Option<&'a Blob>)> {
+    let inside = changes.iter().filter(|change| line.is_inside(&change.path));
+    inside.map(|change| (change.path.clone(), change.after.as_ref()))
+}
+
+/// What `git update-index -z --index-info` reads.
+fn index_lines<'a>(changes: impl Iterator<Item = (String, Option<&'a Blob>)>) -> Vec<u8> {
+    let line = |(path, blob): (String, Option<&Blob>)| match blob {
+        Some(blob) => format!("{} {}\t{path}\0", blob.mode, blob.id),
+        None => format!("0 0000000000000000000000000000000000000000\t{path}\0"),
+    };
+    changes.map(line).collect::<String>().into_bytes()
+}

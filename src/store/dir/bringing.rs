@@ -1,0 +1,215 @@
+//! What another clone has changed, on its way into the files of this one.
+
+use std::path::Path;
+
+use crate::beneath::Spot;
+use crate::error::Result;
+use crate::model::id::AgentName;
+use crate::model::time::Time;
+
+use super::changes::{Append, Write};
+use super::layout::{self, AgentDir};
+use super::{Agent, Store, files, litter};
+use crate::beneath::Access;
+
+/// A file that another clone has changed, made or removed.
+#[derive(Debug)]
+pub struct Brought {
+    /// From the directory of the agent, or from the state directory.
+    pub path: String,
+    /// What this clone has committed.
+    pub before: Option<Vec<u8>>,
+    pub after: Option<Vec<u8>>,
+    pub is_program: bool,
+}
+
+/// How many bytes of messages go through the journal at most, together with the records that belong to them.
+const MOST_JOURNALLED: usize = 512 << 10;
+
+impl Brought {
+    /// Whether the file is as it was committed, or as it is to be.
+    fn is_as_known(&self, dir: &Spot) -> Result<bool> {
+        let now = dir.join(&self.path).read(files::MAX_LINES)?;
+        Ok(now == self.before || now == self.after)
+    }
+
+    fn text(&self) -> Option<&str> {
+        std::str::from_utf8(self.after.as_deref()?).ok()
+    }
+
+    /// What is added at the end, where nothing else has changed.
+    fn added(&self) -> Option<(u64, &str)> {
+        let before = self.before.as_deref()?;
+        let is_line = before.is_empty() || before.ends_with(b"\n");
+        let rest = self.text()?.get(before.len()..).filter(|_| is_line)?;
+        self.after.as_deref()?.starts_with(before).then_some((before.len() as u64, rest))
+    }
+}
+
+impl Agent<'_> {
+    /// Brings in what another clone has changed of this agent: its records whole or not at all, and only if each file
+    /// is as this clone has committed it. `false`: one is not, and nothing was changed.
+    pub fn bring_in(&self, changes: &[Brought], now: Time) -> Result<bool> {
+        let locked = self.lock(now)?;
+        locked.empty_journal()?;
+        for change in changes {
+            if !change.is_as_known(self.dir.spot())? {
+                return Ok(false);
+            }
+        }
+        let is_record = changes.iter().any(|change| change.path == layout::STATE);
+        let size: usize = changes.iter().filter_map(|change| Some(change.after.as_ref()?.len())).sum();
+        let (mut writes, mut appends, mut deletes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut last = Vec::new();
+        for change in changes {
+            let path = change.path.clone();
+            let is_message = path.starts_with(layout::INBOX) && change.before.is_none();
+            let is_journalled = is_record && !(is_message && size > MOST_JOURNALLED);
+            match (&change.after, change.text()) {
+                (Some(_), Some(text)) if is_journalled && layout::may_write(&path) => {
+                    writes.push(Write { path, content: text.to_owned() });
+                }
+                (Some(_), Some(_))
+                    if is_journalled && layout::may_append(&path) && change.added().is_some() =>
+                {
+                    if let Some((offset, lines)) = change.added() {
+                        appends.push(Append { path, offset, content: lines.to_owned() });
+                    }
+                }
+                (None, _) if is_journalled && layout::may_delete(&path) => deletes.push(path),
+                (Some(bytes), _) => self.store.put_brought(self.dir.spot(), change, bytes)?,
+                (None, _) => last.push(path),
+            }
+        }
+        if is_record {
+            locked.replace(writes, appends, deletes)?;
+        }
+        for path in last {
+            self.dir.join(path).remove()?;
+        }
+        self.store.disk.sync_file_system(self.dir.spot())?;
+        Ok(true)
+    }
+
+    /// Whether this clone has taken the agent under this id, to step it alone.
+    pub fn has_taken(&self, id: &str) -> Result<bool> {
+        let known = files::read(&self.dir.join(layout::TAKEN))?.unwrap_or_default();
+        Ok(String::from_utf8_lossy(&known).lines().any(|line| line == id))
+    }
+
+    /// Remembers that, before any other clone can hear of it. A few of the last are remembered.
+    pub fn note_taken(&self, id: &str) -> Result<()> {
+        let spot = self.dir.join(layout::TAKEN);
+        let known = files::read(&spot)?.unwrap_or_default();
+        let known = String::from_utf8_lossy(&known).into_owned();
+        let mut lines: Vec<&str> = known.lines().rev().take(7).collect();
+        lines.reverse();
+        lines.push(id);
+        spot.parent().make_dirs()?;
+        let staged = self.dir.join(layout::TMP).join(format!("taken-{}", std::process::id()));
+        staged.parent().make_dirs()?;
+        self.store.disk.replace_unlocked(&staged, &spot, format!("{}\n", lines.join("\n")).as_bytes())
+    }
+}
+
+impl Store {
+    /// Brings in an agent that another clone has made, whole. `false`: there is one of this name.
+    pub fn bring_agent(&self, name: &AgentName, files: &[Brought]) -> Result<bool> {
+        let target = AgentDir::new(&self.root, name);
+        if target.spot().exists()? {
+            return Ok(false);
+        }
+        let agents = self.spot().join(layout::AGENTS);
+        let staged = AgentDir::at(agents.join(format!(".new-{name}-{}", std::process::id())));
+        let _held = litter::make_dir_unlocked(staged.spot(), Access::Owner)?;
+        let made =
+            layout::AGENT_DIRS.iter().try_for_each(|dir| staged.join(dir).make_dirs()).and_then(|()| {
+                for file in files {
+                    let spot = staged.join(&file.path);
+                    spot.parent().make_dirs()?;
+                    self.disk.stage_unsynced(&spot, file.after.as_deref().unwrap_or_default())?;
+                    if file.is_program {
+                        spot.set_mode(0o700)?;
+                    }
+                }
+                self.disk.sync_file_system(staged.spot())?;
+                staged.spot().rename_if_free(target.spot())
+            });
+        if !matches!(made, Ok(true)) {
+            let _ = staged.spot().remove_tree();
+        }
+        made
+    }
+
+    /// Brings in what another clone has changed beside the agents: settings and shared hooks. `false`: a file is not as
+    /// this clone has committed it, and nothing was changed.
+    pub fn bring_in(&self, changes: &[Brought]) -> Result<bool> {
+        for change in changes {
+            if !change.is_as_known(&self.spot())? {
+                return Ok(false);
+            }
+        }
+        for change in changes {
+            match &change.after {
+                Some(bytes) => self.put_brought(&self.spot(), change, bytes)?,
+                None => self.spot().join(&change.path).remove()?,
+            }
+        }
+        Ok(true)
+    }
+
+    fn put_brought(&self, dir: &Spot, change: &Brought, bytes: &[u8]) -> Result<()> {
+        let target = dir.join(&change.path);
+        target.parent().make_dirs()?;
+        let name = format!(".brought.new-{}", std::process::id());
+        let staged = target.parent().join(name);
+        let _held = self.disk.stage_unlocked(&staged, bytes)?;
+        if change.is_program {
+            staged.set_mode(0o700)?;
+        }
+        self.disk.place(&staged, &target)
+    }
+
+    /// Takes a lock beside the repository of this clone: one process at a time exchanges commits.
+    pub fn alone_in_clone(&self, git_dir: &Path, now: Time) -> Result<super::lock::Held> {
+        use crate::error::Context;
+        let root = crate::beneath::Root::open(git_dir).context("open", git_dir)?;
+        super::lock::acquire(&root.spot().join("dormouse.lock"), &self.holder(now), self.opener.patience)
+    }
+}
+
+/// A state directory that nobody works in: what came from a remote lies there to be looked at.
+#[derive(Debug)]
+pub struct Scratch {
+    spot: Spot,
+}
+
+impl Scratch {
+    /// Makes it anew.
+    pub fn make(git_dir: &Path, name: &str) -> Result<Scratch> {
+        use crate::error::Context;
+        let root = crate::beneath::Root::open(git_dir).context("open", git_dir)?;
+        let spot = root.spot().join(name);
+        spot.remove_tree()?;
+        spot.make_dirs()?;
+        Ok(Scratch { spot })
+    }
+
+    pub fn path(&self) -> &Path {
+        self.spot.path()
+    }
+
+    pub fn put(&self, path: &str, bytes: &[u8]) -> Result<()> {
+        use crate::error::Context;
+        use std::io::Write;
+        let spot = self.spot.join(path);
+        spot.parent().make_dirs()?;
+        spot.create()?.write_all(bytes).context("write", &spot)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = self.spot.remove_tree();
+    }
+}

@@ -1,0 +1,421 @@
+//! Two clones of a state directory, and what they had in common: which files the merged one has.
+//!
+//! Arrivals and lines of all clones merge. Of an agent whose `state.json` both have changed one clone is believed:
+//! its records are kept together, for they were written together, and what the other one has changed of them is
+//! put into `quarantine/`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+use crate::model::id::AgentName;
+use crate::model::message::InboxKey;
+use crate::model::tree::{Blob, Tree};
+
+use super::layout;
+use super::merge::{age, merge_lines};
+
+/// What a merge has to ask for.
+pub trait Around {
+    fn read(&mut self, blob: &Blob) -> Result<Vec<u8>>;
+
+    /// A text as git merges it; `None`: it can't.
+    fn merged_text(&self, path: &str) -> Option<Blob>;
+
+    /// Whether this clone has taken an agent under this id, to step it alone.
+    fn is_own(&self, agent: &AgentName, id: &str) -> Result<bool>;
+}
+
+/// A file of the merged state directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kept {
+    As(Blob),
+    Made(Vec<u8>),
+}
+
+/// What a merge comes to.
+#[derive(Debug, Default)]
+pub struct Converged {
+    pub files: BTreeMap<String, Kept>,
+    /// Texts that only a person can merge.
+    pub conflicts: Vec<String>,
+    /// Records of which the version of one clone was put into `quarantine/`.
+    pub aside: Vec<String>,
+}
+
+type Files<'t> = BTreeMap<&'t str, &'t Blob>;
+
+/// Refuses what no clone of ours pushes: links, records of one machine, and names that lead out of the state
+/// directory. What was there before stays.
+pub fn refuse_foreign(ours: &Tree, theirs: &Tree) -> Result<()> {
+    for (path, blob) in theirs.iter().filter(|(path, blob)| ours.get(*path) != Some(*blob)) {
+        let parts: Vec<&str> = path.split('/').collect();
+        let is_plain = parts.iter().all(|part| !matches!(*part, "" | "." | "..") && *part != ".git");
+        let is_agents =
+            parts[0] != layout::AGENTS || parts.len() == 1 || parts[1].parse::<AgentName>().is_ok();
+        let message = if !blob.is_file() {
+            "what came from the remote is a link or another repository in the place of a file"
+        } else if !is_plain || !is_agents {
+            "what came from the remote has a name that no file of a state directory has"
+        } else if is_of_one_machine(&parts) {
+            "what came from the remote is a file that belongs to one machine, and never to git"
+        } else {
+            continue;
+        };
+        return Err(Error::Damaged {
+            path: Path::new(path).to_owned(),
+            line: 0,
+            column: 0,
+            message: message.to_owned(),
+            hint: Some("nothing has changed here: put it right in the clone that it comes from".to_owned()),
+        });
+    }
+    Ok(())
+}
+
+/// What `.gitignore` keeps out of git.
+fn is_of_one_machine(parts: &[&str]) -> bool {
+    match parts {
+        [layout::SLOTS | layout::WORKSPACES, ..] => true,
+        [layout::AGENTS, _, name, rest @ ..] => match *name {
+            layout::LOCK
+            | layout::RUN_LOCK
+            | layout::JOURNAL
+            | layout::OLD_JOURNAL
+            | layout::TMP
+            | "cache" => true,
+            layout::TASKS => rest.len() > 1 || rest.first().is_some_and(|name| name.ends_with(".lock")),
+            layout::RUNS => rest
+                .get(1)
+                .is_some_and(|name| matches!(*name, layout::LEADER | layout::END | layout::END_NEW)),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// Merges the files of two clones.
+pub fn converge(base: &Tree, ours: &Tree, theirs: &Tree, around: &mut dyn Around) -> Result<Converged> {
+    let mut merged = Converged::default();
+    let (mut common, agents) = (BTreeSet::new(), agents([base, ours, theirs], &mut BTreeSet::new()));
+    for tree in [base, ours, theirs] {
+        common.extend(tree.keys().filter(|path| agent_of(path).is_none()).cloned());
+    }
+    for path in common {
+        text(&path, [base.get(&path), ours.get(&path), theirs.get(&path)], around, &mut merged);
+    }
+    for name in agents {
+        let prefix = format!("{}/{name}/", layout::AGENTS);
+        let [base, ours, theirs] = [base, ours, theirs].map(|tree| below(tree, &prefix));
+        if ours == base || ours == theirs {
+            merged.take_all(&prefix, &theirs);
+        } else if theirs == base {
+            merged.take_all(&prefix, &ours);
+        } else {
+            let name = name.parse().map_err(|error| Error::in_word("AGENT", error))?;
+            Both { prefix, name, base, ours, theirs, loser: None }.merge(around, &mut merged)?;
+        }
+    }
+    let mut before: Option<&String> = None;
+    for path in merged.files.keys() {
+        if let Some(file) =
+            before.filter(|file| path.strip_prefix(file.as_str()).is_some_and(|rest| rest.starts_with('/')))
+        {
+            return Err(Error::Damaged {
+                path: Path::new(file).to_owned(),
+                line: 0,
+                column: 0,
+                message: "one clone has a file here, and another a directory".to_owned(),
+                hint: Some("nothing has changed here: a person has to say which of them is right".to_owned()),
+            });
+        }
+        before = Some(path);
+    }
+    Ok(merged)
+}
+
+fn agents(trees: [&Tree; 3], found: &mut BTreeSet<String>) -> BTreeSet<String> {
+    for tree in trees {
+        found.extend(tree.keys().filter_map(|path| agent_of(path)).map(str::to_owned));
+    }
+    std::mem::take(found)
+}
+
+/// The agent in whose directory a file lies.
+pub fn agent_of(path: &str) -> Option<&str> {
+    let (name, _) = path.strip_prefix(layout::AGENTS)?.strip_prefix('/')?.split_once('/')?;
+    name.parse::<AgentName>().is_ok().then_some(name)
+}
+
+fn below<'t>(tree: &'t Tree, prefix: &str) -> Files<'t> {
+    let from = tree.range(prefix.to_owned()..);
+    from.map_while(|(path, blob)| Some((path.strip_prefix(prefix)?, blob))).collect()
+}
+
+/// A text that people write: a change of one clone is taken, and git merges two.
+fn text(path: &str, [base, ours, theirs]: [Option<&Blob>; 3], around: &dyn Around, merged: &mut Converged) {
+    let found = if ours == base || ours == theirs {
+        theirs.cloned()
+    } else if theirs == base {
+        ours.cloned()
+    } else if let Some(text) = around.merged_text(path) {
+        Some(text)
+    } else {
+        merged.conflicts.push(path.to_owned());
+        ours.cloned()
+    };
+    merged.files.extend(found.map(|blob| (path.to_owned(), Kept::As(blob))));
+}
+
+impl Converged {
+    fn take_all(&mut self, prefix: &str, files: &Files<'_>) {
+        self.files
+            .extend(files.iter().map(|(path, blob)| (format!("{prefix}{path}"), Kept::As((*blob).clone()))));
+    }
+}
+
+/// Which of two clones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Ours,
+    Theirs,
+}
+
+/// An agent that both clones have changed.
+struct Both<'t> {
+    prefix: String,
+    name: AgentName,
+    base: Files<'t>,
+    ours: Files<'t>,
+    theirs: Files<'t>,
+    /// Where both have changed `state.json`: the clone that is not believed.
+    loser: Option<Side>,
+}
+
+impl Both<'_> {
+    fn merge(mut self, around: &mut dyn Around, merged: &mut Converged) -> Result<()> {
+        let state = [&self.base, &self.ours, &self.theirs].map(|side| side.get(layout::STATE).copied());
+        let [base, ours, theirs] = state;
+        let mut states = None;
+        if ours != base && theirs != base && ours != theirs {
+            let mut read = |blob: Option<&Blob>| -> Result<Value> {
+                let bytes = blob.map(|blob| around.read(blob)).transpose()?.unwrap_or_default();
+                Ok(serde_json::from_slice(&bytes).unwrap_or_default())
+            };
+            let found = [read(base)?, read(ours)?, read(theirs)?];
+            self.loser = Some(self.loser(&found, around)?);
+            states = Some(found);
+        }
+        let paths: BTreeSet<&str> = [&self.base, &self.ours, &self.theirs]
+            .into_iter()
+            .flat_map(|side| side.keys().copied())
+            .collect();
+        for path in paths.iter().copied().filter(|path| key(path).is_none()) {
+            self.file(path, around, merged)?;
+        }
+        self.messages(&paths, merged);
+        if let Some(states) = states {
+            self.settle_state(&states, merged);
+        }
+        Ok(())
+    }
+
+    /// The clone that has taken the agent to step it is believed; else the one whose records have come further, and
+    /// where both have come as far the one that was heard first.
+    fn loser(&self, [base, ours, theirs]: &[Value; 3], around: &dyn Around) -> Result<Side> {
+        let is_own = |state: &Value| match state["ticked_by"]["id"].as_str() {
+            Some(id) => around.is_own(&self.name, id).map(Some),
+            None => Ok(None),
+        };
+        Ok(match (is_own(base)?, is_own(ours)?, is_own(theirs)?) {
+            (_, _, Some(true)) => Side::Theirs,
+            (_, _, Some(false)) | (_, Some(false), None) | (Some(true), _, None) => Side::Ours,
+            (_, _, None) if age(ours) > age(theirs) => Side::Theirs,
+            (_, _, None) => Side::Ours,
+        })
+    }
+
+    fn file(&self, path: &str, around: &mut dyn Around, merged: &mut Converged) -> Result<()> {
+        let [base, ours, theirs] = [&self.base, &self.ours, &self.theirs].map(|side| side.get(path).copied());
+        let place = format!("{}{path}", self.prefix);
+        let top = path.split('/').next().unwrap_or_default();
+        if top == layout::POLICY || top == layout::HOOKS {
+            text(&place, [base, ours, theirs], around, merged);
+            return Ok(());
+        }
+        if path.ends_with(layout::LINES) && (top == layout::LEDGER || top == layout::ARCHIVE) {
+            let kept = if ours == base || ours == theirs {
+                theirs.cloned().map(Kept::As)
+            } else if theirs == base {
+                ours.cloned().map(Kept::As)
+            } else {
+                let mut read = |blob: Option<&Blob>| {
+                    blob.map(|blob| around.read(blob)).transpose().map(Option::unwrap_or_default)
+                };
+                Some(Kept::Made(merge_lines(&read(base)?, &read(ours)?, &read(theirs)?)))
+            };
+            let kept = kept.filter(|kept| *kept != Kept::Made(Vec::new()));
+            merged.files.extend(kept.map(|kept| (place, kept)));
+            return Ok(());
+        }
+        // What only one clone may write.
+        let is_new =
+            base.is_none() && matches!(top, layout::WORK | layout::TIMERS | layout::TRIGGERS | layout::RUNS);
+        let is_new = is_new || top == layout::ARCHIVE || top == layout::LEDGER || top == layout::INBOX;
+        let (kept, other) = match self.loser {
+            Some(loser) => {
+                let (lost, won) = if loser == Side::Ours { (ours, theirs) } else { (theirs, ours) };
+                if won.is_none() && lost.is_some() && (is_new || top == layout::QUARANTINE) {
+                    (if lost == base { won } else { lost }, None)
+                } else {
+                    (won, lost.filter(|_| lost != base && lost != won))
+                }
+            }
+            None if ours == base || ours == theirs => (theirs, None),
+            None if theirs == base => (ours, None),
+            None => match (ours, theirs) {
+                (Some(ours), Some(theirs)) => {
+                    let mut read = |blob| -> Result<Value> {
+                        Ok(serde_json::from_slice(&around.read(blob)?).unwrap_or_default())
+                    };
+                    let (our, their) = (read(ours)?, read(theirs)?);
+                    let is_ours = age(&our) > age(&their);
+                    if is_ours { (Some(ours), Some(theirs)) } else { (Some(theirs), Some(ours)) }
+                }
+                (one, other) => (one.or(other), None),
+            },
+        };
+        merged.files.extend(kept.map(|blob| (place, Kept::As(blob.clone()))));
+        if let Some(other) = other {
+            self.put_aside(path, other, merged);
+        }
+        Ok(())
+    }
+
+    /// Keeps a version that is not believed.
+    fn put_aside(&self, path: &str, blob: &Blob, merged: &mut Converged) {
+        merged.aside.push(format!("{}{path}", self.prefix));
+        let is_dropped = path.starts_with(layout::INBOX) && !path.contains(layout::REJECTED);
+        let name = path.trim_start_matches("quarantine/").replace('/', "__");
+        let stem = match path.strip_suffix(".json").filter(|_| is_dropped) {
+            // Two clones have dropped files of one name: both are heard.
+            Some(stem) => format!("{}{stem}", self.prefix),
+            None => format!("{}{}/{name}", self.prefix, layout::QUARANTINE),
+        };
+        let ending = if is_dropped && path.ends_with(".json") { ".json" } else { "" };
+        let kept = Kept::As(blob.clone());
+        let places = (0..).map(|number| match (number, ending) {
+            (0, "") => stem.clone(),
+            (number, "") => format!("{stem}.{number}"),
+            (number, ending) => format!("{stem}-{}{ending}", number + 2),
+        });
+        for place in places {
+            let is_taken = self.is_taken(&place);
+            match merged.files.get(&place) {
+                Some(found) if *found == kept => return,
+                None if !is_taken => {
+                    merged.files.insert(place, kept);
+                    return;
+                }
+                Some(_) | None => {}
+            }
+        }
+    }
+
+    fn is_taken(&self, place: &str) -> bool {
+        let path = place.strip_prefix(&self.prefix).unwrap_or(place);
+        self.ours.contains_key(path) || self.theirs.contains_key(path)
+    }
+
+    /// Messages are merged by what they are, wherever in the inbox each clone has filed them.
+    fn messages(&self, paths: &BTreeSet<&str>, merged: &mut Converged) {
+        let keys: BTreeSet<&str> = paths.iter().filter_map(|path| key(path)).collect();
+        let by_key = |files: &Files<'_>| -> BTreeMap<String, (String, Blob)> {
+            let found = files.iter().filter_map(|(path, blob)| Some((key(path)?, path, blob)));
+            found.map(|(key, path, blob)| (key.to_owned(), ((*path).to_owned(), (*blob).clone()))).collect()
+        };
+        let [base, ours, theirs] = [&self.base, &self.ours, &self.theirs].map(by_key);
+        for key in keys {
+            let [base, ours, theirs] = [&base, &ours, &theirs].map(|side| side.get(key));
+            let (kept, other) = match self.loser {
+                Some(loser) => {
+                    let (lost, won) = if loser == Side::Ours { (ours, theirs) } else { (theirs, ours) };
+                    match (base, lost, won) {
+                        // It has arrived in the other clone.
+                        (None, Some((_, blob)), None) => {
+                            let direct = format!("{}/{key}.json", layout::INBOX);
+                            merged.files.insert(format!("{}{direct}", self.prefix), Kept::As(blob.clone()));
+                            continue;
+                        }
+                        (base, lost, won) => {
+                            let blob = |side: Option<&(String, Blob)>| side.map(|(_, blob)| blob.clone());
+                            let is_other = blob(lost) != blob(base) && blob(lost) != blob(won);
+                            (won, lost.filter(|_| is_other))
+                        }
+                    }
+                }
+                None if ours == base || ours == theirs => (theirs, None),
+                None if theirs == base => (ours, None),
+                // Taken out by one, and filed or changed by the other.
+                None => (ours.and(theirs), None),
+            };
+            if let Some((path, blob)) = kept {
+                merged.files.insert(format!("{}{path}", self.prefix), Kept::As(blob.clone()));
+            }
+            if let Some((_, blob)) = other {
+                self.put_message_aside(key, blob, merged);
+            }
+        }
+    }
+
+    /// A message that the other clone has gone on with is not to be heard once more.
+    fn put_message_aside(&self, key: &str, blob: &Blob, merged: &mut Converged) {
+        let path = format!("{}/{key}.json", layout::INBOX);
+        merged.aside.push(format!("{}{path}", self.prefix));
+        let name = path.replace('/', "__");
+        let place = format!("{}{}/{name}", self.prefix, layout::QUARANTINE);
+        merged.files.entry(place).or_insert(Kept::As(blob.clone()));
+    }
+
+    /// The state that is believed goes on from both: no number of the other clone comes again, and nothing that was
+    /// found at rest is taken for the merged records.
+    fn settle_state(&self, [base, ours, theirs]: &[Value; 3], merged: &mut Converged) {
+        let (won, lost) = if self.loser == Some(Side::Ours) { (theirs, ours) } else { (ours, theirs) };
+        let mut state = won.clone();
+        let most = |path: &[&str]| {
+            let of = |state: &Value| {
+                path.iter().try_fold(state, |value, key| value.get(key)).and_then(Value::as_u64).unwrap_or(0)
+            };
+            of(won).max(of(lost))
+        };
+        let (revision, events) = (most(&["revision"]), most(&["counters", "events"]));
+        let Some(fields) = state.as_object_mut() else { return };
+        fields.insert("revision".to_owned(), (revision + 1).into());
+        if let Some(counters) = fields.get_mut("counters").and_then(Value::as_object_mut) {
+            counters.insert("events".to_owned(), events.into());
+        }
+        fields.shift_remove("resting");
+        fields.shift_remove("rested_at");
+        // Whoever has taken it meanwhile has it.
+        let key = "ticked_by";
+        if ours.get(key) == base.get(key) && won.get(key) != theirs.get(key) {
+            match theirs.get(key) {
+                Some(by) => drop(fields.insert(key.to_owned(), by.clone())),
+                None => drop(fields.shift_remove(key)),
+            }
+        }
+        let mut bytes = serde_json::to_vec_pretty(&state).unwrap_or_default();
+        bytes.push(b'\n');
+        merged.files.insert(format!("{}{}", self.prefix, layout::STATE), Kept::Made(bytes));
+    }
+}
+
+/// The key of a message, by the path of its file.
+fn key(path: &str) -> Option<&str> {
+    let name = path.strip_prefix(layout::INBOX)?.strip_prefix('/')?.rsplit('/').next()?;
+    let stem = name.strip_suffix(".json")?;
+    let is_rejected = path.split('/').nth(1) == Some(layout::REJECTED);
+    (!is_rejected && InboxKey::parse(stem).is_some()).then_some(stem)
+}

@@ -1,0 +1,370 @@
+//! `sync`: clones of one state directory and the bare repository between them.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::remotes::{Remote, processed, queued};
+use crate::setup::{Beside, failure, names, raw_git, started, tree, wait_for};
+
+#[track_caller]
+fn refused(remote: &Remote, at: usize, status: i32, words: &str) {
+    let before =
+        (tree(&remote.dirs[at].join(".dormouse/agents/ada/inbox")), remote.git(at, &["rev-parse", "HEAD"]));
+    let ran = remote.ran(at, &["--json", "sync"]);
+    assert_eq!(ran.code(), status, "{ran}");
+    let failed = failure(&ran);
+    assert!(failed["message"].as_str().unwrap().contains(words), "{words}: {ran}");
+    assert!(failed["hint"].is_string(), "{ran}");
+    let after =
+        (tree(&remote.dirs[at].join(".dormouse/agents/ada/inbox")), remote.git(at, &["rev-parse", "HEAD"]));
+    assert_eq!(before, after, "what was refused changes nothing");
+}
+
+#[test]
+fn what_three_clones_say_and_do_comes_together() {
+    let remote = Remote::new(&["ada", "bob"], "echo done", 3);
+    let mut said = Vec::new();
+    for at in 0..3 {
+        said.push(remote.enqueue(at, "ada", &format!("from {at}")));
+        remote.run(at, &["wake", "bob", "--reason", &format!("by {at}")]);
+        remote.sync(at);
+    }
+    let policy = remote.agent(1, "bob").join("agent.toml");
+    let text = fs::read_to_string(&policy).unwrap();
+    fs::write(&policy, format!("{text}\n# of clone 1\n")).unwrap();
+    remote.agree();
+    said.sort();
+    for at in 0..3 {
+        let mut found = queued(&remote.agent(at, "ada"));
+        found.sort();
+        assert_eq!(found, said, "clone {at}");
+        assert!(
+            fs::read_to_string(remote.agent(at, "bob").join("agent.toml")).unwrap().contains("of clone 1")
+        );
+    }
+    // One of them steps, and all hear of it.
+    remote.run(1, &["tick", "ada", "--until-idle", "-q"]);
+    let late = remote.enqueue(2, "ada", "late");
+    remote.agree();
+    for at in 0..3 {
+        assert_eq!(processed(&remote.agent(at, "ada")).len(), 3, "clone {at}");
+        assert_eq!(queued(&remote.agent(at, "ada")), [late.clone()]);
+    }
+    // A new agent is whole when it comes, and a clone that has nothing new makes no commit.
+    remote.run(2, &["create", "eve", "--shell", "echo eve"]);
+    remote.agree();
+    assert_eq!(remote.run(0, &["get", "eve", "status"]).trim(), "booting");
+    let before = remote.git(0, &["rev-parse", "HEAD"]);
+    let nothing = remote.sync(0);
+    assert_eq!((&nothing["received"], &nothing["sent"]), (&0.into(), &0.into()));
+    assert_eq!(remote.git(0, &["rev-parse", "HEAD"]), before);
+}
+
+#[test]
+fn where_two_clones_have_ticked_the_one_that_came_further_is_believed() {
+    let remote = Remote::new(&["ada"], "echo done", 2);
+    let both = remote.enqueue(0, "ada", "for both");
+    remote.agree();
+    remote.run(0, &["tick", "ada", "-q"]);
+    remote.sync(0);
+    let own = remote.enqueue(1, "ada", "said to the other clone");
+    let item = remote.run(1, &["-q", "work", "add", "of the other clone", "-a", "ada"]);
+    for _ in 0..3 {
+        remote.run(1, &["tick", "ada", "-q"]);
+    }
+    let ran = remote.ran(1, &["--json", "sync"]);
+    assert_eq!(ran.code(), 0, "{ran}");
+    let found: Value = serde_json::from_str(ran.stdout.trim()).unwrap();
+    assert!(found["aside"].as_array().unwrap().iter().any(|path| path == "agents/ada/state.json"), "{found}");
+    remote.sync(0);
+    for at in 0..2 {
+        assert!(remote.agent(at, "ada").join("quarantine/state.json").exists());
+        assert_eq!(processed(&remote.agent(at, "ada"))[&both], 2, "both ends are on record");
+        assert_eq!(processed(&remote.agent(at, "ada"))[&own], 1);
+        assert!(remote.run(at, &["work", "list", "-a", "ada"]).contains("of the other clone"), "{item}");
+        let ran = remote.ran(at, &["doctor", "--repair"]);
+        assert!(ran.stdout.contains("ended_twice"), "{ran}");
+    }
+    remote.agree();
+}
+
+#[test]
+fn what_one_clone_says_while_another_one_ticks_is_heard_once() {
+    let remote = Remote::new(&["ada"], "echo done", 2);
+    for round in 0..4 {
+        let id = remote.enqueue(1, "ada", &format!("round {round}"));
+        // It has a say in `state.json`, as if the clone had ticked.
+        remote.run(1, &["-q", "enqueue", "ada", "keyed", "--dedupe-key", &format!("k{round}")]);
+        remote.run(0, &["tick", "ada", "--until-idle", "-q"]);
+        remote.sync(1);
+        remote.sync(0);
+        assert!(queued(&remote.agent(0, "ada")).contains(&id));
+    }
+    remote.run(0, &["tick", "ada", "--until-idle", "-q"]);
+    let found = processed(&remote.agent(0, "ada"));
+    assert_eq!((found.len(), found.values().max()), (8, Some(&1)), "{found:?}");
+    remote.agree();
+}
+
+#[test]
+fn what_is_not_committed_elsewhere_stays_as_it_is() {
+    let remote = Remote::new(&["ada"], "echo done", 2);
+    fs::write(remote.dirs[1].join("code"), "two\n").unwrap();
+    fs::write(remote.dirs[1].join("other"), "other\n").unwrap();
+    remote.git(1, &["add", "other", "code"]);
+    remote.git(1, &["commit", "--quiet", "-m", "code"]);
+    remote.sync(1);
+    // A file that nobody else has changed, one that is staged, and one that git does not know.
+    let here = &remote.dirs[0];
+    fs::write(here.join("mine"), "mine\n").unwrap();
+    fs::write(here.join("staged"), "staged\n").unwrap();
+    remote.git(0, &["add", "staged"]);
+    let id = remote.enqueue(0, "ada", "hello");
+    remote.sync(0);
+    assert_eq!(fs::read_to_string(here.join("code")).unwrap(), "two\n");
+    assert_eq!(remote.git(0, &["status", "--short"]), "A  staged\n?? mine\n");
+    assert!(!remote.committed(0).contains("staged"));
+    // What is in the way of a change of another clone is not touched.
+    fs::write(here.join("code"), "mine\n").unwrap();
+    fs::write(remote.dirs[1].join("code"), "three\n").unwrap();
+    remote.git(1, &["commit", "--quiet", "-am", "code"]);
+    remote.sync(1);
+    refused(&remote, 0, 4, "what is not committed here is in the way");
+    assert_eq!(fs::read_to_string(here.join("code")).unwrap(), "mine\n");
+    // Two that have changed the same lines are a person's to merge.
+    remote.git(0, &["commit", "--quiet", "-m", "mine", "code"]);
+    refused(&remote, 0, 4, "code: it was changed here and at origin");
+    remote.git(0, &["reset", "--quiet", "--hard", "HEAD~1"]);
+    remote.sync(0);
+    assert_eq!(fs::read_to_string(here.join("code")).unwrap(), "three\n");
+    assert!(queued(&remote.agent(1, "ada")).contains(&id));
+}
+
+#[test]
+fn where_nothing_can_be_exchanged_that_is_said() {
+    let sandbox = started("true");
+    let ran = sandbox.cmd(["--json", "sync"]).env("GIT_CEILING_DIRECTORIES", sandbox.root()).output();
+    assert!(
+        (ran.code(), failure(&ran)["message"].as_str().unwrap().contains("not a git repository"))
+            == (1, true)
+    );
+    let remote = Remote::new(&["ada"], "echo done", 1);
+    remote.git(0, &["remote", "add", "other", "/nowhere"]);
+    let ran = remote.ran(0, &["--json", "sync", "third"]);
+    assert!(failure(&ran)["message"].as_str().unwrap().contains("there is no remote `third`"), "{ran}");
+    let ran = remote.ran(0, &["--json", "sync", "other"]);
+    assert_eq!(ran.code(), 1, "{ran}");
+    assert!(failure(&ran)["message"].as_str().unwrap().contains("can't fetch from other"), "{ran}");
+    remote.git(0, &["switch", "--quiet", "--detach"]);
+    refused(&remote, 0, 1, "HEAD is detached");
+    remote.git(0, &["switch", "--quiet", "main"]);
+    fs::write(remote.dirs[0].join(".git/MERGE_HEAD"), remote.git(0, &["rev-parse", "HEAD"])).unwrap();
+    refused(&remote, 0, 1, "in the middle of a merge");
+    fs::remove_file(remote.dirs[0].join(".git/MERGE_HEAD")).unwrap();
+    remote.git(0, &["remote", "remove", "other"]);
+    remote.git(0, &["remote", "remove", "origin"]);
+    refused(&remote, 0, 1, "the repository has no remote");
+}
+
+#[test]
+fn a_remote_that_does_not_answer_is_given_up() {
+    let remote = Remote::new(&["ada"], "echo done", 1);
+    let settings = remote.dirs[0].join(".dormouse/dormouse.toml");
+    fs::write(&settings, format!("{}\n[git]\ntimeout = \"1s\"\n", fs::read_to_string(&settings).unwrap()))
+        .unwrap();
+    let stuck = remote.dirs[0].join("stuck");
+    fs::write(&stuck, "#!/bin/sh\nexec sleep 600\n").unwrap();
+    fs::set_permissions(&stuck, fs::Permissions::from_mode(0o755)).unwrap();
+    remote.git(0, &["remote", "set-url", "origin", "ssh://nobody@example.invalid/x"]);
+    let begun = Instant::now();
+    let ran = remote.cmd(0, &["--json", "sync"]).env("GIT_SSH_COMMAND", &stuck).output();
+    assert_eq!(ran.code(), 1, "{ran}");
+    assert!(failure(&ran)["message"].as_str().unwrap().contains("git.timeout"), "{ran}");
+    assert!(begun.elapsed() < Duration::from_secs(30));
+}
+
+#[test]
+fn what_a_hostile_clone_has_pushed_is_not_believed() {
+    type Spoil = fn(&std::path::Path);
+    let cases: &[(Spoil, &str)] = &[
+        (|ada| fs::write(ada.join("state.json"), "{\"schema\":").unwrap(), "state.json"),
+        (|ada| fs::write(ada.join("work/x.json"), "nonsense").unwrap(), "work/x.json"),
+        (|ada| symlink("/etc/passwd", ada.join("work/x.json")).unwrap(), "a link or another repository"),
+        (
+            |ada| {
+                fs::remove_file(ada.join("state.json")).unwrap();
+                fs::create_dir(ada.join("state.json")).unwrap();
+                fs::write(ada.join("state.json/x"), "x").unwrap();
+            },
+            "state.json",
+        ),
+        (|ada| fs::write(ada.join("journal.jsonl"), "{}\n").unwrap(), "belongs to one machine"),
+        (
+            |ada| {
+                fs::remove_dir_all(ada.join("ledger")).unwrap();
+                fs::write(ada.join("ledger"), "x").unwrap();
+            },
+            "ledger",
+        ),
+    ];
+    for (spoil, words) in cases {
+        for is_ahead in [false, true] {
+            let remote = Remote::new(&["ada"], "echo done", 2);
+            fs::create_dir_all(remote.agent(1, "ada").join("work")).unwrap();
+            spoil(&remote.agent(1, "ada"));
+            remote.git(1, &["add", "--all", "--force", ".dormouse/agents/ada"]);
+            remote.git(1, &["commit", "--quiet", "-m", "spoilt"]);
+            remote.git(1, &["push", "--quiet"]);
+            if is_ahead {
+                remote.enqueue(0, "ada", "hello");
+                remote.git(0, &["add", "--all"]);
+                remote.git(0, &["commit", "--quiet", "-m", "said"]);
+            }
+            refused(&remote, 0, 6, words);
+            assert!(!remote.dirs[0].join(".git/dormouse-check").exists());
+            remote.run(0, &["tick", "ada", "-q"]);
+        }
+    }
+}
+
+#[test]
+fn a_merge_by_hand_without_the_driver_is_found() {
+    let remote = Remote::new(&["ada"], "echo done", 2);
+    for at in 0..2 {
+        remote.enqueue(at, "ada", "hello");
+        remote.run(at, &["tick", "ada", "-q"]);
+        remote.git(at, &["add", "--all"]);
+        remote.git(at, &["commit", "--quiet", "-m", "ticked"]);
+    }
+    remote.git(1, &["push", "--quiet"]);
+    assert_ne!(raw_git(&remote.sandbox, &remote.dirs[0], &["pull", "--quiet", "--no-rebase"]).code(), 0);
+    refused(&remote, 0, 1, "in the middle of a merge");
+    remote.git(0, &["merge", "--abort"]);
+    remote.sync(0);
+    // The driver is there now.
+    assert!(remote.git(0, &["config", "merge.dormouse.driver"]).contains("merge-driver"));
+    remote.run(0, &["tick", "ada", "--until-idle", "-q"]);
+    // Somebody commits the marks of a conflict: that goes nowhere.
+    let state = remote.agent(0, "ada").join("state.json");
+    let whole = fs::read_to_string(&state).unwrap();
+    fs::write(&state, format!("<<<<<<< HEAD\n{whole}=======\n{whole}>>>>>>> other\n")).unwrap();
+    remote.git(0, &["commit", "--quiet", "-am", "merged"]);
+    let ran = remote.ran(0, &["--json", "sync"]);
+    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (6, Some("damaged")), "{ran}");
+}
+
+/// While a turn runs, and while producers say more, an exchange takes nothing away.
+#[test]
+fn a_turn_that_runs_meanwhile_goes_on() {
+    let remote = Remote::new(&["ada"], "echo begun > \"$DORMOUSE_DIR/../begun\"; sleep 2; echo done", 2);
+    let first = remote.enqueue(0, "ada", "one");
+    let tick = Beside::start(remote.cmd(0, &["tick", "ada", "-q"]));
+    wait_for(&remote.dirs[0].join("begun"));
+    let mut said = vec![first];
+    for number in 0..4 {
+        said.push(remote.enqueue(1, "ada", &format!("there {number}")));
+        said.push(remote.enqueue(0, "ada", &format!("here {number}")));
+        remote.sync(1);
+        remote.sync(0);
+    }
+    assert_eq!(tick.end().code(), 0);
+    fs::remove_file(remote.dirs[0].join("begun")).unwrap();
+    remote.agree();
+    said.sort();
+    let mut found = queued(&remote.agent(1, "ada"));
+    found.extend(processed(&remote.agent(1, "ada")).into_keys());
+    found.sort();
+    assert_eq!(found, said);
+}
+
+/// A state directory deep in a repository, with another one beside it.
+#[test]
+fn each_of_two_state_directories_of_one_repository_is_exchanged_for_itself() {
+    let remote = Remote::new(&["ada"], "echo done", 1);
+    let other = remote.dirs[0].join("deep/er/[x]");
+    fs::create_dir_all(&other).unwrap();
+    let words = |rest: &[&str]| {
+        let dir = other.to_str().unwrap().to_owned();
+        let ran = remote.sandbox.cmd([&["-C", dir.as_str()], rest].concat()).output();
+        assert_eq!(ran.code(), 0, "{ran}");
+        ran.stdout
+    };
+    words(&["init", "-q", other.to_str().unwrap()]);
+    words(&["create", "bob", "--shell", "echo bob"]);
+    words(&["sync"]);
+    assert!(remote.git(0, &["status", "--short", "deep"]).is_empty());
+    let there = remote.sandbox.root().join("again");
+    remote.git(0, &["clone", "--quiet", remote.bare().to_str().unwrap(), there.to_str().unwrap()]);
+    assert!(there.join("deep/er/[x]/.dormouse/agents/bob/state.json").exists());
+    let ran = remote
+        .sandbox
+        .cmd(["-C", there.join("deep/er/[x]").to_str().unwrap(), "enqueue", "bob", "hi"])
+        .output();
+    assert_eq!(ran.code(), 0, "{ran}");
+    let ran = remote.sandbox.cmd(["-C", there.join("deep/er/[x]").to_str().unwrap(), "sync"]).output();
+    assert_eq!(ran.code(), 0, "{ran}");
+    assert_eq!(words(&["sync"]).trim(), "origin main: 1 file received, 0 files sent");
+    assert_eq!(queued(&other.join(".dormouse/agents/bob")).len(), 1);
+}
+
+/// Three clones say and tick at once, each its own agent, with kills in the middle of their exchanges.
+#[test]
+fn clones_that_race_and_are_killed_lose_nothing() {
+    const AGENTS: [&str; 3] = ["ada", "bob", "eve"];
+    let remote = Remote::new(&AGENTS, "echo done", 3);
+    let said = std::sync::Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for at in 0..3 {
+            let (remote, said) = (&remote, &said);
+            scope.spawn(move || {
+                for round in 0..6_u32 {
+                    for name in AGENTS {
+                        let id = remote.enqueue(at, name, &format!("{at} {round}"));
+                        said.lock().unwrap().push(id);
+                    }
+                    remote.run(at, &["tick", AGENTS[at], "-q"]);
+                    if (round + at as u32).is_multiple_of(2) {
+                        let mut child = remote.cmd(at, &["sync", "-q"]).into_command().spawn().unwrap();
+                        std::thread::sleep(Duration::from_millis(u64::from(40 + 57 * round)));
+                        let _ = child.kill();
+                        child.wait().unwrap();
+                        clear_locks(&remote.dirs[at]);
+                    } else {
+                        remote.sync(at);
+                    }
+                }
+            });
+        }
+    });
+    remote.agree();
+    for (at, name) in AGENTS.iter().enumerate() {
+        remote.run(at, &["tick", name, "--until-idle", "-q"]);
+    }
+    remote.agree();
+    let mut found = Vec::new();
+    for name in AGENTS {
+        let processed = processed(&remote.agent(0, name));
+        assert!(processed.values().all(|count| *count == 1), "{processed:?}");
+        found.extend(processed.into_keys());
+        assert!(names(&remote.agent(0, name).join("quarantine")).is_empty(), "{name}");
+    }
+    found.sort();
+    let mut said = said.into_inner().unwrap();
+    said.sort();
+    assert_eq!(found, said);
+}
+
+/// What a git leaves that was killed, and asks a person to remove.
+pub fn clear_locks(dir: &std::path::Path) {
+    std::thread::sleep(Duration::from_millis(300));
+    for entry in walkdir::WalkDir::new(dir.join(".git")).into_iter().flatten() {
+        if entry.path().extension().is_some_and(|ending| ending == "lock")
+            && entry.file_name() != "dormouse.lock"
+        {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}

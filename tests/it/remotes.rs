@@ -1,0 +1,127 @@
+//! Clones of one state directory, and the bare repository between them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::harness::{Ran, Sandbox};
+use crate::setup::{git_in, make_repository, names};
+
+/// Clones, of which the first is the sandbox's project, and what they share.
+pub struct Remote {
+    pub sandbox: Sandbox,
+    pub dirs: Vec<PathBuf>,
+}
+
+impl Remote {
+    /// A bare repository with these agents, and so many clones of it.
+    pub fn new(agents: &[&str], shell: &str, count: usize) -> Remote {
+        let sandbox = Sandbox::empty().with_real_clock();
+        sandbox.run(["init"]);
+        make_repository(&sandbox);
+        fs::write(sandbox.project().join("code"), "one\n").unwrap();
+        for name in agents {
+            sandbox.run(["create", name, "--shell", shell]);
+            sandbox.run(["start", name]);
+        }
+        let mut remote = Remote { dirs: vec![sandbox.project()], sandbox };
+        remote.git(0, &["add", "--all"]);
+        remote.git(0, &["commit", "--quiet", "-m", "start"]);
+        let bare = remote.bare();
+        let bare = bare.to_str().unwrap();
+        remote.git(0, &["init", "--quiet", "--bare", "--initial-branch=main", bare]);
+        remote.git(0, &["remote", "add", "origin", bare]);
+        remote.git(0, &["push", "--quiet", "-u", "origin", "main"]);
+        for number in 1..count {
+            let dir = remote.sandbox.root().join(format!("clone-{number}"));
+            remote.git(0, &["clone", "--quiet", bare, dir.to_str().unwrap()]);
+            remote.dirs.push(dir);
+        }
+        remote
+    }
+
+    pub fn bare(&self) -> PathBuf {
+        self.sandbox.root().join("origin.git")
+    }
+
+    #[track_caller]
+    pub fn git(&self, at: usize, words: &[&str]) -> String {
+        git_in(&self.sandbox, &self.dirs[at], words)
+    }
+
+    /// A command line of ours in a clone.
+    pub fn cmd(&self, at: usize, words: &[&str]) -> crate::harness::Cmd<'_> {
+        let dir = self.dirs[at].to_str().unwrap();
+        self.sandbox.cmd(["-C", dir].iter().chain(words).copied())
+    }
+
+    /// Runs it, whatever comes of it.
+    #[track_caller]
+    pub fn ran(&self, at: usize, words: &[&str]) -> Ran {
+        self.cmd(at, words).output()
+    }
+
+    #[track_caller]
+    pub fn run(&self, at: usize, words: &[&str]) -> String {
+        let ran = self.ran(at, words);
+        assert_eq!(ran.code(), 0, "{words:?} in {}: {ran}", self.dirs[at].display());
+        ran.stdout
+    }
+
+    #[track_caller]
+    pub fn sync(&self, at: usize) -> Value {
+        serde_json::from_str(self.run(at, &["--json", "sync"]).trim()).unwrap()
+    }
+
+    pub fn agent(&self, at: usize, name: &str) -> PathBuf {
+        self.dirs[at].join(".dormouse/agents").join(name)
+    }
+
+    #[track_caller]
+    pub fn enqueue(&self, at: usize, agent: &str, text: &str) -> String {
+        self.run(at, &["-q", "enqueue", agent, text]).trim().to_owned()
+    }
+
+    /// The files of a clone's state directory that git has, but for what no other clone sees.
+    pub fn committed(&self, at: usize) -> String {
+        self.git(at, &["ls-tree", "-r", "HEAD"])
+    }
+
+    /// All clones have the same, it is what they have checked out, and `doctor` finds nothing.
+    #[track_caller]
+    pub fn agree(&self) {
+        for at in 0..self.dirs.len() {
+            self.sync(at);
+        }
+        for at in 0..self.dirs.len() {
+            self.sync(at);
+            assert_eq!(self.committed(at), self.committed(0), "clone {at}");
+            assert_eq!(self.git(at, &["status", "--short"]), "", "clone {at}");
+            let ran = self.ran(at, &["doctor"]);
+            assert_eq!(ran.code(), 0, "{ran}");
+        }
+    }
+}
+
+/// The ids of the messages that lie in an inbox.
+pub fn queued(agent: &Path) -> Vec<String> {
+    let found = names(&agent.join("inbox")).into_iter().filter(|name| name.contains("msg_"));
+    found.map(|name| name[name.find("msg_").unwrap()..].trim_end_matches(".json").to_owned()).collect()
+}
+
+/// How often the archive of an agent has each message as processed.
+pub fn processed(agent: &Path) -> BTreeMap<String, usize> {
+    let mut found = BTreeMap::new();
+    for month in names(&agent.join("archive")) {
+        let path = agent.join("archive").join(month).join("message.jsonl");
+        for line in fs::read_to_string(path).unwrap_or_default().lines() {
+            let record: Value = serde_json::from_str(line).unwrap();
+            if record["settlement"]["status"] == "processed" {
+                *found.entry(record["id"].as_str().unwrap().to_owned()).or_default() += 1;
+            }
+        }
+    }
+    found
+}
