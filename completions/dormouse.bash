@@ -124,6 +124,9 @@ _dormouse() {
             dormouse,supervise)
                 cmd="dormouse__subcmd__supervise"
                 ;;
+            dormouse,sync)
+                cmd="dormouse__subcmd__sync"
+                ;;
             dormouse,task)
                 cmd="dormouse__subcmd__task"
                 ;;
@@ -255,6 +258,9 @@ _dormouse() {
                 ;;
             dormouse__subcmd__help,supervise)
                 cmd="dormouse__subcmd__help__subcmd__supervise"
+                ;;
+            dormouse__subcmd__help,sync)
+                cmd="dormouse__subcmd__help__subcmd__sync"
                 ;;
             dormouse__subcmd__help,task)
                 cmd="dormouse__subcmd__help__subcmd__task"
@@ -659,7 +665,7 @@ _dormouse() {
 
     case "${cmd}" in
         dormouse)
-            opts="-C -q -v -h -V --dir --json --quiet --verbose --color --lock-timeout --help --version init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task trigger ingress supervise run briefs events recover fail preempt resume safe-point checkpoint yield non-preemptible doctor gc export import merge-driver service schema completions man help"
+            opts="-C -q -v -h -V --dir --json --quiet --verbose --color --lock-timeout --help --version init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task trigger ingress supervise run briefs events recover fail preempt resume safe-point checkpoint yield non-preemptible doctor gc export import sync merge-driver service schema completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1293,7 +1299,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__help)
-            opts="init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task trigger ingress supervise run briefs events recover fail preempt resume safe-point checkpoint yield non-preemptible doctor gc export import merge-driver service schema completions man help"
+            opts="init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task trigger ingress supervise run briefs events recover fail preempt resume safe-point checkpoint yield non-preemptible doctor gc export import sync merge-driver service schema completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1937,6 +1943,20 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__help__subcmd__supervise)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__help__subcmd__sync)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -3780,6 +3800,36 @@ _dormouse() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        dormouse__subcmd__sync)
+            opts="-C -q -v -h --dir --json --quiet --verbose --color --lock-timeout --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -C)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --lock-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         dormouse__subcmd__task)
             opts="-C -q -v -h --dir --json --quiet --verbose --color --lock-timeout --help start list status output input stop help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -4179,7 +4229,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__tick)
-            opts="-C -q -v -h --all --until-idle --max-steps --jobs --follow --dry-run --exit-code --commit --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-C -q -v -h --all --until-idle --max-steps --jobs --follow --dry-run --exit-code --commit --push --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4190,6 +4240,10 @@ _dormouse() {
                     return 0
                     ;;
                 --jobs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --push)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

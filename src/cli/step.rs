@@ -38,4 +38,8 @@ pub struct Tick {
     /// Make a git commit of the state directory for each step that changed something
     #[arg(long)]
     pub commit: bool,
+    /// Take each agent by a push to this remote, or the branch's own, and push what came of its step
+    #[arg(long, value_name = "REMOTE", num_args = 0..=1, default_missing_value = "",
+          conflicts_with_all = ["commit", "dry_run", "follow"])]
+    pub push: Option<String>,
 }

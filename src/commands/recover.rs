@@ -8,11 +8,12 @@ use crate::engine::desk::Desk;
 use crate::engine::errand::Errand;
 use crate::engine::hooks;
 use crate::engine::installed;
-use crate::engine::owner::Owner;
+use crate::engine::owner::{Owner, taken_elsewhere};
 use crate::engine::recover::carry_out;
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::execution::ExecutionState;
+use crate::model::refusal::Refusal;
 use crate::rules::transition::lifecycle::retry_held;
 use crate::store::Subject;
 
@@ -26,7 +27,27 @@ pub fn recover(session: &mut Session, args: cli::Recover) -> Result<Status> {
     session.is_about(agent.name());
     authority::reach(session, &store, &agent, "recover")?;
     let now = session.clock.now();
-    let run = agent.peek()?.current_run;
+    let state = agent.peek()?;
+    if let Some(by) = taken_elsewhere(&agent, &state, now)?.filter(|_| !args.force) {
+        return Err(Error::Refused {
+            kind: "ticked_elsewhere",
+            message: format!(
+                "`{}` is stepped by a clone on {} until {}",
+                agent.name(),
+                by.host,
+                by.expires_at
+            ),
+            hint: Some("if that clone is gone for good: --force".to_owned()),
+        });
+    }
+    if args.force && state.ticked_by.is_some() {
+        Desk::new(session, &agent).change(|draft| {
+            draft.records.state.ticked_by = None;
+            draft.touch();
+            Ok::<(), Refusal>(())
+        })?;
+    }
+    let run = state.current_run;
     let mut interrupted = None;
     if let Some(run) = run {
         if Owner::of(&run, now) == Owner::Elsewhere && !args.force {

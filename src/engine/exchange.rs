@@ -17,18 +17,19 @@ use crate::model::tree::{Blob, Tree};
 use crate::process::git::Repository;
 use crate::process::git::exchange::{Change, Line, Pushed};
 use crate::process::jobs::{self, End};
-use crate::store::bringing::{Brought, Scratch};
-use crate::store::converge::{Around, Kept, agent_of, converge, refuse_foreign};
-use crate::store::record::{decode, encode};
-use crate::store::{Store, layout};
+use crate::store::Store;
+use crate::store::dir::bringing::{Brought, Scratch};
+use crate::store::dir::converge::{Around, Kept, agent_of, converge, refuse_foreign};
+use crate::store::dir::layout;
+use crate::store::dir::record::{decode, encode};
 
 use super::merging;
 use super::session::Session;
 
 /// How often an exchange begins anew because another clone was faster, or the records here have moved on.
-const TRIES: u32 = 20;
+const TRIES: u32 = 60;
 /// The longest pause before that. How long each is depends on chance, so that two clones don't meet again.
-const PAUSE: Duration = Duration::from_millis(200);
+const PAUSE: Duration = Duration::from_millis(600);
 
 /// Between this clone and the branch of a remote.
 pub struct Exchange<'s> {
@@ -157,7 +158,7 @@ impl<'s> Exchange<'s> {
                 let name = name.parse().map_err(|error| Error::in_word("AGENT", error))?;
                 // Of one that was removed there is nothing to wait for.
                 let agent = self.store.agent(&name).ok();
-                let locked = agent.as_ref().map(|agent| agent.lock(session.clock.now())).transpose()?;
+                let locked = agent.as_ref().map(|agent| agent.change(session.clock.now())).transpose()?;
                 locked.as_ref().map_or(Ok(()), |locked| locked.empty_journal())?;
                 take_up(&[&dir])?;
             }
@@ -253,7 +254,7 @@ impl<'s> Exchange<'s> {
                 return Ok(None);
             }
         }
-        agent.note_taken(&by.id)?;
+        agent.note_ticked(&by.id)?;
         state.revision += 1;
         state.resting = None;
         state.ticked_by = Some(by.clone());
@@ -298,8 +299,8 @@ impl<'s> Exchange<'s> {
             vec!["--dir".into(), scratch.into(), "--json".into(), "doctor".into()];
         command.extend(names.iter().map(OsString::from));
         let mut trouble = Ok(());
-        jobs::run(vec![command], 1, |_, lines, end| {
-            trouble = verdict(lines, end, scratch, self.store.root());
+        jobs::run(vec![command], 1, |doctor| {
+            trouble = verdict(&doctor.lines, doctor.end, scratch, self.store.root());
         })?;
         trouble
     }

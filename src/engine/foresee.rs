@@ -58,15 +58,14 @@ pub fn outlook(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -
         let has_tasks = state.open_tasks > 0;
         return Ok(Outlook { due: state.next_due_at, is_at_rest: true, is_beside: false, has_tasks });
     }
-    let Foreseen { decision, draft, has_errands, .. } = foresee(session, store, agent, now)?;
-    let records = &draft.records;
-    // A claim that lacks something is a step to be made once: then it is known when to look again.
-    let lacks = matches!(decision, Decision::Lack { .. }) && records.state.held.is_none();
-    let due = next_due(records).or(given_up_at(&records.state, now));
+    let foreseen = foresee(session, store, agent, now)?;
+    let records = &foreseen.draft.records;
+    let given_up_at = given_up_at(agent, &records.state, now)?;
+    let due = next_due(records).or(given_up_at);
     Ok(Outlook {
-        due: if decision.moves() || lacks || has_errands { Some(now) } else { due },
+        due: if foreseen.is_due() { Some(now) } else { due },
         is_at_rest: false,
-        is_beside: records.lease == Lease::Held || is_elsewhere(&records.state, now),
+        is_beside: records.lease == Lease::Held || given_up_at.is_some(),
         has_tasks: records.state.open_tasks > 0,
     })
 }
@@ -84,6 +83,15 @@ pub struct Foreseen {
     pub has_errands: bool,
 }
 
+impl Foreseen {
+    /// Whether the step would do something that has to be done.
+    pub fn is_due(&self) -> bool {
+        // A claim that lacks something is a step to be made once: then it is known when to look again.
+        let lacks = matches!(self.decision, Decision::Lack { .. }) && self.draft.records.state.held.is_none();
+        self.decision.moves() || lacks || self.has_errands
+    }
+}
+
 /// Makes a step on a copy of the records: without a lock, and without changing a file.
 pub fn foresee(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result<Foreseen> {
     let (records, waiting) = load::foresee(agent, now)?;
@@ -94,7 +102,7 @@ pub fn foresee(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -
     loop {
         draft.look_ahead();
         let state = &draft.records.state;
-        let is_elsewhere = is_elsewhere(state, now);
+        let is_elsewhere = is_elsewhere(agent, state, now)?;
         if draft.records.lease == Lease::Held || is_elsewhere {
             match step::beside(state, is_elsewhere, now) {
                 Beside::SetLeaseRight(run_id) => has_errands |= set_lease_right(&mut draft, run_id),

@@ -1,8 +1,10 @@
 //! Whose a run is: a tick's on this machine, or another machine's.
 
-use crate::model::state::{CurrentRun, State};
+use crate::error::Result;
+use crate::model::state::{CurrentRun, State, TickedBy};
 use crate::model::time::{Span, Time};
 use crate::process::host;
+use crate::store::Agent;
 
 /// Why a run counts as interrupted.
 pub const TICK_GONE: &str = "its tick is gone";
@@ -24,13 +26,23 @@ impl Owner {
     }
 }
 
-/// Whether the run of an agent goes on elsewhere, for all that is known here.
-pub fn is_elsewhere(state: &State, now: Time) -> bool {
-    state.current_run.as_ref().is_some_and(|run| Owner::of(run, now) == Owner::Elsewhere)
+/// Whether the agent is stepped elsewhere, for all that is known here: its run goes on there, or another clone has taken
+/// it.
+pub fn is_elsewhere(agent: &Agent<'_>, state: &State, now: Time) -> Result<bool> {
+    Ok(given_up_at(agent, state, now)?.is_some())
 }
 
-/// When a run on another machine stops counting as live; nobody there may be left to end it.
-pub fn given_up_at(state: &State, now: Time) -> Option<Time> {
-    let run = state.current_run.as_ref().filter(|_| is_elsewhere(state, now))?;
-    Some(run.lease_expires_at.after(Span::from_millis(1)))
+/// When what goes on elsewhere stops counting as live; nobody there may be left to end it.
+pub fn given_up_at(agent: &Agent<'_>, state: &State, now: Time) -> Result<Option<Time>> {
+    let run = state.current_run.as_ref().filter(|run| Owner::of(run, now) == Owner::Elsewhere);
+    let taken = taken_elsewhere(agent, state, now)?;
+    let ends = run.map(|run| run.lease_expires_at).into_iter().chain(taken.map(|by| by.expires_at));
+    Ok(ends.max().map(|end| end.after(Span::from_millis(1))))
+}
+
+/// The other clone that has taken the agent, to step it alone, if its time is not over.
+pub fn taken_elsewhere<'s>(agent: &Agent<'_>, state: &'s State, now: Time) -> Result<Option<&'s TickedBy>> {
+    let Some(by) = state.ticked_by.as_ref().filter(|by| now <= by.expires_at) else { return Ok(None) };
+    let is_own = agent.has_taken(&by.id)?;
+    Ok(Some(by).filter(|_| !is_own))
 }

@@ -28,6 +28,7 @@ use super::desk::Desk;
 use super::drops;
 use super::environment;
 use super::errand;
+use super::exchange;
 use super::foresee::{Foreseen, at_rest, foresee};
 use super::installed;
 use super::litter;
@@ -60,11 +61,11 @@ pub fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Res
         let now = session.clock.now();
         let locked = agent.change(now)?;
         let state = locked.state()?;
-        let is_elsewhere = is_elsewhere(&state, now);
+        let is_elsewhere = is_elsewhere(agent, &state, now)?;
         let Some(lease) = agent.lease(Subject::Run, now)?.filter(|_| !is_elsewhere) else {
             match step::beside(&state, is_elsewhere, now) {
                 Beside::SetLeaseRight(run_id) => repair_lease(session, agent, &locked, state, run_id)?,
-                Beside::Leave(decision) => return Ok(report_beside(&state, decision, now, started)),
+                Beside::Leave(decision) => return report_beside(agent, &state, decision, now, started),
             }
             continue;
         };
@@ -120,11 +121,17 @@ pub fn quiet_step(
     }))
 }
 
-fn report_beside(state: &State, decision: Decision, now: Time, started: Instant) -> StepReport {
+fn report_beside(
+    agent: &Agent<'_>,
+    state: &State,
+    decision: Decision,
+    now: Time,
+    started: Instant,
+) -> Result<StepReport> {
     let mut report = report(state, decision.report());
-    report.next_due_at = report.next_due_at.or(given_up_at(state, now));
+    report.next_due_at = report.next_due_at.or(given_up_at(agent, state, now)?);
     report.duration_ms = millis_since(started);
-    report
+    Ok(report)
 }
 
 /// Carries out a decision. It decides nothing itself.
@@ -154,6 +161,7 @@ fn act(
             drop(seen);
             drop(locked);
             desk.tell();
+            exchange::publish(session, store, &format!("{}: {message_id} is claimed", agent.name()));
             let turn = Turn { store, agent, claimed, records, touched };
             run_turn(session, turn, past, decision_report, hold)
         }
@@ -305,7 +313,7 @@ pub fn would_do(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<S
     if let Some(moved) = &draft.records.state.moved {
         return Err(moved_away(agent.name(), moved));
     }
-    let mut report = report_beside(&draft.records.state, decision, now, started);
+    let mut report = report_beside(agent, &draft.records.state, decision, now, started)?;
     report.scheduling_posture = Some(posture(&draft.records).posture);
     report.recovered_run_id = recovered;
     report.failure = overdue;

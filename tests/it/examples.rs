@@ -67,6 +67,17 @@ fn one_checkout() {
 }
 
 #[test]
+fn two_machines() {
+    if !has("git") {
+        eprintln!("skipped: two machines need git between them");
+        return;
+    }
+    let output = run(&examples().join("two-machines/run.sh"), &[]);
+    shows(&output, "\n6 turns of 6 messages\n");
+    assert_eq!(String::from_utf8_lossy(&output.stdout).matches("nothing wrong").count(), 2);
+}
+
+#[test]
 fn budget() {
     let output = run(&examples().join("budget.sh"), &[]);
     let turn = "dreamer  start_model_turn (internal_followup) → completed: One more idea\n";

@@ -406,6 +406,7 @@ const OF_OUTSIDE: &[&str] = &[
 const OF_THE_DIRECTORY: &[(&str, &str)] = &[
     ("src/commands/create.rs", "whether two words mean the same state directory"),
     ("src/commands/doctor/", "mends files of it"),
+    ("src/engine/exchange.rs", "merges files of it through git"),
     ("src/engine/checks/", "looks at every file of it"),
     ("src/commands/gc.rs", "says what was removed and packed"),
     ("src/commands/merge_driver.rs", "merges files of it for git"),

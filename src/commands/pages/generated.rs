@@ -53,6 +53,7 @@ pub const MAN: &[(&str, &str)] = &[
     ("dormouse-start", committed!("man/dormouse-start.1")),
     ("dormouse-state", committed!("man/dormouse-state.1")),
     ("dormouse-stop", committed!("man/dormouse-stop.1")),
+    ("dormouse-sync", committed!("man/dormouse-sync.1")),
     ("dormouse-task-input", committed!("man/dormouse-task-input.1")),
     ("dormouse-task-list", committed!("man/dormouse-task-list.1")),
     ("dormouse-task-output", committed!("man/dormouse-task-output.1")),

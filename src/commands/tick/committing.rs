@@ -1,7 +1,6 @@
 //! `tick --commit`: one git commit for each step that has changed something.
 
 use crate::error::Result;
-use crate::model::id::RunId;
 use crate::model::time::Time;
 use crate::process::git::Repository;
 use crate::report::step::StepReport;
@@ -36,15 +35,20 @@ impl<'r> Before<'r> {
             return Ok(None);
         }
         agent.empty_journal(now)?;
-        let decision = &report.decision;
-        let subject = format!("{}: {} ({})", report.agent, decision.decision, decision.reason);
-        let run: Option<RunId> = decision.run_id;
-        let body = [
-            run.map(|run| format!("Run: {run}")),
-            decision.message_id.map(|id| format!("Message: {id}")),
-            report.terminal.map(|terminal| format!("Terminal: {terminal}")),
-        ];
-        let body: Vec<String> = body.into_iter().flatten().collect();
-        self.repository.commit(&subject, &body.join("\n"))
+        let (subject, body) = message(report);
+        self.repository.commit(&subject, &body)
     }
+}
+
+/// What the commit of a step says: its subject, and what it was about.
+pub fn message(report: &StepReport) -> (String, String) {
+    let decision = &report.decision;
+    let subject = format!("{}: {} ({})", report.agent, decision.decision, decision.reason);
+    let body = [
+        decision.run_id.map(|run| format!("Run: {run}")),
+        decision.message_id.map(|id| format!("Message: {id}")),
+        report.terminal.map(|terminal| format!("Terminal: {terminal}")),
+    ];
+    let body: Vec<String> = body.into_iter().flatten().collect();
+    (subject, body.join("\n"))
 }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::time::Instant;
 
 use crate::cli;
+use crate::engine::exchange::Exchange;
 use crate::engine::session::Session;
 use crate::engine::step::quiet_step;
 use crate::error::{Error, Result, Status};
@@ -24,13 +25,14 @@ pub fn one_by_one(
     store: &Store,
     names: &[AgentName],
     args: &cli::Tick,
+    exchange: Option<&Exchange<'_>>,
     moved: &mut bool,
 ) -> Status {
     session.each_agent(names, |session, name| {
         if session.cancelled_by.get().is_some() {
             return Ok(Status::Done);
         }
-        let (status, did) = steps(session, store, name, args)?;
+        let (status, did) = steps(session, store, name, args, exchange)?;
         *moved |= did;
         Ok(status)
     })
@@ -43,6 +45,7 @@ pub fn in_line(
     store: &Store,
     names: Vec<AgentName>,
     args: &cli::Tick,
+    exchange: Option<&Exchange<'_>>,
     moved: &mut bool,
 ) -> Status {
     let (mut busy, mut resting) = (Vec::new(), Vec::new());
@@ -63,7 +66,7 @@ pub fn in_line(
     }
     by_urgency(store, &mut busy, session.clock.now());
     busy.extend(resting.into_iter().map(|(name, _)| name));
-    one_by_one(session, store, &busy, args, moved)
+    one_by_one(session, store, &busy, args, exchange, moved)
 }
 
 /// Each agent in a process of its own: a turn's stray processes are then never another turn's.

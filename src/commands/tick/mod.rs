@@ -4,15 +4,17 @@ mod committing;
 #[cfg(target_os = "linux")]
 mod follow;
 mod many;
+mod pushing;
 
 use std::time::Instant;
 
 use crate::cli;
 use crate::engine::authority;
 use crate::engine::desk::Desk;
+use crate::engine::exchange::Exchange;
 use crate::engine::session::Session;
 use crate::engine::step::{busy_step, quiet_step, would_do};
-use crate::error::{Result, Status};
+use crate::error::{Error, Result, Status};
 use crate::model::id::AgentName;
 use crate::report::step as shown;
 use crate::store::Store;
@@ -32,6 +34,10 @@ pub fn tick(session: &mut Session, args: cli::Tick) -> Result<Status> {
     if args.follow {
         return follow::follow(session, store, &args);
     }
+    if args.push.is_some() && args.jobs > 1 {
+        return Err(Error::usage("--push steps one agent after the other: leave out --jobs"));
+    }
+    let exchange = args.push.as_deref().map(|remote| pushing::begin(session, &store, remote)).transpose()?;
     let mut names = authority::governed(session, &store, &args.agents, args.all)?;
     let is_free = args.dry_run || authority::inside(session, &store)?.is_none();
     let refused =
@@ -40,9 +46,9 @@ pub fn tick(session: &mut Session, args: cli::Tick) -> Result<Status> {
     let status = if args.jobs > 1 && names.len() > 1 && !args.dry_run {
         many::in_parallel(session, &store, &names, &args, &mut moved)
     } else if args.all {
-        many::in_line(session, &store, names, &args, &mut moved)
+        many::in_line(session, &store, names, &args, exchange.as_ref(), &mut moved)
     } else {
-        many::one_by_one(session, &store, &names, &args, &mut moved)
+        many::one_by_one(session, &store, &names, &args, exchange.as_ref(), &mut moved)
     };
     // What the others have not reported: a child's step may tell of its parent.
     let status = if session.raised.borrow().is_empty() { status } else { status.graver(Status::TurnFailed) };
@@ -59,6 +65,7 @@ pub fn steps(
     store: &Store,
     name: &AgentName,
     args: &cli::Tick,
+    exchange: Option<&Exchange<'_>>,
 ) -> Result<(Status, bool)> {
     let agent = store.agent(name)?;
     let repository = args.commit.then(|| committing::repository(store));
@@ -67,8 +74,13 @@ pub fn steps(
     let most = if args.until_idle { args.max_steps } else { 1 };
     for _ in 0..most {
         let mut before = None;
+        let mut has_taken = false;
         let mut report = if args.dry_run {
             would_do(session, store, &agent)?
+        } else if let Some(exchange) = exchange {
+            let stepped = pushing::step(session, store, &agent, exchange)?;
+            has_taken = stepped.has_taken;
+            stepped.report
         } else if let Some(report) = quiet_step(session, store, &agent, Instant::now())? {
             report
         } else {
@@ -85,7 +97,8 @@ pub fn steps(
         }
         let did = report.did_something();
         moved |= did;
-        if did && !args.dry_run {
+        // A parent whose child was stepped here may be another clone's: its own step finds what became of the child.
+        if did && !args.dry_run && exchange.is_none() {
             Desk::new(session, &agent).tell_parent();
         }
         session.out.result(&report, |out| shown::text(&report, out));
@@ -106,6 +119,10 @@ pub fn steps(
             && let Some(left_out) = before.commit(&agent, &report, session.clock.now())?
         {
             session.out.note(&format!("{}: not in git: {left_out}", agent.name()));
+        }
+        if let Some(exchange) = exchange.filter(|_| has_taken) {
+            let (subject, body) = committing::message(&report);
+            pushing::publish(session, exchange, (&subject, &body))?;
         }
         if !did || session.cancelled_by.get().is_some() {
             break;

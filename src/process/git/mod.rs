@@ -2,6 +2,7 @@
 //! settings allow it: for `tick --commit`, and in [`exchange`] for `sync` and `tick --push`.
 
 pub mod exchange;
+mod index;
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};

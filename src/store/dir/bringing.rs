@@ -50,7 +50,7 @@ impl Agent<'_> {
     /// Brings in what another clone has changed of this agent: its records whole or not at all, and only if each file
     /// is as this clone has committed it. `false`: one is not, and nothing was changed.
     pub fn bring_in(&self, changes: &[Brought], now: Time) -> Result<bool> {
-        let locked = self.lock(now)?;
+        let locked = self.change(now)?;
         locked.empty_journal()?;
         for change in changes {
             if !change.is_as_known(self.dir.spot())? {
@@ -93,13 +93,13 @@ impl Agent<'_> {
 
     /// Whether this clone has taken the agent under this id, to step it alone.
     pub fn has_taken(&self, id: &str) -> Result<bool> {
-        let known = files::read(&self.dir.join(layout::TAKEN))?.unwrap_or_default();
+        let known = files::read(&self.dir.join(layout::TICKED_BY))?.unwrap_or_default();
         Ok(String::from_utf8_lossy(&known).lines().any(|line| line == id))
     }
 
     /// Remembers that, before any other clone can hear of it. A few of the last are remembered.
-    pub fn note_taken(&self, id: &str) -> Result<()> {
-        let spot = self.dir.join(layout::TAKEN);
+    pub fn note_ticked(&self, id: &str) -> Result<()> {
+        let spot = self.dir.join(layout::TICKED_BY);
         let known = files::read(&spot)?.unwrap_or_default();
         let known = String::from_utf8_lossy(&known).into_owned();
         let mut lines: Vec<&str> = known.lines().rev().take(7).collect();
@@ -171,7 +171,7 @@ impl Store {
     }
 
     /// Takes a lock beside the repository of this clone: one process at a time exchanges commits.
-    pub fn alone_in_clone(&self, git_dir: &Path, now: Time) -> Result<super::lock::Held> {
+    pub fn alone_in_clone(&self, git_dir: &Path, now: Time) -> Result<super::lock::Guard> {
         use crate::error::Context;
         let root = crate::beneath::Root::open(git_dir).context("open", git_dir)?;
         super::lock::acquire(&root.spot().join("dormouse.lock"), &self.holder(now), self.opener.patience)

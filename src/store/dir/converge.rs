@@ -59,6 +59,8 @@ pub fn refuse_foreign(ours: &Tree, theirs: &Tree) -> Result<()> {
             "what came from the remote is a link or another repository in the place of a file"
         } else if !is_plain || !is_agents {
             "what came from the remote has a name that no file of a state directory has"
+        } else if is_in_another_place(path, ours) {
+            "what came from the remote is a file in the place of a directory, or a directory in that of a file"
         } else if is_of_one_machine(&parts) {
             "what came from the remote is a file that belongs to one machine, and never to git"
         } else {
@@ -75,6 +77,14 @@ pub fn refuse_foreign(ours: &Tree, theirs: &Tree) -> Result<()> {
     Ok(())
 }
 
+/// Whether a file would lie where a directory is, or beneath a file.
+fn is_in_another_place(path: &str, ours: &Tree) -> bool {
+    let below = format!("{path}/");
+    let is_dir = ours.range(below.clone()..).next().is_some_and(|(other, _)| other.starts_with(&below));
+    let mut above = path.match_indices('/').map(|(at, _)| &path[..at]);
+    is_dir || above.any(|dir| ours.contains_key(dir))
+}
+
 /// What `.gitignore` keeps out of git.
 fn is_of_one_machine(parts: &[&str]) -> bool {
     match parts {
@@ -87,9 +97,9 @@ fn is_of_one_machine(parts: &[&str]) -> bool {
             | layout::TMP
             | "cache" => true,
             layout::TASKS => rest.len() > 1 || rest.first().is_some_and(|name| name.ends_with(".lock")),
-            layout::RUNS => rest
-                .get(1)
-                .is_some_and(|name| matches!(*name, layout::LEADER | layout::END | layout::END_NEW)),
+            layout::RUNS => {
+                rest.get(1).is_some_and(|name| matches!(*name, "leader" | "end.json" | "end.json.new"))
+            }
             _ => false,
         },
         _ => false,

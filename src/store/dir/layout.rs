@@ -66,7 +66,7 @@ pub const DEDUPE: &str = "cache/dedupe";
 pub const SWEEP: &str = "cache/sweep.json";
 
 /// The ids under which this clone has taken the agent, to step it alone.
-pub const TAKEN: &str = "cache/ticked-by";
+pub const TICKED_BY: &str = "cache/ticked-by";
 
 /// What `create` makes. A clone may lack the empty ones; whoever needs one makes it again.
 pub const AGENT_DIRS: &[&str] =

@@ -1,0 +1,224 @@
+//! What a clone has checked out: how it is committed, and how another commit takes its place. The index of the clone
+//! changes only for the state directory, and nothing in the work tree is set back.
+
+use std::path::PathBuf;
+
+use super::exchange::{Change, Line, raw_changes};
+use super::{BESIDE_OTHERS, Call, PAUSE, Repository, Said};
+use crate::error::{Context, Error, Result};
+use crate::model::tree::Blob;
+
+impl Repository<'_> {
+    /// Makes a commit of what lies in the state directory, on top of what is checked out, and returns what is
+    /// checked out then. `each` is called with a way to take up one directory or file of it, so that the caller
+    /// can hold a lock meanwhile. The index and the work tree elsewhere stay as they are.
+    pub fn snapshot(
+        &self,
+        line: &Line,
+        (subject, body): (&str, &str),
+        mut take_up: impl FnMut(&dyn Fn(&[&str]) -> Result<()>, &[String]) -> Result<()>,
+    ) -> Result<Option<String>> {
+        let start = std::time::Instant::now();
+        loop {
+            match self.try_snapshot(line, (subject, body), &mut take_up) {
+                // What a killed exchange has begun goes on for a moment.
+                Err(Error::Failed { message, .. })
+                    if BESIDE_OTHERS.iter().any(|other| message.contains(other))
+                        && start.elapsed() < self.patience =>
+                {
+                    std::thread::sleep(PAUSE);
+                }
+                tried => return tried,
+            }
+        }
+    }
+
+    fn try_snapshot(
+        &self,
+        line: &Line,
+        (subject, body): (&str, &str),
+        take_up: &mut impl FnMut(&dyn Fn(&[&str]) -> Result<()>, &[String]) -> Result<()>,
+    ) -> Result<Option<String>> {
+        let head = self.head()?;
+        let own = OwnIndex::copy(line)?;
+        let index = own.call();
+        let tree = head.as_deref().unwrap_or("--empty");
+        self.done(&self.call(&["read-tree", tree], &index)?)?;
+        let touched = self.touched(&index)?;
+        take_up(
+            &|paths| {
+                let words = ["add", "--all", "--ignore-errors", "--"];
+                let said = self.call(&[&words[..], paths].concat(), &index)?;
+                // What another user has put into a shared inbox and its owner can't read stays out.
+                if said.stderr.contains("Permission denied") { Ok(()) } else { self.done(&said) }
+            },
+            &touched,
+        )?;
+        let words = ["diff-index", "--cached", "--quiet", tree];
+        if let Some(head) = &head
+            && self.call(&words, &index)?.is_success()
+        {
+            self.align_index(head)?;
+            return Ok(Some(head.clone()));
+        }
+        let mut words = vec!["commit", "--quiet", "--message", subject];
+        if !body.is_empty() {
+            words.extend(["--message", body]);
+        }
+        self.done(&self.call(&words, &index)?)?;
+        let now = self.head()?;
+        if let Some(now) = &now {
+            self.align_index(now)?;
+        }
+        Ok(now)
+    }
+
+    /// Makes the clone's own index have the state directory as it was committed, also where an exchange was killed
+    /// between the two. A person's next commit would otherwise take back what is new.
+    fn align_index(&self, commit: &str) -> Result<()> {
+        let words =
+            ["diff-index", "--cached", "-z", "--raw", "--no-renames", "--no-abbrev", commit, "--", "."];
+        let said = self.run(&words)?;
+        self.done(&said)?;
+        let mut changes = raw_changes(&said.stdout);
+        changes.iter_mut().for_each(|change| change.after = change.before.take());
+        if changes.is_empty() { Ok(()) } else { self.set_index(&changes) }
+    }
+
+    /// The paths in the state directory that differ from an index, as far as git is to know them.
+    fn touched(&self, index: &Call<'_>) -> Result<Vec<String>> {
+        let _ = self.call(&["update-index", "--quiet", "--refresh"], index)?;
+        let mut found = Vec::new();
+        let changed = ["diff-files", "--name-only", "--relative", "-z", "--", "."];
+        let new = ["ls-files", "--others", "--exclude-standard", "-z", "--", "."];
+        for words in [&changed[..], &new[..]] {
+            let said = self.call(words, index)?;
+            self.done(&said)?;
+            found.extend(said.stdout.split('\0').filter(|path| !path.is_empty()).map(str::to_owned));
+        }
+        found.sort();
+        found.dedup();
+        Ok(found)
+    }
+
+    /// Fails if what a person has not committed outside of the state directory is in the way of a commit.
+    /// Changes nothing.
+    pub fn check_out_dry(&self, line: &Line, changes: &[Change], from: &str, to: &str) -> Result<()> {
+        let own = OwnIndex::copy(line)?;
+        let inside = index_lines(own_changes(line, changes));
+        let call = Call { stdin: Some(&inside), ..own.call() };
+        self.done(&self.call(&["update-index", "-z", "--index-info"], &call)?)?;
+        let index = own.call();
+        let _ = self.call(&["update-index", "--quiet", "--refresh"], &index)?;
+        self.not_in_the_way(&self.call(&["read-tree", "-m", "-u", "-n", from, to], &index)?)
+    }
+
+    /// Makes a commit what is checked out. The files of the state directory are in their places already; git
+    /// does the same to all others, or fails before it has changed one of them. `false`: another commit was
+    /// made meanwhile.
+    pub fn check_out(&self, line: &Line, changes: &[Change], from: &str, to: &str) -> Result<bool> {
+        let inside: Vec<Change> =
+            changes.iter().filter(|change| line.is_inside(&change.path)).cloned().collect();
+        self.set_index(&inside)?;
+        if inside.len() < changes.len() {
+            let _ = self.run(&["update-index", "--quiet", "--refresh"])?;
+            self.not_in_the_way(&self.run(&["read-tree", "-m", "-u", from, to])?)?;
+        }
+        let said = self.run(&["update-ref", "-m", "dormouse: exchanged", "HEAD", to, from])?;
+        if !said.is_success() && self.head()?.as_deref() != Some(from) {
+            return Ok(false);
+        }
+        self.done(&said)?;
+        Ok(true)
+    }
+
+    fn not_in_the_way(&self, said: &Said) -> Result<()> {
+        if said.is_success() {
+            return Ok(());
+        }
+        let first = said.stderr.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
+        Err(Error::Refused {
+            kind: "uncommitted_changes",
+            message: format!(
+                "what is not committed here is in the way: {}",
+                first.trim_start_matches("error: ")
+            ),
+            hint: Some("commit or move it, then do this again; nothing has changed".to_owned()),
+        })
+    }
+
+    /// Sets entries of the clone's own index, while other processes are in the way again and again.
+    fn set_index(&self, changes: &[Change]) -> Result<()> {
+        let lines = index_lines(changes.iter().map(|change| (change.path.clone(), change.after.as_ref())));
+        let start = std::time::Instant::now();
+        loop {
+            let call = Call { stdin: Some(&lines), ..Call::default() };
+            let said = self.call(&["update-index", "-z", "--index-info"], &call)?;
+            if said.is_success() {
+                return Ok(());
+            }
+            if !said.stderr.contains("index.lock") || start.elapsed() >= self.patience {
+                return self.done(&said);
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// An index beside the clone's own, for as long as this lives. Each process has one of its own: what a killed exchange has
+/// begun may still write to that.
+pub(super) struct OwnIndex {
+    path: PathBuf,
+}
+
+impl OwnIndex {
+    const NAME: &'static str = "dormouse-index.";
+
+    pub(super) fn empty(line: &Line) -> OwnIndex {
+        let path = line.git_dir.join(format!("{}{}", OwnIndex::NAME, std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        OwnIndex { path }
+    }
+
+    /// A copy of the clone's own, which knows what files have not changed since it was written.
+    fn copy(line: &Line) -> Result<OwnIndex> {
+        for entry in std::fs::read_dir(&line.git_dir).context("read directory", &line.git_dir)?.flatten() {
+            if entry.file_name().to_string_lossy().starts_with(OwnIndex::NAME) {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+        let own = OwnIndex::empty(line);
+        match std::fs::copy(&line.index, &own.path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            copied => drop(copied.context("copy", &line.index)?),
+        }
+        Ok(own)
+    }
+
+    pub(super) fn call(&self) -> Call<'_> {
+        Call { index: Some(&self.path), ..Call::default() }
+    }
+}
+
+impl Drop for OwnIndex {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn own_changes<'a>(
+    line: &'a Line,
+    changes: &'a [Change],
+) -> impl Iterator<Item = (String, Option<&'a Blob>)> {
+    let inside = changes.iter().filter(|change| line.is_inside(&change.path));
+    inside.map(|change| (change.path.clone(), change.after.as_ref()))
+}
+
+/// What `git update-index -z --index-info` reads.
+pub(super) fn index_lines<'a>(changes: impl Iterator<Item = (String, Option<&'a Blob>)>) -> Vec<u8> {
+    let line = |(path, blob): (String, Option<&Blob>)| match blob {
+        Some(blob) => format!("{} {}\t{path}\0", blob.mode, blob.id),
+        None => format!("0 0000000000000000000000000000000000000000\t{path}\0"),
+    };
+    changes.map(line).collect::<String>().into_bytes()
+}
