@@ -12,16 +12,19 @@ use crate::engine::arrivals::Admitted;
 use crate::engine::checks;
 use crate::engine::delivery::{self, Proof};
 use crate::engine::session::Session;
+use crate::engine::summaries::{self, Past, Summary};
 use crate::error::{Context, Error, Result, Status as Exit};
 use crate::http::{Answer, Deadline, Request, Status, cgi, connection};
+use crate::model::agent::Visibility;
 use crate::model::id::{AgentName, TriggerId};
 use crate::model::message::{Body, DeliverySurface};
 use crate::model::settings::IngressSettings;
 use crate::model::time::Span;
 use crate::model::trigger::Trigger;
 use crate::report::output::talk;
+use crate::report::summary::{shown, summary};
 use crate::rules::delivery::Delivery;
-use crate::store::Agent;
+use crate::store::{Agent, Store};
 
 /// By when a request has come, an answer has gone, and everything is over, from the start.
 const READ: Duration = Duration::from_secs(7);
@@ -110,8 +113,59 @@ fn answer(session: &Session, request: &Request) -> Answer {
             })
         }
         ["agents", _, "triggers", _] => not_allowed("POST"),
-        _ => Answer::new(Status::NotFound, "there is nothing here"),
+        ["agents"] if reads => read(session, None),
+        ["agents", name] if reads => read(session, Some(name)),
+        _ => nothing(),
     }
+}
+
+fn nothing() -> Answer {
+    Answer::new(Status::NotFound, "there is nothing here")
+}
+
+/// How all public agents stand, or one of them, where `[ingress] read` says that anyone may know.
+fn read(session: &Session, name: Option<&str>) -> Answer {
+    let found = session.store().and_then(|store| {
+        if !store.ingress().read {
+            return Ok(None);
+        }
+        match name {
+            None => all_lines(session, &store).map(Some),
+            Some(name) => one_summary(session, &store, name),
+        }
+    });
+    match found {
+        Ok(Some(value)) => Answer::json(Status::Ok, value.to_string()),
+        Ok(None) => nothing(),
+        Err(error) => unavailable(&error),
+    }
+}
+
+fn all_lines(session: &Session, store: &Store) -> Result<Value> {
+    let now = session.clock.now();
+    let mut lines = Vec::new();
+    for name in store.agents()? {
+        let agent = store.agent(&name)?;
+        let identity = agent.identity()?;
+        if identity.visibility == Visibility::Public {
+            lines.push(json!(summaries::line(&agent, Some(identity), now)?));
+        }
+    }
+    Ok(Value::Array(lines))
+}
+
+/// `None`: there is no public agent of this name.
+fn one_summary(session: &Session, store: &Store, name: &str) -> Result<Option<Value>> {
+    let Ok(name) = name.parse::<AgentName>() else { return Ok(None) };
+    let agent = match store.agent(&name) {
+        Err(Error::NoAgent { .. }) => return Ok(None),
+        found => found?,
+    };
+    if agent.identity()?.visibility != Visibility::Public {
+        return Ok(None);
+    }
+    let seen = Summary::of(store, &agent, session.clock.now(), Past::Named, false)?;
+    Ok(Some(shown(summary(&seen.facts(store)))))
 }
 
 fn not_allowed(methods: &str) -> Answer {

@@ -3,89 +3,28 @@
 use serde_json::{Value, json};
 
 use crate::cli;
-use crate::engine::environment;
 use crate::engine::foresee::{Foreseen, foresee};
 use crate::engine::installed::{self, Installed};
-use crate::engine::load::{self, Purpose};
 use crate::engine::session::Session;
-use crate::engine::turn;
+use crate::engine::summaries::{self, Past, Summary};
 use crate::error::{Error, Result, Status};
-use crate::model::agent::{AgentKind, Identity, Status as AgentStatus};
+use crate::model::agent::{AgentKind, Status as AgentStatus};
 use crate::model::event::{Event, EventKind};
 use crate::model::execution::ExecutionState;
-use crate::model::id::{AgentName, MessageId};
 use crate::model::posture::Posture;
-use crate::model::records::{Lease, Records};
 use crate::model::state::State;
 use crate::model::time::Time;
 use crate::report::explain;
-use crate::report::list::{Line, Lineage};
 use crate::report::output::{Output, Tone};
-use crate::report::summary::{self, ActiveChild, Arrivals, Child, Facts, Field, Places, field, raw, shown};
+use crate::report::summary::{self, Field, field, raw, shown};
 use crate::report::text::{one_line, relative, table};
 use crate::rules::execution::{can, next};
-use crate::store::{Agent, Snapshot, Store};
+use crate::store::Agent;
 
 use super::words::parse;
 
 /// How many transitions `state` shows.
 const HISTORY: usize = 10;
-
-/// The records and everything that arrived, at one revision. `past`: also which messages were reduced.
-fn look(agent: &Agent<'_>, now: Time, past: Past) -> Result<(Records, Arrivals)> {
-    agent.look(|seen, state| {
-        let seen = seen.without_passed_over(&state);
-        let mut queued = seen.keys()?;
-        let claimed = state.current_run.as_ref().map(|run| run.message_id);
-        queued.retain(|key| Some(key.id) != claimed);
-        let reduced = match past {
-            Past::Counted => Vec::new(),
-            Past::Named => reduced(&seen, &state, now)?,
-        };
-        let rejected = seen.count_rejected(&state)?;
-        let records = load::records(agent, &seen, state, Lease::Free, now, Purpose::Look)?;
-        Ok((records, Arrivals { queued, rejected, reduced }))
-    })
-}
-
-/// Whether the archive is asked which messages were reduced.
-#[derive(Debug, Clone, Copy)]
-enum Past {
-    Counted,
-    Named,
-}
-
-/// The ids of the messages that were reduced since the last turn that completed, as far as a turn is told of them.
-fn reduced(seen: &Snapshot<'_>, state: &State, now: Time) -> Result<Vec<MessageId>> {
-    let messages = turn::reduced(seen, state, now)?;
-    Ok(messages.iter().rev().map(|message| message.id).collect())
-}
-
-/// All agents that were made for this one. Every identity is looked at: only for whoever asks.
-fn all_children(store: &Store, parent: &AgentName) -> Result<Vec<Child>> {
-    let mut children = Vec::new();
-    for name in store.agents()? {
-        let Ok(agent) = store.agent(&name) else { continue };
-        // One that can't be read is nobody's child for all that is known.
-        if agent.identity().is_ok_and(|identity| identity.parent.as_ref() == Some(parent)) {
-            let status = agent.peek().ok().map(|state| state.status);
-            children.push(Child { agent: name, status });
-        }
-    }
-    Ok(children)
-}
-
-/// The children that are at work for an agent, and how each stands.
-fn children(store: &Store, records: &Records) -> Vec<ActiveChild> {
-    let at_work = records.tasks.iter().filter_map(|task| Some((task.id, task.child()?)));
-    at_work
-        .map(|(task_id, child)| {
-            // One that can't be read does not hide the others.
-            let status = store.agent(child).and_then(|agent| agent.peek()).ok().map(|state| state.status);
-            ActiveChild { task_id, agent: child.clone(), status }
-        })
-        .collect()
-}
 
 pub fn get(session: &mut Session, args: cli::Get) -> Result<Status> {
     let store = session.store()?;
@@ -93,28 +32,10 @@ pub fn get(session: &mut Session, args: cli::Get) -> Result<Status> {
     let now = session.clock.now();
     let wants = |field: &str| args.field.as_deref().is_none_or(|path| path.split('.').next() == Some(field));
     let past = if wants("reduced") { Past::Named } else { Past::Counted };
-    let (records, arrivals) = look(&agent, now, past)?;
-    let identity: Identity = agent.identity()?;
-    let triggers = agent.triggers()?;
-    let at_work = children(&store, &records);
-    // Text has no room for them.
-    let all = (args.field.is_some() || session.out.is_json()) && wants("children");
-    let children = if all { Some(all_children(&store, agent.name())?) } else { None };
-    let places = Places {
-        cwd: store.home().join(&records.policy.turn.workdir),
-        workspace: environment::workspace_path(&store, &records.policy),
-    };
-    let facts = Facts {
-        identity: &identity,
-        records: &records,
-        arrivals: &arrivals,
-        triggers: &triggers,
-        ingress: store.ingress(),
-        at_work: &at_work,
-        children: children.as_deref(),
-        places: &places,
-        now,
-    };
+    // Text has no room for all children.
+    let all_children = (args.field.is_some() || session.out.is_json()) && wants("children");
+    let seen = Summary::of(&store, &agent, now, past, all_children)?;
+    let facts = seen.facts(&store);
     let Some(path) = &args.field else {
         session.out.result(&shown(summary::summary(&facts)), |out| summary::text(&facts, out));
         return Ok(Status::Done);
@@ -151,8 +72,7 @@ pub fn list(session: &mut Session, args: cli::List) -> Result<Status> {
         if kind.is_some_and(|kind| identity.as_ref().is_some_and(|identity| identity.kind != kind)) {
             return Ok(Status::Done);
         }
-        let (records, arrivals) = look(&agent, now, Past::Counted)?;
-        let line = Line::new(&records, &arrivals, identity.map(Lineage::from));
+        let line = summaries::line(&agent, identity, now)?;
         let wanted = (postures.is_empty() || postures.contains(&line.posture))
             && (statuses.is_empty() || statuses.contains(&line.status));
         if wanted && session.out.is_json() {

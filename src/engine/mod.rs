@@ -35,6 +35,7 @@ pub mod session;
 pub mod slot;
 pub mod step;
 pub mod stop;
+pub mod summaries;
 pub mod telling;
 #[cfg(test)]
 mod tests;

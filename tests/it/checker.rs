@@ -176,8 +176,12 @@ impl Found {
                 }
             }
         }
-        if names(&agent.join("triggers")).len() != 1 {
-            self.complain("not exactly one trigger");
+        // Each agent is made with one, and one that is revoked goes into the archive.
+        let archive = agent.join("archive");
+        let is_revoked =
+            || names(&archive).iter().any(|month| archive.join(month).join("trigger.jsonl").exists());
+        if names(&agent.join("triggers")).is_empty() && !is_revoked() {
+            self.complain("no trigger");
         }
     }
 

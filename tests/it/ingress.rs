@@ -274,6 +274,28 @@ fn every_other_request_has_its_status() {
     assert_eq!(queued(&sandbox).len(), 3, "{:?}", queued(&sandbox));
 }
 
+/// Only where the settings say so, and never of an agent that is private.
+#[test]
+fn agents_are_shown_to_anyone_where_that_is_meant() {
+    let sandbox = started("true");
+    sandbox.run(["create", "bob", "--visibility", "private", "--", "true"]);
+    let get = |path: &str| exchange(&sandbox, format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes(), true);
+    let statuses = |paths: &[&str]| paths.iter().map(|path| get(path).status).collect::<Vec<_>>();
+    let paths = ["/agents", "/agents/ada", "/agents/bob", "/agents/eve", "/agents/../ada", "/agents/ada/x"];
+    assert_eq!(statuses(&paths), [404; 6]);
+    let settings = sandbox.store().join("dormouse.toml");
+    let text = fs::read_to_string(&settings).unwrap();
+    fs::write(&settings, format!("{text}\n[ingress]\nread = true\n")).unwrap();
+    assert_eq!(statuses(&paths), [200, 200, 404, 404, 404, 404]);
+    let lines = sandbox.json_lines(["list"]);
+    let public: Vec<&Value> = lines.iter().filter(|line| line["id"] == "ada").collect();
+    assert_eq!(get("/agents").body, json!(public));
+    let shown = get("/agents/ada").body;
+    assert_eq!(shown["id"], "ada");
+    assert_eq!(shown["status"], sandbox.json(["get", "ada"])["status"]);
+    assert!(shown.get("children").is_none(), "who else there is, is nobody's business: {shown}");
+}
+
 #[test]
 fn a_large_body_waits_for_a_word() {
     let sandbox = started("true");

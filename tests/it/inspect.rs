@@ -67,7 +67,7 @@ fn get_shows_the_fields_of_the_contract_with_their_types() {
     );
     assert_eq!(
         keys(&summary["external_triggers"][0]),
-        ["id", "delivery_mode", "scope", "status", "created_at"]
+        ["id", "target_agent_id", "delivery_mode", "scope", "status", "verify", "created_at"]
     );
     assert_eq!(summary["closure"]["outcome"], "failed");
     assert!(summary.get("current_run").is_none(), "what does not apply is absent");

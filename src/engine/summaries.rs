@@ -1,0 +1,127 @@
+//! How an agent stands: what `get`, `list` and `ingress` show of it.
+
+use crate::error::Result;
+use crate::model::agent::Identity;
+use crate::model::id::{AgentName, MessageId};
+use crate::model::records::{Lease, Records};
+use crate::model::state::State;
+use crate::model::time::Time;
+use crate::model::trigger::Trigger;
+use crate::report::list::{Line, Lineage};
+use crate::report::summary::{ActiveChild, Arrivals, Child, Facts, Places};
+use crate::store::{Agent, Snapshot, Store};
+
+use super::environment;
+use super::load::{self, Purpose};
+use super::turn;
+
+/// Everything that a summary of one agent is made of.
+pub struct Summary {
+    identity: Identity,
+    records: Records,
+    arrivals: Arrivals,
+    triggers: Vec<Trigger>,
+    at_work: Vec<ActiveChild>,
+    children: Option<Vec<Child>>,
+    places: Places,
+    now: Time,
+}
+
+impl Summary {
+    /// Looks at an agent without a lock. `all_children`: also at every agent that was made for it, which means to look
+    /// at all agents.
+    pub fn of(
+        store: &Store,
+        agent: &Agent<'_>,
+        now: Time,
+        past: Past,
+        all_children: bool,
+    ) -> Result<Summary> {
+        let (records, arrivals) = look(agent, now, past)?;
+        let identity = agent.identity()?;
+        let triggers = agent.triggers()?;
+        let at_work = children(store, &records);
+        let children = if all_children { Some(self::all_children(store, agent.name())?) } else { None };
+        let places = Places {
+            cwd: store.home().join(&records.policy.turn.workdir),
+            workspace: environment::workspace_path(store, &records.policy),
+        };
+        Ok(Summary { identity, records, arrivals, triggers, at_work, children, places, now })
+    }
+
+    pub fn facts<'a>(&'a self, store: &'a Store) -> Facts<'a> {
+        Facts {
+            identity: &self.identity,
+            records: &self.records,
+            arrivals: &self.arrivals,
+            triggers: &self.triggers,
+            ingress: store.ingress(),
+            at_work: &self.at_work,
+            children: self.children.as_deref(),
+            places: &self.places,
+            now: self.now,
+        }
+    }
+}
+
+/// How an agent stands, in a line. `identity`: absent where nobody asks whose it is.
+pub fn line(agent: &Agent<'_>, identity: Option<Identity>, now: Time) -> Result<Line> {
+    let (records, arrivals) = look(agent, now, Past::Counted)?;
+    Ok(Line::new(&records, &arrivals, identity.map(Lineage::from)))
+}
+
+/// The records and everything that arrived, at one revision. `past`: also which messages were reduced.
+fn look(agent: &Agent<'_>, now: Time, past: Past) -> Result<(Records, Arrivals)> {
+    agent.look(|seen, state| {
+        let seen = seen.without_passed_over(&state);
+        let mut queued = seen.keys()?;
+        let claimed = state.current_run.as_ref().map(|run| run.message_id);
+        queued.retain(|key| Some(key.id) != claimed);
+        let reduced = match past {
+            Past::Counted => Vec::new(),
+            Past::Named => reduced(&seen, &state, now)?,
+        };
+        let rejected = seen.count_rejected(&state)?;
+        let records = load::records(agent, &seen, state, Lease::Free, now, Purpose::Look)?;
+        Ok((records, Arrivals { queued, rejected, reduced }))
+    })
+}
+
+/// Whether the archive is asked which messages were reduced.
+#[derive(Debug, Clone, Copy)]
+pub enum Past {
+    Counted,
+    Named,
+}
+
+/// The ids of the messages that were reduced since the last turn that completed, as far as a turn is told of them.
+fn reduced(seen: &Snapshot<'_>, state: &State, now: Time) -> Result<Vec<MessageId>> {
+    let messages = turn::reduced(seen, state, now)?;
+    Ok(messages.iter().rev().map(|message| message.id).collect())
+}
+
+/// All agents that were made for this one. Every identity is looked at: only for whoever asks.
+fn all_children(store: &Store, parent: &AgentName) -> Result<Vec<Child>> {
+    let mut children = Vec::new();
+    for name in store.agents()? {
+        let Ok(agent) = store.agent(&name) else { continue };
+        // One that can't be read is nobody's child for all that is known.
+        if agent.identity().is_ok_and(|identity| identity.parent.as_ref() == Some(parent)) {
+            let status = agent.peek().ok().map(|state| state.status);
+            children.push(Child { agent: name, status });
+        }
+    }
+    Ok(children)
+}
+
+/// The children that are at work for an agent, and how each stands.
+fn children(store: &Store, records: &Records) -> Vec<ActiveChild> {
+    let at_work = records.tasks.iter().filter_map(|task| Some((task.id, task.child()?)));
+    at_work
+        .map(|(task_id, child)| {
+            // One that can't be read does not hide the others.
+            let status = store.agent(child).and_then(|agent| agent.peek()).ok().map(|state| state.status);
+            ActiveChild { task_id, agent: child.clone(), status }
+        })
+        .collect()
+}
