@@ -85,7 +85,7 @@ fn is_in_another_place(path: &str, ours: &Tree) -> bool {
     is_dir || above.any(|dir| ours.contains_key(dir))
 }
 
-/// What `.gitignore` keeps out of git.
+/// What `.gitignore` keeps out of git, and what else is no other clone's: keys of signatures, and the list of a move.
 fn is_of_one_machine(parts: &[&str]) -> bool {
     match parts {
         [layout::SLOTS | layout::WORKSPACES, ..] => true,
@@ -95,6 +95,8 @@ fn is_of_one_machine(parts: &[&str]) -> bool {
             | layout::JOURNAL
             | layout::OLD_JOURNAL
             | layout::TMP
+            | layout::KEYS
+            | layout::TAKEN
             | "cache" => true,
             layout::TASKS => rest.len() > 1 || rest.first().is_some_and(|name| name.ends_with(".lock")),
             layout::RUNS => {
