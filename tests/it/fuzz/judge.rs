@@ -90,7 +90,8 @@ fn of_its_words(words: &[String], ran: &Ran) -> Option<String> {
     let has =
         |wanted: &str| words.iter().any(|word| word == wanted || word.starts_with(&format!("{wanted}=")));
     // These print what somebody else has said, as it is.
-    let is_raw = ["output", "--stdout", "--stderr", "ask", "export", "--"].iter().any(|word| has(word));
+    let is_raw =
+        ["output", "--stdout", "--stderr", "ask", "export", "ingress", "--"].iter().any(|word| has(word));
     if is_raw || has("--json") || has("--color") {
         return None;
     }
@@ -112,8 +113,8 @@ fn of_its_json(words: &[String], ran: &Ran) -> Option<String> {
         Ok(text) => text,
         Err(_) => return Some("with --json stdout is not UTF-8".to_owned()),
     };
-    // These print a text that is none of ours, and another command's.
-    let prints_text = ["schema", "man", "completions", "supervise"]
+    // These print a text that is none of ours, an answer in HTTP, and another command's.
+    let prints_text = ["schema", "man", "completions", "ingress", "supervise"]
         .iter()
         .any(|name| words.iter().any(|word| word == name));
     let runs =

@@ -122,8 +122,10 @@ pub fn case(
     }
     let mut wrong = judge::of_its_end(&line, &ran, &worker.documented);
     // These write where they are told to.
-    let writes =
-        line.args.iter().any(|arg| arg == "init" || arg.to_string_lossy().starts_with("--secret-file"));
+    let writes = line.args.iter().any(|arg| {
+        let word = arg.to_string_lossy();
+        word == "init" || word.starts_with("--secret-file") || word.starts_with("--output")
+    });
     let changes = worker.copy.changes();
     if !writes {
         wrong.extend(judge::of_the_files(&worker.copy, &changes, &[]));
