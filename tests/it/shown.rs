@@ -152,6 +152,7 @@ fn planted() -> Planted {
         name,
     ]);
     run(&["timer", "add", "-a", "ada", "--in", "3h", name]);
+    run(&["trigger", "create", "-a", "ada", "--resource", name]);
     let task = run(&["task", "start", "-a", "ada", "--summary", name, "--", "cat", "evil", name]);
     run(&["await", "ada", "--status", "asleep", "--timeout", "0s"]);
     run(&["task", "start", "-a", "ada", "--", name]);
@@ -215,6 +216,7 @@ fn no_command_shows_a_character_that_hides_or_steers() {
         vec!["doctor"],
         vec!["gc", "--dry-run"],
         vec!["gc"],
+        vec!["trigger", "list", "-a", "ada"],
         vec!["tick", "ada", "--dry-run"],
         vec!["tick", "--all", "-v"],
         // What is quoted from the command line.
@@ -239,6 +241,16 @@ fn no_command_shows_a_character_that_hides_or_steers() {
         vec!["create", "bob", "--profile", &evil, "--", "true"],
         vec!["create", "bob", "--from", &evil],
         vec!["task", "start", "-a", "ada", "--delegate", &evil, "x"],
+        vec!["trigger", "create", "-a", "ada", "--source", &evil],
+        vec!["trigger", "create", "-a", "ada", "--wait", &evil],
+        vec!["trigger", "show", &evil],
+        vec!["trigger", "deliver", &evil, "x", "--secret-file", &evil],
+        vec!["export", &evil],
+        vec!["import", &evil],
+        vec!["import", "--as", &evil],
+        vec!["sync", &evil],
+        vec!["tick", "ada", "--push", &evil],
+        vec!["-C", &evil, "service", "cron"],
         vec!["schema", &evil],
         vec!["man", &evil],
         vec!["completions", &evil],
@@ -262,6 +274,7 @@ fn no_command_shows_a_character_that_hides_or_steers() {
     // Every command that there is stands above, or shows nothing that somebody else has said.
     let shows_nothing = [
         "ask",
+        "ingress",
         "start",
         "stop",
         "recover",
