@@ -155,6 +155,11 @@ impl Follower<'_> {
         if list && self.is_gone {
             return self.reopen(session);
         }
+        // Where the list is not watched, nobody tells that the whole directory has gone.
+        if list && let Err(Error::NotAStore { .. }) = session.store_at(self.path.clone()) {
+            self.is_going(session);
+            return Ok(());
+        }
         for change in self.news.take() {
             match change {
                 Told::Agent(name) => {
@@ -177,15 +182,22 @@ impl Follower<'_> {
                 // Put back from a backup, say: it is what stands there now.
                 Told::Moved => match self.reopen(session) {
                     Ok(()) => {}
-                    Err(Error::NotAStore { .. }) => {
-                        self.is_gone = true;
-                        self.list_at = Some(session.clock.now().after(WRITTEN));
-                    }
+                    Err(Error::NotAStore { .. } | Error::Io { .. }) => self.is_going(session),
                     Err(error) => session.out.failure(&error, None, None),
                 },
             }
         }
-        if list { self.list(session) } else { Ok(()) }
+        if list && let Err(error) = self.list(session) {
+            session.out.detail(&error.to_string());
+            self.is_going(session);
+        }
+        Ok(())
+    }
+
+    /// The state directory is being removed, or exchanged for another one: a moment later it is looked for once more.
+    fn is_going(&mut self, session: &Session) {
+        self.is_gone = true;
+        self.list_at = Some(session.clock.now().after(WRITTEN));
     }
 
     /// Reads the settings again, and looks at everything anew.
