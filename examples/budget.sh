@@ -6,14 +6,7 @@
 # Builds the program first. Set DORMOUSE to use one that is there already.
 set -eu
 
-here=$(CDPATH= cd -- "$(dirname -- "$0")/.." && pwd)
-if [ -z "${DORMOUSE:-}" ]; then
-    echo "building dormouse (set DORMOUSE=/path/to/dormouse to skip this)"
-    # The last line that names an executable is ours, wherever the build directory is.
-    DORMOUSE=$(cd "$here" && cargo build --release --message-format=json-render-diagnostics |
-        sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
-fi
-case $DORMOUSE in /*) ;; *) DORMOUSE=$(pwd)/$DORMOUSE ;; esac
+. "$(dirname -- "$0")/program.sh"
 export DORMOUSE
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/dormouse-budget.XXXXXX")

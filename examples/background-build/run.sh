@@ -10,12 +10,7 @@ here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
 for tool in cargo jq; do
     command -v "$tool" >/dev/null || { echo "background-build: needs $tool" >&2; exit 1; }
 done
-if [ -z "${DORMOUSE:-}" ]; then
-    echo "building dormouse (set DORMOUSE=/path/to/dormouse to skip this)"
-    DORMOUSE=$(cd "$here/../.." && cargo build --release --message-format=json-render-diagnostics |
-        sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
-fi
-case $DORMOUSE in /*) ;; *) DORMOUSE=$(pwd)/$DORMOUSE ;; esac
+. "$(dirname -- "$0")/../program.sh"
 work=$(mktemp -d "${TMPDIR:-/tmp}/background-build.XXXXXX")
 # A task outlives whoever started it, but not a stop of its agent.
 trap '"$DORMOUSE" -C "$work" stop --all --grace 0 >/dev/null 2>&1 || true; rm -rf "$work"' EXIT

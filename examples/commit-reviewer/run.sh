@@ -28,12 +28,7 @@ unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE DORMOUSE_DIR DORMOUSE_AGENT DORMOUSE_
 
 here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
 project=$(CDPATH= cd -- "$here/../.." && pwd)
-if [ -z "${DORMOUSE:-}" ]; then
-    echo "building dormouse (set DORMOUSE=/path/to/dormouse to skip this)"
-    DORMOUSE=$(cd "$project" && cargo build --release --message-format=json-render-diagnostics |
-        sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
-fi
-case $DORMOUSE in /*) ;; *) DORMOUSE=$(pwd)/$DORMOUSE ;; esac
+. "$(dirname -- "$0")/../program.sh"
 work=$(mktemp -d "${TMPDIR:-/tmp}/commit-reviewer.XXXXXX")
 trap '[ -n "$keep" ] || rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM

@@ -8,12 +8,7 @@
 set -eu
 
 here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
-if [ -z "${DORMOUSE:-}" ]; then
-    echo "building dormouse (set DORMOUSE=/path/to/dormouse to skip this)"
-    DORMOUSE=$(cd "$here/../.." && cargo build --release --message-format=json-render-diagnostics |
-        sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
-fi
-case $DORMOUSE in /*) ;; *) DORMOUSE=$(pwd)/$DORMOUSE ;; esac
+. "$(dirname -- "$0")/../program.sh"
 work=$(mktemp -d "${TMPDIR:-/tmp}/flaky-service.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM

@@ -15,8 +15,8 @@ for tool in jq python3; do
 done
 unset DORMOUSE_DIR DORMOUSE_AGENT DORMOUSE_RUN DORMOUSE_NOW
 here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
-dormouse=${DORMOUSE:-dormouse}
-case $dormouse in */*) dormouse=$(CDPATH= cd -- "$(dirname -- "$dormouse")" && pwd)/${dormouse##*/} ;; esac
+. "$(dirname -- "$0")/../program.sh"
+dormouse=$DORMOUSE
 work=$(mktemp -d "${TMPDIR:-/tmp}/webhook.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM

@@ -1,0 +1,13 @@
+#!/bin/sh
+# For the scripts of these examples, which read it with `.`: sets DORMOUSE to the full path of the program, which is
+# built where DORMOUSE names none yet.
+
+if [ -z "${DORMOUSE:-}" ]; then
+    echo "building dormouse (set DORMOUSE=/path/to/dormouse to skip this)"
+    project=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
+    while [ ! -e "$project/examples/program.sh" ]; do project=$(dirname -- "$project"); done
+    # The last line that names an executable is ours, wherever the build directory is.
+    DORMOUSE=$(cd "$project" && cargo build --release --message-format=json-render-diagnostics |
+        sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
+fi
+case $DORMOUSE in /*) ;; *) DORMOUSE=$(pwd)/$DORMOUSE ;; esac
