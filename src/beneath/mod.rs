@@ -155,24 +155,26 @@ impl Spot {
         }
     }
 
-    /// Whether nothing lies here, or a plain file of no length, at the cost of one call that opens nothing. Only
-    /// this look goes through a link on the way: what it tells is a length.
+    /// Whether nothing lies here, or a plain file of no length, at the cost of one call that opens nothing.
     pub fn lacks_content(&self) -> Result<Option<Lacks>> {
-        match rustix::fs::statat(&self.root.dir, self.way(), AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(found) if kind(&found) == FileType::RegularFile && found.st_size == 0 => {
-                Ok(Some(Lacks::Length))
-            }
-            Ok(_) => Ok(None),
-            Err(Errno::NOENT) => Ok(Some(Lacks::Everything)),
-            Err(errno) => Err(self.refused(errno, "look at")),
-        }
+        Ok(match self.glance()? {
+            None => Some(Lacks::Everything),
+            Some(found) if kind(&found) == FileType::RegularFile && found.st_size == 0 => Some(Lacks::Length),
+            Some(_) => None,
+        })
     }
 
     /// Which file or directory lies here, and when it was last changed, at the cost of one call that opens nothing;
-    /// `None` if nothing does. Only these looks go through a link on the way: what they tell is no content.
+    /// `None` if nothing does.
     pub fn touched(&self) -> Result<Option<Version>> {
+        Ok(self.glance()?.map(|found| Version::of(&found)))
+    }
+
+    /// What lies here, by one call that opens nothing. It goes through a link on the way, so it serves for what tells
+    /// nothing of a content.
+    fn glance(&self) -> Result<Option<Stat>> {
         match rustix::fs::statat(&self.root.dir, self.way(), AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(found) => Ok(Some(Version::of(&found))),
+            Ok(found) => Ok(Some(found)),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(self.refused(errno, "look at")),
         }

@@ -15,6 +15,7 @@ use crate::error::{Error, Result, Status};
 use crate::model::execution::ExecutionState;
 use crate::model::refusal::Refusal;
 use crate::rules::transition::lifecycle::retry_held;
+use crate::rules::transition::taken::let_go;
 use crate::store::Subject;
 
 use super::words::parse;
@@ -42,8 +43,7 @@ pub fn recover(session: &mut Session, args: cli::Recover) -> Result<Status> {
     }
     if args.force && state.ticked_by.is_some() {
         Desk::new(session, &agent).change(|draft| {
-            draft.records.state.ticked_by = None;
-            draft.touch();
+            let_go(draft, None);
             Ok::<(), Refusal>(())
         })?;
     }

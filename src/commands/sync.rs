@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::cli;
 use crate::engine::authority;
-use crate::engine::exchange::{Errand, Exchange};
+use crate::engine::exchange::{Exchange, Terms};
 use crate::engine::session::Session;
 use crate::error::{Result, Status};
 use crate::report::text::count;
@@ -13,11 +13,9 @@ pub fn sync(session: &mut Session, args: cli::Sync) -> Result<Status> {
     let store = session.store()?;
     authority::outside(session, &store, "sync")?;
     let exchange = Exchange::open(&store, args.remote.as_deref())?;
-    let errand = Errand { message: ("dormouse sync", ""), fetches: true, takes: None };
-    let found = exchange.run(session, &errand)?;
-    for path in &found.aside {
-        session.out.note(&format!("{path}: another version of it is in quarantine/"));
-    }
+    let terms = Terms { message: ("dormouse sync", ""), fetches: true, takes: None };
+    let found = exchange.run(session, &terms)?;
+    found.say_aside(session);
     let line = &exchange.line;
     let object = json!({
         "remote": line.remote,

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::cli::{PlaneAgent, TriggerCommand};
 use crate::engine::authority;
 use crate::engine::delivery::{self, Proof};
-use crate::engine::desk::Desk;
+use crate::engine::desk::{Desk, Open};
 use crate::engine::lookup::{self, ACTIVE_TRIGGER, Named, active_trigger};
 use crate::engine::secret::Secret;
 use crate::engine::session::Session;
@@ -168,14 +168,19 @@ fn create(
         NewTrigger { delivery_mode, scope, source, verify, signature_header, secret_sha256: secret.sha256() };
     let mut open = Desk::new(session, agent).open()?;
     let trigger = rules::create(&mut open.draft, new)?;
-    keep_key(agent, &trigger, &secret)?;
-    let committed = open.commit();
-    if committed.is_ok() || is_committed(agent, &trigger) {
-        secret.keep();
-    }
-    committed?;
+    commit(agent, open, &trigger, &mut secret)?;
     say_secret(session, store, &trigger, &secret, "made");
     Ok(Status::Done)
+}
+
+/// Commits a trigger with a new secret. The secret stays in its file if the record has it, whatever else went wrong.
+fn commit(agent: &Agent<'_>, open: Open<'_>, trigger: &Trigger, secret: &mut Secret) -> Result<()> {
+    keep_key(agent, trigger, secret)?;
+    let committed = open.commit();
+    if committed.is_ok() || is_committed(agent, trigger) {
+        secret.keep();
+    }
+    committed.map(drop)
 }
 
 /// A key is there before the record that names it; one that no record names is removed with the next.
@@ -214,12 +219,7 @@ fn rotate(
     let mut open = Desk::new(session, agent).open()?;
     open.draft.records.triggers = vec![active_trigger(&open.locked.look_past_inbox(), id)?];
     let trigger = rules::rotate(&mut open.draft, id, secret.sha256())?;
-    keep_key(agent, &trigger, &secret)?;
-    let committed = open.commit();
-    if committed.is_ok() || is_committed(agent, &trigger) {
-        secret.keep();
-    }
-    committed?;
+    commit(agent, open, &trigger, &mut secret)?;
     agent.forget_keys(id, Some(&trigger.secret_sha256))?;
     say_secret(session, store, &trigger, &secret, "rotated");
     Ok(Status::Done)

@@ -17,6 +17,7 @@ use crate::model::tree::{Blob, Tree};
 use crate::process::git::Repository;
 use crate::process::git::exchange::{Change, Line, Pushed};
 use crate::process::jobs::{self, End};
+use crate::rules::transition::taken::take;
 use crate::store::Store;
 use crate::store::dir::bringing::{Brought, Scratch};
 use crate::store::dir::converge::{Around, Kept, agent_of, converge, refuse_foreign};
@@ -52,9 +53,18 @@ pub struct Exchanged {
     pub is_taken: bool,
 }
 
+impl Exchanged {
+    /// Says which records have another version now that was put aside.
+    pub fn say_aside(&self, session: &Session) {
+        for path in &self.aside {
+            session.out.note(&format!("{path}: another version of it is in quarantine/"));
+        }
+    }
+}
+
 /// What an exchange is to say and do besides.
 #[derive(Default)]
-pub struct Errand<'e> {
+pub struct Terms<'e> {
     /// The subject and the rest of the message of the commit that has what this clone has done.
     pub message: (&'e str, &'e str),
     /// Whether the remote is asked before anything is pushed.
@@ -74,7 +84,7 @@ impl<'s> Exchange<'s> {
     }
 
     /// Exchanges what this clone has with what the remote has.
-    pub fn run(&self, session: &Session, errand: &Errand<'_>) -> Result<Exchanged> {
+    pub fn run(&self, session: &Session, terms: &Terms<'_>) -> Result<Exchanged> {
         let _alone = self.store.alone_in_clone(&self.line.git_dir, session.clock.now())?;
         let mut found = Exchanged::default();
         for number in 0..TRIES {
@@ -82,7 +92,7 @@ impl<'s> Exchange<'s> {
                 let chance = session.clock.stamp()?.chance;
                 std::thread::sleep(PAUSE.mul_f64(chance * f64::from(number.min(10)) / 10.0));
             }
-            if self.attempt(session, errand, number > 0 || errand.fetches, &mut found)? {
+            if self.attempt(session, terms, number > 0 || terms.fetches, &mut found)? {
                 return Ok(found);
             }
         }
@@ -99,15 +109,15 @@ impl<'s> Exchange<'s> {
     fn attempt(
         &self,
         session: &Session,
-        errand: &Errand<'_>,
+        terms: &Terms<'_>,
         fetches: bool,
         found: &mut Exchanged,
     ) -> Result<bool> {
         let (repository, line) = (&self.repository, &self.line);
-        let head = self.snapshot(session, errand.message)?;
+        let head = self.snapshot(session, terms.message)?;
         let there = if fetches { repository.fetch(line)? } else { repository.known(line)? };
         let (mut target, aside) = self.merge(&head, there.as_deref())?;
-        if let Some((name, by)) = errand.takes {
+        if let Some((name, by)) = terms.takes {
             match self.taken(&target, name, by, session)? {
                 Some(taken) => target = taken,
                 None => found.is_taken = true,
@@ -117,12 +127,13 @@ impl<'s> Exchange<'s> {
         if changes.iter().any(|change| !line.is_inside(&change.path)) {
             repository.check_out_dry(line, &changes, &head, &target)?;
         }
-        self.check(&target, there.as_deref(), &changes, errand.takes.is_none())?;
         let sent = match &there {
-            Some(there) if *there != target => repository.differences(Some(there), &target)?,
-            Some(_) => Vec::new(),
-            None => repository.differences(None, &target)?,
+            Some(there) if *there == target => Vec::new(),
+            there => repository.differences(there.as_deref(), &target)?,
         };
+        // Where a person has asked for it, what goes to the remote is looked at as well, if the remote has anything yet.
+        let also = if terms.takes.is_none() && there.is_some() { &sent[..] } else { &[] };
+        self.check(&target, changes.iter().chain(also))?;
         if there.as_ref() != Some(&target) && repository.push(line, &target)? == Pushed::Overtaken {
             return Ok(false);
         }
@@ -245,7 +256,7 @@ impl<'s> Exchange<'s> {
         let tree = self.repository.tree(&self.line, commit)?;
         let Some(blob) = tree.get(&path) else { return Ok(None) };
         let bytes = self.repository.contents(&[&blob.id])?.pop().unwrap_or_default();
-        let mut state: State = decode(&self.store.root().join(&path), &bytes)?;
+        let state: State = decode(&self.store.root().join(&path), &bytes)?;
         if let Some(other) = &state.ticked_by {
             if other.id == by.id {
                 return Ok(Some(commit.to_owned()));
@@ -255,24 +266,16 @@ impl<'s> Exchange<'s> {
             }
         }
         agent.note_ticked(&by.id)?;
-        state.revision += 1;
-        state.resting = None;
-        state.ticked_by = Some(by.clone());
-        let blob = self.repository.keep(&encode(&state))?;
+        let blob = self.repository.keep(&encode(&take(state, by.clone())))?;
         let changes = BTreeMap::from([(path, Some(blob))]);
         let subject = format!("{name}: taken by {}", by.host);
         self.repository.commit_tree(&self.line, commit, &changes, &[commit], &subject).map(Some)
     }
 
-    /// Looks at what is to be believed, in a place of its own: the agents that come from the remote, and where a
-    /// person has asked for an exchange also those that go there.
-    fn check(&self, target: &str, there: Option<&str>, changes: &[Change], is_both_ways: bool) -> Result<()> {
+    /// Looks at what is to be believed of a commit, in a place of its own: the agents that these changes touch.
+    fn check<'c>(&self, target: &str, changes: impl Iterator<Item = &'c Change>) -> Result<()> {
         let (repository, line) = (&self.repository, &self.line);
-        let mut paths: Vec<String> = changes.iter().map(|change| change.path.clone()).collect();
-        if is_both_ways && let Some(there) = there {
-            paths.extend(repository.differences(Some(there), target)?.into_iter().map(|change| change.path));
-        }
-        let inside = paths.iter().filter_map(|path| path.strip_prefix(&line.prefix));
+        let inside = changes.filter_map(|change| change.path.strip_prefix(&line.prefix));
         let names: BTreeSet<&str> = inside.filter_map(agent_of).collect();
         if names.is_empty() {
             return Ok(());
@@ -353,9 +356,9 @@ impl<'s> Exchange<'s> {
 /// already: what the remote does not hear now it hears with the settlement.
 pub fn publish(session: &Session, store: &Store, subject: &str) {
     let Some(remote) = session.publishes_to.borrow().clone() else { return };
-    let errand = Errand { message: (subject, ""), ..Errand::default() };
+    let terms = Terms { message: (subject, ""), ..Terms::default() };
     if let Err(error) =
-        Exchange::open(store, Some(&remote)).and_then(|exchange| exchange.run(session, &errand))
+        Exchange::open(store, Some(&remote)).and_then(|exchange| exchange.run(session, &terms))
     {
         session.out.note(&format!("{subject}, and {remote} has not heard of it yet: {error}"));
     }

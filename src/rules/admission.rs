@@ -94,43 +94,83 @@ pub fn admit(
     let internal = kind == MessageKind::InternalFollowup;
     let expires_at = submission.expires_at.or(submission.ttl.map(|ttl| stamp.now.after(ttl)));
     Ok(Message {
-        id: MessageId(stamp.mint()),
-        agent: agent.clone(),
-        kind,
         priority,
-        authority_class: authority(origin.kind),
-        origin,
-        delivery_surface: if internal { DeliverySurface::RuntimeSystem } else { surface },
-        admission_context: if internal {
-            AdmissionContext::RuntimeOwned
-        } else {
-            AdmissionContext::LocalProcess
-        },
-        trigger_kind: trigger_kind(kind),
-        body,
         work_item_id: submission.work_item_id,
-        task_id: None,
-        task_status: None,
         wait_id: submission.wait_id,
-        trigger_id: None,
         resource: submission.resource,
         correlation_id: submission.correlation_id,
         causation_id: caller.map(Caller::causation_id),
         source_refs: caller.and_then(source_ref).into_iter().collect(),
         dedupe_key: submission.dedupe_key,
-        idempotency_key: None,
-        hint: None,
         expires_at,
         hops,
+        ..message(New {
+            id: MessageId(stamp.mint()),
+            agent: agent.clone(),
+            kind,
+            origin,
+            delivery_surface: if internal { DeliverySurface::RuntimeSystem } else { surface },
+            admission_context: if internal {
+                AdmissionContext::RuntimeOwned
+            } else {
+                AdmissionContext::LocalProcess
+            },
+            body,
+            created_at: stamp.now,
+        })
+    })
+}
+
+/// What every message has to say of itself.
+pub struct New {
+    pub id: MessageId,
+    pub agent: AgentName,
+    pub kind: MessageKind,
+    pub origin: Origin,
+    pub delivery_surface: DeliverySurface,
+    pub admission_context: AdmissionContext,
+    pub body: Body,
+    pub created_at: Time,
+}
+
+/// A message about nothing else, of priority `normal`, that no step has looked at. Its kind and its origin say what it
+/// triggers, and what its word counts for.
+pub fn message(new: New) -> Message {
+    let New { id, agent, kind, origin, delivery_surface, admission_context, body, created_at } = new;
+    Message {
+        id,
+        agent,
+        kind,
+        priority: Priority::Normal,
+        authority_class: authority(origin.kind),
+        origin,
+        delivery_surface,
+        admission_context,
+        trigger_kind: trigger_kind(kind),
+        body,
+        work_item_id: None,
+        task_id: None,
+        task_status: None,
+        wait_id: None,
+        trigger_id: None,
+        resource: None,
+        correlation_id: None,
+        causation_id: None,
+        source_refs: Vec::new(),
+        dedupe_key: None,
+        idempotency_key: None,
+        hint: None,
+        expires_at: None,
+        hops: 0,
         attempt: 1,
-        created_at: stamp.now,
+        created_at,
         continuation: None,
         failures: Vec::new(),
         interjected: Vec::new(),
         checkpoint: None,
         settlement: None,
         extra: Extra::new(),
-    })
+    }
 }
 
 fn source_ref(caller: &Caller) -> Option<String> {

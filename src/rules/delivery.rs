@@ -1,14 +1,14 @@
 //! What a delivery through a trigger becomes: a message or a wake hint (contract, semantics §13).
 
 use crate::model::id::MessageId;
-use crate::model::message::{AdmissionContext, Body, DeliverySurface, Message, Priority, WakeHint};
+use crate::model::message::{AdmissionContext, Body, DeliverySurface, Message, WakeHint};
 use crate::model::policy::Limits;
 use crate::model::record::Extra;
 use crate::model::refusal::Refusal;
 use crate::model::stamp::Stamp;
 use crate::model::trigger::{DeliveryMode, Trigger};
 
-use super::admission::{authority, check_size, kinds, one_further, trigger_kind};
+use super::admission::{New, check_size, kinds, message, one_further};
 
 /// What an outside system has to say, once it has shown that it may.
 #[derive(Debug, Clone, PartialEq)]
@@ -99,40 +99,23 @@ pub fn admit(
                 Refusal::new("blank_message", "the message is blank")
                     .hint("a trigger whose mode is `wake_hint` takes a delivery without a body")
             })?;
-            let kind = kinds(origin.kind)[0];
             Ok(Admitted::Message(Box::new(Message {
-                id: MessageId(stamp.mint()),
-                agent: trigger.agent.clone(),
-                kind,
-                priority: Priority::Normal,
-                authority_class: authority(origin.kind),
-                origin,
-                delivery_surface: surface,
-                admission_context,
-                trigger_kind: trigger_kind(kind),
-                body,
-                work_item_id: None,
-                task_id: None,
-                task_status: None,
                 wait_id,
                 trigger_id: Some(trigger.id),
                 resource,
-                correlation_id: None,
-                causation_id: None,
                 source_refs,
                 dedupe_key,
-                idempotency_key: None,
-                hint: None,
-                expires_at: None,
                 hops,
-                attempt: 1,
-                created_at: stamp.now,
-                continuation: None,
-                failures: Vec::new(),
-                interjected: Vec::new(),
-                checkpoint: None,
-                settlement: None,
-                extra: Extra::new(),
+                ..message(New {
+                    id: MessageId(stamp.mint()),
+                    agent: trigger.agent.clone(),
+                    kind: kinds(origin.kind)[0],
+                    origin,
+                    delivery_surface: surface,
+                    admission_context,
+                    body,
+                    created_at: stamp.now,
+                })
             })))
         }
     }

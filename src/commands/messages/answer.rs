@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
-use crate::model::agent::Status as AgentStatus;
 use crate::model::id::{AgentName, MessageId, RunId};
 use crate::model::message::{MessageStatus, Settlement};
 use crate::model::state::State;
@@ -14,8 +13,8 @@ use crate::model::time::Span;
 use crate::process::signals::Signals;
 use crate::store::{Agent, Watch};
 
-use super::Admitted;
 use super::awaiting::{settled, verdict, warn};
+use super::{Admitted, closed};
 
 /// What came of a message.
 #[derive(Serialize)]
@@ -112,16 +111,7 @@ pub fn stays(session: &Session, agent: &Agent<'_>, id: MessageId) {
 
 /// Behind a closed gate a message waits for ever.
 pub fn refuse_closed(state: &State, queued: Option<MessageId>) -> Result<()> {
-    let how = match state.status {
-        AgentStatus::Booting => "was never started",
-        AgentStatus::Stopped => "is stopped",
-        AgentStatus::AwakeIdle
-        | AgentStatus::AwakeRunning
-        | AgentStatus::AwaitingTask
-        | AgentStatus::Asleep => {
-            return Ok(());
-        }
-    };
+    let Some(how) = closed(state.status) else { return Ok(()) };
     let said = if queued.is_some() { "" } else { ", and nothing was said to it" };
     Err(Error::Refused {
         kind: "not_started",

@@ -156,17 +156,22 @@ fn say(session: &mut Session, agent: &AgentName, admitted: &Admitted) {
     session.out.result(&object, |_| admitted.id.to_string());
 }
 
-/// Whoever speaks to an agent that runs nothing should know. What was said stays: no reason to fail.
-fn say_if_closed(session: &Session, agent: &Agent<'_>) {
-    let Ok(state) = agent.peek() else { return };
-    let how = match state.status {
-        AgentStatus::Booting => "was never started",
-        AgentStatus::Stopped => "is stopped",
+/// Why an agent takes nothing up, if it does not.
+fn closed(status: AgentStatus) -> Option<&'static str> {
+    match status {
+        AgentStatus::Booting => Some("was never started"),
+        AgentStatus::Stopped => Some("is stopped"),
         AgentStatus::AwakeIdle
         | AgentStatus::AwakeRunning
         | AgentStatus::AwaitingTask
-        | AgentStatus::Asleep => return,
-    };
+        | AgentStatus::Asleep => None,
+    }
+}
+
+/// Whoever speaks to an agent that runs nothing should know. What was said stays: no reason to fail.
+fn say_if_closed(session: &Session, agent: &Agent<'_>) {
+    let Ok(state) = agent.peek() else { return };
+    let Some(how) = closed(state.status) else { return };
     let name = agent.name();
     session.out.note(&format!("{name} {how}: it takes this up after `dormouse start {name}`"));
 }

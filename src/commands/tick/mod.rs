@@ -21,12 +21,15 @@ use crate::store::Store;
 
 #[cfg(not(target_os = "linux"))]
 mod follow {
+    use crate::cli;
+    use crate::engine::session::Session;
+    use crate::error::{Error, Result, Status};
+    use crate::store::Store;
+
     pub fn follow(_: &mut Session, _: Store, _: &cli::Tick) -> Result<Status> {
         let message = "--follow: this system can't tell what has changed".to_owned();
         Err(Error::Failed { message, hint: Some("see `dormouse service`".to_owned()) })
     }
-    use super::*;
-    use crate::error::Error;
 }
 
 pub fn tick(session: &mut Session, args: cli::Tick) -> Result<Status> {

@@ -4,7 +4,7 @@
 //! Nothing in the records here is changed before that push was heard: a push that is refused leaves nothing to undo.
 
 use crate::engine::desk::Desk;
-use crate::engine::exchange::{Errand, Exchange};
+use crate::engine::exchange::{Exchange, Terms};
 use crate::engine::foresee::foresee;
 use crate::engine::session::Session;
 use crate::engine::step::{busy_step, would_do};
@@ -14,6 +14,7 @@ use crate::model::state::TickedBy;
 use crate::model::time::Span;
 use crate::process::host;
 use crate::report::step::StepReport;
+use crate::rules::transition::taken::let_go;
 use crate::store::{Agent, Store};
 
 /// How long a clone has an agent beyond the time of its turn: for what comes before the turn and after it.
@@ -24,11 +25,9 @@ const WITHOUT_TIMEOUT: Span = Span::from_secs(24 * 3600);
 /// Fetches what the other clones have done, and lets them have what this one has.
 pub fn begin<'s>(session: &Session, store: &'s Store, remote: &str) -> Result<Exchange<'s>> {
     let exchange = Exchange::open(store, Some(remote).filter(|remote| !remote.is_empty()))?;
-    let errand = Errand { message: ("dormouse tick --push", ""), fetches: true, ..Errand::default() };
-    let found = exchange.run(session, &errand)?;
-    for path in &found.aside {
-        session.out.note(&format!("{path}: another version of it is in quarantine/"));
-    }
+    let terms = Terms { message: ("dormouse tick --push", ""), fetches: true, ..Terms::default() };
+    let found = exchange.run(session, &terms)?;
+    found.say_aside(session);
     session.publishes_to.replace(Some(exchange.line.remote.clone()));
     Ok(exchange)
 }
@@ -58,21 +57,14 @@ pub fn step(
         since: now,
         expires_at: now.after(time).after(MARGIN),
     };
-    let takes = Errand {
-        message: ("dormouse tick --push", ""),
-        takes: Some((agent.name(), &by)),
-        ..Errand::default()
-    };
+    let takes =
+        Terms { message: ("dormouse tick --push", ""), takes: Some((agent.name(), &by)), ..Terms::default() };
     if exchange.run(session, &takes)?.is_taken {
         return Ok(Stepped { report: would_do(session, store, agent)?, has_taken: false });
     }
     let stepped = busy_step(session, store, agent);
-    let is_own = |state: &Option<TickedBy>| state.as_ref().is_some_and(|found| found.id == by.id);
     let released = Desk::new(session, agent).change(|draft| {
-        if is_own(&draft.records.state.ticked_by) {
-            draft.records.state.ticked_by = None;
-            draft.touch();
-        }
+        let_go(draft, Some(&by.id));
         Ok::<(), Refusal>(())
     });
     if stepped.is_err() {
@@ -86,5 +78,5 @@ pub fn step(
 
 /// Lets the other clones have what came of a step.
 pub fn publish(session: &Session, exchange: &Exchange<'_>, (subject, body): (&str, &str)) -> Result<()> {
-    exchange.run(session, &Errand { message: (subject, body), ..Errand::default() }).map(drop)
+    exchange.run(session, &Terms { message: (subject, body), ..Terms::default() }).map(drop)
 }

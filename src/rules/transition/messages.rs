@@ -2,11 +2,10 @@
 
 use crate::model::id::MessageId;
 use crate::model::message::{
-    AdmissionContext, Body, DeliverySurface, Message, MessageKind, Origin, OriginKind, Priority,
+    AdmissionContext, Body, DeliverySurface, Message, MessageKind, Origin, OriginKind,
 };
-use crate::model::record::Extra;
 
-use crate::rules::admission::{authority, trigger_kind};
+use crate::rules::admission::{New, message};
 
 use super::draft::Draft;
 
@@ -23,38 +22,14 @@ pub fn own_message(draft: &mut Draft, kind: MessageKind, body: Body) -> Message 
         | MessageKind::InternalFollowup
         | MessageKind::Control => (OriginKind::System, DeliverySurface::RuntimeSystem),
     };
-    Message {
+    message(New {
         id: MessageId(draft.stamp.mint()),
         agent: draft.records.state.agent.clone(),
         kind,
-        priority: Priority::Normal,
         origin: Origin { kind: origin, id: None },
-        authority_class: authority(origin),
         delivery_surface,
         admission_context: AdmissionContext::RuntimeOwned,
-        trigger_kind: trigger_kind(kind),
         body,
-        work_item_id: None,
-        task_id: None,
-        task_status: None,
-        wait_id: None,
-        trigger_id: None,
-        resource: None,
-        correlation_id: None,
-        causation_id: None,
-        source_refs: Vec::new(),
-        dedupe_key: None,
-        idempotency_key: None,
-        hint: None,
-        expires_at: None,
-        hops: 0,
-        attempt: 1,
         created_at: draft.now(),
-        continuation: None,
-        failures: Vec::new(),
-        interjected: Vec::new(),
-        checkpoint: None,
-        settlement: None,
-        extra: Extra::new(),
-    }
+    })
 }

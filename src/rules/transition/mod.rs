@@ -1,6 +1,7 @@
 //! What each step and command changes: a transition takes records and a moment, and returns one transaction.
 //!
-//! Only the files here change `status`, `execution`, `current_run`, `sleeping_until` and `pending_wake_hint`.
+//! Only the files here change `status`, `execution`, `current_run`, `sleeping_until`, `pending_wake_hint`, `resting`,
+//! `moved`, `ticked_by` and `revision`.
 
 pub mod arrival;
 pub mod attempt;
@@ -21,6 +22,7 @@ pub mod rest;
 pub mod settlement;
 pub mod start;
 pub mod take_in;
+pub mod taken;
 pub mod task;
 pub mod timer;
 pub mod trace;

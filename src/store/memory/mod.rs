@@ -49,6 +49,8 @@ struct Records {
 /// As they are now. Whoever has looked keeps what was looked at.
 type Current = Rc<RefCell<Rc<Records>>>;
 
+// A record that is no JSON, or is not read back, fails the test that has put it there: only test builds have this store.
+
 fn value<T: Record>(record: &T) -> Value {
     serde_json::to_value(record).expect("records are JSON")
 }
