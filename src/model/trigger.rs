@@ -216,6 +216,9 @@ impl Record for Trigger {
         if self.verify == Verify::HmacSha256 && self.signature_header.is_none() {
             return Err("a trigger that verifies by `hmac_sha256` needs a `signature_header`".to_owned());
         }
+        if self.scope.resource().is_some_and(|resource| resource.trim().is_empty()) {
+            return Err("the resource of a trigger is blank".to_owned());
+        }
         self.origin().map(drop)
     }
 }

@@ -95,6 +95,18 @@ fn the_trigger_that_comes_with_an_agent_takes_deliveries() {
     assert_eq!(shown(&sandbox, id)["delivery_count"], 2);
 }
 
+/// A record that could not be read back would stop its agent.
+#[test]
+fn a_trigger_about_a_blank_resource_is_not_made() {
+    let sandbox = started("true");
+    for resource in ["", " ", "\n"] {
+        let ran = sandbox.cmd(["--json", "trigger", "create", "-a", "ada", "--resource", resource]).output();
+        assert_eq!(told(&ran), (4, "invalid_trigger".to_owned()), "{resource:?}");
+    }
+    assert_eq!(sandbox.json_lines(["trigger", "list", "-a", "ada"]).len(), 1);
+    sandbox.run(["doctor"]);
+}
+
 #[test]
 fn a_secret_is_shown_once_and_only_its_hash_is_kept() {
     let sandbox = started("true");

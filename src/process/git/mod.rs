@@ -223,7 +223,7 @@ impl<'a> Repository<'a> {
             "--git-path",
             "index",
         ];
-        let hint = "--commit needs a git repository around the state directory: make one with `git init`";
+        let hint = "there has to be a git repository around the state directory: make one with `git init`";
         let said = self.ask(&words, hint)?;
         let mut lines = said.lines();
         let is_inside = lines.next() == Some("true");
