@@ -3,7 +3,8 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Write;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::fs::lchown;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Mutex;
@@ -18,6 +19,9 @@ use crate::setup::processes;
 
 /// When the first command of every sandbox runs: 2026-01-02T03:04:05Z.
 pub const START: i64 = 1_767_323_045;
+
+/// A user whom nobody else is.
+const ORDINARY: u32 = 60_006;
 
 /// The program under test.
 pub fn dormouse() -> PathBuf {
@@ -41,6 +45,8 @@ pub struct Sandbox {
     is_template: AtomicBool,
     /// More of the environment of every command, as a turn has it.
     env: Mutex<Vec<(String, String)>>,
+    /// As whom commands run; absent: as the tests do.
+    owner: Option<u32>,
 }
 
 impl Sandbox {
@@ -70,6 +76,35 @@ impl Sandbox {
             history: Mutex::default(),
             is_template: AtomicBool::new(false),
             env: Mutex::default(),
+            owner: None,
+        }
+    }
+
+    /// From here on everything belongs to an ordinary user, and runs as that user, where the tests run as root: some
+    /// programs serve nobody as root.
+    pub fn of_an_ordinary_user(mut self) -> Sandbox {
+        if rustix::process::geteuid().is_root() {
+            // Written by another process: a child of another test could have it open for writing when it is to run.
+            let copied =
+                Command::new("cp").arg(dormouse()).arg(self.root().join("dormouse")).status().unwrap();
+            assert!(copied.success());
+            for entry in walkdir::WalkDir::new(self.root()) {
+                lchown(entry.unwrap().path(), Some(ORDINARY), Some(ORDINARY)).unwrap();
+            }
+            self.owner = Some(ORDINARY);
+        }
+        self
+    }
+
+    /// The program under test, where whoever runs commands here can run it.
+    pub fn dormouse(&self) -> PathBuf {
+        if self.owner.is_some() { self.root().join("dormouse") } else { dormouse() }
+    }
+
+    /// Has a program run as commands do here.
+    pub fn run_as_owner(&self, command: &mut Command) {
+        if let Some(owner) = self.owner {
+            command.uid(owner).gid(owner);
         }
     }
 
@@ -173,7 +208,7 @@ impl Sandbox {
     /// A `dormouse` command line, to be asked for its answer.
     pub fn cmd<A: Into<OsString>>(&self, args: impl IntoIterator<Item = A>) -> Cmd<'_> {
         let args: Vec<OsString> = args.into_iter().map(Into::into).collect();
-        self.program(dormouse(), args)
+        self.program(self.dormouse(), args)
     }
 
     /// Any program in the same place, with the same environment.
@@ -182,6 +217,7 @@ impl Sandbox {
         command.args(&args).current_dir(self.project()).env_clear();
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.env("HOME", self.home()).env("TZ", "UTC");
+        self.run_as_owner(&mut command);
         let mut line = String::new();
         for (name, value) in self.env.lock().unwrap().iter() {
             command.env(name, value);

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{Hook, hook, queued};
@@ -34,7 +35,8 @@ struct Server(Vec<Child>);
 impl Drop for Server {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            let _ = child.kill();
+            // Apache ends its processes when it is told to end, and leaves them when it is killed.
+            let _ = kill_process(Pid::from_child(child), Signal::TERM);
             let _ = child.wait();
         }
     }
@@ -51,8 +53,8 @@ fn is_up(port: u16) {
 /// A script that a server runs, with the state directory of a sandbox.
 fn script(sandbox: &Sandbox, dir: &Path) -> PathBuf {
     let path = dir.join("hook.cgi");
-    let text =
-        format!("#!/bin/sh\nexec {} -C {} ingress\n", dormouse().display(), sandbox.project().display());
+    let program = sandbox.dormouse();
+    let text = format!("#!/bin/sh\nexec {} -C {} ingress\n", program.display(), sandbox.project().display());
     fs::write(&path, text).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     path
@@ -176,4 +178,49 @@ fn through_nginx_and_fcgiwrap() {
     eventually("the socket", || socket.exists().then_some(()));
     is_up(port);
     deliveries_come_through(&sandbox, &format!("http://127.0.0.1:{port}/hooks"));
+}
+
+/// Apache serves nothing as root: it and its scripts run as the owner of the state directory.
+#[test]
+fn through_apache() {
+    let Some(apache) = program("apache2", "apache2-bin") else { return };
+    let Some(_) = program("curl", "curl") else { return };
+    let sandbox = started("true").with_real_clock().of_an_ordinary_user();
+    let home = sandbox.home();
+    let script = script(&sandbox, &home);
+    let (port, at) = (free_port(), home.display());
+    let modules: String = ["mpm_prefork", "authz_core", "alias", "cgi"]
+        .map(|name| format!("LoadModule {name}_module /usr/lib/apache2/modules/mod_{name}.so\n"))
+        .concat();
+    let text = format!(
+        "{modules}ServerRoot {at}\nServerName localhost\nListen 127.0.0.1:{port}\nPidFile {at}/pid\n\
+         ErrorLog {at}/error.log\nDefaultRuntimeDir {at}\nScriptAlias /hooks {}\n\
+         <Location /hooks>\nCGIPassAuth On\n</Location>\n",
+        script.display()
+    );
+    let conf = home.join("conf");
+    fs::write(&conf, text).unwrap();
+    let mut command = Command::new(apache);
+    command.args(["-DFOREGROUND", "-f"]).arg(&conf);
+    sandbox.run_as_owner(&mut command);
+    let _server = Server(vec![serve(command)]);
+    is_up(port);
+    deliveries_come_through(&sandbox, &format!("http://127.0.0.1:{port}/hooks"));
+}
+
+#[test]
+fn through_busybox() {
+    let Some(busybox) = program("busybox", "busybox") else { return };
+    let Some(_) = program("curl", "curl") else { return };
+    let sandbox = started("true").with_real_clock();
+    let dir = tempfile::tempdir().unwrap();
+    let scripts = dir.path().join("cgi-bin");
+    fs::create_dir(&scripts).unwrap();
+    script(&sandbox, &scripts);
+    let port = free_port();
+    let mut command = Command::new(busybox);
+    command.args(["httpd", "-f", "-p", &format!("127.0.0.1:{port}"), "-h"]).arg(dir.path());
+    let _server = Server(vec![serve(command)]);
+    is_up(port);
+    deliveries_come_through(&sandbox, &format!("http://127.0.0.1:{port}/cgi-bin/hook.cgi"));
 }
