@@ -188,6 +188,15 @@ pub fn gone<'t>(copy: &Copy, changes: &Changes, touched: &'t [Touched]) -> Vec<&
     touched.iter().filter(is_gone).collect()
 }
 
+/// Whether the command was told to drop this rejected file: then it goes, whatever it is, and its reason with it.
+pub fn is_dropped_by_name(line: &Line, path: &Path) -> bool {
+    let drops = line.args.iter().any(|arg| arg == "--drop");
+    let dir = path.parent().is_some_and(|dir| dir.ends_with("inbox/rejected"));
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let file = name.strip_suffix(".reason").unwrap_or(&name);
+    drops && dir && line.args.iter().any(|arg| arg == file)
+}
+
 /// Whether `doctor --json` says of a file that it is damaged.
 pub fn is_damage(doctor: &Ran, path: &Path) -> bool {
     let text = String::from_utf8_lossy(&doctor.stdout);

@@ -60,7 +60,8 @@ fn judged(
         wrong.extend(judge::of_the_files(&worker.copy, &changes, &touched));
     }
     let mut suspects = Vec::new();
-    for gone in judge::gone(&worker.copy, &changes, &touched) {
+    let gone = judge::gone(&worker.copy, &changes, &touched).into_iter();
+    for gone in gone.filter(|gone| !judge::is_dropped_by_name(line, &gone.path)) {
         if gone.is_surely_unreadable {
             wrong.push(format!("{} can't be read, and is gone or overwritten", gone.path.display()));
         } else if gone.path != Path::new(TURNS_OUTCOME) {
