@@ -8,7 +8,7 @@ use crate::engine::desk::Desk;
 use crate::engine::errand::Errand;
 use crate::engine::hooks;
 use crate::engine::installed;
-use crate::engine::owner::{Owner, taken_elsewhere};
+use crate::engine::owner::{Owner, refuse_taken_elsewhere};
 use crate::engine::recover::carry_out;
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
@@ -29,17 +29,8 @@ pub fn recover(session: &mut Session, args: cli::Recover) -> Result<Status> {
     authority::reach(session, &store, &agent, "recover")?;
     let now = session.clock.now();
     let state = agent.peek()?;
-    if let Some(by) = taken_elsewhere(&agent, &state, now)?.filter(|_| !args.force) {
-        return Err(Error::Refused {
-            kind: "ticked_elsewhere",
-            message: format!(
-                "`{}` is stepped by a clone on {} until {}",
-                agent.name(),
-                by.host,
-                by.expires_at
-            ),
-            hint: Some("if that clone is gone for good: --force".to_owned()),
-        });
+    if !args.force {
+        refuse_taken_elsewhere(&agent, &state, now)?;
     }
     if args.force && state.ticked_by.is_some() {
         Desk::new(session, &agent).change(|draft| {

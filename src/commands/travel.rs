@@ -11,15 +11,19 @@ use crate::cli;
 use crate::engine::authority;
 use crate::engine::checks;
 use crate::engine::desk::Desk;
+use crate::engine::due::unseen;
+use crate::engine::owner::refuse_taken_elsewhere;
+use crate::engine::recover::account_for;
 use crate::engine::session::Session;
 use crate::error::{Context, Error, Result, Status};
 use crate::model::authority::Reach;
 use crate::model::id::AgentName;
 use crate::model::state::Moved;
-use crate::model::task::Task;
+use crate::model::task::{Task, TaskStatus};
 use crate::report::output::Output;
 use crate::report::text::{bytes, count};
-use crate::rules::transition::moved;
+use crate::rules::transition::taken::let_go;
+use crate::rules::transition::{moved, task};
 use crate::store::stream::{Reader, Writer};
 use crate::store::{Agent, Appeared, Arriving, Change, Leaving, Store, moved_away};
 
@@ -190,8 +194,10 @@ fn take(session: &Session, agent: &Agent<'_>, to: Option<&str>) -> Result<Taken>
 
 fn mark(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, to: &str) -> Result<Option<Moved>> {
     refuse_at_work(agent)?;
+    let state = locked.state()?;
+    refuse_taken_elsewhere(agent, &state, session.clock.now())?;
     let desk = Desk::new(session, agent);
-    let mut draft = desk.draft_of(&locked.look_past_inbox(), locked.state()?)?;
+    let mut draft = desk.draft_of(&locked.look_past_inbox(), state)?;
     moved::move_away(&mut draft, to.to_owned())?;
     Ok(desk.commit(locked, draft)?.state.moved)
 }
@@ -309,7 +315,7 @@ fn from(
     for (agent, former) in staged.iter().zip(&names) {
         agent.complete()?;
         check(agent, former, name)?;
-        arrive(session, agent.agent())?;
+        arrive(session, store, agent.agent())?;
     }
     for agent in staged {
         let (name, files, bytes) = (agent.agent().name().clone(), agent.files(), agent.bytes());
@@ -342,15 +348,29 @@ fn check(staged: &Arriving<'_>, former: &AgentName, stream: &Path) -> Result<()>
     })
 }
 
-/// Takes the mark from an agent that was moved to here.
-fn arrive(session: &Session, agent: &Agent<'_>) -> Result<()> {
-    if agent.peek()?.moved.is_none() {
+/// Why a run and a task end that were at work when their agent was exported.
+const WENT_ON: &str = "it was at work when its agent was copied, and went on there";
+
+/// Takes from an agent what belongs to where it comes from: the mark of its move, the clone that steps it, and the
+/// turn and the tasks that were at work there. These are over here. Their processes are the other agent's, and nothing
+/// looks for them.
+fn arrive(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<()> {
+    let state = agent.peek()?;
+    let was_taken = state.moved.is_some() || state.ticked_by.is_some();
+    if !was_taken && state.current_run.is_none() && state.open_tasks == 0 {
         return Ok(());
     }
     let locked = agent.change(session.clock.now())?;
-    let desk = Desk::new(session, agent);
-    let mut draft = desk.draft_of(&locked.look_past_inbox(), locked.any_state()?)?;
+    let (desk, seen) = (Desk::new(session, agent), locked.look_past_inbox());
+    let mut draft = desk.draft_of(&seen, locked.any_state()?)?;
     moved::arrive(&mut draft);
+    let_go(&mut draft, None);
+    if let Some(run) = draft.records.state.current_run.as_ref().map(|run| run.run_id) {
+        account_for(session, store, agent, &seen, &mut draft, run, WENT_ON)?;
+    }
+    for task in draft.records.tasks.clone().iter().filter(|task| task.status != TaskStatus::Queued) {
+        task::finish(&mut draft, task.id, unseen(agent, task.id, WENT_ON)?)?;
+    }
     desk.commit(&locked, draft)?;
     locked.empty_journal()
 }

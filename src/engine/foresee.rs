@@ -17,7 +17,7 @@ use crate::store::{Agent, Store, moved_away};
 use super::drops;
 use super::due;
 use super::load;
-use super::owner::{given_up_at, is_elsewhere};
+use super::owner::{TICK_GONE, given_up_at, is_elsewhere};
 use super::recover::account_for;
 use super::resources;
 use super::session::Session;
@@ -117,7 +117,7 @@ pub fn foresee(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -
             match before {
                 Before::Tell => has_errands = true,
                 Before::Settle(run_id) => {
-                    account_for(session, store, agent, &agent.snapshot()?, &mut draft, run_id)?;
+                    account_for(session, store, agent, &agent.snapshot()?, &mut draft, run_id, TICK_GONE)?;
                     recovered = Some(run_id);
                 }
                 // What could not be delivered before the agent came to rest asks for no step of its own.

@@ -1,6 +1,6 @@
 //! Whose a run is: a tick's on this machine, or another machine's.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::state::{CurrentRun, State, TickedBy};
 use crate::model::time::{Span, Time};
 use crate::process::host;
@@ -45,4 +45,15 @@ pub fn taken_elsewhere<'s>(agent: &Agent<'_>, state: &'s State, now: Time) -> Re
     let Some(by) = state.ticked_by.as_ref().filter(|by| now <= by.expires_at) else { return Ok(None) };
     let is_own = agent.has_taken(&by.id)?;
     Ok(Some(by).filter(|_| !is_own))
+}
+
+/// Fails if another clone has taken the agent.
+pub fn refuse_taken_elsewhere(agent: &Agent<'_>, state: &State, now: Time) -> Result<()> {
+    let Some(by) = taken_elsewhere(agent, state, now)? else { return Ok(()) };
+    let name = agent.name();
+    Err(Error::Refused {
+        kind: "ticked_elsewhere",
+        message: format!("`{name}` is stepped by a clone on {} until {}", by.host, by.expires_at),
+        hint: Some(format!("if that clone is gone for good: `dormouse recover {name} --force`")),
+    })
 }

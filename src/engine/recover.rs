@@ -63,13 +63,14 @@ pub fn settle_abandoned(
         return Ok(None);
     }
     let mut draft = desk.draft(&locked, state)?;
-    account_for(session, store, agent, &locked.look_past_inbox(), &mut draft, run_id)?;
+    account_for(session, store, agent, &locked.look_past_inbox(), &mut draft, run_id, TICK_GONE)?;
     let (run, retention) = (draft.settled_run().cloned(), draft.records.policy.retention);
     let state = desk.commit(&locked, draft)?.state;
     Ok(Some(after_settlement(&state, run, retention)))
 }
 
-/// Ends a run in a draft, whose tick is gone and whose processes are: as its end was noted, else as interrupted.
+/// Ends a run in a draft, whose processes are gone or another agent's: as its end was noted, else as interrupted, for
+/// the reason `why`.
 pub fn account_for(
     session: &Session,
     store: &Store,
@@ -77,13 +78,14 @@ pub fn account_for(
     seen: &Snapshot<'_>,
     draft: &mut Draft,
     run_id: RunId,
+    why: &str,
 ) -> Result<()> {
     match agent.workdir().run(run_id).noted_end()? {
         Some(end) => {
             let around = surroundings(session, store, agent, seen, &end)?;
             settle(draft, run_id, end, None, &around)?;
         }
-        None => interrupt(draft, TICK_GONE)?,
+        None => interrupt(draft, why)?,
     }
     Ok(())
 }

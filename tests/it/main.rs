@@ -48,6 +48,7 @@ mod format;
 #[cfg(target_os = "linux")]
 mod fuzz;
 mod gc;
+mod git_merges;
 mod git_push;
 mod git_sync;
 mod guests;

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::harness::{Ran, Sandbox, dormouse, each_in_parallel};
 use crate::held::{self, Held};
-use crate::setup::{add, extend_policy, failure, field, hook, names, objects, say, started, tree};
+use crate::setup::{add, extend_policy, failure, field, hook, names, objects, processes, say, started, tree};
 use crate::strace::{self, Harm};
 
 /// Another state directory, without agents.
@@ -446,6 +446,52 @@ fn nobody_moves_what_is_at_work() {
     here.cmd(["task", "stop", &task]).output();
     assert!(!here.project().join("x.tar").exists());
     assert_eq!(here.cmd(words).output().code(), 0);
+}
+
+/// A copy has the ids of its original. What goes on under them goes on in the original alone.
+#[test]
+fn a_copy_of_what_is_at_work_leaves_the_original_alone() {
+    const TURN: &str = "echo x >> \"$HOME/begun\"; while [ -e \"$HOME/on\" ]; do sleep 0.02; done; echo x >> \"$HOME/ended\"";
+    let here = started(TURN).with_real_clock();
+    fs::write(here.home().join("on"), "").unwrap();
+    let task = here.json(["task", "start", "-a", "ada", "--", "sh", "-c", "sleep 100; exit 3"])["id"].clone();
+    let task = task.as_str().unwrap();
+    let id = say(&here, "work");
+    let tick = crate::setup::Beside::start(here.cmd(["tick", "ada", "--json"]));
+    crate::setup::wait_for(&here.home().join("begun"));
+    let bytes = export(&here, &["ada"]);
+    let there = elsewhere().with_real_clock();
+    imported(&there, &bytes, &[]);
+    imported(&here, &bytes, &["--as", "eve"]);
+    let at_work = || {
+        let found = processes(&here).into_iter().filter(|process| !process.contains("sleep 0.02"));
+        found.collect::<Vec<_>>()
+    };
+    let before = at_work();
+    for (sandbox, name) in [(&there, "ada"), (&here, "eve")] {
+        healthy(sandbox);
+        let got = sandbox.json(["get", name]);
+        assert!(got["current_run"].is_null() && got["tasks"]["open"] != 1, "{got}");
+        let run = sandbox.json_lines(["run", "list", "-a", name]).pop().unwrap();
+        assert_eq!((&run["terminal"], &run["message_id"]), (&"interrupted".into(), &(*id).into()), "{run}");
+        assert!(run["reason"].as_str().unwrap_or_default().contains("went on there"), "{run}");
+        let shown = sandbox.json(["task", "status", task, "-a", name]);
+        assert_eq!(shown["status"], "interrupted", "{shown}");
+        for words in
+            [&["tick", name][..], &["stop", name], &["start", name], &["gc", name], &["doctor", "--repair"]]
+        {
+            let ran = sandbox.cmd(words).output();
+            assert!([0, 7].contains(&ran.code()), "{words:?}: {ran}");
+        }
+        assert_eq!(at_work(), before, "nothing of the original has ended: {name}");
+    }
+    assert_eq!(here.json(["task", "status", task, "-a", "ada"])["status"], "running");
+    fs::remove_file(here.home().join("on")).unwrap();
+    let ran = tick.end();
+    assert_eq!(objects(&ran.stdout)[0]["terminal"], "completed", "{ran}");
+    assert_eq!(fs::read_to_string(here.home().join("ended")).unwrap(), "x\n");
+    here.run(["task", "stop", task, "-a", "ada"]);
+    healthy(&here);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::model::refusal::Refusal;
 use crate::model::state::Moved;
 
 use super::draft::Draft;
+use super::taken::let_go;
 
 /// Marks the agent as moved to `to`. Refused while something of it is at work here.
 pub fn move_away(draft: &mut Draft, to: String) -> Result<(), Refusal> {
@@ -20,6 +21,7 @@ pub fn move_away(draft: &mut Draft, to: String) -> Result<(), Refusal> {
         return Err(Refusal::new("task_open", format!("`{name}` has an open task here, {}", task.id))
             .hint(format!("await its end, or end it with `dormouse task stop {}`", task.id)));
     }
+    let_go(draft, None);
     draft.event(EventKind::MovedAway, None, json!({ "to": to }));
     let at = draft.now();
     draft.records.state.moved = Some(Moved { to, at });

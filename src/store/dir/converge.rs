@@ -85,7 +85,7 @@ fn is_in_another_place(path: &str, ours: &Tree) -> bool {
     is_dir || above.any(|dir| ours.contains_key(dir))
 }
 
-/// What `.gitignore` keeps out of git, and what else is no other clone's: keys of signatures, and the list of a move.
+/// What `.gitignore` keeps out of git, and what else is no other clone's: keys of signatures.
 fn is_of_one_machine(parts: &[&str]) -> bool {
     match parts {
         [layout::SLOTS | layout::WORKSPACES, ..] => true,
@@ -96,7 +96,6 @@ fn is_of_one_machine(parts: &[&str]) -> bool {
             | layout::OLD_JOURNAL
             | layout::TMP
             | layout::KEYS
-            | layout::TAKEN
             | "cache" => true,
             layout::TASKS => rest.len() > 1 || rest.first().is_some_and(|name| name.ends_with(".lock")),
             layout::RUNS => {
@@ -230,17 +229,69 @@ impl Both<'_> {
         self.messages(&paths, merged);
         if let Some(states) = states {
             self.settle_state(&states, merged);
+            self.revoke(around, merged)?;
         }
         Ok(())
     }
 
-    /// The clone that has taken the agent to step it is believed; else the one whose records have come further, and
-    /// where both have come as far the one that was heard first.
+    /// A trigger that the clone which is not believed has revoked is revoked, whatever else has become of it: somebody
+    /// may have its secret. Only that of a wait which goes on is kept.
+    fn revoke(&self, around: &mut dyn Around, merged: &mut Converged) -> Result<()> {
+        let (lost, won) = self.sides();
+        let is_revoked = |path: &&str| {
+            path.split('/').next() == Some(layout::TRIGGERS)
+                && won.contains_key(*path)
+                && !lost.contains_key(*path)
+        };
+        for path in self.base.keys().copied().filter(is_revoked) {
+            let Some(blob) = won.get(path).copied() else { continue };
+            let trigger: Value = serde_json::from_slice(&around.read(blob)?).unwrap_or_default();
+            let wait = trigger["scope"].as_str().and_then(|scope| scope.strip_prefix("wait:"));
+            if wait.is_some_and(|id| won.contains_key(&*format!("{}/{id}.json", layout::WAITS))) {
+                continue;
+            }
+            merged.files.remove(&format!("{}{path}", self.prefix));
+            if self.base.get(path) != Some(&blob) {
+                self.put_aside(path, blob, merged);
+            }
+            // A wait that names it goes on without it.
+            let waits = won.iter().filter(|(path, _)| path.split('/').next() == Some(layout::WAITS));
+            for (place, blob) in waits {
+                let mut wait: Value = serde_json::from_slice(&around.read(blob)?).unwrap_or_default();
+                let Some(fields) =
+                    wait.as_object_mut().filter(|wait| wait.get("trigger_id") == trigger.get("id"))
+                else {
+                    continue;
+                };
+                fields.shift_remove("trigger_id");
+                merged.files.insert(format!("{}{place}", self.prefix), Kept::Made(bytes_of(&wait)));
+            }
+        }
+        Ok(())
+    }
+
+    /// The clone that is not believed, and the one that is.
+    fn sides(&self) -> (&Files<'_>, &Files<'_>) {
+        match self.loser {
+            Some(Side::Ours) => (&self.ours, &self.theirs),
+            Some(Side::Theirs) | None => (&self.theirs, &self.ours),
+        }
+    }
+
+    /// The clone that has moved the agent away is believed, for its stream is on its way. Else the one that has taken the
+    /// agent to step it; else the one whose records have come further, and where both have come as far the one that was
+    /// heard first.
     fn loser(&self, [base, ours, theirs]: &[Value; 3], around: &dyn Around) -> Result<Side> {
         let is_own = |state: &Value| match state["ticked_by"]["id"].as_str() {
             Some(id) => around.is_own(&self.name, id).map(Some),
             None => Ok(None),
         };
+        let has_left = |state: &Value| base["moved"].is_null() && !state["moved"].is_null();
+        match (has_left(ours), has_left(theirs)) {
+            (true, false) => return Ok(Side::Theirs),
+            (false, true) => return Ok(Side::Ours),
+            (true, true) | (false, false) => {}
+        }
         Ok(match (is_own(base)?, is_own(ours)?, is_own(theirs)?) {
             (_, _, Some(true)) => Side::Theirs,
             (_, _, Some(false)) | (_, Some(false), None) | (Some(true), _, None) => Side::Ours,
@@ -418,10 +469,15 @@ impl Both<'_> {
                 None => drop(fields.shift_remove(key)),
             }
         }
-        let mut bytes = serde_json::to_vec_pretty(&state).unwrap_or_default();
-        bytes.push(b'\n');
-        merged.files.insert(format!("{}{}", self.prefix, layout::STATE), Kept::Made(bytes));
+        merged.files.insert(format!("{}{}", self.prefix, layout::STATE), Kept::Made(bytes_of(&state)));
     }
+}
+
+/// A record as it is written.
+fn bytes_of(record: &Value) -> Vec<u8> {
+    let mut bytes = serde_json::to_vec_pretty(record).unwrap_or_default();
+    bytes.push(b'\n');
+    bytes
 }
 
 /// The key of a message, by the path of its file.

@@ -1,0 +1,216 @@
+//! What two clones have each changed of one thing, and what becomes of it when they exchange that.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::remotes::{Remote, processed, queued};
+use crate::setup::{failure, names, raw_git};
+
+fn quarantined(remote: &Remote, at: usize, agent: &str) -> Vec<String> {
+    names(&remote.agent(at, agent).join("quarantine"))
+}
+
+/// The message that one clone says when the agent is elsewhere already is not lost: it comes along when the agent does.
+#[test]
+fn an_agent_that_one_clone_moves_and_another_ticks_has_moved() {
+    let remote = Remote::new(&["ada"], "echo done", 2);
+    let both = remote.enqueue(0, "ada", "for both");
+    remote.agree();
+    // The other clone comes further, and has no way to know.
+    for _ in 0..5 {
+        remote.run(1, &["tick", "ada", "-q"]);
+        remote.run(1, &["-q", "work", "add", "there", "-a", "ada"]);
+    }
+    let late = remote.enqueue(1, "ada", "late");
+    let file = remote.sandbox.root().join("ada.tar");
+    let words = ["export", "ada", "--move", "host-b", "-o", file.to_str().unwrap()];
+    remote.run(0, &words);
+    let bytes = fs::read(&file).unwrap();
+    remote.sync(0);
+    remote.sync(1);
+    remote.sync(0);
+    for at in 0..2 {
+        let ran = remote.ran(at, &["--json", "tick", "ada"]);
+        assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (4, Some("moved")), "{ran}");
+        assert!(quarantined(&remote, at, "ada").contains(&"state.json".to_owned()));
+        assert!(queued(&remote.agent(at, "ada")).contains(&late), "clone {at}");
+        let found = remote.ran(at, &["--json", "doctor"]);
+        assert!(found.code() == 0 && found.stdout.contains("late_arrival"), "{found}");
+        // Every clone can write the stream again, and it has the same messages.
+        remote.run(at, &words);
+        let other = crate::harness::Sandbox::empty().with_real_clock();
+        other.run(["init"]);
+        other.run(["import", file.to_str().unwrap()]);
+        assert_eq!(queued(&other.agent("ada")), std::slice::from_ref(&both), "clone {at}");
+    }
+    // It comes back to the other clone, from a place where it was ticked.
+    let away = crate::harness::Sandbox::empty().with_real_clock();
+    away.run(["init"]);
+    away.cmd(["import", "-"]).stdin(bytes).output();
+    away.run(["tick", "ada", "-q", "--until-idle"]);
+    away.run(["export", "ada", "--move", "here", "-o", file.to_str().unwrap()]);
+    remote.run(1, &["import", file.to_str().unwrap()]);
+    remote.sync(1);
+    remote.sync(0);
+    for at in 0..2 {
+        assert_eq!(queued(&remote.agent(at, "ada")), std::slice::from_ref(&late), "clone {at}");
+        assert!(processed(&remote.agent(at, "ada")).contains_key(&both));
+    }
+    remote.run(0, &["tick", "ada", "-q"]);
+    assert_eq!(processed(&remote.agent(0, "ada"))[&late], 1);
+}
+
+/// While another clone steps an agent nobody moves it: that clone would go on with it.
+#[test]
+fn nobody_moves_what_another_clone_steps() {
+    let turn = r#"d="${DORMOUSE_DIR%%/project*}"; touch "$d/begun"; while test ! -e "$d/go"; do sleep 0.05; done; echo done"#;
+    let remote = Remote::new(&["ada"], turn, 2);
+    remote.enqueue(0, "ada", "hello");
+    let tick = crate::setup::Beside::start(remote.cmd(0, &["tick", "ada", "--push", "-q"]));
+    crate::setup::wait_for(&remote.sandbox.root().join("begun"));
+    remote.sync(1);
+    let ran = remote.ran(1, &["--json", "export", "ada", "--move", "b", "-o", "x.tar"]);
+    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (4, Some("ticked_elsewhere")), "{ran}");
+    fs::write(remote.sandbox.root().join("go"), "").unwrap();
+    assert_eq!(tick.end().code(), 0);
+}
+
+/// A clone and its words, each twice so that it comes further than the other one, or not.
+fn changed(remote: &Remote, at: usize, words: &[&str], is_further: bool) {
+    remote.run(at, words);
+    for _ in 0..if is_further { 4 } else { 0 } {
+        remote.run(at, &["-q", "work", "add", "more", "-a", "ada"]);
+    }
+}
+
+#[test]
+fn a_trigger_that_one_clone_revokes_is_revoked() {
+    for further in 0..2 {
+        let remote = Remote::new(&["ada"], "echo done", 2);
+        let words = ["--json", "trigger", "create", "-a", "ada", "--secret-file"];
+        let file = remote.sandbox.root().join("secret");
+        let made = remote.run(0, &[&words[..], &[file.to_str().unwrap()]].concat());
+        let made: Value = serde_json::from_str(made.trim()).unwrap();
+        let id = made["id"].as_str().unwrap();
+        let waits = ["wait", "--on", "external", "--reason", "x", "-a", "ada", "--trigger", id];
+        remote.run(0, &waits);
+        remote.agree();
+        let other = remote.sandbox.root().join("other");
+        let rotate = ["trigger", "rotate", id, "-a", "ada", "--secret-file", other.to_str().unwrap()];
+        changed(&remote, 0, &rotate, further == 0);
+        changed(&remote, 1, &["trigger", "revoke", id, "-a", "ada"], further == 1);
+        remote.agree();
+        for at in 0..2 {
+            assert!(!remote.agent(at, "ada").join(format!("triggers/{id}.json")).exists(), "{further} {at}");
+            let shown = remote.run(at, &["--json", "trigger", "show", id, "-a", "ada"]);
+            assert!(shown.contains("\"revoked\""), "{shown}");
+            for secret in [&file, &other] {
+                let deliver = ["--json", "trigger", "deliver", id, "-a", "ada", "--secret-file"];
+                let ran = remote.ran(at, &[&deliver[..], &[secret.to_str().unwrap(), "x"]].concat());
+                assert_eq!(
+                    (ran.code(), failure(&ran)["kind"].as_str()),
+                    (4, Some("wrong_capability")),
+                    "{ran}"
+                );
+            }
+            let waits = remote.run(at, &["--json", "wait", "list", "-a", "ada"]);
+            assert!(!waits.contains(id) && waits.contains("\"active\""), "{waits}");
+        }
+    }
+}
+
+/// The trigger of a wait is revoked by the end of the wait. Where the wait goes on, so does its trigger.
+#[test]
+fn the_trigger_of_a_wait_goes_with_the_wait() {
+    for further in 0..2 {
+        let remote = Remote::new(&["ada"], "echo done", 2);
+        let waits = ["-q", "wait", "--on", "external", "--reason", "x", "-a", "ada", "--resource", "r"];
+        let wait = remote.run(0, &waits).trim().to_owned();
+        let file = remote.sandbox.root().join("secret");
+        let words = ["trigger", "create", "-a", "ada", "--wait", &wait, "--secret-file"];
+        remote.run(0, &[&words[..], &[file.to_str().unwrap()]].concat());
+        remote.agree();
+        changed(&remote, 0, &["work", "add", "x", "-a", "ada"], further == 0);
+        changed(&remote, 1, &["wait", "cancel", &wait, "-a", "ada"], further == 1);
+        remote.agree();
+        for at in 0..2 {
+            let dir = remote.agent(at, "ada");
+            let left = (names(&dir.join("waits")).len(), names(&dir.join("triggers")).len());
+            // One is the trigger that every agent has.
+            assert_eq!(left, if further == 0 { (1, 2) } else { (0, 1) }, "{further} {at}");
+        }
+    }
+}
+
+/// What comes through one trigger in two clones is in the inbox, each once, and counts where it is taken up.
+#[test]
+fn deliveries_to_two_clones_both_arrive() {
+    let remote = Remote::new(&["ada"], "echo done", 2);
+    let file = remote.sandbox.root().join("secret");
+    let words = ["--json", "trigger", "create", "-a", "ada", "--secret-file"];
+    let made: Value =
+        serde_json::from_str(remote.run(0, &[&words[..], &[file.to_str().unwrap()]].concat()).trim())
+            .unwrap();
+    let id = made["id"].as_str().unwrap();
+    remote.agree();
+    let deliver = ["trigger", "deliver", id, "-a", "ada", "--secret-file", file.to_str().unwrap()];
+    for number in 0..3 {
+        for at in 0..2 {
+            remote.run(at, &[&deliver[..], &[&format!("{at} {number}")]].concat());
+        }
+    }
+    remote.run(0, &["tick", "ada", "-q"]);
+    remote.agree();
+    remote.run(1, &["tick", "ada", "--until-idle", "-q"]);
+    remote.agree();
+    for at in 0..2 {
+        let found = processed(&remote.agent(at, "ada"));
+        assert!(found.len() == 6 && found.values().all(|count| *count == 1), "{found:?}");
+        let shown: Value =
+            serde_json::from_str(remote.run(at, &["--json", "trigger", "show", id, "-a", "ada"]).trim())
+                .unwrap();
+        assert_eq!(shown["delivery_count"], 6, "{shown}");
+    }
+}
+
+/// Two clones make an agent of one name. One of them is believed, and what was said to either is heard.
+#[test]
+fn of_two_agents_of_one_name_one_is_believed_and_both_are_heard() {
+    for is_alike in [true, false] {
+        let remote = Remote::new(&["ada"], "echo done", 2);
+        let mut said = Vec::new();
+        for at in 0..2 {
+            let shell = if is_alike { "echo done".to_owned() } else { format!("echo {at}") };
+            remote.run(at, &["create", "eve", "--shell", &shell]);
+            remote.run(at, &["start", "eve"]);
+            said.push(remote.enqueue(at, "eve", &format!("from {at}")));
+        }
+        remote.sync(0);
+        if !is_alike {
+            // What people write they merge: the hint says how.
+            let ran = remote.ran(1, &["--json", "sync"]);
+            assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (4, Some("merge_conflict")), "{ran}");
+            assert!(ran.stdout.contains("git fetch origin && git merge origin/main"), "{ran}");
+            remote.git(1, &["fetch", "--quiet", "origin"]);
+            let merge = raw_git(&remote.sandbox, &remote.dirs[1], &["merge", "--quiet", "origin/main"]);
+            assert_ne!(merge.code(), 0, "{merge}");
+            let ran = remote.ran(1, &["--json", "sync"]);
+            assert!(ran.code() == 1 && ran.stdout.contains("in the middle of a merge"), "{ran}");
+            let unmerged = remote.git(1, &["diff", "--name-only", "--diff-filter=U"]);
+            for path in unmerged.lines() {
+                remote.git(1, &["checkout", "--quiet", "--theirs", path]);
+            }
+            remote.git(1, &["add", "--all"]);
+            remote.git(1, &["commit", "--quiet", "--no-edit"]);
+        }
+        remote.agree();
+        said.sort();
+        for at in 0..2 {
+            assert_eq!(queued(&remote.agent(at, "eve")), said, "{is_alike} {at}");
+        }
+        remote.run(1, &["tick", "eve", "--until-idle", "-q"]);
+        assert_eq!(processed(&remote.agent(1, "eve")).len(), 2);
+        remote.agree();
+    }
+}
