@@ -3,6 +3,7 @@
 mod inspect;
 mod lifecycle;
 mod messages;
+mod monitor;
 mod planes;
 mod preemption;
 mod service;
@@ -20,6 +21,7 @@ use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 pub use inspect::*;
 pub use lifecycle::*;
 pub use messages::*;
+pub use monitor::*;
 pub use planes::*;
 pub use preemption::*;
 pub use service::*;
@@ -112,6 +114,7 @@ pub enum Command {
     Run(Run),
     Briefs(Briefs),
     Events(Events),
+    Metrics(Metrics),
     Recover(Recover),
     Fail(Fail),
     Preempt(Preempt),

@@ -21,6 +21,7 @@ use crate::model::message::{Body, DeliverySurface};
 use crate::model::settings::IngressSettings;
 use crate::model::time::Span;
 use crate::model::trigger::Trigger;
+use crate::report::metrics::{self, Naming};
 use crate::report::output::talk;
 use crate::report::summary::{shown, summary};
 use crate::rules::delivery::Delivery;
@@ -99,7 +100,8 @@ fn answer(session: &Session, request: &Request) -> Answer {
     let reads = matches!(request.method.as_str(), "GET" | "HEAD");
     match words.as_slice() {
         ["healthz"] if reads => health(session),
-        ["healthz"] => not_allowed("GET, HEAD"),
+        ["metrics"] if reads => numbers(session),
+        ["healthz" | "metrics"] => not_allowed("GET, HEAD"),
         ["agents", name, "triggers", id] if request.method == "POST" => {
             let delivered = deliver(session, request, name, id);
             delivered.unwrap_or_else(|refused| match refused {
@@ -121,6 +123,22 @@ fn answer(session: &Session, request: &Request) -> Answer {
 
 fn nothing() -> Answer {
     Answer::new(Status::NotFound, "there is nothing here")
+}
+
+/// Numbers about all agents together, and about each public one where `[ingress] read` says that anyone may know.
+fn numbers(session: &Session) -> Answer {
+    let now = session.clock.now();
+    let found = session.store().and_then(|store| {
+        let naming = if store.ingress().read { Naming::Public } else { Naming::Nobody };
+        let readings = summaries::readings(&store, &store.agents()?, now, |name, error| {
+            talk(&format!("ingress: {name}: {error}"));
+        });
+        Ok(metrics::text(&readings, naming, now))
+    });
+    match found {
+        Ok(text) => Answer::metrics(&text),
+        Err(error) => unavailable(&error),
+    }
 }
 
 /// How all public agents stand, or one of them, where `[ingress] read` says that anyone may know.

@@ -11,6 +11,7 @@ mod inspect;
 mod lifecycle;
 mod merge_driver;
 mod messages;
+mod metrics;
 mod next_wake;
 mod pages;
 mod planes;
@@ -160,6 +161,7 @@ fn name(command: &Command) -> &'static str {
         Command::Export(_) => "export",
         Command::Import(_) => "import",
         Command::MergeDriver(_) => "merge-driver",
+        Command::Metrics(_) => "metrics",
         Command::Service(_) => "service",
         Command::Sync(_) => "sync",
         Command::Schema(_) => "schema",
@@ -207,6 +209,7 @@ fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
         Command::Briefs(args) => evidence::briefs(session, args),
         Command::Events(args) => evidence::events(session, args),
         Command::Recover(args) => recover::recover(session, args),
+        Command::Metrics(args) => metrics::metrics(session, args),
         Command::Doctor(args) => doctor::doctor(session, args),
         Command::Gc(args) => gc::gc(session, args),
         Command::Export(args) => travel::export(session, args),

@@ -1,13 +1,13 @@
 //! `export` and `import`: agents as a stream, from one store to another (contract, store §6).
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Serialize;
 
 use crate::cli;
+use crate::engine::aside::Aside;
 use crate::engine::authority;
 use crate::engine::checks;
 use crate::engine::desk::Desk;
@@ -70,9 +70,9 @@ pub fn export(session: &mut Session, args: cli::Export) -> Result<Status> {
     }
     match &args.output {
         Some(path) => {
-            let mut aside = Aside::begin(path)?;
+            let aside = Aside::begin(path, 0o600)?;
             let reports =
-                write(session, &store, &names, args.to.as_deref(), BufWriter::new(&aside.file), path)?;
+                write(session, &store, &names, args.to.as_deref(), BufWriter::new(aside.file()), path)?;
             aside.place()?;
             for report in reports {
                 session.out.result(&report, |out| report.text(out));
@@ -216,45 +216,6 @@ fn refuse_at_work(agent: &Agent<'_>) -> Result<()> {
         message: format!("`{parent}` waits for what it has delegated to `{}`, {}", agent.name(), task.id),
         hint: Some(format!("await its end, or end it with `dormouse task stop {}`", task.id)),
     })
-}
-
-/// A file that is written beside its place.
-struct Aside {
-    file: File,
-    path: PathBuf,
-    place: PathBuf,
-    is_placed: bool,
-}
-
-impl Aside {
-    fn begin(place: &Path) -> Result<Aside> {
-        let Some(name) = place.file_name() else {
-            return Err(Error::in_word("--output", format!("{}: no name of a file", place.display())));
-        };
-        let mut beside = name.to_owned();
-        beside.push(format!(".new-{}", std::process::id()));
-        let path = place.with_file_name(beside);
-        let mut options = File::options();
-        let file = options.write(true).create_new(true).mode(0o600).open(&path).context("create", &path)?;
-        Ok(Aside { file, path, place: place.to_owned(), is_placed: false })
-    }
-
-    fn place(&mut self) -> Result<()> {
-        self.file.sync_all().context("sync", &self.path)?;
-        fs::rename(&self.path, &self.place).context("rename to", &self.place)?;
-        self.is_placed = true;
-        let dir = self.place.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(dir).and_then(|dir| dir.sync_all()).context("sync directory", dir)
-    }
-}
-
-impl Drop for Aside {
-    fn drop(&mut self) {
-        if !self.is_placed {
-            // The error that got us here is the one worth telling.
-            let _ = fs::remove_file(&self.path);
-        }
-    }
 }
 
 pub fn import(session: &mut Session, args: cli::Import) -> Result<Status> {

@@ -97,6 +97,9 @@ impl<'a> Desk<'a> {
             return Ok(draft.records);
         }
         let Desk { session, agent } = self;
+        if let Some(waited) = locked.take_wait() {
+            draft.waited_for_lock(waited);
+        }
         session.to_tell.borrow_mut().note(agent, &mut draft)?;
         let raised = draft.raised().to_vec();
         let onlookers = draft.records.onlookers;

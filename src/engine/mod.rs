@@ -1,6 +1,7 @@
 //! What a step and every change of an agent are made of: the only code that knows rules, store and processes together.
 
 pub mod arrivals;
+pub mod aside;
 pub mod attention;
 pub mod authority;
 pub mod background;

@@ -1,6 +1,6 @@
 //! How an agent stands: what `get`, `list` and `ingress` show of it.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::agent::Identity;
 use crate::model::id::{AgentName, MessageId};
 use crate::model::records::{Lease, Records};
@@ -8,6 +8,7 @@ use crate::model::state::State;
 use crate::model::time::Time;
 use crate::model::trigger::Trigger;
 use crate::report::list::{Line, Lineage};
+use crate::report::metrics::{Reading, Readings};
 use crate::report::summary::{ActiveChild, Arrivals, Child, Facts, Places};
 use crate::store::{Agent, Snapshot, Store};
 
@@ -68,6 +69,35 @@ impl Summary {
 pub fn line(agent: &Agent<'_>, identity: Option<Identity>, now: Time) -> Result<Line> {
     let (records, arrivals) = look(agent, now, Past::Counted)?;
     Ok(Line::new(&records, &arrivals, identity.map(Lineage::from)))
+}
+
+/// How agents stand and what they have done, as numbers. One that can't be read does not hide the others: `failed` is
+/// told of it.
+pub fn readings(
+    store: &Store,
+    names: &[AgentName],
+    now: Time,
+    mut failed: impl FnMut(&AgentName, Error),
+) -> Readings {
+    let mut readings = Readings::default();
+    for name in names {
+        match store.agent(name).and_then(|agent| reading(&agent, now)) {
+            Ok(reading) => readings.readable.push(reading),
+            // It has gone since the names were listed.
+            Err(Error::NoAgent { .. }) => {}
+            Err(error) => {
+                readings.unreadable.push(name.clone());
+                failed(name, error);
+            }
+        }
+    }
+    readings
+}
+
+fn reading(agent: &Agent<'_>, now: Time) -> Result<Reading> {
+    let visibility = agent.identity()?.visibility;
+    let (records, arrivals) = look(agent, now, Past::Counted)?;
+    Ok(Reading::new(visibility, records, &arrivals, now))
 }
 
 /// The records and everything that arrived, at one revision. `past`: also which messages were reduced.

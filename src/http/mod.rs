@@ -78,10 +78,11 @@ impl Status {
     }
 }
 
-/// An answer. Its body is JSON on one line.
+/// An answer. Its body gets the end of its last line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     pub status: Status,
+    pub content_type: &'static str,
     pub body: String,
     /// Headers of its own.
     pub headers: Vec<(&'static str, String)>,
@@ -95,7 +96,14 @@ impl Answer {
     }
 
     pub fn json(status: Status, body: String) -> Answer {
-        Answer { status, body, headers: Vec::new() }
+        Answer { status, content_type: "application/json", body, headers: Vec::new() }
+    }
+
+    /// Numbers in the text format of Prometheus.
+    pub fn metrics(text: &str) -> Answer {
+        let body = text.trim_end().to_owned();
+        let content_type = "text/plain; version=0.0.4; charset=utf-8";
+        Answer { status: Status::Ok, content_type, body, headers: Vec::new() }
     }
 
     pub fn with(mut self, name: &'static str, value: impl ToString) -> Answer {
@@ -106,7 +114,8 @@ impl Answer {
     /// As it goes over the wire, after its first line. `has_body`: whether the request asks for one.
     fn encode(&self, first: &str, has_body: bool) -> Vec<u8> {
         let mut text = format!(
-            "{first}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n",
+            "{first}\r\nContent-Type: {}\r\nContent-Length: {}\r\n",
+            self.content_type,
             self.body.len() + 1
         );
         for (name, value) in &self.headers {

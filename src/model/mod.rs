@@ -22,6 +22,7 @@ pub mod execution;
 pub mod id;
 pub mod inbox;
 pub mod message;
+pub mod meters;
 pub mod policy;
 pub mod posture;
 pub mod preemption;

@@ -11,6 +11,7 @@ use super::event::Event;
 use super::execution::{Execution, ExecutionState};
 use super::id::{AgentName, MessageId, RunId, WaitId, WorkId};
 use super::message::{Message, Origin, WakeHint};
+use super::meters::Meters;
 use super::preemption::{Checkpoint, Preemption, Section};
 use super::record::{Extra, MOST_REVISIONS, Record};
 use super::resource::{Deferred, Resource};
@@ -404,6 +405,8 @@ pub struct State {
     pub moved: Option<Moved>,
     #[serde(default)]
     pub counters: Counters,
+    #[serde(default, skip_serializing_if = "Meters::is_nothing")]
+    pub meters: Meters,
     /// Events that a version before this one kept here. The next transaction takes them to the ledger.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Event>,

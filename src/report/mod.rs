@@ -3,6 +3,7 @@
 pub mod context;
 pub mod explain;
 pub mod list;
+pub mod metrics;
 pub mod output;
 pub mod prompt;
 pub mod step;

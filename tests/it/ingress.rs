@@ -103,6 +103,17 @@ fn exchange(sandbox: &Sandbox, bytes: &[u8], half: bool) -> Answered {
     parse(&String::from_utf8_lossy(&text))
 }
 
+/// All that is answered to a plain request for a path.
+pub fn get(sandbox: &Sandbox, path: &str) -> String {
+    let (mut child, mut stream) = connect(sandbox);
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    drop(stream);
+    child.wait().unwrap();
+    text
+}
+
 fn queued(sandbox: &Sandbox) -> Vec<Value> {
     sandbox.json_lines(["queue", "list", "-a", "ada", "--limit", "0"])
 }
@@ -217,7 +228,9 @@ fn every_other_request_has_its_status() {
     let large = "x".repeat((1 << 20) + 1);
     let rows: Vec<(u16, String)> = vec![
         (404, head("GET / HTTP/1.1", "")),
-        (404, head("GET /metrics HTTP/1.1", "")),
+        (200, head("GET /metrics HTTP/1.1", "")),
+        (405, head("POST /metrics HTTP/1.1", "Content-Length: 0\r\n")),
+        (404, head("GET /metrics/ada HTTP/1.1", "")),
         (404, head("GET /agents HTTP/1.1", "")),
         (404, head("GET /agents/ada HTTP/1.1", "")),
         (404, head(&format!("POST {}/ HTTP/1.1", hook.path), &auth)),

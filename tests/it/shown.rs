@@ -213,6 +213,8 @@ fn no_command_shows_a_character_that_hides_or_steers() {
         vec!["next-wake", "ada"],
         vec!["await", "ada", "--message", message],
         vec!["await", "ada", "--message", dead],
+        vec!["metrics"],
+        vec!["metrics", "-o", &evil],
         vec!["doctor"],
         vec!["gc", "--dry-run"],
         vec!["gc"],

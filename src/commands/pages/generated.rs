@@ -30,6 +30,7 @@ pub const MAN: &[(&str, &str)] = &[
     ("dormouse-list", committed!("man/dormouse-list.1")),
     ("dormouse-man", committed!("man/dormouse-man.1")),
     ("dormouse-merge-driver", committed!("man/dormouse-merge-driver.1")),
+    ("dormouse-metrics", committed!("man/dormouse-metrics.1")),
     ("dormouse-next-wake", committed!("man/dormouse-next-wake.1")),
     ("dormouse-non-preemptible-begin", committed!("man/dormouse-non-preemptible-begin.1")),
     ("dormouse-non-preemptible-end", committed!("man/dormouse-non-preemptible-end.1")),

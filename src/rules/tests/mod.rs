@@ -48,6 +48,7 @@ use crate::model::message::{
     AdmissionContext, AuthorityClass, Body, DeliverySurface, Message, MessageKind, Origin, OriginKind,
     Priority, WakeHint,
 };
+use crate::model::meters::Meters;
 use crate::model::policy::Policy;
 use crate::model::record::Extra;
 use crate::model::records::{Inbox, Lease, Onlookers, Records};
@@ -150,6 +151,7 @@ pub fn state(status: Status, execution: ExecutionState) -> State {
         spending: Spending::default(),
         attention: None,
         counters: Counters::default(),
+        meters: Meters::default(),
         events: Vec::new(),
         untold: Vec::new(),
         extra: Extra::new(),

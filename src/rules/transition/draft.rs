@@ -16,7 +16,7 @@ use crate::model::refusal::Refusal;
 use crate::model::run::Run;
 use crate::model::stamp::Stamp;
 use crate::model::state::{Held, Untold};
-use crate::model::time::Time;
+use crate::model::time::{Span, Time};
 use crate::model::transaction::{Archived, Delete, Put, Transaction};
 
 use crate::rules::due::next_due;
@@ -296,6 +296,11 @@ impl Draft {
         self.touched = true;
         self.resting = Some(report);
         self.records.state.rested_at = Some(self.stamp.now);
+    }
+
+    /// Counts that the command waited for the agent's lock, if it changes anything.
+    pub fn waited_for_lock(&mut self, waited: Span) {
+        self.records.state.meters.lock.add(waited);
     }
 
     /// Brings the records to what a commit of the changes so far would make of them. The draft goes on.

@@ -8,6 +8,7 @@ use crate::model::event::EventKind;
 use crate::model::execution::{Execution, ExecutionState};
 use crate::model::id::{AgentName, MessageId, RunId};
 use crate::model::message::Origin;
+use crate::model::meters::Meters;
 use crate::model::policy::Policy;
 use crate::model::record::Extra;
 use crate::model::records::{Inbox, Lease, Onlookers, Records};
@@ -65,6 +66,7 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
         spending: Spending::default(),
         attention: None,
         counters: Counters::default(),
+        meters: Meters::default(),
         events: Vec::new(),
         untold: Vec::new(),
         extra: Extra::new(),

@@ -8,7 +8,7 @@ use crate::model::id::RunId;
 use crate::model::record::Extra;
 use crate::model::run::{Brief, Exit, Run, Terminal, Usage};
 use crate::model::state::{CurrentRun, LastTurn, SetAside};
-use crate::model::time::Time;
+use crate::model::time::{Span, Time};
 use crate::model::transaction::Archived;
 use crate::model::turn::TurnEnd;
 
@@ -102,6 +102,7 @@ pub(super) fn count(draft: &mut Draft, run: &CurrentRun, ended: &Ended<'_>) {
             dollars(counters.cost_usd + usage.cost_usd.unwrap_or(0.0)).clamp(f64::MIN, f64::MAX);
     }
     counters.turns = counters.turns.saturating_add(1);
+    state.meters.count_turn(ended.terminal, ended.seen.map(|end| Span::from_millis(end.duration_ms)));
     limits::count_turn(&mut state.spending, run.claimed_at, now, ended.terminal);
     match ended.terminal {
         Terminal::Completed => {

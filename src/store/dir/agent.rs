@@ -11,7 +11,7 @@ use crate::model::id::AgentName;
 use crate::model::message::{Message, WakeHint};
 use crate::model::policy::Policy;
 use crate::model::state::State;
-use crate::model::time::Time;
+use crate::model::time::{Span, Time};
 use crate::model::trigger::Trigger;
 
 use super::change::Change;
@@ -252,6 +252,15 @@ impl<'s> Agent<'s> {
         let locked = Change::new(self, held);
         locked.finish_journal()?;
         Ok(locked)
+    }
+}
+
+impl Change<'_> {
+    /// How long the lock was waited for, the first time that anything asks; nothing if it was free.
+    pub fn take_wait(&self) -> Option<Span> {
+        self.held
+            .take_wait()
+            .map(|waited| Span::from_millis(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX)))
     }
 }
 

@@ -41,7 +41,7 @@ pub struct Change<'a> {
     /// The inbox as it was looked at last, with what was committed since.
     inbox: RefCell<Option<Rc<inbox::Scan>>>,
     journal: RefCell<Place>,
-    _held: lock::Guard,
+    pub(super) held: lock::Guard,
 }
 
 /// What is known of the journal. All of it is applied.
@@ -62,7 +62,7 @@ impl<'a> Change<'a> {
             segments: RefCell::default(),
             inbox: RefCell::default(),
             journal: RefCell::new(Place::Unknown),
-            _held: held,
+            held,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Locks that the kernel holds: they end with the process that took them, however it ends.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -35,6 +36,8 @@ impl std::fmt::Display for Holder {
 pub struct Guard {
     file: File,
     spot: Spot,
+    /// How long it was waited for, until that is asked. Nothing if it was free.
+    waited: Cell<Option<Duration>>,
 }
 
 fn open(spot: &Spot) -> Result<File> {
@@ -51,7 +54,7 @@ pub fn try_acquire(path: &Spot, holder: Option<&Holder>) -> Result<Option<Guard>
             if let Some(holder) = holder {
                 sign(&file, holder);
             }
-            return Ok(Some(Guard { file, spot: path.clone() }));
+            return Ok(Some(Guard::of(file, path)));
         }
         // Whoever holds it for good shares it with nobody.
         if !attempt(&file, Sharing::Shared, path)? {
@@ -68,6 +71,15 @@ pub fn try_acquire(path: &Spot, holder: Option<&Holder>) -> Result<Option<Guard>
 const TRIES_BESIDE_LOOKS: u32 = 1000;
 
 impl Guard {
+    fn of(file: File, path: &Spot) -> Guard {
+        Guard { file, spot: path.clone(), waited: Cell::new(None) }
+    }
+
+    /// How long it was waited for, the first time that anything asks; nothing if it was free.
+    pub fn take_wait(&self) -> Option<Duration> {
+        self.waited.take()
+    }
+
     /// The same lock once more, for a process that is to hold it after us. It is released when both
     /// have let go of it.
     pub fn share(&self) -> Result<File> {
@@ -89,7 +101,7 @@ pub fn inherited(path: &Spot, file: File, holder: &Holder) -> Result<Guard> {
     }
     fs2::FileExt::try_lock_exclusive(&file).context("lock", path)?;
     sign(&file, holder);
-    Ok(Guard { file, spot: path.clone() })
+    Ok(Guard::of(file, path))
 }
 
 /// Locks an open file or directory, if nobody has: whether it was to be had.
@@ -126,12 +138,16 @@ pub fn acquire(path: &Spot, holder: &Holder, patience: Duration) -> Result<Guard
     let mut start = Instant::now();
     // Transactions last milliseconds: look again soon at first, then more and more rarely.
     let mut pause = Duration::from_micros(200);
+    let mut has_waited = false;
     loop {
         if attempt(&file, Sharing::Exclusive, path)? {
             sign(&file, holder);
-            return Ok(Guard { file, spot: path.clone() });
+            let held = Guard::of(file, path);
+            held.waited.set(has_waited.then(|| start.elapsed()));
+            return Ok(held);
         }
         let waited = start.elapsed();
+        has_waited = true;
         if waited >= patience {
             return Err(Error::busy(path.path(), describe_holder(path), waited));
         }
@@ -197,7 +213,7 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(1);
 pub fn occupy(path: &Spot, sharing: Sharing) -> Result<Option<Guard>> {
     let file = open(path)?;
     let _turn = turn_to_look(path)?;
-    Ok(attempt(&file, sharing, path)?.then(|| Guard { file, spot: path.clone() }))
+    Ok(attempt(&file, sharing, path)?.then(|| Guard::of(file, path)))
 }
 
 /// Whether `occupy` would get the lock, without making the file or keeping the lock.

@@ -114,6 +114,8 @@ const READERS: &[&str] = &[
     "task output {task}",
     "next-wake ada",
     "service systemd",
+    "metrics",
+    "metrics -o numbers",
     "tick ada --dry-run",
 ];
 

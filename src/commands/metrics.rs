@@ -1,0 +1,40 @@
+//! `metrics`: numbers for machines that watch.
+
+use std::io::Write;
+
+use serde_json::json;
+
+use crate::cli::Metrics;
+use crate::engine::aside::Aside;
+use crate::engine::session::Session;
+use crate::engine::summaries::readings;
+use crate::error::{Context, Result, Status};
+use crate::report::metrics::{Naming, objects, text};
+
+pub fn metrics(session: &mut Session, args: Metrics) -> Result<Status> {
+    let store = session.store()?;
+    let names = store.agents()?;
+    let now = session.clock.now();
+    let (mut status, out) = (Status::Done, &mut session.out);
+    let readings = readings(&store, &names, now, |name, error| {
+        out.failure(&error, Some(name.as_str()), Some(name.as_str()));
+        status = status.graver(error.exit_status());
+    });
+    let Some(path) = &args.output else {
+        if out.is_json() {
+            objects(&readings, Naming::All, now).iter().for_each(|number| out.json_line(number));
+        } else {
+            out.raw(text(&readings, Naming::All, now).as_bytes());
+        }
+        return Ok(status);
+    };
+    // The collector that reads it is mostly another user.
+    let aside = Aside::begin(path, 0o644)?;
+    let text = text(&readings, Naming::All, now);
+    aside.file().write_all(text.as_bytes()).context("write", path)?;
+    aside.place()?;
+    if out.is_json() {
+        out.json_line(&json!({ "file": path.to_string_lossy(), "agents": names.len(), "bytes": text.len() }));
+    }
+    Ok(status)
+}

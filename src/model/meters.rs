@@ -1,0 +1,116 @@
+//! What the turns of an agent have come to so far, as numbers that only grow: what watches from outside compares two
+//! readings of them. They are counted as things happen, so that no reader has to go through the past for them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::run::Terminal;
+use super::time::Span;
+
+/// Counted since the agent was made, or since it was first changed by a version that counts this.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Meters {
+    /// How many turns ended in each way.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub ended: BTreeMap<Terminal, u64>,
+    /// How long the turns took whose end a process saw.
+    #[serde(skip_serializing_if = "Lengths::is_nothing")]
+    pub turns: Lengths,
+    /// How long commands waited for the agent's lock, of those that waited at all and then changed something.
+    #[serde(skip_serializing_if = "Waited::is_nothing")]
+    pub lock: Waited,
+}
+
+impl Meters {
+    pub fn is_nothing(&self) -> bool {
+        *self == Meters::default()
+    }
+
+    /// Counts a turn. `took`: absent if no process saw its end.
+    pub fn count_turn(&mut self, terminal: Terminal, took: Option<Span>) {
+        let ended = self.ended.entry(terminal).or_default();
+        *ended = ended.saturating_add(1);
+        if let Some(took) = took {
+            self.turns.count(took);
+        }
+    }
+}
+
+/// How many spans were how long.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Lengths {
+    pub count: u64,
+    pub sum_ms: u64,
+    /// By each of [`Lengths::BOUNDS`], in seconds: how many were at most as long, and longer than the bound before it.
+    /// What is longer than all of them is only in `count`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub within: BTreeMap<u64, u64>,
+}
+
+impl Lengths {
+    /// In seconds: from a script that only looks to a turn of four hours.
+    pub const BOUNDS: [u64; 8] = [1, 5, 15, 60, 300, 900, 3600, 14_400];
+
+    fn is_nothing(&self) -> bool {
+        self.count == 0
+    }
+
+    fn count(&mut self, took: Span) {
+        self.count = self.count.saturating_add(1);
+        self.sum_ms = self.sum_ms.saturating_add(took.as_millis());
+        if let Some(bound) = Lengths::BOUNDS.into_iter().find(|bound| took <= Span::from_secs(*bound)) {
+            let within = self.within.entry(bound).or_default();
+            *within = within.saturating_add(1);
+        }
+    }
+
+    /// How many were at most so many seconds long, as far as the bounds tell.
+    pub fn at_most(&self, bound: u64) -> u64 {
+        self.within.range(..=bound).fold(0, |sum: u64, (_, count)| sum.saturating_add(*count))
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Waited {
+    pub count: u64,
+    pub sum_ms: u64,
+}
+
+impl Waited {
+    fn is_nothing(&self) -> bool {
+        self.count == 0
+    }
+
+    pub fn add(&mut self, span: Span) {
+        self.count = self.count.saturating_add(1);
+        self.sum_ms = self.sum_ms.saturating_add(span.as_millis());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_is_counted_by_its_end_and_within_the_first_bound_that_holds_it() {
+        let mut meters = Meters::default();
+        for ms in [0, 1000, 1001, 299_999, 14_400_001] {
+            meters.count_turn(Terminal::Completed, Some(Span::from_millis(ms)));
+        }
+        meters.count_turn(Terminal::Interrupted, None);
+        assert_eq!(meters.ended, [(Terminal::Completed, 5), (Terminal::Interrupted, 1)].into());
+        assert_eq!(meters.turns.within, [(1, 2), (5, 1), (300, 1)].into());
+        assert_eq!((meters.turns.count, meters.turns.sum_ms), (5, 14_702_001));
+        assert_eq!(Lengths::BOUNDS.map(|bound| meters.turns.at_most(bound)), [2, 3, 3, 3, 4, 4, 4, 4]);
+        let text = serde_json::to_string(&meters).expect("JSON");
+        assert_eq!(serde_json::from_str::<Meters>(&text).expect("meters"), meters, "{text}");
+        assert_eq!(serde_json::from_str::<Meters>("{}").expect("meters"), Meters::default());
+    }
+}

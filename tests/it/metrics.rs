@@ -1,0 +1,229 @@
+//! `metrics` and `GET /metrics`: numbers that Prometheus takes, that cost nothing of the past, and that name nobody
+//! whom they should not.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::harness::Sandbox;
+use crate::ingress::get;
+use crate::setup::{add, extend_policy, say, started, step};
+use crate::strace;
+
+/// Runs promtool, which has to be content. Where it is not installed that is said.
+fn promtool(args: &[&str], dir: &Path, stdin: &str) {
+    let command = Command::new("promtool")
+        .args(args)
+        .current_dir(dir)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let Ok(mut child) = command else {
+        eprintln!("left out: it needs promtool (Debian's package prometheus)");
+        return;
+    };
+    child.stdin.take().unwrap().write_all(stdin.as_bytes()).unwrap();
+    let out = child.wait_with_output().unwrap();
+    let said = [&out.stdout[..], &out.stderr[..]].concat();
+    assert!(out.status.success(), "promtool {args:?}: {}\n{stdin}", String::from_utf8_lossy(&said));
+}
+
+/// A number of that text, by its name and labels.
+#[track_caller]
+fn value(text: &str, series: &str) -> f64 {
+    let found = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    found.unwrap_or_else(|| panic!("no {series} in:\n{text}")).parse().unwrap()
+}
+
+/// `ada` has done all sorts of things, `eve` nothing.
+fn lived() -> Sandbox {
+    let outcome = r#"{"usage": {"input_tokens": 7, "output_tokens": 5, "cost_usd": 0.25}}"#;
+    let sandbox = started(&format!(
+        "case \"$(cat)\" in *'\"text\": \"fail\"'*) exit 1 ;; esac; echo '{outcome}' > \"$DORMOUSE_OUTCOME\""
+    ));
+    extend_policy(&sandbox, "ada", "[recovery]\nmax_attempts = 1\n");
+    sandbox.run(["create", "eve", "--visibility", "private", "--shell", "true"]);
+    for text in ["one", "two", "fail"] {
+        say(&sandbox, text);
+        step(&sandbox);
+    }
+    say(&sandbox, "later");
+    sandbox
+}
+
+#[test]
+fn prometheus_takes_the_numbers() {
+    let sandbox = lived();
+    let text = sandbox.run(["metrics"]);
+    promtool(&["check", "metrics"], sandbox.root(), &text);
+    for (series, expected) in [
+        ("dormouse_agents{posture=\"has_queued_input\"}", 1.0),
+        ("dormouse_agents{posture=\"idle\"}", 1.0),
+        ("dormouse_agents_unreadable", 0.0),
+        ("dormouse_queue_messages", 1.0),
+        ("dormouse_agent_queue_messages{agent=\"ada\"}", 1.0),
+        ("dormouse_agent_dead_letters{agent=\"ada\"}", 1.0),
+        ("dormouse_agent_turns_total{agent=\"ada\",terminal=\"completed\"}", 2.0),
+        ("dormouse_agent_turns_total{agent=\"ada\",terminal=\"failed\"}", 1.0),
+        ("dormouse_agent_turns_total{agent=\"eve\",terminal=\"failed\"}", 0.0),
+        ("dormouse_agent_turn_duration_seconds_count{agent=\"ada\"}", 3.0),
+        ("dormouse_agent_turn_duration_seconds_bucket{agent=\"ada\",le=\"+Inf\"}", 3.0),
+        ("dormouse_agent_tokens_total{agent=\"ada\",direction=\"input\"}", 14.0),
+        ("dormouse_agent_cost_usd_total{agent=\"ada\"}", 0.5),
+        ("dormouse_agent_lock_waits_total{agent=\"ada\"}", 0.0),
+        ("dormouse_agent_attention{agent=\"ada\"}", 1.0),
+    ] {
+        assert_eq!(value(&text, series), expected, "{series}");
+    }
+    let oldest = value(&text, "dormouse_agent_queue_oldest_timestamp_seconds{agent=\"ada\"}");
+    let read = value(&text, "dormouse_metrics_timestamp_seconds");
+    assert!(oldest < read && read < oldest + 60.0, "{oldest} {read}");
+    // The same numbers, one object each.
+    let objects = sandbox.json_lines(["metrics"]);
+    let numbers = text.lines().filter(|line| !line.starts_with('#')).count();
+    assert_eq!(objects.len(), numbers);
+    let cost = objects.iter().find(|one| one["metric"] == "dormouse_agent_cost_usd_total").unwrap();
+    assert_eq!(cost["type"], "counter");
+    assert_eq!(cost["labels"], serde_json::json!({ "agent": "ada" }));
+}
+
+#[test]
+fn counters_outlive_what_they_count() {
+    let sandbox = lived();
+    let counters = |sandbox: &Sandbox| {
+        let text = sandbox.run(["metrics"]);
+        let lines = text.lines().filter(|line| line.contains("_total{") || line.contains("duration"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let before = counters(&sandbox);
+    sandbox.pass(400 * 24 * 3600);
+    sandbox.run(["gc", "--keep", "0s"]);
+    assert_eq!(counters(&sandbox), before);
+    // A stream takes them along.
+    sandbox.run(["export", "ada", "-o", "stream"]);
+    let other = Sandbox::new();
+    fs::copy(sandbox.project().join("stream"), other.project().join("stream")).unwrap();
+    other.run(["import", "stream"]);
+    let of_ada =
+        |lines: Vec<String>| lines.into_iter().filter(|line| line.contains("ada")).collect::<Vec<_>>();
+    assert_eq!(of_ada(counters(&other)), of_ada(before));
+}
+
+#[test]
+fn a_file_is_written_aside_and_renamed() {
+    let sandbox = lived();
+    let file = sandbox.project().join("dormouse.prom");
+    fs::write(&file, "what was there").unwrap();
+    let object = sandbox.json(["metrics", "-o", "dormouse.prom"]);
+    assert_eq!((object["file"].as_str(), object["agents"].as_u64()), (Some("dormouse.prom"), Some(2)));
+    let text = fs::read_to_string(&file).unwrap();
+    promtool(&["check", "metrics"], sandbox.root(), &text);
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o644, "the collector reads it");
+    let names: Vec<_> =
+        fs::read_dir(sandbox.project()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 2, "nothing is left beside it: {names:?}");
+    let calls = strace::calls(&sandbox, &["metrics", "-o", "dormouse.prom"]);
+    assert!(calls.keys().any(|name| name.starts_with("rename")), "{calls:?}");
+    // Where it can't be written, what was there stays.
+    let ran = sandbox.cmd(["metrics", "-o", "missing/dormouse.prom"]).output();
+    assert_eq!(ran.code(), 1, "{ran}");
+    fs::create_dir(sandbox.project().join("dir")).unwrap();
+    let ran = sandbox.cmd(["metrics", "-o", "dir"]).output();
+    assert_eq!(ran.code(), 1, "{ran}");
+    assert!(fs::read_dir(sandbox.project().join("dir")).unwrap().next().is_none());
+}
+
+#[test]
+fn an_agent_that_cannot_be_read_is_counted_and_said() {
+    let sandbox = lived();
+    fs::write(sandbox.agent("eve").join("state.json"), "no record").unwrap();
+    let ran = sandbox.cmd(["metrics"]).output();
+    assert_eq!(ran.code(), 6, "{ran}");
+    promtool(&["check", "metrics"], sandbox.root(), &ran.stdout);
+    assert_eq!(value(&ran.stdout, "dormouse_agents_unreadable"), 1.0);
+    assert_eq!(value(&ran.stdout, "dormouse_agent_unreadable{agent=\"eve\"}"), 1.0);
+    assert_eq!(value(&ran.stdout, "dormouse_agent_queue_messages{agent=\"ada\"}"), 1.0);
+    // The file is written all the same: its reader has to hear of this.
+    let ran = sandbox.cmd(["metrics", "-o", "numbers"]).output();
+    assert_eq!(ran.code(), 6, "{ran}");
+    assert!(fs::read_to_string(sandbox.project().join("numbers")).unwrap().contains("agent=\"eve\""));
+}
+
+#[test]
+fn an_agent_that_was_moved_is_counted_where_it_is() {
+    let sandbox = lived();
+    sandbox.run(["export", "ada", "--move", "elsewhere", "-o", "stream"]);
+    let text = sandbox.run(["metrics"]);
+    assert_eq!(value(&text, "dormouse_agents_moved"), 1.0);
+    assert!(!text.contains("agent=\"ada\""), "{text}");
+}
+
+#[test]
+fn a_wait_for_the_lock_is_counted_with_what_changes_then() {
+    let sandbox = started("true").with_real_clock();
+    let lock = fs::File::options().write(true).open(sandbox.agent("ada").join("lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let mut waiting = sandbox.cmd(["work", "add", "objective", "-a", "ada"]).into_command();
+    let mut waiting = waiting.stdout(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    drop(lock);
+    assert!(waiting.wait().unwrap().success());
+    let text = sandbox.run(["metrics"]);
+    assert_eq!(value(&text, "dormouse_agent_lock_waits_total{agent=\"ada\"}"), 1.0);
+    let seconds = value(&text, "dormouse_agent_lock_wait_seconds_total{agent=\"ada\"}");
+    assert!((0.05..30.0).contains(&seconds), "{seconds}");
+}
+
+#[test]
+fn over_http_nobody_is_named_who_should_not_be() {
+    let sandbox = lived();
+    let answer = get(&sandbox, "/metrics");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(answer.contains("\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{answer}");
+    let (_, text) = answer.split_once("\r\n\r\n").unwrap();
+    promtool(&["check", "metrics"], sandbox.root(), text);
+    assert_eq!(value(text, "dormouse_dead_letters"), 1.0);
+    assert!(!text.contains("agent=") && !text.contains("tokens") && !text.contains("cost"), "{text}");
+    let path = sandbox.store().join("dormouse.toml");
+    let settings = fs::read_to_string(&path).unwrap();
+    fs::write(&path, format!("{settings}[ingress]\nread = true\n")).unwrap();
+    let text = get(&sandbox, "/metrics");
+    assert!(text.contains("agent=\"ada\"") && !text.contains("agent=\"eve\""), "{text}");
+    fs::write(sandbox.agent("eve").join("state.json"), "no record").unwrap();
+    let text = get(&sandbox, "/metrics");
+    assert!(text.contains("\ndormouse_agents_unreadable 1\n") && !text.contains("eve"), "{text}");
+}
+
+fn alerts() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/prometheus")
+}
+
+#[test]
+fn every_alert_fires_and_asks_for_numbers_that_there_are() {
+    let dir = alerts();
+    promtool(&["check", "rules", "dormouse.rules.yml"], &dir, "");
+    promtool(&["test", "rules", "dormouse.test.yml"], &dir, "");
+    let rules = fs::read_to_string(dir.join("dormouse.rules.yml")).unwrap();
+    let tests = fs::read_to_string(dir.join("dormouse.test.yml")).unwrap();
+    for name in rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
+        assert!(tests.contains(&format!("- alertname: {name}\n        eval_time: ")), "{name} is not tested");
+        let fires = tests
+            .split("  - name: ")
+            .any(|case| case.starts_with(&format!("{name}\n")) && case.contains("exp_labels:"));
+        assert!(fires, "{name} never fires");
+    }
+    let word = |c: char| c.is_ascii_lowercase() || c == '_';
+    let words = |text: &str| -> BTreeSet<String> {
+        let words = text.split(|c| !word(c)).filter(|word| word.starts_with("dormouse_"));
+        words.map(str::to_owned).collect()
+    };
+    let sandbox = started("true");
+    add(&sandbox, "bob", "true");
+    let there = words(&sandbox.run(["metrics"]));
+    let asked = words(&rules);
+    assert!(asked.is_subset(&there), "{:?}", asked.difference(&there).collect::<Vec<_>>());
+}
