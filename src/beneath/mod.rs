@@ -16,7 +16,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Deref;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -369,6 +369,13 @@ impl Spot {
 
     /// The path from the root down to this place.
     fn way(&self) -> &Path {
+        // Mostly the path is the root's with more behind it: then no part needs to be compared with its counterpart.
+        let (path, root) = (self.path.as_os_str().as_bytes(), self.root.path.as_os_str().as_bytes());
+        if let Some([b'/', way @ ..]) = path.strip_prefix(root)
+            && way.first().is_some_and(|first| *first != b'/')
+        {
+            return Path::new(OsStr::from_bytes(way));
+        }
         match self.path.strip_prefix(&self.root.path) {
             Ok(way) if way.as_os_str().is_empty() => Path::new("."),
             Ok(way) => way,

@@ -4,9 +4,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
+use super::text;
 use super::time::Time;
 
 /// Text that does not have the shape of an identifier or name.
@@ -29,9 +30,18 @@ macro_rules! ids {
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub struct $type(pub Uuid);
 
+        impl $type {
+            fn written(self) -> [u8; $prefix.len() + 32] {
+                let mut text = [0; $prefix.len() + 32];
+                text[..$prefix.len()].copy_from_slice($prefix.as_bytes());
+                self.0.simple().encode_lower(&mut text[$prefix.len()..]);
+                text
+            }
+        }
+
         impl fmt::Display for $type {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{}{}", $prefix, self.0.simple())
+                f.write_str(text::ascii(&self.written()))
             }
         }
 
@@ -50,15 +60,13 @@ macro_rules! ids {
 
         impl Serialize for $type {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
+                serializer.serialize_str(text::ascii(&self.written()))
             }
         }
 
         impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                std::borrow::Cow::<'de, str>::deserialize(deserializer)?
-                    .parse()
-                    .map_err(de::Error::custom)
+                text::read(deserializer, str::parse)
             }
         }
 
@@ -146,7 +154,7 @@ impl FromStr for AgentName {
 
 impl<'de> Deserialize<'de> for AgentName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        std::borrow::Cow::<'de, str>::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+        text::read(deserializer, str::parse)
     }
 }
 

@@ -37,6 +37,7 @@ pub mod stamp;
 pub mod state;
 pub mod submission;
 pub mod task;
+pub mod text;
 pub mod time;
 pub mod timer;
 pub mod transaction;

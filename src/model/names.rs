@@ -60,8 +60,7 @@ macro_rules! names {
 
         impl<'de> serde::Deserialize<'de> for $type {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let word = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
-                word.parse().map_err(serde::de::Error::custom)
+                $crate::model::text::read(deserializer, str::parse)
             }
         }
 

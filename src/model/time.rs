@@ -3,10 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use chrono::{DateTime, Local, NaiveDate, NaiveDateTime, NaiveTime, SecondsFormat, TimeZone, Utc};
+use chrono::{DateTime, Datelike, Local, NaiveDate, NaiveDateTime, NaiveTime, TimeZone, Timelike, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::id::Malformed;
+use super::text;
 
 /// A point in time: milliseconds since the Unix epoch, written as RFC 3339 in UTC with milliseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -76,9 +77,49 @@ impl Time {
     }
 }
 
+/// How a moment is written, and where in that the digits of its parts stand. They are read and written without the
+/// freedom that RFC 3339 leaves, since every record has several.
+const FORM: [u8; 24] = *b"0000-00-00T00:00:00.000Z";
+const PARTS: [std::ops::Range<usize>; 7] = [0..4, 5..7, 8..10, 11..13, 14..16, 17..19, 20..23];
+
+impl Time {
+    fn written(self) -> [u8; FORM.len()] {
+        let at = self.utc();
+        let year = at.year().unsigned_abs();
+        let millis = at.timestamp_subsec_millis();
+        let mut text = FORM;
+        for (part, mut number) in
+            PARTS.into_iter().zip([year, at.month(), at.day(), at.hour(), at.minute(), at.second(), millis])
+        {
+            for digit in text[part].iter_mut().rev() {
+                *digit += (number % 10) as u8;
+                number /= 10;
+            }
+        }
+        text
+    }
+
+    /// A moment that is written like that.
+    fn read(text: &str) -> Option<Time> {
+        let text: &[u8; FORM.len()] = text.as_bytes().try_into().ok()?;
+        let is_like =
+            |(byte, form): (&u8, &u8)| if *form == b'0' { byte.is_ascii_digit() } else { byte == form };
+        if !text.iter().zip(&FORM).all(is_like) {
+            return None;
+        }
+        let number = |part: std::ops::Range<usize>| {
+            text[part].iter().fold(0, |number, digit| number * 10 + u32::from(digit - b'0'))
+        };
+        let [year, month, day, hour, minute, second, millis] = PARTS.map(number);
+        let date = NaiveDate::from_ymd_opt(i32::try_from(year).ok()?, month, day)?;
+        let at = date.and_hms_milli_opt(hour, minute, second, millis)?.and_utc();
+        Some(Time::from_millis(at.timestamp_millis()))
+    }
+}
+
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.utc().to_rfc3339_opts(SecondsFormat::Millis, true))
+        f.pad(text::ascii(&self.written()))
     }
 }
 
@@ -90,16 +131,18 @@ impl fmt::Debug for Time {
 
 impl Serialize for Time {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        serializer.serialize_str(text::ascii(&self.written()))
     }
 }
 
 impl<'de> Deserialize<'de> for Time {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
-        DateTime::parse_from_rfc3339(&text)
-            .map(|at| Time::from_millis(at.timestamp_millis()))
-            .map_err(|_| de::Error::custom(format!("`{text}` is not an RFC 3339 time")))
+        text::read(deserializer, |text| match Time::read(text) {
+            Some(at) => Ok(at),
+            None => DateTime::parse_from_rfc3339(text)
+                .map(|at| Time::from_millis(at.timestamp_millis()))
+                .map_err(|_| format!("`{text}` is not an RFC 3339 time")),
+        })
     }
 }
 
@@ -207,5 +250,32 @@ impl schemars::JsonSchema for Span {
     }
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({ "type": "string", "examples": ["90s", "10m", "1h30m", "2d"] })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(text: &str) -> Option<Time> {
+        serde_json::from_value(serde_json::json!(text)).ok()
+    }
+
+    proptest! {
+        #[test]
+        fn a_moment_is_written_and_read_as_its_standard_says(millis in MIN_MS..=MAX_MS) {
+            let at = Time::from_millis(millis);
+            let text = at.to_string();
+            prop_assert_eq!(&text, &at.utc().to_rfc3339_opts(chrono::SecondsFormat::Millis, true));
+            prop_assert_eq!(read(&text), Some(at));
+        }
+
+        #[test]
+        fn what_is_no_moment_is_refused_and_other_forms_are_read(text in "[0-9]{4}-[01][0-9]-[0-3][0-9][Tt ][0-2][0-9]:[0-6][0-9]:[0-6][0-9](\\.[0-9]{1,6})?(Z|z|[+-][0-2][0-9]:[0-6][0-9])") {
+            let expected = DateTime::parse_from_rfc3339(&text).ok().map(|at| Time::from_millis(at.timestamp_millis()));
+            prop_assert_eq!(read(&text), expected);
+        }
     }
 }

@@ -4,12 +4,13 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::UnknownName;
 use super::id::{AgentName, TriggerId, WaitId};
 use super::message::{Origin, OriginKind};
 use super::record::{Extra, Kept, Plane, Record};
+use super::text;
 use super::time::Time;
 
 names! {
@@ -84,7 +85,7 @@ impl Serialize for TriggerScope {
 
 impl<'de> Deserialize<'de> for TriggerScope {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        std::borrow::Cow::<'de, str>::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+        text::read(deserializer, str::parse)
     }
 }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::model::continuation::Continuation;
-use crate::model::id::WaitId;
+use crate::model::id::{WaitId, WorkId};
 use crate::model::message::{AuthorityClass, Message};
 use crate::model::records::Records;
 use crate::model::run::Brief;
@@ -15,6 +15,7 @@ use crate::model::task::Task;
 use crate::model::time::Time;
 use crate::model::timer::Timer;
 use crate::model::wait::Wait;
+use crate::model::work::{Readiness, SchedulingState};
 use crate::rules::limits::left;
 use crate::rules::transition::turn::Claimed;
 use crate::rules::work::{WaitsByItem, readiness, scheduling_state};
@@ -59,7 +60,7 @@ pub struct Document<'a> {
     reduced: Value,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     interjected: Vec<Value>,
-    work: Value,
+    work: Work<'a>,
     waits: Vec<&'a Wait>,
     tasks: &'a [Task],
     timers: &'a [Timer],
@@ -67,6 +68,21 @@ pub struct Document<'a> {
     capabilities: Value,
     #[serde(skip_serializing_if = "Option::is_none")]
     default_external_ingress: Option<&'a Value>,
+}
+
+/// The item in focus, and what is open.
+#[derive(Serialize)]
+struct Work<'a> {
+    current: Option<Value>,
+    open: Vec<OpenItem<'a>>,
+}
+
+#[derive(Serialize)]
+struct OpenItem<'a> {
+    id: WorkId,
+    objective: &'a str,
+    scheduling_state: SchedulingState,
+    readiness: Readiness,
 }
 
 /// The run and, if its message was put off before, why.
@@ -165,7 +181,7 @@ fn is_evidence(message: &Message) -> bool {
     }
 }
 
-fn work(records: &Records, past: &Past) -> Value {
+fn work<'a>(records: &'a Records, past: &Past) -> Work<'a> {
     let focus = records.state.focus;
     let current = records.works.iter().find(|item| Some(item.id) == focus).map(|item| {
         let mut value = json!(item);
@@ -176,13 +192,10 @@ fn work(records: &Records, past: &Past) -> Value {
         value
     });
     let waits = WaitsByItem::of(&records.waits);
-    let open: Vec<Value> = records
-        .works
-        .iter()
-        .map(|item| {
-            let state = scheduling_state(item, &waits);
-            json!({ "id": item.id, "objective": item.objective, "scheduling_state": state, "readiness": readiness(state) })
-        })
-        .collect();
-    json!({ "current": current, "open": open })
+    let open = records.works.iter().map(|item| {
+        let scheduling_state = scheduling_state(item, &waits);
+        let readiness = readiness(scheduling_state);
+        OpenItem { id: item.id, objective: &item.objective, scheduling_state, readiness }
+    });
+    Work { current, open: open.collect() }
 }

@@ -30,7 +30,8 @@ impl<'a> WaitsByItem<'a> {
 
 /// The scheduling state of an item (contract, semantics §4): the first match wins.
 pub fn scheduling_state(item: &WorkItem, waits: &WaitsByItem<'_>) -> SchedulingState {
-    let waits_for = |kind: WaitKind| waits.on(item.id).iter().any(|wait| wait.kind == kind);
+    let waits = waits.on(item.id);
+    let waits_for = |kind: WaitKind| waits.iter().any(|wait| wait.kind == kind);
     if item.state == WorkState::Completed {
         SchedulingState::Completed
     } else if waits_for(WaitKind::Task) {

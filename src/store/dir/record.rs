@@ -49,6 +49,27 @@ pub fn decode<T: Record>(path: &Path, bytes: &[u8]) -> Result<T> {
 
 /// Reads a record from line `line` of a file, counted from 1; 0 for a file that is one record.
 pub fn decode_at<T: Record>(path: &Path, line: usize, bytes: &[u8]) -> Result<T> {
+    let read = behind_schema::<T>(bytes).and_then(|fields| serde_json::from_slice::<T>(&fields).ok());
+    if let Some(mut record) = read
+        && !record.extra_mut().contains_key("schema")
+    {
+        return checked(path, record);
+    }
+    // It begins otherwise, or has an error to tell of.
+    decode_any(path, line, bytes)
+}
+
+/// The fields of a record that begins with its schema, as all do that this program writes: to be read without what it
+/// takes to find the schema among fields that nobody knows.
+fn behind_schema<T: Record>(bytes: &[u8]) -> Option<Vec<u8>> {
+    let rest = bytes.strip_prefix(b"{")?.trim_ascii_start().strip_prefix(b"\"schema\":")?.trim_ascii_start();
+    let rest = rest.strip_prefix(b"\"dormouse/")?.strip_prefix(T::KIND.as_bytes())?.strip_prefix(b"/")?;
+    let (version, rest) = rest.split_at_checked(rest.iter().position(|byte| *byte == b'"')?)?;
+    let fields = rest.strip_prefix(b"\",")?;
+    (version == T::VERSION.to_string().as_bytes()).then(|| [b"{", fields].concat())
+}
+
+fn decode_any<T: Record>(path: &Path, line: usize, bytes: &[u8]) -> Result<T> {
     let mut record: T = match serde_json::from_slice(bytes) {
         Ok(record) => record,
         Err(error) => {
@@ -64,6 +85,10 @@ pub fn decode_at<T: Record>(path: &Path, line: usize, bytes: &[u8]) -> Result<T>
     if record.extra_mut().is_empty() {
         *record.extra_mut() = Extra::new();
     }
+    checked(path, record)
+}
+
+fn checked<T: Record>(path: &Path, record: T) -> Result<T> {
     record.check().map_err(|reason| Error::damaged(path, reason))?;
     Ok(record)
 }
@@ -124,4 +149,41 @@ fn damaged(path: &Path, line: usize, bytes: &[u8], error: &serde_json::Error) ->
 pub fn conflict_marker(bytes: &[u8]) -> Option<usize> {
     let is_marker = |line: &[u8]| line.starts_with(b"<<<<<<< ") || line.starts_with(b">>>>>>> ");
     bytes.split(|byte| *byte == b'\n').position(is_marker).map(|at| at + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::work::WorkItem;
+
+    const FIELDS: &str = r#""id": "work_01900000000070008000000000000001", "agent": "ada", "objective": "o",
+        "state": "open", "plan_status": "ready", "revision": 1,
+        "created_at": "2026-01-02T03:04:05.000Z", "updated_at": "2026-01-02T03:04:05.000+01:00""#;
+
+    #[test]
+    fn where_the_schema_stands_is_the_same_to_a_reader() {
+        let schema = r#""schema": "dormouse/work/1""#;
+        let read = |text: &str| decode::<WorkItem>(Path::new("w"), text.as_bytes());
+        let expected = read(&format!("{{{FIELDS}, {schema}}}")).expect("a work item");
+        for (head, tail) in [("", ""), (" ", "\n"), ("\n  ", ""), ("\n\n", " ")] {
+            assert_eq!(read(&format!("{{{head}{schema},{FIELDS}{tail}}}")).expect("a work item"), expected);
+        }
+        let more = read(&format!("{{{schema},{FIELDS},\"more\":[1]}}")).expect("a work item");
+        assert_eq!(more.extra.get("more"), Some(&serde_json::json!([1])));
+        assert!(!more.extra.contains_key("schema"));
+        for (text, said) in [
+            (format!(r#"{{"schema":"dormouse/work/2",{FIELDS}}}"#), "dormouse/work/2"),
+            (format!(r#"{{"schema":"dormouse/wait/1",{FIELDS}}}"#), "dormouse/wait/1"),
+            (format!(r#"{{{schema},{FIELDS},"schema":"dormouse/work/2"}}"#), "dormouse/work/2"),
+            (format!(r#"{{{schema},{FIELDS},"revision":2}}"#), "duplicate"),
+            (format!(r#"{{{schema},{FIELDS}}} 1"#), "trailing"),
+            (format!(r#"{{{schema}, }}"#), "trailing comma"),
+            (format!(r#"{{{FIELDS}}}"#), "no `schema`"),
+            (schema.to_owned(), "trailing"),
+            (String::new(), "EOF"),
+        ] {
+            let error = read(&text).expect_err(&text).to_string();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
 }
