@@ -27,7 +27,7 @@ use rustix::io::{Errno, retry_on_intr};
 use crate::error::{Context, Error, Result};
 
 pub use changes::{Access, move_file};
-pub use version::{VERSION_LENGTH, Version, nanoseconds};
+pub use version::{Imprint, VERSION_LENGTH, Version, nanoseconds};
 
 /// An open state directory, or one that is being made.
 #[derive(Debug)]
@@ -76,9 +76,8 @@ pub struct Content {
     pub bytes: Vec<u8>,
     /// The user id of the owner of the file that was read.
     pub owner: u32,
-    pub version: Version,
-    /// When the file, its rights or its name was last changed, in nanoseconds since 1970.
-    pub changed: u64,
+    /// Of the file before it was read.
+    pub imprint: Imprint,
 }
 
 /// Why a place has no content.
@@ -222,8 +221,7 @@ impl Spot {
         if bytes.len() as u64 > most {
             return Err(self.too_large(bytes.len() as u64, most));
         }
-        let changed = nanoseconds(stat.st_ctime, stat.st_ctime_nsec);
-        Ok(Some(Content { bytes, owner: stat.st_uid, version: Version::of(&stat), changed }))
+        Ok(Some(Content { bytes, owner: stat.st_uid, imprint: Imprint::of(&stat) }))
     }
 
     /// The user id of the owner of the state directory.
@@ -326,6 +324,18 @@ impl Spot {
             }
         }
         Ok(())
+    }
+
+    /// What the file system says of each of these files of this directory, at the cost of one call for each that opens
+    /// nothing; `None` where there is none.
+    pub fn imprints<'n>(&self, names: impl Iterator<Item = &'n str>) -> Result<Vec<Option<Imprint>>> {
+        let Some(dir) = self.open_dir()? else { return Ok(names.map(|_| None).collect()) };
+        let imprint = |name| match rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) => Ok(Some(Imprint::of(&found))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(self.join(name).refused(errno, "look at")),
+        };
+        names.map(imprint).collect()
     }
 
     /// Every entry, sorted by name.

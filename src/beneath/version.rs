@@ -31,6 +31,53 @@ impl Version {
     }
 }
 
+/// What a file system says of a file that is another whenever its content is: which file it is, how long, and when it was
+/// written and changed. Whoever sets the time of writing back changes the other one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Imprint {
+    version: Version,
+    length: u64,
+    changed: u64,
+}
+
+impl Imprint {
+    /// How many bytes it has where it is kept.
+    pub const LENGTH: usize = 32;
+
+    pub fn of(found: &Stat) -> Imprint {
+        let changed = nanoseconds(found.st_ctime, found.st_ctime_nsec);
+        Imprint { version: Version::of(found), length: u64::try_from(found.st_size).unwrap_or(0), changed }
+    }
+
+    pub fn of_file(file: &File) -> io::Result<Imprint> {
+        Ok(Imprint::of(&rustix::fs::fstat(file)?))
+    }
+
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// When the file, its rights or its name was last changed, in nanoseconds since 1970.
+    pub fn changed(&self) -> u64 {
+        self.changed
+    }
+
+    pub fn to_bytes(self) -> [u8; Imprint::LENGTH] {
+        let mut bytes = [0; Imprint::LENGTH];
+        let words = [self.version.inode, self.version.written, self.length, self.changed];
+        for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    pub fn from_bytes(bytes: &[u8; Imprint::LENGTH]) -> Imprint {
+        let word =
+            |at: usize| bytes[at..at + 8].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        Imprint { version: Version { inode: word(0), written: word(8) }, length: word(16), changed: word(24) }
+    }
+}
+
 /// A moment of a file, in nanoseconds since 1970; those before are all one.
 pub fn nanoseconds(seconds: i64, rest: u64) -> u64 {
     u64::try_from(seconds).unwrap_or(0).saturating_mul(1_000_000_000).saturating_add(rest)

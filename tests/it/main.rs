@@ -10,7 +10,7 @@
 //!    which runs a reference beside the program.
 //! 4. What machines do: `strace` and `held` (a command at one of its system calls), `scenarios`, `crash`, `faults`,
 //!    `power`, `limits`, `concurrency`.
-//! 5. What others put there, and how much of it: `backlog`, `drops`, `rejected`, `sharing`, `clones`, `git_sync`, `git_push`, `replays`, `hostile`, `shown`, `fuzz`.
+//! 5. What others put there, and how much of it: `backlog`, `drops`, `rejected`, `sharing`, `clones`, `git_sync`, `git_push`, `replays`, `remembering`, `hostile`, `shown`, `fuzz`.
 //! 6. Everything at once: `storm`.
 //! 7. What holds of the project itself: `tidy`, `docs`, `examples`, `outside`, `format`, `cost`.
 
@@ -86,6 +86,8 @@ mod power;
 mod preemption;
 #[cfg(target_os = "linux")]
 mod rejected;
+#[cfg(target_os = "linux")]
+mod remembering;
 mod remotes;
 mod replays;
 #[cfg(target_os = "linux")]

@@ -84,7 +84,7 @@ impl<'a> Change<'a> {
         let mut scan = self.scan()?;
         scan.pass_over(self.agent.passed_over(state).into_iter().chain(stuck.iter().cloned()));
         self.inbox.replace(Some(Rc::new(self.file_backlog(scan)?)));
-        self.look_again()
+        Ok(self.look_again()?.remembering())
     }
 
     /// The records as they are now. The inbox is not listed again: it is as it was, with what was committed since.
@@ -119,7 +119,7 @@ impl<'a> Change<'a> {
     pub fn any_state(&self) -> Result<State> {
         let found = self.agent.state_file()?;
         let state = self.agent.state_of(found.as_ref())?;
-        self.base.set(found.map(|found| (state.revision, found.version)));
+        self.base.set(found.map(|found| (state.revision, found.imprint.version())));
         Ok(state)
     }
 
@@ -319,7 +319,7 @@ impl<'a> Change<'a> {
             schema: journal::SCHEMA.to_owned(),
             machine: machine::id().map(str::to_owned),
             base_revision: self.agent.state_of(Some(&found))?.revision,
-            over: Some(found.version),
+            over: Some(found.imprint.version()),
             writes,
             appends,
             deletes,

@@ -492,8 +492,8 @@ impl Unfinished {
             Err(error) if conflict_marker(&state.bytes).is_some() => Err(error),
             Err(_) => Ok(true),
             Ok(_) => Ok(last.state() == Some(&state.bytes)
-                || self.entries().any(|entry| entry.over == Some(state.version))
-                || state.changed <= self.written),
+                || self.entries().any(|entry| entry.over == Some(state.imprint.version()))
+                || state.imprint.changed() <= self.written),
         }
     }
 }

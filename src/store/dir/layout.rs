@@ -185,6 +185,11 @@ pub fn settled(source: &str) -> String {
     format!("cache/settled/{}", source.replace('/', "-"))
 }
 
+/// What the open records of a plane said when a step has read them last.
+pub fn remembered(plane: &str) -> String {
+    format!("cache/open/{plane}")
+}
+
 /// Whether a transaction may write this file, whose path is from the agent's directory.
 pub fn may_write(path: &str) -> bool {
     match path.split('/').collect::<Vec<_>>().as_slice() {

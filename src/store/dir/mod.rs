@@ -36,6 +36,7 @@ pub mod occupancy;
 pub mod old_journal;
 pub mod packed;
 pub mod record;
+mod remembered;
 mod rename;
 pub mod search;
 pub mod settled;

@@ -179,7 +179,7 @@ mod tests {
             (format!(r#"{{{schema},{FIELDS}}} 1"#), "trailing"),
             (format!(r#"{{{schema}, }}"#), "trailing comma"),
             (format!(r#"{{{FIELDS}}}"#), "no `schema`"),
-            (schema.to_owned(), "trailing"),
+            (schema.to_owned(), "invalid type"),
             (String::new(), "EOF"),
         ] {
             let error = read(&text).expect_err(&text).to_string();

@@ -68,6 +68,11 @@ impl<'a> Snapshot<'a> {
         Snapshot { left_out: self.agent.passed_over(state), ..self }
     }
 
+    /// The same for a step: it leaves to the next command what it has read.
+    pub(super) fn remembering(self) -> Snapshot<'a> {
+        Snapshot { view: self.view.remembering(self.agent.store.disk), ..self }
+    }
+
     /// The inbox by names alone.
     pub(super) fn scan(&self) -> Result<&Scan> {
         if self.scan.get().is_none() {

@@ -11,10 +11,11 @@ use crate::model::record::Record;
 
 use super::authors;
 use super::changes::{Append, add_to};
-use super::files;
+use super::files::{self, Disk};
 use super::journal::Entry;
 use super::layout::AgentDir;
 use super::record::decode;
+use super::remembered;
 
 /// An agent's directory, with what a journal has over it that nobody has applied yet.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub struct View<'a> {
     pub agent: &'a AgentDir,
     overlay: Option<Overlay>,
     is_locked: bool,
+    /// How what is read is remembered for those who read it next, if it is.
+    remembers: Option<Disk>,
 }
 
 /// Transactions that are not applied, and where in them each file is.
@@ -54,13 +57,23 @@ impl Overlay {
 impl<'a> View<'a> {
     /// For whoever holds the lock, after the journal is finished.
     pub fn settled(agent: &'a AgentDir) -> View<'a> {
-        View { agent, overlay: None, is_locked: true }
+        View { agent, overlay: None, is_locked: true, remembers: None }
     }
 
     /// For whoever reads without the lock: with the transactions that are not applied.
     pub fn over(agent: &'a AgentDir, entries: Vec<Entry>) -> View<'a> {
         let overlay = (!entries.is_empty()).then(|| Overlay::of(entries));
-        View { agent, overlay, is_locked: false }
+        View { agent, overlay, is_locked: false, remembers: None }
+    }
+
+    /// The same for a step, which holds the lock: it leaves to the next command what it has read.
+    pub fn remembering(self, disk: Disk) -> View<'a> {
+        View { remembers: Some(disk), ..self }
+    }
+
+    /// Whether what is read is to be remembered, and how.
+    pub fn remembers(&self) -> Option<Disk> {
+        self.remembers
     }
 
     /// The revision from which the last of these goes on, if there are any.
@@ -112,7 +125,8 @@ impl<'a> View<'a> {
         Ok(Some((record, authors::other(&spot, owner)?)))
     }
 
-    fn decoded<T: Record>(&self, path: &str, bytes: &[u8]) -> Result<T> {
+    /// The record that the file of this path says with these bytes.
+    pub fn decoded<T: Record>(&self, path: &str, bytes: &[u8]) -> Result<T> {
         let path = self.agent.join(path);
         let record: T = decode(&path, bytes)?;
         match record.file_id() {
@@ -127,6 +141,9 @@ impl<'a> View<'a> {
     /// Every record of a directory, in the order of their names.
     pub fn records<T: Record>(&self, dir: &str) -> Result<Vec<T>> {
         let paths = self.record_paths(dir)?;
+        if paths.len() >= remembered::MANY && self.overlay.is_none() {
+            return remembered::records(self, dir, &paths);
+        }
         let mut records = Vec::with_capacity(paths.len());
         for path in paths {
             records.extend(self.record(&path)?);

@@ -1,0 +1,315 @@
+//! What the open records of a plane say, in one file: to look at many small files is a fifth of the work of opening and
+//! reading them.
+//!
+//! A record is taken from there only where its file is still the one that was read: the same inode and length, written
+//! and changed at the same moments. So all that puts another content there is seen: a transaction, a merge, a restore,
+//! an edit in place.
+//! A file system's clock stands still for a while, and a second change in that while would not show. What was changed
+//! less than [`SETTLED`] before a step has read it is therefore not remembered.
+//! Whatever is wrong with the file, the records are read without it.
+
+use std::fs::File;
+use std::io::Write;
+
+use twox_hash::XxHash64;
+
+use crate::beneath::{Content, Imprint, Spot};
+use crate::error::Result;
+use crate::model::record::Record;
+
+use super::files::{self, Disk};
+use super::layout;
+use super::view::View;
+
+/// How many records are worth the look into one more file.
+pub const MANY: usize = 32;
+
+/// How long a file has to be unchanged, in nanoseconds: file systems count in steps of up to two seconds.
+const SETTLED: u64 = 2_100_000_000;
+
+/// A part of the records, of which more had to be read, has a step remember them anew.
+const TOO_MANY: usize = 16;
+
+/// The largest content of a file that is remembered, and the largest file of all of them, in bytes.
+const MOST_EACH: usize = 64 << 10;
+const MOST: u64 = 64 << 20;
+
+const MAGIC: &[u8; 8] = b"open-1\n\0";
+const HEAD: usize = MAGIC.len() + 8;
+
+/// The records of a plane that lie at these paths, which are in order. Those that are gone are left out.
+pub fn records<T: Record>(view: &View<'_>, plane: &str, paths: &[String]) -> Result<Vec<T>> {
+    let spot = view.agent.join(layout::remembered(plane));
+    let bytes = load(&spot);
+    let names = || paths.iter().map(|path| name(plane, path));
+    let imprints = view.agent.join(plane).imprints(names())?;
+    let mut entries = entries(&bytes).peekable();
+    let known: Vec<Option<Entry<'_>>> = names()
+        .zip(imprints)
+        .map(|(name, imprint)| {
+            while entries.next_if(|entry| entry.name < name).is_some() {}
+            entries.next_if(|entry| entry.name == name).filter(|entry| Some(entry.imprint) == imprint)
+        })
+        .collect();
+    let unknown = known.iter().filter(|known| known.is_none()).count();
+    let is_worth_it = unknown > TOO_MANY.max(paths.len() / TOO_MANY);
+    // Before anything is read: what is changed later than this moment is not what was read.
+    let mut renewal = view.remembers().filter(|_| is_worth_it).and_then(|disk| Renewal::begin(view, disk));
+    let mut records = Vec::with_capacity(paths.len());
+    for (path, known) in paths.iter().zip(known) {
+        if let Some(entry) = known {
+            records.push(view.decoded(path, entry.content)?);
+            if let Some(renewal) = &mut renewal {
+                renewal.keep(entry);
+            }
+            continue;
+        }
+        let Some(Content { bytes, imprint, .. }) = files::read_owned(&view.agent.join(path))? else {
+            continue;
+        };
+        records.push(view.decoded(path, &bytes)?);
+        if let Some(renewal) = &mut renewal {
+            renewal.add(Entry { name: name(plane, path), imprint, content: &bytes });
+        }
+    }
+    if let Some(renewal) = renewal {
+        renewal.end(&spot);
+    }
+    Ok(records)
+}
+
+fn name<'p>(plane: &str, path: &'p str) -> &'p str {
+    path.get(plane.len() + 1..).unwrap_or(path)
+}
+
+/// What one record said.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Entry<'b> {
+    name: &'b str,
+    imprint: Imprint,
+    content: &'b [u8],
+}
+
+/// The entries of such a file, one after the other; nothing where it is none.
+fn load(spot: &Spot) -> Vec<u8> {
+    let mut bytes = spot.read(MOST).ok().flatten().unwrap_or_default();
+    let is_whole = bytes
+        .split_at_checked(HEAD)
+        .is_some_and(|(head, entries)| head[..MAGIC.len()] == *MAGIC && head[MAGIC.len()..] == sum(entries));
+    if is_whole {
+        bytes.drain(..HEAD);
+    } else {
+        bytes.clear();
+    }
+    bytes
+}
+
+fn sum(entries: &[u8]) -> [u8; 8] {
+    XxHash64::oneshot(0, entries).to_le_bytes()
+}
+
+fn entries(mut bytes: &[u8]) -> impl Iterator<Item = Entry<'_>> {
+    std::iter::from_fn(move || {
+        let (imprint, rest) = bytes.split_first_chunk()?;
+        let (name, rest) = rest.split_first_chunk()?;
+        let (content, rest) = rest.split_first_chunk()?;
+        let (name, rest) = rest.split_at_checked(u32::from_le_bytes(*name) as usize)?;
+        let (content, rest) = rest.split_at_checked(u32::from_le_bytes(*content) as usize)?;
+        bytes = rest;
+        Some(Entry { name: str::from_utf8(name).ok()?, imprint: Imprint::from_bytes(imprint), content })
+    })
+}
+
+/// What is remembered from now on.
+struct Renewal {
+    staged: Spot,
+    file: File,
+    /// The moment from which on nothing counts, in nanoseconds since 1970, by the clock of the file system.
+    until: u64,
+    bytes: Vec<u8>,
+    added: usize,
+}
+
+impl Renewal {
+    /// Only for whoever holds the lock. `None`: nothing can be written there.
+    fn begin(view: &View<'_>, disk: Disk) -> Option<Renewal> {
+        let staged = view.agent.join(layout::TMP).join("open");
+        let file = disk.stage_unsynced(&staged, b"").ok()?;
+        let now = Imprint::of_file(&file).ok()?.changed();
+        Some(Renewal { staged, file, until: now.saturating_sub(SETTLED), bytes: vec![0; HEAD], added: 0 })
+    }
+
+    /// Of a record that was just read.
+    fn add(&mut self, entry: Entry<'_>) {
+        if entry.imprint.changed() < self.until && entry.content.len() <= MOST_EACH {
+            self.added += 1;
+            self.keep(entry);
+        }
+    }
+
+    fn keep(&mut self, entry: Entry<'_>) {
+        let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or_default().to_le_bytes();
+        let Entry { name, imprint, content } = entry;
+        let parts: [&[u8]; 5] =
+            [&imprint.to_bytes(), &length(name.as_bytes()), &length(content), name.as_bytes(), content];
+        parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
+    }
+
+    /// Puts it in place, as far as that can be done and is of use.
+    fn end(mut self, spot: &Spot) {
+        let sum = sum(&self.bytes[HEAD..]);
+        self.bytes[..MAGIC.len()].copy_from_slice(MAGIC);
+        self.bytes[MAGIC.len()..HEAD].copy_from_slice(&sum);
+        let is_of_use = self.added > TOO_MANY && self.bytes.len() as u64 <= MOST;
+        let is_there = is_of_use
+            && self.file.write_all(&self.bytes).is_ok()
+            && files::rename(&self.staged, spot).is_ok();
+        if !is_there {
+            let _ = self.staged.remove();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+    use std::time::Duration;
+
+    use super::super::layout::AgentDir;
+    use super::super::record::encode;
+    use super::*;
+    use crate::beneath::at;
+    use crate::model::settings::Durability;
+    use crate::model::work::WorkItem;
+
+    const COUNT: u32 = 60;
+
+    fn item(number: u32, objective: &str) -> WorkItem {
+        let id = format!("work_{number:08x}000070008000000000000001");
+        serde_json::from_value(serde_json::json!({
+            "id": id, "agent": "ada", "objective": objective, "state": "open", "plan_status": "ready", "revision": 1,
+            "created_at": "2026-01-02T03:04:05.000Z", "updated_at": "2026-01-02T03:04:05.000Z",
+        }))
+        .expect("an item")
+    }
+
+    fn path(dir: &Path, number: u32) -> PathBuf {
+        dir.join("work").join(format!("work_{number:08x}000070008000000000000001.json"))
+    }
+
+    fn put(dir: &Path, number: u32, objective: &str) {
+        fs::write(path(dir, number), encode(&item(number, objective))).expect("written");
+    }
+
+    /// As a step reads them.
+    fn read(agent: &AgentDir) -> Vec<WorkItem> {
+        let view = View::settled(agent).remembering(Disk::new(Durability::Process));
+        view.records(layout::WORK).expect("read")
+    }
+
+    /// As they are.
+    fn there(dir: &Path) -> Vec<WorkItem> {
+        let mut paths: Vec<PathBuf> = fs::read_dir(dir.join("work"))
+            .expect("a directory")
+            .map(|entry| entry.expect("an entry").path())
+            .collect();
+        paths.sort();
+        let read = |path: PathBuf| {
+            let mut item: WorkItem =
+                serde_json::from_slice(&fs::read(path).expect("a file")).expect("an item");
+            item.extra.clear();
+            item
+        };
+        paths.into_iter().map(read).collect()
+    }
+
+    fn agent(dir: &Path) -> AgentDir {
+        ["work", "tmp", "cache"].iter().for_each(|name| fs::create_dir(dir.join(name)).expect("made"));
+        (0..COUNT).for_each(|number| put(dir, number, "to do"));
+        AgentDir::at(at(dir))
+    }
+
+    fn remembered(dir: &Path) -> usize {
+        entries(&load(&at(dir).join(layout::remembered(layout::WORK)))).count()
+    }
+
+    #[test]
+    fn what_is_remembered_is_never_another_than_what_is_there() {
+        let place = tempfile::tempdir().expect("a directory");
+        let dir = place.path();
+        let agent = agent(dir);
+        assert_eq!(read(&agent), there(dir));
+        assert_eq!(remembered(dir), 0, "what was written just now may be written again at the same moment");
+        assert!(fs::read_dir(dir.join("tmp")).expect("a directory").next().is_none());
+
+        std::thread::sleep(Duration::from_nanos(SETTLED) + Duration::from_millis(100));
+        View::settled(&agent).records::<WorkItem>(layout::WORK).expect("read");
+        assert_eq!(remembered(dir), 0, "only a step writes");
+        assert_eq!(read(&agent), there(dir));
+        assert_eq!(remembered(dir), COUNT as usize);
+        assert_eq!(read(&agent), there(dir));
+
+        // In place and of the same length, as some editors do.
+        put(dir, 1, "to be");
+        assert_eq!(read(&agent)[1].objective, "to be");
+        // And with the time put back, as a restore does.
+        let time = fs::metadata(path(dir, 2)).and_then(|found| found.modified()).expect("a time");
+        put(dir, 2, "to go");
+        fs::File::options()
+            .write(true)
+            .open(path(dir, 2))
+            .and_then(|file| file.set_modified(time))
+            .expect("set");
+        assert_eq!(read(&agent)[2].objective, "to go");
+        // Another file in its place, with its time.
+        let aside = dir.join("aside");
+        fs::write(&aside, encode(&item(3, "to it"))).expect("written");
+        fs::File::options().write(true).open(&aside).and_then(|file| file.set_modified(time)).expect("set");
+        fs::rename(&aside, path(dir, 3)).expect("renamed");
+        assert_eq!(read(&agent)[3].objective, "to it");
+        // The files of two records exchanged: neither is what its name says.
+        let other = fs::read(path(dir, 4)).expect("read");
+        fs::rename(path(dir, 5), path(dir, 4)).expect("renamed");
+        View::settled(&agent).records::<WorkItem>(layout::WORK).expect_err("one lies under another's name");
+        fs::write(path(dir, 5), other).expect("written");
+        put(dir, 4, "anew");
+        put(dir, 5, "anew");
+        // One that has gone, one that has come, one that was damaged and put right.
+        fs::remove_file(path(dir, 6)).expect("removed");
+        put(dir, COUNT, "new");
+        let right = fs::read(path(dir, 7)).expect("read");
+        fs::write(path(dir, 7), "{").expect("written");
+        View::settled(&agent).records::<WorkItem>(layout::WORK).expect_err("one can't be read");
+        fs::write(path(dir, 7), right).expect("written");
+        assert_eq!(read(&agent), there(dir));
+        assert_eq!(remembered(dir), COUNT as usize, "a few changes are no reason to write all anew");
+
+        // Whatever is wrong with it.
+        let cache = dir.join(layout::remembered(layout::WORK));
+        let whole = fs::read(&cache).expect("a cache");
+        for at in (0..whole.len()).step_by(whole.len() / 97) {
+            let mut other = whole.clone();
+            other[at] ^= 0x11;
+            for bytes in [&other[..], &whole[..at]] {
+                fs::write(&cache, bytes).expect("written");
+                let view = View::settled(&agent);
+                assert_eq!(view.records::<WorkItem>(layout::WORK).expect("read"), there(dir), "at {at}");
+            }
+        }
+        fs::remove_file(&cache).and_then(|()| fs::create_dir(&cache)).expect("a directory in its place");
+        assert_eq!(read(&agent), there(dir));
+    }
+
+    #[test]
+    fn entries_that_say_they_are_longer_than_the_file_are_none() {
+        let entry =
+            [&[0; Imprint::LENGTH][..], &2u32.to_le_bytes(), &3u32.to_le_bytes(), b"n1", b"abc"].concat();
+        let names = |bytes: &[u8]| entries(bytes).map(|entry| entry.name.to_owned()).collect::<Vec<_>>();
+        assert_eq!(names(&entry.repeat(2)), ["n1", "n1"]);
+        assert_eq!(names(&entry[..entry.len() - 1]), [""; 0]);
+        let huge = [&entry[..Imprint::LENGTH], &[0xff; 12]].concat();
+        assert_eq!(names(&huge), [""; 0]);
+        assert_eq!(names(b"\xff"), [""; 0]);
+    }
+}
