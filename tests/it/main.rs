@@ -10,9 +10,9 @@
 //!    which runs a reference beside the program.
 //! 4. What machines do: `strace` and `held` (a command at one of its system calls), `scenarios`, `crash`, `faults`,
 //!    `power`, `limits`, `concurrency`.
-//! 5. What others put there, and how much of it: `backlog`, `drops`, `rejected`, `sharing`, `clones`, `git_sync`, `git_push`, `replays`, `remembering`, `hostile`, `shown`, `fuzz`.
+//! 5. What others put there, and how much of it: `backlog`, `drops`, `rejected`, `sharing`, `clones`, `git_sync`, `git_push`, `git_merges`, `replays`, `remembering`, `hostile`, `shown`, `fuzz`.
 //! 6. Everything at once: `storm`.
-//! 7. What holds of the project itself: `tidy`, `docs`, `examples`, `outside`, `format`, `cost`.
+//! 7. What holds of the project itself: `tidy`, `docs`, `examples`, `outside`, `packaging`, `format`, `cost`.
 
 mod asking;
 mod attention;
@@ -79,6 +79,7 @@ mod model;
 mod output;
 #[cfg(target_os = "linux")]
 mod outside;
+mod packaging;
 mod permissions;
 mod planes;
 #[cfg(target_os = "linux")]

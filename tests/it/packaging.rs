@@ -1,0 +1,165 @@
+//! What is released: the archive and the Debian package, installed, used and removed in a root of their own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::harness::dormouse;
+
+/// Whether these programs are there; else it says what is left out.
+fn have(programs: &[&str]) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = |name: &&&str| std::env::split_paths(&path).any(|dir| dir.join(name).is_file());
+    let missing: Vec<_> = programs.iter().filter(|name| !is_there(name)).collect();
+    if !missing.is_empty() {
+        eprintln!("left out: it needs {missing:?}");
+    }
+    missing.is_empty()
+}
+
+fn run(command: &mut Command) -> String {
+    let ran = command.output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{command:?}: {}\n{said}", ran.status);
+    String::from_utf8(ran.stdout).unwrap()
+}
+
+/// The program without what debuggers read: what is packed is small then, and packed soon.
+fn stripped(dir: &Path) -> PathBuf {
+    let path = dir.join("stripped");
+    run(Command::new("strip").arg("-o").arg(&path).arg(dormouse()));
+    path
+}
+
+fn release(program: &Path, out: &Path) -> Command {
+    let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/release.sh"));
+    command.arg("--binary").arg(program).arg(out).env("SOURCE_DATE_EPOCH", "1767323045");
+    command
+}
+
+/// The file of a release that ends so.
+fn made(out: &Path, ending: &str) -> PathBuf {
+    let mut found = fs::read_dir(out).unwrap().map(|entry| entry.unwrap().path());
+    found.find(|path| path.to_str().unwrap().ends_with(ending)).unwrap()
+}
+
+fn files_below(root: &Path) -> Vec<String> {
+    let files = walkdir::WalkDir::new(root).into_iter().map(Result::unwrap);
+    let files = files.filter(|entry| !entry.file_type().is_dir());
+    let path = |entry: walkdir::DirEntry| entry.path().strip_prefix(root).unwrap().display().to_string();
+    let mut files: Vec<String> = files.map(path).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn what_is_released_is_installed_used_and_removed() {
+    if !have(&["cargo-deb", "dpkg", "strip", "tar", "gzip", "sha256sum", "git"]) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let program = stripped(dir.path());
+    let (one, other) = (dir.path().join("one"), dir.path().join("other place"));
+    let sums = run(&mut release(&program, &one));
+    // The same bytes, whatever the time zone, the language and the rights of new files are.
+    let mut again = Command::new("sh");
+    let words = release(&program, &other);
+    again.args(["-c", "umask 077; exec \"$@\"", "sh"]).arg(words.get_program()).args(words.get_args());
+    again.envs([("TZ", "Asia/Kolkata"), ("LC_ALL", "de_DE.UTF-8"), ("SOURCE_DATE_EPOCH", "1767323045")]);
+    assert_eq!(run(&mut again), sums);
+    run(Command::new("sha256sum").args(["--check", "--strict"]).arg(made(&one, ".sha256")).current_dir(&one));
+
+    let unpacked = dir.path().join("unpacked");
+    fs::create_dir(&unpacked).unwrap();
+    run(Command::new("tar").arg("-xzf").arg(made(&one, ".tar.gz")).arg("-C").arg(&unpacked));
+    let top = fs::read_dir(&unpacked).unwrap().next().unwrap().unwrap().path();
+    assert!(run(Command::new(top.join("dormouse")).arg("--version")).starts_with("dormouse "));
+    for path in ["README.md", "LICENSE-MIT", "man/dormouse-tick.1", "completions/_dormouse"] {
+        assert!(top.join(path).is_file(), "{path}");
+    }
+
+    if rustix::process::geteuid().is_root() {
+        is_installed_and_removed(&made(&one, ".deb"), &dir.path().join("root"));
+    }
+}
+
+/// A root with nothing in it but what dpkg itself needs.
+fn is_installed_and_removed(package: &Path, root: &Path) {
+    for path in ["var/lib/dpkg/updates", "var/lib/dpkg/info"] {
+        fs::create_dir_all(root.join(path)).unwrap();
+    }
+    fs::write(root.join("var/lib/dpkg/status"), "").unwrap();
+    let dpkg = || {
+        let mut command = Command::new("dpkg");
+        command.arg("--root").arg(root).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+        command
+    };
+    run(dpkg().arg("--install").arg(package));
+    let files = files_below(root);
+    let pages = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("man")).unwrap();
+    let pages = pages.map(|page| page.unwrap().file_name().into_string().unwrap());
+    let pages = pages.filter(|name| name.ends_with(".1")).map(|name| format!("usr/share/man/man1/{name}.gz"));
+    let others = [
+        "usr/bin/dormouse",
+        "usr/lib/systemd/user/dormouse@.service",
+        "usr/share/bash-completion/completions/dormouse",
+        "usr/share/doc/dormouse/copyright",
+        "usr/share/fish/vendor_completions.d/dormouse.fish",
+        "usr/share/zsh/vendor-completions/_dormouse",
+    ];
+    for path in pages.chain(others.map(str::to_owned)) {
+        assert!(files.contains(&path), "{path}: {files:#?}");
+    }
+    let program = root.join("usr/bin/dormouse");
+    let project = root.join("project");
+    fs::create_dir(&project).unwrap();
+    for args in [
+        &["init"][..],
+        &["create", "ada", "--", "true"],
+        &["start", "ada"],
+        &["enqueue", "ada", "x"],
+        &["tick", "ada"],
+        &["doctor"],
+    ] {
+        run(Command::new(&program).args(args).current_dir(&project).env_remove("DORMOUSE_DIR"));
+    }
+    fs::remove_dir_all(&project).unwrap();
+    is_a_unit(root, &program);
+
+    run(dpkg().args(["--purge", "dormouse"]));
+    let left: Vec<String> = files_below(root).into_iter().filter(|path| !path.starts_with("var/")).collect();
+    assert!(left.is_empty(), "{left:#?}");
+}
+
+/// The template, as systemd reads it for a state directory whose name is not a plain word.
+fn is_a_unit(root: &Path, program: &Path) {
+    if !have(&["systemd-analyze", "systemd-escape"]) {
+        return;
+    }
+    let text = fs::read_to_string(root.join("usr/lib/systemd/user/dormouse@.service")).unwrap();
+    let text = text.replace("/usr/bin/dormouse", program.to_str().unwrap());
+    let instance = run(Command::new("systemd-escape").args(["--path", "/srv/our agents/.dormouse"]));
+    let home = tempfile::tempdir().unwrap();
+    let unit = home.path().join(format!("dormouse@{}.service", instance.trim()));
+    fs::write(&unit, text).unwrap();
+    let mut verify = Command::new("systemd-analyze");
+    verify.args(["verify", "--user", "--man=no"]).arg(&unit).env("XDG_RUNTIME_DIR", home.path());
+    let ran = verify.output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success() && !said.contains("dormouse"), "{}\n{said}", ran.status);
+}
+
+#[test]
+fn a_release_says_what_it_needs_and_how_it_is_called() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/release.sh");
+    let dir = tempfile::tempdir().unwrap();
+    let none = Command::new(&script).output().unwrap();
+    assert_eq!(none.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&none.stderr).starts_with("usage: "));
+    let program = dir.path().join("no such program");
+    let missing =
+        Command::new(&script).arg("--binary").arg(&program).arg(dir.path().join("out")).output().unwrap();
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("no such program"), "{missing:?}");
+    assert!(!dir.path().join("out").exists());
+}
