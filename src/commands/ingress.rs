@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::engine::arrivals::Admitted;
 use crate::engine::checks;
 use crate::engine::delivery::{self, Proof};
 use crate::engine::session::Session;
@@ -16,16 +15,16 @@ use crate::engine::summaries::{self, Past, Summary};
 use crate::error::{Context, Error, Result, Status as Exit};
 use crate::http::{Answer, Deadline, Request, Status, cgi, connection};
 use crate::model::agent::Visibility;
+use crate::model::bound::Bound;
 use crate::model::id::{AgentName, TriggerId};
 use crate::model::message::{Body, DeliverySurface};
 use crate::model::settings::IngressSettings;
 use crate::model::time::Span;
-use crate::model::trigger::Trigger;
 use crate::report::metrics::{self, Naming};
 use crate::report::output::talk;
 use crate::report::summary::{shown, summary};
 use crate::rules::delivery::Delivery;
-use crate::store::{Agent, Store};
+use crate::store::Store;
 
 /// By when a request has come, an answer has gone, and everything is over, from the start.
 const READ: Duration = Duration::from_secs(7);
@@ -74,7 +73,7 @@ pub fn ingress(session: &mut Session) -> Result<Exit> {
         Way::Connection => connection::receive(read_by),
     };
     let (method, answer) = match received {
-        Ok(request) => (request.method.clone(), answer(session, &request)),
+        Ok(request) => (request.method.clone(), answer(session, request)),
         Err(answer) => (String::new(), answer),
     };
     match way {
@@ -94,9 +93,10 @@ fn end_in_time() -> Result<()> {
     watch.map(drop).context("start", Path::new("the thread that watches over this request"))
 }
 
-fn answer(session: &Session, request: &Request) -> Answer {
+fn answer(session: &Session, mut request: Request) -> Answer {
     let come = Instant::now();
-    let words: Vec<&str> = request.path.split('/').skip(1).collect();
+    let path = std::mem::take(&mut request.path);
+    let words: Vec<&str> = path.split('/').skip(1).collect();
     let reads = matches!(request.method.as_str(), "GET" | "HEAD");
     match words.as_slice() {
         ["healthz"] if reads => health(session),
@@ -242,7 +242,7 @@ impl From<Error> for Refused {
 
 fn deliver(
     session: &Session,
-    request: &Request,
+    mut request: Request,
     name: &str,
     id: &str,
 ) -> std::result::Result<Answer, Refused> {
@@ -262,8 +262,12 @@ fn deliver(
     };
     let open = delivery::open(agent.as_ref(), id.parse::<TriggerId>().ok(), &proof)?;
     let (Some(agent), Some(trigger)) = (agent, open) else { return Err(Refused::Wrong) };
-    let body = body(request)?;
-    let key = key(request, settings)?;
+    let policy = agent.policy()?;
+    let sent = std::mem::take(&mut request.body);
+    // Before it is taken apart, which takes several times its memory.
+    Bound::message("the body", policy.limits.max_message).check(sent.len() as u64).map_err(Error::from)?;
+    let body = body(&request, sent)?;
+    let key = key(&request, settings)?;
     if let Err(pause) = agent.use_trigger(trigger.id, settings.per_minute, session.clock.now())? {
         let message = format!("more than [ingress] per_minute = {}", settings.per_minute);
         let seconds = pause.as_millis().div_ceil(1000).max(1);
@@ -272,17 +276,13 @@ fn deliver(
     let delivery = Delivery {
         body,
         key,
-        source_refs: provenance(request, settings),
+        source_refs: provenance(&request, settings),
         surface: DeliverySurface::Cgi,
         hops: None,
     };
-    let admitted = admit(session, &agent, &trigger, delivery)?;
-    Ok(Answer::json(Status::Accepted, delivery::delivered(&trigger, &admitted).to_string()))
-}
-
-fn admit(session: &Session, agent: &Agent<'_>, trigger: &Trigger, delivery: Delivery) -> Result<Admitted> {
     session.is_about(agent.name());
-    delivery::deliver(session, agent, trigger, delivery)
+    let admitted = delivery::deliver(session, &agent, &policy, &trigger, delivery)?;
+    Ok(Answer::json(Status::Accepted, delivery::delivered(&trigger, &admitted).to_string()))
 }
 
 /// The secret in `Authorization: Bearer`.
@@ -291,9 +291,9 @@ fn bearer(value: &str) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| secret.trim())
 }
 
-/// The body as JSON or text, by its type. Nothing at all is no body.
-fn body(request: &Request) -> std::result::Result<Option<Body>, Answer> {
-    if request.body.is_empty() {
+/// What was sent, as JSON or text by its type. Nothing at all is no body.
+fn body(request: &Request, sent: Vec<u8>) -> std::result::Result<Option<Body>, Answer> {
+    if sent.is_empty() {
         return Ok(None);
     }
     let named = request.header("Content-Type")?.unwrap_or_default();
@@ -302,15 +302,15 @@ fn body(request: &Request) -> std::result::Result<Option<Body>, Answer> {
     if !is_json && !kind.starts_with("text/") {
         return Err(Answer::new(Status::UnsupportedType, "a delivery is application/json or text"));
     }
-    let text = std::str::from_utf8(&request.body)
-        .map_err(|_| Answer::new(Status::UnsupportedType, "the body is not UTF-8"))?;
+    let text =
+        String::from_utf8(sent).map_err(|_| Answer::new(Status::UnsupportedType, "the body is not UTF-8"))?;
     if !is_json {
-        return Ok(Some(Body::Text { text: text.to_owned() }));
+        return Ok(Some(Body::Text { text }));
     }
-    if values(text) > MAX_VALUES {
+    if values(&text) > MAX_VALUES {
         return Err(Answer::new(Status::TooLarge, format!("more than {MAX_VALUES} values in the JSON")));
     }
-    let value: Value = serde_json::from_str(text)
+    let value: Value = serde_json::from_str(&text)
         .map_err(|error| Answer::new(Status::BadRequest, format!("the body is not JSON: {error}")))?;
     Ok(Some(Body::Json { value }))
 }
@@ -361,15 +361,15 @@ fn provenance(request: &Request, settings: &IngressSettings) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn request(headers: &[(&str, &str)], body: &str) -> Request {
+    fn request(headers: &[(&str, &str)]) -> Request {
         let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Request { method: "POST".to_owned(), path: "/".to_owned(), headers, body: body.into() }
+        Request { method: "POST".to_owned(), path: "/".to_owned(), headers, ..Request::default() }
     }
 
     #[test]
     fn a_body_is_json_or_text_by_its_type() {
         let of = |kind: &str, text: &str| {
-            body(&request(&[("content-type", kind)], text)).map_err(|answer| answer.status)
+            body(&request(&[("content-type", kind)]), text.into()).map_err(|answer| answer.status)
         };
         for kind in ["application/json", "Application/JSON; charset=utf-8", "application/cloudevents+json"] {
             assert_eq!(of(kind, "[1]"), Ok(Some(Body::Json { value: json!([1]) })), "{kind}");
@@ -390,8 +390,8 @@ mod tests {
             assert_eq!(values(text), count, "{text}");
         }
         let many = format!("[{}0]", "0,".repeat(MAX_VALUES));
-        let status =
-            body(&request(&[("Content-Type", "application/json")], &many)).map_err(|answer| answer.status);
+        let status = body(&request(&[("Content-Type", "application/json")]), many.into())
+            .map_err(|answer| answer.status);
         assert_eq!(status, Err(Status::TooLarge));
     }
 
@@ -405,7 +405,7 @@ mod tests {
             ("Cookie", "secret"),
             ("Authorization", "Bearer x"),
         ];
-        let refs = provenance(&request(&headers, ""), &settings);
+        let refs = provenance(&request(&headers), &settings);
         assert!(refs.contains(&"http:header:x-github-event:push".to_owned()), "{refs:?}");
         assert!(
             refs.iter().all(|one| one.len() <= MAX_REF && !one.contains("secret") && !one.contains("Bearer"))

@@ -391,7 +391,8 @@ fn deliver(
         });
     };
     session.is_about(agent.name());
-    let bound = Bound::message("the body", agent.policy()?.limits.max_message);
+    let policy = agent.policy()?;
+    let bound = Bound::message("the body", policy.limits.max_message);
     let body = match (&said.body_json, &said.text) {
         (Some(word), _) => Some(Body::Json { value: json_body(word, &bound)? }),
         (None, None) if trigger.delivery_mode == DeliveryMode::WakeHint => None,
@@ -407,7 +408,7 @@ fn deliver(
         surface: DeliverySurface::Cli,
         hops: caller.map(|caller| caller.hops),
     };
-    let admitted = delivery::deliver(session, &agent, &trigger, delivery)?;
+    let admitted = delivery::deliver(session, &agent, &policy, &trigger, delivery)?;
     let object = delivery::delivered(&trigger, &admitted);
     session.out.result(&object, |_| admitted.id.to_string());
     Ok(Status::Done)

@@ -8,6 +8,7 @@ use subtle::ConstantTimeEq;
 use crate::error::Result;
 use crate::model::digest::sha256;
 use crate::model::id::TriggerId;
+use crate::model::policy::Policy;
 use crate::model::trigger::{DeliveryMode, Trigger, Verify};
 use crate::rules::delivery::{self, Delivery};
 use crate::rules::transition::arrival::admit_hint;
@@ -86,16 +87,16 @@ fn from_hex(digits: &str) -> Option<Vec<u8>> {
 pub fn deliver(
     session: &Session,
     agent: &Agent<'_>,
+    policy: &Policy,
     trigger: &Trigger,
     delivery: Delivery,
 ) -> Result<Admitted> {
-    let policy = agent.policy()?;
     let mut stamp = session.clock.stamp()?;
     let admitted = delivery::admit(trigger, delivery, &policy.limits, &mut stamp)?;
     let anew = Admitted::anew(admitted.id());
     match admitted {
         delivery::Admitted::Message(message) if message.dedupe_key.is_some() => {
-            let answer = admit_each_once(session, agent, &policy, vec![*message], None)?.pop();
+            let answer = admit_each_once(session, agent, policy, vec![*message], None)?.pop();
             Ok(answer.unwrap_or(anew))
         }
         delivery::Admitted::Message(message) => agent.arrive(&message).map(|()| anew),

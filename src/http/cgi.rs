@@ -47,3 +47,48 @@ pub fn answer(answer: &Answer, method: &str, by: super::Deadline) {
     let first = format!("Status: {}", answer.status.line());
     super::wire::send(rustix::stdio::stdout(), &answer.encode(&first, method != "HEAD"), by);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::MAX_BODY;
+
+    /// Whatever a server passes on, in whatever order and however often: it is a request, or refused.
+    #[test]
+    fn whatever_a_server_tells_is_read_or_refused() {
+        const NAMES: [&str; 10] = [
+            "REQUEST_METHOD",
+            "PATH_INFO",
+            "CONTENT_TYPE",
+            "CONTENT_LENGTH",
+            "HTTP_CONTENT_LENGTH",
+            "HTTP_TRANSFER_ENCODING",
+            "HTTP_AUTHORIZATION",
+            "HTTP_HOST",
+            "HTTP_",
+            "QUERY_STRING",
+        ];
+        const VALUES: [&str; 9] =
+            ["POST", "/agents/a", "", "2", "+2", "2, 2", "99999999999999999999", "chunked", "\r\n"];
+        bolero::check!().with_iterations(20_000).with_type::<(Vec<(u8, u8)>, String)>().for_each(
+            |(pairs, noise)| {
+                let vars = pairs.iter().map(|(name, value)| {
+                    let name = NAMES
+                        .get(usize::from(*name) % 11)
+                        .map_or(format!("HTTP_{noise}"), |name| (*name).to_owned());
+                    (
+                        name,
+                        VALUES
+                            .get(usize::from(*value) % 10)
+                            .map_or(noise.clone(), |value| (*value).to_owned()),
+                    )
+                });
+                if let Ok((request, length)) = request(vars) {
+                    assert!(!request.method.is_empty() && request.body.is_empty() && length <= MAX_BODY);
+                    let told = request.header("Content-Length").unwrap();
+                    assert_eq!(length, told.map_or(0, |told| told.parse().unwrap()));
+                }
+            },
+        );
+    }
+}

@@ -88,12 +88,17 @@ impl Sandbox {
             let copied =
                 Command::new("cp").arg(dormouse()).arg(self.root().join("dormouse")).status().unwrap();
             assert!(copied.success());
-            for entry in walkdir::WalkDir::new(self.root()) {
-                lchown(entry.unwrap().path(), Some(ORDINARY), Some(ORDINARY)).unwrap();
-            }
             self.owner = Some(ORDINARY);
+            self.give_to_owner(self.root());
         }
         self
+    }
+
+    /// Whatever lies there belongs to whoever runs commands here.
+    pub fn give_to_owner(&self, path: &Path) {
+        for entry in walkdir::WalkDir::new(path) {
+            lchown(entry.unwrap().path(), self.owner, self.owner).unwrap();
+        }
     }
 
     /// The program under test, where whoever runs commands here can run it.

@@ -1,5 +1,7 @@
 //! `ingress`: one HTTP request, by CGI's environment, on one connection, and behind real servers.
 
+mod load;
+mod memory;
 mod servers;
 
 use std::fs;
@@ -480,66 +482,6 @@ fn health_is_what_doctor_finds_quickly() {
     let gone = exchange(&sandbox, get.as_bytes(), false);
     assert_eq!(gone.status, 503, "{gone:?}");
     assert!(!gone.body.to_string().contains("dormouse-"), "no path goes out: {gone:?}");
-}
-
-/// Whatever is killed when: what was acknowledged is there, once.
-#[test]
-fn what_was_acknowledged_is_there_once_whoever_is_killed() {
-    let sandbox = started("true").with_real_clock();
-    let hook = hook(&sandbox, &[]);
-    let settings = sandbox.store().join("dormouse.toml");
-    let text = fs::read_to_string(&settings).unwrap();
-    fs::write(&settings, format!("{text}[ingress]\nper_minute = 4000000000\n")).unwrap();
-    let count: usize = std::env::var("DORMOUSE_DELIVERIES").map_or(320, |count| count.parse().unwrap());
-    let acknowledged = std::sync::Mutex::new(Vec::new());
-    let next = std::sync::atomic::AtomicUsize::new(0);
-    thread::scope(|scope| {
-        for connection in 0..32 {
-            let (sandbox, hook, next, acknowledged) = (&sandbox, &hook, &next, &acknowledged);
-            scope.spawn(move || {
-                loop {
-                    let number = next.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-                    if number >= count {
-                        return;
-                    }
-                    // A sender repeats what was not acknowledged.
-                    for attempt in 0.. {
-                        let (mut child, mut stream) = connect(sandbox);
-                        let headers = format!("Content-Type: text/plain\r\nIdempotency-Key: {number}\r\n");
-                        let _ =
-                            stream.write_all(hook.request(&headers, &format!("number {number}")).as_bytes());
-                        if (number + connection + attempt) % 5 == 0 && attempt < 3 {
-                            thread::sleep(Duration::from_micros(((number * 7919) % 12_000) as u64));
-                            let _ = child.kill();
-                        }
-                        let mut text = String::new();
-                        let _ = stream.read_to_string(&mut text);
-                        child.wait().unwrap();
-                        let answer = parse(&text);
-                        if answer.status == 202 {
-                            let id = answer.body["message_id"].as_str().unwrap().to_owned();
-                            acknowledged.lock().unwrap().push((number, id));
-                            break;
-                        }
-                    }
-                }
-            });
-        }
-    });
-    let mut acknowledged = acknowledged.into_inner().unwrap();
-    acknowledged.sort();
-    let mut there: Vec<(usize, String)> = queued(&sandbox)
-        .iter()
-        .map(|message| {
-            let shown = sandbox.json(["queue", "show", message["id"].as_str().unwrap()]);
-            let text = shown["body"]["text"].as_str().unwrap();
-            (text.trim_start_matches("number ").parse().unwrap(), shown["id"].as_str().unwrap().to_owned())
-        })
-        .collect();
-    there.sort();
-    assert_eq!(there, acknowledged);
-    assert_eq!(there.len(), count);
-    assert_eq!(sandbox.cmd(["doctor"]).output().code(), 0);
 }
 
 /// A person who calls it is told what it is for; a program that has nothing to say is answered.

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use super::{Hook, hook, queued};
 use crate::harness::{Sandbox, dormouse};
@@ -30,11 +31,23 @@ fn free_port() -> u16 {
 }
 
 /// A server that goes with the test.
-struct Server(Vec<Child>);
+pub struct Server {
+    pub children: Vec<Child>,
+    pub port: u16,
+    /// What stands before the path of a request.
+    pub path: &'static str,
+    _dir: TempDir,
+}
+
+impl Server {
+    fn base(&self) -> String {
+        format!("http://127.0.0.1:{}{}", self.port, self.path)
+    }
+}
 
 impl Drop for Server {
     fn drop(&mut self) {
-        for child in &mut self.0 {
+        for child in &mut self.children {
             // Apache ends its processes when it is told to end, and leaves them when it is killed.
             let _ = kill_process(Pid::from_child(child), Signal::TERM);
             let _ = child.wait();
@@ -42,12 +55,26 @@ impl Drop for Server {
     }
 }
 
-fn serve(mut command: Command) -> Child {
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+/// Starts what a server consists of, and waits until it can be reached.
+fn serve(
+    sandbox: &Sandbox,
+    dir: TempDir,
+    port: u16,
+    path: &'static str,
+    commands: impl IntoIterator<Item = Command>,
+) -> Server {
+    let start = |mut command: Command| {
+        sandbox.run_as_owner(&mut command);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    };
+    let server = Server { children: commands.into_iter().map(start).collect(), port, path, _dir: dir };
+    eventually("the server", || TcpStream::connect(("127.0.0.1", port)).ok());
+    server
 }
 
-fn is_up(port: u16) {
-    eventually("the server", || TcpStream::connect(("127.0.0.1", port)).ok());
+/// A directory for what a server needs, which belongs to whoever runs it.
+fn dir_of(sandbox: &Sandbox) -> TempDir {
+    tempfile::tempdir_in(sandbox.home()).unwrap()
 }
 
 /// A script that a server runs, with the state directory of a sandbox.
@@ -73,7 +100,9 @@ fn curl(args: &[&str]) -> (u16, Value) {
 }
 
 /// Whatever the server: what curl sends comes through, once, and nothing else does.
-fn deliveries_come_through(sandbox: &Sandbox, base: &str) {
+fn deliveries_come_through(sandbox: &Sandbox, server: &Server) {
+    let Some(_) = program("curl", "curl") else { return };
+    let base = server.base();
     let by_secret = hook(sandbox, &[]);
     let signed = hook(sandbox, &["--verify", "hmac_sha256", "--source", "webhook:github"]);
     let url = |hook: &Hook| format!("{base}{}", hook.path);
@@ -110,25 +139,20 @@ fn deliveries_come_through(sandbox: &Sandbox, base: &str) {
 
 #[test]
 fn through_a_socket_of_systemd() {
-    let Some(activate) = program("systemd-socket-activate", "systemd") else { return };
-    let Some(_) = program("curl", "curl") else { return };
     let sandbox = started("true").with_real_clock();
+    let Some(activate) = program("systemd-socket-activate", "systemd") else { return };
     let port = free_port();
     let mut command = Command::new(activate);
     command.args(["--accept", "--inetd", "--listen", &format!("127.0.0.1:{port}"), "--"]);
     command.arg(dormouse()).args(["-C", sandbox.project().to_str().unwrap(), "ingress"]);
-    let _server = Server(vec![serve(command)]);
-    is_up(port);
-    deliveries_come_through(&sandbox, &format!("http://127.0.0.1:{port}"));
+    deliveries_come_through(&sandbox, &serve(&sandbox, dir_of(&sandbox), port, "", [command]));
 }
 
-#[test]
-fn through_lighttpd() {
-    let Some(lighttpd) = program("lighttpd", "lighttpd") else { return };
-    let Some(_) = program("curl", "curl") else { return };
-    let sandbox = started("true").with_real_clock();
-    let dir = tempfile::tempdir().unwrap();
-    script(&sandbox, dir.path());
+/// lighttpd, with what it serves.
+pub fn lighttpd(sandbox: &Sandbox) -> Option<Server> {
+    let lighttpd = program("lighttpd", "lighttpd")?;
+    let dir = dir_of(sandbox);
+    script(sandbox, dir.path());
     let (port, at) = (free_port(), dir.path().display());
     let conf = dir.path().join("conf");
     let text = format!(
@@ -138,18 +162,22 @@ fn through_lighttpd() {
     fs::write(&conf, text).unwrap();
     let mut command = Command::new(lighttpd);
     command.args(["-D", "-f"]).arg(&conf);
-    let _server = Server(vec![serve(command)]);
-    is_up(port);
-    deliveries_come_through(&sandbox, &format!("http://127.0.0.1:{port}/hook.cgi"));
+    Some(serve(sandbox, dir, port, "/hook.cgi", [command]))
+}
+
+#[test]
+fn through_lighttpd() {
+    let sandbox = started("true").with_real_clock();
+    let Some(server) = lighttpd(&sandbox) else { return };
+    deliveries_come_through(&sandbox, &server);
 }
 
 #[test]
 fn through_nginx_and_fcgiwrap() {
+    let sandbox = started("true").with_real_clock();
     let Some(nginx) = program("nginx", "nginx-light") else { return };
     let Some(fcgiwrap) = program("fcgiwrap", "fcgiwrap") else { return };
-    let Some(_) = program("curl", "curl") else { return };
-    let sandbox = started("true").with_real_clock();
-    let dir = tempfile::tempdir().unwrap();
+    let dir = dir_of(&sandbox);
     let script = script(&sandbox, dir.path());
     let (port, at) = (free_port(), dir.path().display());
     let socket = dir.path().join("fcgi");
@@ -174,21 +202,19 @@ fn through_nginx_and_fcgiwrap() {
     wrap.arg("-s").arg(format!("unix:{}", socket.display()));
     let mut command = Command::new(nginx);
     command.arg("-c").arg(&conf).arg("-p").arg(dir.path());
-    let _server = Server(vec![serve(wrap), serve(command)]);
+    let server = serve(&sandbox, dir, port, "/hooks", [wrap, command]);
     eventually("the socket", || socket.exists().then_some(()));
-    is_up(port);
-    deliveries_come_through(&sandbox, &format!("http://127.0.0.1:{port}/hooks"));
+    deliveries_come_through(&sandbox, &server);
 }
 
 /// Apache serves nothing as root: it and its scripts run as the owner of the state directory.
 #[test]
 fn through_apache() {
-    let Some(apache) = program("apache2", "apache2-bin") else { return };
-    let Some(_) = program("curl", "curl") else { return };
     let sandbox = started("true").with_real_clock().of_an_ordinary_user();
-    let home = sandbox.home();
-    let script = script(&sandbox, &home);
-    let (port, at) = (free_port(), home.display());
+    let Some(apache) = program("apache2", "apache2-bin") else { return };
+    let dir = dir_of(&sandbox);
+    let script = script(&sandbox, dir.path());
+    let (port, at) = (free_port(), dir.path().display());
     let modules: String = ["mpm_prefork", "authz_core", "alias", "cgi"]
         .map(|name| format!("LoadModule {name}_module /usr/lib/apache2/modules/mod_{name}.so\n"))
         .concat();
@@ -198,29 +224,24 @@ fn through_apache() {
          <Location /hooks>\nCGIPassAuth On\n</Location>\n",
         script.display()
     );
-    let conf = home.join("conf");
+    let conf = dir.path().join("conf");
     fs::write(&conf, text).unwrap();
     let mut command = Command::new(apache);
     command.args(["-DFOREGROUND", "-f"]).arg(&conf);
-    sandbox.run_as_owner(&mut command);
-    let _server = Server(vec![serve(command)]);
-    is_up(port);
-    deliveries_come_through(&sandbox, &format!("http://127.0.0.1:{port}/hooks"));
+    sandbox.give_to_owner(dir.path());
+    deliveries_come_through(&sandbox, &serve(&sandbox, dir, port, "/hooks", [command]));
 }
 
 #[test]
 fn through_busybox() {
-    let Some(busybox) = program("busybox", "busybox") else { return };
-    let Some(_) = program("curl", "curl") else { return };
     let sandbox = started("true").with_real_clock();
-    let dir = tempfile::tempdir().unwrap();
+    let Some(busybox) = program("busybox", "busybox") else { return };
+    let dir = dir_of(&sandbox);
     let scripts = dir.path().join("cgi-bin");
     fs::create_dir(&scripts).unwrap();
     script(&sandbox, &scripts);
     let port = free_port();
     let mut command = Command::new(busybox);
     command.args(["httpd", "-f", "-p", &format!("127.0.0.1:{port}"), "-h"]).arg(dir.path());
-    let _server = Server(vec![serve(command)]);
-    is_up(port);
-    deliveries_come_through(&sandbox, &format!("http://127.0.0.1:{port}/cgi-bin/hook.cgi"));
+    deliveries_come_through(&sandbox, &serve(&sandbox, dir, port, "/cgi-bin/hook.cgi", [command]));
 }

@@ -1,0 +1,124 @@
+//! What one request may take of memory, whatever is in it: 16 MiB.
+
+use std::fs;
+use std::io::{PipeWriter, Read, Write, pipe};
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use super::{Answered, Hook, connect, hook, parse};
+use crate::harness::Sandbox;
+use crate::setup::started;
+
+/// As much as 16 MiB is more than the program takes that has nothing to read. A program that is built for tests takes
+/// more of the one, and nearly the same of the other.
+const MOST_KIB: u64 = (16 - 5) << 10;
+
+/// The most memory that a process has had so far.
+fn peak_kib(child: &Child) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().trim_end_matches(" kB").parse().ok()
+}
+
+/// On a connection the program waits for the end of the other side when it has answered.
+fn on_a_connection(sandbox: &Sandbox, request: &[u8]) -> (Answered, u64) {
+    let (mut child, mut stream) = connect(sandbox);
+    let mut writer = stream.try_clone().unwrap();
+    let request = request.to_vec();
+    let said = thread::spawn(move || drop(writer.write_all(&request)));
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let peak = peak_kib(&child);
+    drop(stream);
+    said.join().unwrap();
+    child.wait().unwrap();
+    (parse(&text), peak.expect("it has not ended"))
+}
+
+/// Leaves no room in a pipe. Returns how many bytes that took.
+fn fill(writer: &mut PipeWriter) -> usize {
+    rustix::io::ioctl_fionbio(&*writer, true).unwrap();
+    let mut bytes = 0;
+    while let Ok(more) = writer.write(&[0; 4096]) {
+        bytes += more;
+    }
+    rustix::io::ioctl_fionbio(&*writer, false).unwrap();
+    bytes
+}
+
+/// By CGI the program can't answer until somebody reads, and what it has read is in its memory by then.
+fn by_cgi(sandbox: &Sandbox, request: &[u8]) -> (Answered, u64) {
+    let at = request.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap();
+    let head = std::str::from_utf8(&request[..at]).unwrap();
+    let (line, headers) = head.split_once("\r\n").unwrap();
+    let words: Vec<&str> = line.split(' ').collect();
+    let body = sandbox.root().join("body");
+    fs::write(&body, &request[at + 4..]).unwrap();
+    let mut command = sandbox.cmd(["ingress"]).into_command();
+    command.env("GATEWAY_INTERFACE", "CGI/1.1").env("REQUEST_METHOD", words[0]).env("PATH_INFO", words[1]);
+    for (name, value) in headers.lines().map(|header| header.split_once(": ").unwrap()) {
+        let name = name.to_uppercase().replace('-', "_");
+        let is_told = name.starts_with("CONTENT_");
+        command.env(if is_told { name } else { format!("HTTP_{name}") }, value);
+    }
+    let (mut reader, mut writer) = pipe().unwrap();
+    let full = fill(&mut writer);
+    command.stdin(fs::File::open(&body).unwrap()).stdout(writer).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    let (mut peak, mut unchanged) = (0, 0);
+    while unchanged < 30 {
+        let now = peak_kib(&child).expect("it has not ended");
+        unchanged = if now == peak { unchanged + 1 } else { 0 };
+        peak = now;
+        thread::sleep(Duration::from_millis(10));
+    }
+    let mut said = Vec::new();
+    reader.read_to_end(&mut said).unwrap();
+    child.wait().unwrap();
+    (parse(std::str::from_utf8(&said[full..]).unwrap()), peak)
+}
+
+#[test]
+fn whatever_is_sent_takes_little() {
+    let sandbox = started("true").with_real_clock();
+    let hook = hook(&sandbox, &[]);
+    let wrong = Hook { secret: "x".to_owned(), path: hook.path.clone(), id: String::new() };
+    let text = |body: &str| hook.request("Content-Type: text/plain\r\n", body);
+    let most = 4 << 20;
+    let rows = [
+        (202, text("hello")),
+        (413, text(&"x".repeat(most))),
+        (413, text(&"x".repeat(most + 1))),
+        (202, text(&"x".repeat((1 << 20) - 1))),
+        (401, wrong.json(&"x".repeat(most))),
+        // Strings, numbers, objects and keys, as many as may come.
+        (413, hook.json(&format!("\"{}\"", "\\n".repeat(most / 2 - 1)))),
+        (413, hook.json(&format!("[{}0]", format!("\"{}\",", "x".repeat(70)).repeat(49_990)))),
+        (202, hook.json(&format!("[{}0]", format!("\"{}\",", "x".repeat(15)).repeat(49_990)))),
+        (202, hook.json(&format!("[{}0]", "{\"\":0},".repeat(16_600)))),
+        (
+            202,
+            hook.json(&format!(
+                "{{{}}}",
+                (0..24_900).map(|n| format!("\"key {n:012}\":[]")).collect::<Vec<_>>().join(",")
+            )),
+        ),
+        (400, hook.json(&"[".repeat(40_000))),
+        (400, hook.json(&format!("{}0{}", "{\"\":".repeat(4_000), "}".repeat(4_000)))),
+    ];
+    let idle = "GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n".to_owned();
+    for (way, ask) in
+        [("connection", on_a_connection as fn(&Sandbox, &[u8]) -> (Answered, u64)), ("CGI", by_cgi)]
+    {
+        let (_, least) = ask(&sandbox, idle.as_bytes());
+        for (status, request) in &rows {
+            let (answer, peak) = ask(&sandbox, request.as_bytes());
+            let shown: String = request[request.find("\r\n\r\n").unwrap() + 4..].chars().take(40).collect();
+            assert_eq!(answer.status, *status, "{way}: {shown}: {answer:?}");
+            let more = peak.saturating_sub(least);
+            assert!(more <= MOST_KIB, "{way}: {shown}: {more} KiB more than nothing takes");
+        }
+    }
+}
