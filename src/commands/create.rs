@@ -13,14 +13,13 @@ use crate::error::{Error, Result, Status};
 use crate::model::agent::Visibility;
 use crate::model::id::AgentName;
 use crate::store::Store;
-use crate::store::dir::search;
 
 use super::words::{parse, parse_optional, settings};
 
 pub fn init(session: &mut Session, args: cli::Init) -> Result<Status> {
     let named = session.named_dir();
     if let (Some(into), Some(named)) = (&args.into, &named)
-        && !search::same_place(into, named)?
+        && !Store::is_same(into, named)?
     {
         session.out.note(&format!(
             "made in {}, as DIR says: --dir or DORMOUSE_DIR points to {}",

@@ -207,7 +207,7 @@ fn health(session: &Session) -> Answer {
         }
         Ok(findings) => {
             for finding in &findings {
-                talk(&format!("ingress: {}: {}: {}", finding.path.display(), finding.kind, finding.message));
+                talk(&format!("ingress: {}: {}: {}", finding.place(), finding.kind, finding.message));
             }
             Answer::new(Status::Unavailable, "`dormouse doctor` finds something")
         }

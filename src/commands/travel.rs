@@ -297,12 +297,16 @@ fn check(staged: &Arriving<'_>, former: &AgentName, stream: &Path) -> Result<()>
     let agent = staged.agent();
     let findings = checks::agent(agent).findings;
     let Some(finding) = findings.iter().find(|finding| !finding.remedy.is_warning()) else { return Ok(()) };
-    let path = finding.path.below(agent.dir().spot());
     Err(Error::Damaged {
         path: stream.to_owned(),
         line: 0,
         column: 0,
-        message: format!("agents/{former}/{}: {}: {}", path.display(), finding.kind, finding.message),
+        message: format!(
+            "agents/{former}/{}: {}: {}",
+            finding.place_in(agent),
+            finding.kind,
+            finding.message
+        ),
         hint: Some(format!(
             "nothing was imported: mend it where it comes from (`dormouse doctor {former} --repair`) and export again"
         )),

@@ -12,17 +12,14 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::model::id::AgentName;
-use crate::model::state::{State, TickedBy};
+use crate::model::state::TickedBy;
 use crate::model::tree::{Blob, Tree};
 use crate::process::git::Repository;
 use crate::process::git::exchange::{Change, Line, Pushed};
 use crate::process::jobs::{self, End};
 use crate::rules::transition::taken::take;
 use crate::store::Store;
-use crate::store::dir::bringing::{Brought, Scratch};
-use crate::store::dir::converge::{Around, Kept, agent_of, converge, refuse_foreign};
-use crate::store::dir::layout;
-use crate::store::dir::record::{decode, encode};
+use crate::store::git::{self, Around, Brought, Kept, Scratch, agent_of, converge, refuse_foreign};
 
 use super::merging;
 use super::session::Session;
@@ -165,13 +162,12 @@ impl<'s> Exchange<'s> {
                 }
             }
             for name in agents {
-                let dir = format!("{}/{name}", layout::AGENTS);
                 let name = name.parse().map_err(|error| Error::in_word("AGENT", error))?;
                 // Of one that was removed there is nothing to wait for.
                 let agent = self.store.agent(&name).ok();
                 let locked = agent.as_ref().map(|agent| agent.change(session.clock.now())).transpose()?;
                 locked.as_ref().map_or(Ok(()), |locked| locked.empty_journal())?;
-                take_up(&[&dir])?;
+                take_up(&[&git::dir_of(&name)])?;
             }
             if others.is_empty() {
                 return Ok(());
@@ -251,12 +247,12 @@ impl<'s> Exchange<'s> {
         by: &TickedBy,
         session: &Session,
     ) -> Result<Option<String>> {
-        let path = format!("{}/{name}/{}", layout::AGENTS, layout::STATE);
+        let path = git::state_of(name);
         let agent = self.store.agent(name)?;
         let tree = self.repository.tree(&self.line, commit)?;
         let Some(blob) = tree.get(&path) else { return Ok(None) };
         let bytes = self.repository.contents(&[&blob.id])?.pop().unwrap_or_default();
-        let state: State = decode(&self.store.root().join(&path), &bytes)?;
+        let state = git::read_state(&self.store.root().join(&path), &bytes)?;
         if let Some(other) = &state.ticked_by {
             if other.id == by.id {
                 return Ok(Some(commit.to_owned()));
@@ -266,7 +262,7 @@ impl<'s> Exchange<'s> {
             }
         }
         agent.note_ticked(&by.id)?;
-        let blob = self.repository.keep(&encode(&take(state, by.clone())))?;
+        let blob = self.repository.keep(&git::write_state(&take(state, by.clone())))?;
         let changes = BTreeMap::from([(path, Some(blob))]);
         let subject = format!("{name}: taken by {}", by.host);
         self.repository.commit_tree(&self.line, commit, &changes, &[commit], &subject).map(Some)
@@ -284,8 +280,7 @@ impl<'s> Exchange<'s> {
         let wanted: Vec<(&String, &Blob)> = tree
             .iter()
             .filter(|(path, blob)| {
-                blob.is_file()
-                    && agent_of(path).map_or(path.as_str() == layout::CONFIG, |name| names.contains(name))
+                blob.is_file() && agent_of(path).map_or(git::is_settings(path), |name| names.contains(name))
             })
             .collect();
         let scratch = Scratch::make(&line.git_dir, "dormouse-check")?;
@@ -319,36 +314,13 @@ impl<'s> Exchange<'s> {
             .map(|blob| &*blob.id)
             .collect();
         let mut contents = self.repository.contents(&ids)?.into_iter();
-        let mut by_agent: BTreeMap<Option<AgentName>, Vec<Brought>> = BTreeMap::new();
-        for change in inside {
-            let path = change.path.strip_prefix(&line.prefix).unwrap_or_default();
-            let name = agent_of(path).and_then(|name| name.parse().ok());
-            let below = match &name {
-                Some(name) => path.strip_prefix(&format!("{}/{name}/", layout::AGENTS)).unwrap_or(path),
-                None => path,
-            };
-            let brought = Brought {
-                path: below.to_owned(),
-                before: change.before.as_ref().and_then(|_| contents.next()),
-                after: change.after.as_ref().and_then(|_| contents.next()),
-                is_program: change.after.as_ref().is_some_and(Blob::is_program),
-            };
-            by_agent.entry(name).or_default().push(brought);
-        }
-        for (name, changes) in by_agent {
-            let is_done = match name {
-                None => self.store.bring_in(&changes)?,
-                Some(name) => match self.store.agent(&name) {
-                    Ok(agent) => agent.bring_in(&changes, session.clock.now())?,
-                    Err(Error::NoAgent { .. }) => self.store.bring_agent(&name, &changes)?,
-                    Err(error) => return Err(error),
-                },
-            };
-            if !is_done {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        let brought = |change: &&Change| Brought {
+            path: change.path.strip_prefix(&line.prefix).unwrap_or_default().to_owned(),
+            before: change.before.as_ref().and_then(|_| contents.next()),
+            after: change.after.as_ref().and_then(|_| contents.next()),
+            is_program: change.after.as_ref().is_some_and(Blob::is_program),
+        };
+        self.store.bring(inside.iter().map(brought).collect(), session.clock.now())
     }
 }
 

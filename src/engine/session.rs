@@ -14,7 +14,6 @@ use crate::model::task::Task;
 use crate::model::time::{Span, Time};
 use crate::process::{self, git, host};
 use crate::report::output::{Output, talk};
-use crate::store::dir::search;
 use crate::store::{Opener, Store};
 
 use super::untold::{Moves, ToTell};
@@ -97,7 +96,7 @@ impl Session {
 
     pub fn store(&self) -> Result<Store> {
         let here = env::current_dir().context("find", Path::new("the working directory"))?;
-        self.store_at(search::find(self.named_dir().as_deref(), &here, own_settings().as_deref())?)
+        self.store_at(Store::find(self.named_dir().as_deref(), &here, own_settings().as_deref())?)
     }
 
     /// The state directory that is this one.

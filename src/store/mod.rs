@@ -5,25 +5,39 @@
 //!   [`Agent::arrive`] admits, [`Agent::change`] takes the lock, [`Agent::lease`] says who lives.
 //! - [`Snapshot`]: one revision, and what can be asked of it.
 //! - [`Change`]: the only way to change records. [`Change::commit`] does it whole or not at all.
-//! - [`Leaving`] and [`Arriving`]: an agent on its way to another store, as a [`stream`].
+//! - [`Checkup`]: looks at the files of one agent for `doctor`, [`Finding`] by finding; [`Collected`]: what `gc` has done.
+//! - [`Leaving`] and [`Arriving`]: an agent on its way to another store, as a [`stream`]; [`git`]: what another clone has done.
 //! - [`Watch`]: waits for a change of some agents; `News` tells which of all agents have changed.
 //!
-//! Behind it stands the state directory (`dir`). Only its upkeep (`doctor`, `gc`, git) names what it is made of. Test
+//! Behind it stands the state directory (`dir`), which nothing outside names. Test
 //! builds have a second store, which keeps records in memory (`memory`).
 
-pub mod dir;
+mod dir;
 #[cfg(test)]
 mod memory;
 pub mod stream;
+#[cfg(test)]
+pub mod tests;
+
+/// What git keeps of a state directory, by the names in its trees: how two versions merge, and how another clone's come in.
+pub mod git {
+    pub use super::dir::bringing::{Brought, Scratch};
+    pub use super::dir::converge::{
+        Around, Kept, agent_of, converge, dir_of, is_settings, read_state, refuse_foreign, state_of,
+        write_state,
+    };
+    pub use super::dir::merge::{InWorkTree, MERGED, Merged, merge};
+}
 
 #[cfg(not(test))]
 pub use crate::beneath::Version;
+pub use dir::{
+    About, Appeared, Aside, Checkup, Collected, Dropped, Finding, Guard, Leaving, NewAgent, Occupant, Open,
+    Opener, Place, Reads, Rejected, Remedy, Said, Sharing, Subject, Swept, Taken, Touched, Waiting, Watch,
+    moved_away,
+};
 #[cfg(not(test))]
 pub use dir::{Agent, Arriving, Change, Snapshot, Store};
-pub use dir::{
-    Appeared, Aside, Dropped, Guard, Leaving, NewAgent, Occupant, Opener, Place, Reads, Rejected, Said,
-    Sharing, Subject, Taken, Touched, Waiting, Watch, moved_away,
-};
 #[cfg(target_os = "linux")]
 pub use dir::{News, Told};
 #[cfg(test)]

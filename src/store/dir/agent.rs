@@ -44,7 +44,7 @@ impl<'s> Agent<'s> {
         &self.name
     }
 
-    pub fn dir(&self) -> &AgentDir {
+    pub(in crate::store) fn dir(&self) -> &AgentDir {
         &self.dir
     }
 

@@ -1,21 +1,22 @@
 //! What another clone has changed, on its way into the files of this one.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::beneath::Spot;
-use crate::error::Result;
+use crate::beneath::{Access, Spot};
+use crate::error::{Error, Result};
 use crate::model::id::AgentName;
 use crate::model::time::Time;
 
 use super::changes::{Append, Write};
+use super::converge::{agent_of, dir_of};
 use super::layout::{self, AgentDir};
 use super::{Agent, Store, files, litter};
-use crate::beneath::Access;
 
 /// A file that another clone has changed, made or removed.
 #[derive(Debug)]
 pub struct Brought {
-    /// From the directory of the agent, or from the state directory.
+    /// From the state directory, and below it from the directory of the agent that it is taken to.
     pub path: String,
     /// What this clone has committed.
     pub before: Option<Vec<u8>>,
@@ -49,7 +50,7 @@ impl Brought {
 impl Agent<'_> {
     /// Brings in what another clone has changed of this agent: its records whole or not at all, and only if each file
     /// is as this clone has committed it. `false`: one is not, and nothing was changed.
-    pub fn bring_in(&self, changes: &[Brought], now: Time) -> Result<bool> {
+    fn bring_in(&self, changes: &[Brought], now: Time) -> Result<bool> {
         let locked = self.change(now)?;
         locked.empty_journal()?;
         for change in changes {
@@ -113,8 +114,35 @@ impl Agent<'_> {
 }
 
 impl Store {
+    /// Brings in what another clone has changed, of one agent after the other. `false`: a file is not as this clone has
+    /// committed it, and what it belongs to was not changed.
+    pub fn bring(&self, changes: Vec<Brought>, now: Time) -> Result<bool> {
+        let mut by_agent: BTreeMap<Option<AgentName>, Vec<Brought>> = BTreeMap::new();
+        for mut change in changes {
+            let name = agent_of(&change.path).and_then(|name| name.parse().ok());
+            if let Some(name) = &name {
+                change.path.drain(..dir_of(name).len() + 1);
+            }
+            by_agent.entry(name).or_default().push(change);
+        }
+        for (name, changes) in by_agent {
+            let is_done = match name {
+                None => self.bring_in(&changes)?,
+                Some(name) => match self.agent(&name) {
+                    Ok(agent) => agent.bring_in(&changes, now)?,
+                    Err(Error::NoAgent { .. }) => self.bring_agent(&name, &changes)?,
+                    Err(error) => return Err(error),
+                },
+            };
+            if !is_done {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Brings in an agent that another clone has made, whole. `false`: there is one of this name.
-    pub fn bring_agent(&self, name: &AgentName, files: &[Brought]) -> Result<bool> {
+    fn bring_agent(&self, name: &AgentName, files: &[Brought]) -> Result<bool> {
         let target = AgentDir::new(&self.root, name);
         if target.spot().exists()? {
             return Ok(false);
@@ -143,7 +171,7 @@ impl Store {
 
     /// Brings in what another clone has changed beside the agents: settings and shared hooks. `false`: a file is not as
     /// this clone has committed it, and nothing was changed.
-    pub fn bring_in(&self, changes: &[Brought]) -> Result<bool> {
+    fn bring_in(&self, changes: &[Brought]) -> Result<bool> {
         for change in changes {
             if !change.is_as_known(&self.spot())? {
                 return Ok(false);

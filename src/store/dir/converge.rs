@@ -12,10 +12,12 @@ use serde_json::Value;
 use crate::error::{Error, Result};
 use crate::model::id::AgentName;
 use crate::model::message::InboxKey;
+use crate::model::state::State;
 use crate::model::tree::{Blob, Tree};
 
 use super::layout;
 use super::merge::{age, merge_lines};
+use super::record::{decode, encode};
 
 /// What a merge has to ask for.
 pub trait Around {
@@ -158,6 +160,30 @@ fn agents(trees: [&Tree; 3], found: &mut BTreeSet<String>) -> BTreeSet<String> {
 pub fn agent_of(path: &str) -> Option<&str> {
     let (name, _) = path.strip_prefix(layout::AGENTS)?.strip_prefix('/')?.split_once('/')?;
     name.parse::<AgentName>().is_ok().then_some(name)
+}
+
+/// What lies in the directory of an agent begins with this and a `/`.
+pub fn dir_of(agent: &AgentName) -> String {
+    format!("{}/{agent}", layout::AGENTS)
+}
+
+/// The name of an agent's `state.json`.
+pub fn state_of(agent: &AgentName) -> String {
+    format!("{}/{}", dir_of(agent), layout::STATE)
+}
+
+/// Whether it is the name of the settings of all agents.
+pub fn is_settings(path: &str) -> bool {
+    path == layout::CONFIG
+}
+
+/// Reads a `state.json`. `place` is what errors name.
+pub fn read_state(place: &Path, bytes: &[u8]) -> Result<State> {
+    decode(place, bytes)
+}
+
+pub fn write_state(state: &State) -> Vec<u8> {
+    encode(state)
 }
 
 fn below<'t>(tree: &'t Tree, prefix: &str) -> Files<'t> {

@@ -138,7 +138,7 @@ impl Change<'_> {
 
 impl Agent<'_> {
     /// Where its commands put what is not in its place yet.
-    pub fn tmp(&self) -> Spot {
+    pub(super) fn tmp(&self) -> Spot {
         self.dir.join(layout::TMP)
     }
 

@@ -1,10 +1,56 @@
 //! Two wordings of a file, from two clones, and what they had in common: what becomes of them.
 
 use std::collections::HashSet;
+use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value;
 
-use super::lines;
+use crate::error::{Error, Result};
+use crate::model::id::AgentName;
+
+use super::{layout, lines};
+
+/// The files that git is to have merged here, below the state directory: those that only grow, and those that only the
+/// clone that ticks may write.
+pub const MERGED: &[&str] = &[
+    "agents/*/ledger/*.jsonl",
+    "agents/*/archive/*/*.jsonl",
+    "agents/*/state.json",
+    "agents/*/work/*.json",
+    "agents/*/waits/*.json",
+    "agents/*/timers/*.json",
+    "agents/*/tasks/*.json",
+    "agents/*/triggers/*.json",
+];
+
+/// What a name in a work tree of git means.
+#[derive(Debug, PartialEq, Eq)]
+pub struct InWorkTree {
+    /// The state directory, from the top of the work tree.
+    pub root: PathBuf,
+    pub agent: AgentName,
+    /// The file, from the agent's directory.
+    pub file: PathBuf,
+}
+
+impl InWorkTree {
+    pub fn of(path: &Path) -> Result<InWorkTree> {
+        let part = |part: Component<'_>| match part {
+            Component::Normal(part) => part.to_str().map(str::to_owned),
+            Component::Prefix(_) | Component::RootDir | Component::CurDir | Component::ParentDir => None,
+        };
+        let parts: Vec<String> = path.components().map(part).collect::<Option<_>>().unwrap_or_default();
+        let at = parts.iter().position(|part| part == layout::AGENTS);
+        let found = at.and_then(|at| Some((at, parts.get(at + 1)?.parse().ok()?, parts.get(at + 2..)?)));
+        let Some((at, agent, file)) = found else {
+            return Err(Error::Usage {
+                message: format!("{}: not a record of an agent", path.display()),
+                hint: Some("PATH is that of %P, such as .dormouse/agents/ada/state.json".to_owned()),
+            });
+        };
+        Ok(InWorkTree { root: parts[..at].iter().collect(), agent, file: file.iter().collect() })
+    }
+}
 
 /// What a merge comes to.
 #[derive(Debug, PartialEq, Eq)]
@@ -85,6 +131,21 @@ mod tests {
         match merge("a/ledger/2026-01.jsonl", &file(base), &file(ours), &file(theirs)) {
             Merged::Whole(bytes) => bytes,
             other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_path_from_git_names_the_agent() {
+        let found = InWorkTree::of(Path::new("sub/.dormouse/agents/ada/work/x.json")).unwrap();
+        let (root, file) = (PathBuf::from("sub/.dormouse"), PathBuf::from("work/x.json"));
+        assert_eq!(found, InWorkTree { root, agent: "ada".parse().unwrap(), file });
+        for path in [
+            "state.json",
+            "/x/agents/ada/state.json",
+            "../agents/ada/state.json",
+            "agents/Not One/state.json",
+        ] {
+            assert!(InWorkTree::of(Path::new(path)).is_err(), "{path}");
         }
     }
 

@@ -8,14 +8,16 @@ mod batch;
 pub mod bringing;
 mod change;
 mod changes;
+mod collect;
 pub mod config;
 pub mod converge;
 pub mod dedupe;
+mod doctor;
 pub mod drops;
 pub mod evidence;
 mod export;
 pub mod files;
-pub mod gc;
+mod gc;
 pub mod git;
 mod import;
 pub mod inbox;
@@ -38,11 +40,11 @@ pub mod packed;
 pub mod record;
 mod remembered;
 mod rename;
-pub mod search;
+mod search;
 pub mod settled;
 pub mod sharing;
 mod snapshot;
-pub mod sweep;
+mod sweep;
 mod travel;
 pub mod triggers;
 pub mod view;
@@ -73,6 +75,8 @@ pub use agent::Agent;
 #[cfg(test)]
 pub use batch::Batch;
 pub use change::Change;
+pub use collect::Collected;
+pub use doctor::{About, Checkup, Finding, Open, Remedy};
 pub use drops::{Aside, Dropped, Reads, Rejected, Said, Taken};
 pub use export::Leaving;
 pub use import::{Appeared, Arriving};
@@ -83,6 +87,7 @@ pub use moved::moved_away;
 pub use news::{News, Told};
 pub use occupancy::{Occupant, Place};
 pub use snapshot::{Snapshot, Touched, Waiting};
+pub use sweep::Swept;
 pub use watch::Watch;
 
 use files::Disk;
@@ -145,6 +150,18 @@ impl Store {
         Ok(Store { root, config, disk, guest, opener })
     }
 
+    /// Where the state directory is that a command is about: the one that is named, else the nearest `.dormouse` from
+    /// `start` upwards. One that was only found has to be the user's own, or trusted in `settings`, the user's own
+    /// settings file.
+    pub fn find(named: Option<&Path>, start: &Path, settings: Option<&Path>) -> Result<PathBuf> {
+        search::find(named, start, settings)
+    }
+
+    /// Whether two words for where a state directory is to be mean the same.
+    pub fn is_same(one: &Path, other: &Path) -> Result<bool> {
+        search::same_place(one, other)
+    }
+
     /// Makes a state directory in `dir`, or as `dir` where that is the name or the place of one, or finishes
     /// making one. Returns its path and whether it is new.
     pub fn init(dir: &Path) -> Result<(PathBuf, bool)> {
@@ -185,7 +202,7 @@ impl Store {
     }
 
     /// Its place, for what lies beneath it.
-    pub fn spot(&self) -> Spot {
+    pub(super) fn spot(&self) -> Spot {
         self.root.spot()
     }
 

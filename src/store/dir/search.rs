@@ -12,8 +12,7 @@ use super::config;
 use super::layout;
 use super::sharing::is_writable_by_others;
 
-/// The state directory: the one that is named, else the nearest `.dormouse` from `start` upwards. One
-/// that was only found has to be the user's own, or trusted in `settings`, the user's own settings file.
+/// See [`super::Store::find`].
 pub fn find(named: Option<&Path>, start: &Path, settings: Option<&Path>) -> Result<PathBuf> {
     if let Some(named) = named {
         // Both the state directory and the directory that holds it will do.
@@ -33,7 +32,7 @@ pub fn find(named: Option<&Path>, start: &Path, settings: Option<&Path>) -> Resu
     Err(Error::NoStore { start: start.to_owned() })
 }
 
-/// Whether two words for where a state directory is to be mean the same.
+/// See [`super::Store::is_same`].
 pub fn same_place(one: &Path, other: &Path) -> Result<bool> {
     let place = |path: &Path| {
         let path = std::path::absolute(path).context("find", path)?;

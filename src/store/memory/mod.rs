@@ -83,6 +83,14 @@ impl Store {
         Ok(Store { memory: Some(RefCell::default()), ..Store::open(path, opener)? })
     }
 
+    pub fn find(named: Option<&Path>, start: &Path, settings: Option<&Path>) -> Result<PathBuf> {
+        dir::Store::find(named, start, settings)
+    }
+
+    pub fn is_same(one: &Path, other: &Path) -> Result<bool> {
+        dir::Store::is_same(one, other)
+    }
+
     pub fn init(dir: &Path) -> Result<(PathBuf, bool)> {
         dir::Store::init(dir)
     }

@@ -1,19 +1,21 @@
 //! `doctor`: look at every record, say what is wrong, and mend what has one right answer (contract, store §6).
 
-mod repair;
-
 use serde::Serialize;
 use serde_json::json;
 
 use crate::cli;
-use crate::engine::checks::{self, Finding, Remedy};
+use crate::engine::checks;
+use crate::engine::desk::Desk;
 use crate::engine::merging;
 use crate::engine::session::{Session, agents};
 use crate::error::{Error, Result, Status};
+use crate::model::event::EventKind;
 use crate::model::id::AgentName;
+use crate::process::hook;
 use crate::report::output::Tone;
 use crate::report::text::count;
-use crate::store::Agent;
+use crate::rules::transition::draft::Draft;
+use crate::store::{Agent, Change, Finding, Remedy};
 
 #[derive(Serialize)]
 struct FindingReport<'a> {
@@ -42,8 +44,8 @@ pub fn doctor(session: &mut Session, args: cli::Doctor) -> Result<Status> {
         }
         Vec::new()
     } else if args.agents.is_empty() {
-        for finding in checks::state_directory(&store)? {
-            let mended = if args.repair { repair::outside(&store, &finding) } else { Ok(false) };
+        for finding in store.look_at_files()? {
+            let mended = if args.repair { store.mend(&finding) } else { Ok(false) };
             seen.tell(session, &finding, mended);
         }
         agents(&store, &[], true)?
@@ -94,7 +96,7 @@ impl Seen {
     /// Says what was found and whether it is mended. A failure to mend it is said, and it stays open.
     fn tell(&mut self, session: &mut Session, finding: &Finding, mended: Result<bool>) {
         let repaired = mended.unwrap_or_else(|error| {
-            session.out.note(&format!("{}: {error}", finding.path.display()));
+            session.out.note(&format!("{}: {error}", finding.place()));
             false
         });
         self.has_merged |= finding.is_of_merge();
@@ -116,26 +118,17 @@ fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut See
     // Of one that was moved away nothing is changed: its stream can be written again.
     let mends = mends && !agent.peek().is_ok_and(|state| state.moved.is_some());
     let mut found = checks::agent(agent);
-    if let Some(left) = locked.as_ref().and_then(|locked| locked.litter().ok()).filter(|left| *left > 0) {
-        found.findings.push(Finding {
-            agent: Some(agent.name().clone()),
-            path: agent.tmp(),
-            kind: "litter",
-            message: format!(
-                "{} by killed commands",
-                count(left as u64, "thing was left", "things were left")
-            ),
-            remedy: Remedy::Sweep,
-        });
+    if let Some(locked) = &locked {
+        found.litter(locked);
     }
     let mut mended = Vec::with_capacity(found.findings.len());
     for finding in found.findings {
         let done = match locked.as_ref().filter(|_| mends) {
             Some(locked) => {
-                let done = repair::repair(session, agent, locked, &finding);
+                let done = mend(session, agent, locked, &finding);
                 // The repair stands whether or not the ledger can be written.
                 if let Ok(true) = done
-                    && let Err(error) = repair::note(session, agent, locked, &finding)
+                    && let Err(error) = note(session, agent, locked, &finding)
                 {
                     notes.push(format!("{}: the repair is not in the ledger: {error}", agent.name()));
                 }
@@ -157,7 +150,7 @@ fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut See
 fn say(session: &mut Session, finding: &Finding, repaired: bool) {
     let report = FindingReport {
         agent: finding.agent.as_ref(),
-        path: finding.path.display().to_string(),
+        path: finding.place(),
         kind: finding.kind,
         message: &finding.message,
         repair: finding.remedy.describe(),
@@ -169,4 +162,47 @@ fn say(session: &mut Session, finding: &Finding, repaired: bool) {
         let remedy = out.paint(Tone::Quiet, &format!(" [{}]", finding.remedy.describe()));
         format!("{done}{}: {}: {}{remedy}", out.safe(&report.path), finding.kind, out.safe(&finding.message))
     });
+}
+
+/// Mends a finding under the lock under which it was found. `false`: it is for people to decide.
+fn mend(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, finding: &Finding) -> Result<bool> {
+    if let Remedy::Recount(dead) = finding.remedy {
+        return recount(session, agent, locked, dead).map(|()| true);
+    }
+    let is_mended = locked.mend(finding)?;
+    if finding.remedy == Remedy::Sweep {
+        hook::end_abandoned(&agent.workdir().tmp())?;
+    }
+    Ok(is_mended)
+}
+
+fn draft_of(session: &Session, agent: &Agent<'_>, locked: &Change<'_>) -> Result<Draft> {
+    // A transaction whose journal can't be read is not to be gone past.
+    locked.finish_journal()?;
+    Desk::new(session, agent).draft_of(&locked.look_past_inbox(), locked.state()?)
+}
+
+fn recount(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, dead: u64) -> Result<()> {
+    let mut draft = draft_of(session, agent, locked)?;
+    let before = draft.records.state.counters.dead;
+    draft.records.state.counters.dead = dead;
+    draft.event(
+        EventKind::RecordRepaired,
+        None,
+        json!({ "counter": "dead", "before": before, "after": dead }),
+    );
+    Desk::new(session, agent).commit(locked, draft).map(drop)
+}
+
+/// Records what was mended.
+fn note(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, finding: &Finding) -> Result<()> {
+    let mut draft = draft_of(session, agent, locked)?;
+    let data = json!({
+        "path": finding.place_in(agent),
+        "kind": finding.kind,
+        "message": finding.message,
+        "repair": finding.remedy.describe(),
+    });
+    draft.event(EventKind::RecordRepaired, None, data);
+    Desk::new(session, agent).commit(locked, draft).map(drop)
 }

@@ -1,18 +1,23 @@
-//! What is wrong with a state directory, without changing anything: `doctor` tells it and mends what has one right answer, and an
-//! import refuses an agent that has any of it (contract, store §6).
+//! What is wrong with the files of a state directory, without changing anything, and how that is mended: what has one right
+//! answer (contract, store §6). How the records go together is for those who know the rules.
 
-mod agent;
 mod history;
 mod inbox;
-mod queued;
+mod mend;
+mod records;
+mod rights;
 
 use crate::beneath::Spot;
-use crate::error::Error;
-use crate::model::id::AgentName;
-use crate::store::dir::layout;
-use crate::store::dir::sharing::Rights;
+use crate::error::{Error, Result};
+use crate::model::id::{AgentName, TaskId, TriggerId, WaitId};
+use crate::model::task::Task;
+use crate::model::trigger::Trigger;
+use crate::model::wait::Wait;
 
-pub use agent::{agent, quick, state_directory};
+use super::sharing::Rights;
+use super::{Agent, Change, Store, git, layout};
+
+pub use records::{Checkup, Open};
 
 /// What mends a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +40,7 @@ pub enum Remedy {
     Join,
     /// Count the dead letters anew.
     Recount(u64),
-    /// Remove what killed commands have left.
+    /// Remove what killed commands have left of an agent's; what is left of hooks is for whoever may end processes.
     Sweep,
     /// Put the file into the inbox that keeps it in git.
     KeepInbox,
@@ -100,15 +105,35 @@ impl Remedy {
 #[derive(Debug, Clone)]
 pub struct Finding {
     pub agent: Option<AgentName>,
-    pub path: Spot,
+    place: Spot,
     pub kind: &'static str,
     pub message: String,
     pub remedy: Remedy,
 }
 
+/// The record that a finding is about.
+#[derive(Debug, Clone, Copy)]
+pub enum About {
+    State,
+    Wait(WaitId),
+    Task(TaskId),
+    Trigger(TriggerId),
+}
+
+impl About {
+    fn path(self) -> String {
+        match self {
+            About::State => layout::STATE.to_owned(),
+            About::Wait(id) => layout::open::<Wait>(id),
+            About::Task(id) => layout::open::<Task>(id),
+            About::Trigger(id) => layout::open::<Trigger>(id),
+        }
+    }
+}
+
 /// What a merge of two clones leaves where `dormouse merge-driver` has not made it.
-pub const MERGED_LINES: &str = "merged_lines";
-pub const ENDED_TWICE: &str = "ended_twice";
+const MERGED_LINES: &str = "merged_lines";
+const ENDED_TWICE: &str = "ended_twice";
 
 impl Finding {
     /// Whether a merge has left it.
@@ -116,21 +141,88 @@ impl Finding {
         [MERGED_LINES, ENDED_TWICE].contains(&self.kind)
     }
 
+    /// Where it is, for people.
+    pub fn place(&self) -> String {
+        self.place.display().to_string()
+    }
+
+    /// The same as seen from the agent that it is about.
+    pub fn place_in(&self, agent: &Agent<'_>) -> String {
+        self.place.below(agent.dir.spot()).display().to_string()
+    }
+
     /// A record that can't be read, in the words of the error that says so.
-    pub fn unreadable(agent: &AgentName, path: Spot, error: &Error, remedy: Remedy) -> Finding {
+    fn unreadable(agent: &AgentName, place: Spot, error: &Error, remedy: Remedy) -> Finding {
         // What a newer version wrote is whole: it is for that version to read.
         let is_whole = matches!(error, Error::Newer { .. } | Error::Io { .. });
         let remedy = if is_whole { Remedy::None } else { remedy };
-        let place =
+        let at =
             error.place().map(|(line, column)| format!("line {line}, column {column}: ")).unwrap_or_default();
         let message = if let Error::Damaged { message, .. } = error {
-            format!("{place}{message}")
+            format!("{at}{message}")
         } else {
             error.to_string()
         };
-        Finding { agent: Some(agent.clone()), path, kind: error.kind(), message, remedy }
+        Finding { agent: Some(agent.clone()), place, kind: error.kind(), message, remedy }
     }
 }
 
 /// The files without which there is no agent: nothing is put in their place.
 const ESSENTIAL: &[&str] = &[layout::STATE, layout::IDENTITY, layout::POLICY];
+
+impl Store {
+    /// What is wrong with the state directory itself: names of agents, who may write where, and what git is told.
+    pub fn look_at_files(&self) -> Result<Vec<Finding>> {
+        let of = |place, kind, message, remedy| Finding { agent: None, place, kind, message, remedy };
+        let mut findings = Vec::new();
+        let agents = self.spot().join(layout::AGENTS);
+        for entry in agents.entries()? {
+            let name = entry.name.to_string_lossy();
+            let message = if name.starts_with('.') {
+                continue;
+            } else if !entry.is_dir {
+                "not a directory: an agent is never a symbolic link or a file".to_owned()
+            } else if let Err(error) = name.parse::<AgentName>() {
+                error.to_string()
+            } else {
+                continue;
+            };
+            findings.push(of(agents.join(&entry.name), "not_an_agent", message, Remedy::None));
+        }
+        findings.extend(self.rights()?);
+        for place in self.litter()? {
+            let message = "left by a command that was killed while it made this".to_owned();
+            findings.push(of(place, "litter", message, Remedy::Sweep));
+        }
+        if self.is_in_git() {
+            for (name, wanted) in git::FILES {
+                let lines = self.missing_for_git(name, wanted)?;
+                if !lines.is_empty() {
+                    let message = format!("git is not told: {}", lines.join(", "));
+                    let remedy = Remedy::AddLines(name, lines);
+                    findings.push(of(self.spot().join(name), "git_lines", message, remedy));
+                }
+            }
+        }
+        Ok(findings)
+    }
+}
+
+impl<'a> Agent<'a> {
+    /// Begins to look at its files one by one. To be done under its lock, so that nobody changes anything meanwhile.
+    pub fn checkup(&'a self) -> Checkup<'a> {
+        Checkup { agent: self, checked: 0, findings: Vec::new() }
+    }
+}
+
+impl Checkup<'_> {
+    /// What killed commands have left, seen under the lock.
+    pub fn litter(&mut self, locked: &Change<'_>) {
+        let message = match locked.litter() {
+            Ok(0) | Err(_) => return,
+            Ok(1) => "1 thing was left by killed commands".to_owned(),
+            Ok(left) => format!("{left} things were left by killed commands"),
+        };
+        self.note(self.agent.tmp(), "litter", message, Remedy::Sweep);
+    }
+}

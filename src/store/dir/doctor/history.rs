@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use crate::beneath::Spot;
 use crate::error::Result;
 use crate::model::event::Event;
-use crate::model::id::{MessageId, RunId};
+use crate::model::id::MessageId;
 use crate::model::message::{Message, MessageStatus, Settlement};
 use crate::model::record::Record;
 use crate::model::run::{Brief, Run};
@@ -15,12 +15,12 @@ use crate::model::timer::Timer;
 use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
-use crate::store::dir::months::{self, Month, Seen};
-use crate::store::dir::record::{conflict_marker, decode_at, decode_plain};
-use crate::store::dir::view::View;
-use crate::store::dir::{files, gc, layout, lines, packed};
 
-use super::agent::Checks;
+use super::super::months::{self, Month, Seen};
+use super::super::record::{conflict_marker, decode_at, decode_plain};
+use super::super::view::View;
+use super::super::{files, gc, lines, packed};
+use super::records::Checkup;
 use super::{ENDED_TWICE, Finding, MERGED_LINES, Remedy};
 
 /// What a message came to, by one line of the archive.
@@ -48,7 +48,7 @@ impl End {
     }
 }
 
-impl Checks<'_> {
+impl Checkup<'_> {
     /// A month's files of lines, packed or not. A line that stands in several counts once.
     fn month(&mut self, month: &Month, mut read: impl FnMut(&Spot, usize, &[u8]) -> Result<()>) {
         let mut known = Seen::default();
@@ -92,27 +92,23 @@ impl Checks<'_> {
         }
         if is_packed_too && !is_packed {
             let message = "lines of it are packed as well: `dormouse gc` was killed; each counts once";
-            self.find(path.clone(), "half_packed", message, Remedy::FinishPacking);
+            self.note(path.clone(), "half_packed", message, Remedy::FinishPacking);
         }
         if !is_packed && !lines::is_tidy(&bytes) {
             let message = "a merge has left lines that stand there twice, or two in one; each counts once";
-            self.find(path.clone(), MERGED_LINES, message, Remedy::Untangle);
+            self.note(path.clone(), MERGED_LINES, message, Remedy::Untangle);
         }
     }
 
-    pub fn ledger(&mut self) {
+    /// The ledger and the archive, that every message has ended once, and that every run has its record. Returns how many
+    /// dead letters there are.
+    pub fn history(&mut self, state: &State) -> u64 {
         let view = View::settled(self.agent.dir());
         for month in months::ledger(&view).unwrap_or_default() {
             self.month(&month, |path, number, line| decode_plain::<Event>(path, number, line).map(drop));
         }
-    }
-
-    /// The archive's lines, that every message has ended once, and that the dead letters are as many as the
-    /// counter says. Returns the runs that have a line.
-    pub fn archive(&mut self, state: &State) -> HashSet<RunId> {
         let mut runs = HashSet::new();
         let mut ends: BTreeMap<MessageId, Vec<End>> = BTreeMap::new();
-        let view = View::settled(self.agent.dir());
         let of = |kind: &str| months::archive(&view, kind).unwrap_or_default();
         for month in of(Message::KIND) {
             self.month(&month, |path, number, line| {
@@ -140,12 +136,8 @@ impl Checks<'_> {
         ends.iter_mut().for_each(|(id, ends)| self.ended_twice(*id, ends));
         let is_dead = |ends: &&Vec<End>| ends.last().is_some_and(|end| end.settlement.dead_letter);
         let dead = ends.values().filter(is_dead).count() as u64;
-        if dead != state.counters.dead {
-            let message =
-                format!("{} dead letters are counted, {dead} are in the archive", state.counters.dead);
-            self.find(self.path(layout::STATE), "dead_count", message, Remedy::Recount(dead));
-        }
-        runs
+        self.runs(state, &runs);
+        dead
     }
 
     fn records<T: Record>(&mut self, months: &[Month]) {
@@ -173,7 +165,7 @@ impl Checks<'_> {
         for (path, lines) in by_file {
             let is_packed = months::is_packed(&path.to_string_lossy());
             let remedy = if is_packed { Remedy::None } else { Remedy::QuarantineLines(lines) };
-            self.find(path, ENDED_TWICE, message.clone(), remedy);
+            self.note(path, ENDED_TWICE, message.clone(), remedy);
         }
     }
 }

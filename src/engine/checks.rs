@@ -1,0 +1,144 @@
+//! What is wrong with a state directory, without changing anything: `doctor` tells it and mends what has one right answer, and an
+//! import refuses an agent that has any of it (contract, store §6). The store looks at its files one by one; how the
+//! records in them go together is looked at here.
+
+use crate::error::Result;
+use crate::model::agent::Status;
+use crate::model::execution::ExecutionState;
+use crate::model::state::State;
+use crate::model::wait::Wait;
+use crate::rules::execution::agrees;
+use crate::rules::waits::{Needed, needed};
+use crate::store::{About, Agent, Checkup, Finding, Open, Remedy, Store};
+
+/// What can be seen at a glance, without a lock: what is wrong with settings, policies, states and journals.
+pub fn quick(store: &Store) -> Result<Vec<Finding>> {
+    let mut findings = store.look_at_files()?;
+    for name in store.agents()? {
+        let agent = store.agent(&name)?;
+        let mut checkup = agent.checkup();
+        essentials(&mut checkup);
+        findings.append(&mut checkup.findings);
+    }
+    Ok(findings)
+}
+
+/// Everything about one agent. To be called under its lock, so that nobody changes anything meanwhile.
+pub fn agent<'a>(agent: &'a Agent<'_>) -> Checkup<'a> {
+    let mut checkup = agent.checkup();
+    if let Some(state) = essentials(&mut checkup) {
+        let open = checkup.open();
+        references(&mut checkup, &state, &open);
+        waits(&mut checkup, &open);
+        triggers(&mut checkup, &open);
+        let (dead, counted) = (checkup.history(&state), state.counters.dead);
+        if dead != counted {
+            let message = format!("{counted} dead letters are counted, {dead} are in the archive");
+            checkup.find(About::State, "dead_count", message, Remedy::Recount(dead));
+        }
+    }
+    checkup.rights();
+    checkup
+}
+
+/// What every step needs, and how the parts of `state.json` go together.
+fn essentials(checkup: &mut Checkup<'_>) -> Option<State> {
+    let state = checkup.essentials()?;
+    if let Some(mark) = &state.attention {
+        let newest = mark.newest.last().map(|newest| format!(": {newest}")).unwrap_or_default();
+        let message = format!("{} since {}{newest}", mark.count, mark.since);
+        checkup.find(About::State, "needs_attention", message, Remedy::Acknowledge);
+    }
+    let execution = state.execution.state;
+    if !agrees(execution, state.status) {
+        let message = format!("status `{}` does not go with execution state `{execution}`", state.status);
+        checkup.find(About::State, "status_table", message, Remedy::None);
+    }
+    let goes = |is: bool| if is { "without" } else { "with" };
+    let in_a_run = matches!(
+        execution,
+        ExecutionState::Scheduled
+            | ExecutionState::Running
+            | ExecutionState::Resumed
+            | ExecutionState::ShuttingDown
+    );
+    if in_a_run != state.current_run.is_some() {
+        let message = format!("execution state `{execution}` {} a current run", goes(in_a_run));
+        checkup.find(About::State, "current_run", message, Remedy::None);
+    }
+    let is_held = matches!(execution, ExecutionState::Suspended | ExecutionState::WaitingResources);
+    if is_held != state.held.is_some() && state.status != Status::Stopped {
+        let message = format!("execution state `{execution}` {} a held run", goes(is_held));
+        checkup.find(About::State, "held_run", message, Remedy::None);
+    }
+    Some(state)
+}
+
+/// What `state.json` names, and that nothing is open that has ended.
+fn references(checkup: &mut Checkup<'_>, state: &State, open: &Open) {
+    if state.open_tasks == 0 && !open.tasks.is_empty() {
+        let message = format!("it says that no task is open, but there are {}", open.tasks.len());
+        checkup.find(About::State, "task_count", message, Remedy::None);
+    }
+    if let Some(focus) = state.focus.filter(|id| !open.works.iter().any(|item| item.id == *id)) {
+        let message = format!("{focus} is not an open work item");
+        checkup.find(About::State, "dangling_focus", message, Remedy::None);
+    }
+    let claimed = state.current_run.as_ref().map(|run| run.message_id);
+    if let Some(id) = claimed.filter(|id| !open.queued.contains(id)) {
+        let message = format!("{id} is claimed and not in the inbox");
+        checkup.find(About::State, "dangling_message", message, Remedy::None);
+    }
+    for task in open.tasks.iter().filter(|task| task.status.is_terminal()) {
+        let message = format!("a {} task belongs into the archive", task.status);
+        checkup.find(About::Task(task.id), "not_open", message, Remedy::Quarantine);
+    }
+}
+
+/// What waits are for.
+fn waits(checkup: &mut Checkup<'_>, open: &Open) {
+    for wait in &open.waits {
+        let about = About::Wait(wait.id);
+        if let Some(item) = wait.work_item_id.filter(|id| !open.works.iter().any(|item| item.id == *id)) {
+            let message = format!("{item} is not an open work item");
+            checkup.find(about, "dangling_wait", message, Remedy::None);
+        }
+        if let Some(id) = wait.trigger_id.filter(|id| !open.triggers.iter().any(|trigger| trigger.id == *id))
+        {
+            let message = format!("{id} is not an active trigger: none of its deliveries ends this wait");
+            checkup.find(about, "dangling_wait", message, Remedy::None);
+        }
+        if let Some(why) = lacks(wait, open) {
+            let message = format!("{why}; the next step ends the wait, or lets it wait again");
+            checkup.find(about, "broken_wait", message, Remedy::None);
+        }
+        if !wait.is_active() {
+            let message = format!("a {} wait belongs into the archive", wait.status);
+            checkup.find(about, "not_open", message, Remedy::Quarantine);
+        }
+    }
+}
+
+/// What is missing that alone could end an active wait.
+fn lacks(wait: &Wait, open: &Open) -> Option<&'static str> {
+    match needed(wait, &open.tasks).filter(|_| wait.is_active())? {
+        Needed::Answer(message) => {
+            (!open.queued.contains(&message)).then_some("the message that it is bound to is gone")
+        }
+        Needed::Result(task, known) => {
+            let is_there = known.map_or_else(|| open.results.contains(&task), |id| open.queued.contains(&id));
+            (!is_there).then_some("its task has ended, and no result of it is under way")
+        }
+    }
+}
+
+/// What triggers are for.
+fn triggers(checkup: &mut Checkup<'_>, open: &Open) {
+    for trigger in &open.triggers {
+        let ended = trigger.scope.wait_id().filter(|id| !open.waits.iter().any(|wait| wait.id == *id));
+        if let Some(id) = ended {
+            let message = format!("{id}, which it is scoped to, is not an active wait: revoke it");
+            checkup.find(About::Trigger(trigger.id), "dangling_trigger", message, Remedy::None);
+        }
+    }
+}

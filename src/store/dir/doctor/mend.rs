@@ -1,0 +1,125 @@
+//! Mending: what has one right answer. What can't be read is moved aside, never deleted.
+
+use std::ffi::OsStr;
+
+use crate::beneath::Spot;
+use crate::error::Result;
+use crate::model::event::Event;
+
+use super::super::{Agent, Change, Store, files, layout, lines};
+use super::{Finding, Remedy};
+
+impl Change<'_> {
+    /// Mends a finding of the agent, under the lock under which it was found: nobody has mended it since, or put
+    /// something else in its place. `false`: it is for people to decide, or for those who know the rules.
+    pub fn mend(&self, finding: &Finding) -> Result<bool> {
+        let agent = self.agent;
+        match &finding.remedy {
+            Remedy::None
+            | Remedy::Acknowledge
+            | Remedy::Forward
+            | Remedy::Sort
+            | Remedy::Join
+            | Remedy::Recount(_)
+            | Remedy::AddLines(..) => return Ok(false),
+            Remedy::KeepInbox => agent.keep_inbox()?,
+            Remedy::FinishExchange => self.finish_exchange()?,
+            Remedy::Sweep => drop(self.sweep()?),
+            Remedy::Protect => protect(&finding.place)?,
+            Remedy::Permit(rights) => rights.set(&finding.place)?,
+            Remedy::FinishPacking => {
+                self.empty_journal()?;
+                self.forget_packed_lines(&finding.place)?;
+            }
+            Remedy::Quarantine => {
+                if !is_journal(agent, &finding.place) {
+                    self.empty_journal()?;
+                }
+                move_aside(agent, &finding.place)?;
+            }
+            Remedy::QuarantineLines(lines) => {
+                self.empty_journal()?;
+                move_lines_aside(agent, &finding.place, lines)?;
+            }
+            Remedy::Untangle => {
+                self.empty_journal()?;
+                untangle(agent, &finding.place)?;
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Store {
+    /// Mends a finding that is no agent's. `false`: it is for people to decide.
+    pub fn mend(&self, finding: &Finding) -> Result<bool> {
+        match &finding.remedy {
+            Remedy::Protect => protect(&finding.place)?,
+            Remedy::Permit(rights) => rights.set(&finding.place)?,
+            Remedy::AddLines(name, lines) => self.add_for_git(name, lines)?,
+            Remedy::Sweep => self.sweep(&finding.place)?,
+            Remedy::None
+            | Remedy::Quarantine
+            | Remedy::QuarantineLines(_)
+            | Remedy::Untangle
+            | Remedy::FinishPacking
+            | Remedy::Recount(_)
+            | Remedy::KeepInbox
+            | Remedy::Join
+            | Remedy::FinishExchange
+            | Remedy::Sort
+            | Remedy::Forward
+            | Remedy::Acknowledge => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+/// Takes the right to write from others. What goes away meanwhile is nobody's to write any more.
+fn protect(spot: &Spot) -> Result<()> {
+    let Some(found) = spot.look()? else { return Ok(()) };
+    let is_private = found.st_uid == found.st_gid;
+    spot.set_mode(found.st_mode & 0o7777 & if is_private { !0o002 } else { !0o022 })
+}
+
+/// A place in quarantine that nothing has yet, with the old place in its name.
+fn quarantine_place(agent: &Agent<'_>, spot: &Spot) -> Result<Spot> {
+    let dir = agent.dir().join(layout::QUARANTINE);
+    dir.make_dirs()?;
+    let name = spot.below(agent.dir().spot()).to_string_lossy().replace('/', "__");
+    files::free_place(&dir, OsStr::new(&name))
+}
+
+fn is_journal(agent: &Agent<'_>, path: &Spot) -> bool {
+    [layout::JOURNAL, layout::OLD_JOURNAL].iter().any(|name| *path == agent.dir().join(name))
+}
+
+fn move_aside(agent: &Agent<'_>, path: &Spot) -> Result<()> {
+    let place = quarantine_place(agent, path)?;
+    files::rename(path, &place)
+}
+
+/// Rewrites a file without some of its lines; the lines are in quarantine before they are gone here.
+fn move_lines_aside(agent: &Agent<'_>, path: &Spot, aside: &[Vec<u8>]) -> Result<()> {
+    let bytes = path.read(files::MAX_LINES)?.unwrap_or_default();
+    let records = lines::records(&bytes).map(|(_, line)| line);
+    let (moved, kept): (Vec<&[u8]>, Vec<&[u8]>) =
+        records.partition(|line| aside.iter().any(|moved| moved == line));
+    if moved.is_empty() {
+        // It was a beginning that the journal has completed meanwhile.
+        return Ok(());
+    }
+    agent.put_aside(path.below(agent.dir().spot()), &lines::join(moved))?;
+    agent.replace_file(path, &lines::join(kept))
+}
+
+/// Rewrites a file with each of its lines once. Events come in their order; what the archive says stays as
+/// it stands, for its last word counts.
+fn untangle(agent: &Agent<'_>, path: &Spot) -> Result<()> {
+    let bytes = path.read(files::MAX_LINES)?.unwrap_or_default();
+    let mut once: Vec<&[u8]> = lines::once(&bytes).map(|(_, line)| line).collect();
+    // What is no event has no order, and stays where it is among the first.
+    let seq = |line: &&[u8]| serde_json::from_slice::<Event>(line).map_or(0, |event| event.seq);
+    once.sort_by_key(seq);
+    agent.replace_file(path, &lines::join(once))
+}

@@ -1,0 +1,208 @@
+//! The records of one agent, one by one: each readable, named after itself, and this agent's.
+
+use std::collections::HashSet;
+
+use crate::beneath::Spot;
+use crate::error::Error;
+use crate::model::agent::Identity;
+use crate::model::id::{AgentName, MessageId, RunId, TaskId};
+use crate::model::record::{Kept, Record};
+use crate::model::run::Run;
+use crate::model::state::State;
+use crate::model::task::Task;
+use crate::model::timer::Timer;
+use crate::model::trigger::Trigger;
+use crate::model::wait::Wait;
+use crate::model::work::WorkItem;
+
+use super::super::journal::Journal;
+use super::super::old_journal::Old;
+use super::super::record::decode;
+use super::super::{Agent, files, layout};
+use super::{About, ESSENTIAL, Finding, Remedy};
+
+/// A look at the files of one agent, and what it has found so far.
+pub struct Checkup<'a> {
+    pub(super) agent: &'a Agent<'a>,
+    /// How many records it has read.
+    pub checked: usize,
+    pub findings: Vec<Finding>,
+}
+
+/// What is open, as far as it can be read.
+pub struct Open {
+    pub works: Vec<WorkItem>,
+    pub waits: Vec<Wait>,
+    pub tasks: Vec<Task>,
+    pub triggers: Vec<Trigger>,
+    /// The messages in the inbox.
+    pub queued: HashSet<MessageId>,
+    /// The tasks that a queued message tells the end of.
+    pub results: HashSet<TaskId>,
+}
+
+impl Checkup<'_> {
+    /// What every step needs: settings, identity, journal, and `state.json`, which is returned if it can be read.
+    pub fn essentials(&mut self) -> Option<State> {
+        self.checked += 1;
+        if let Err(error) = self.agent.policy() {
+            self.unreadable(self.path(layout::POLICY), &error);
+        }
+        self.own::<Identity>(layout::IDENTITY, |identity| &identity.name);
+        self.journal();
+        let state = self.own::<State>(layout::STATE, |state| &state.agent)?;
+        self.passed_over(&state);
+        if let Some(moved) = &state.moved {
+            self.late(moved);
+        }
+        let of_run = state.current_run.as_ref().and_then(|run| run.checkpoint);
+        if let Some(checkpoint) = of_run.or(state.held.as_ref().and_then(|held| held.checkpoint)) {
+            let path = self.agent.workdir().checkpoint(checkpoint);
+            if path.exists().is_ok_and(|there| !there) {
+                let message = "missing: the checkpoint from which a run goes on";
+                self.note(path, "checkpoint", message, Remedy::None);
+            }
+        }
+        Some(state)
+    }
+
+    /// The inbox and the open records.
+    pub fn open(&mut self) -> Open {
+        let (queued, results) = self.inbox();
+        let works = self.plane::<WorkItem>(|item| &item.agent);
+        let waits = self.plane::<Wait>(|wait| &wait.agent);
+        self.plane::<Timer>(|timer| &timer.agent);
+        let tasks = self.plane::<Task>(|task| &task.agent);
+        let triggers = self.plane::<Trigger>(|trigger| &trigger.agent);
+        Open { works, waits, tasks, triggers, queued, results }
+    }
+
+    /// Notes what is wrong with a record that can be read.
+    pub fn find(&mut self, about: About, kind: &'static str, message: impl Into<String>, remedy: Remedy) {
+        self.note(self.path(&about.path()), kind, message, remedy);
+    }
+
+    pub(super) fn note(
+        &mut self,
+        place: Spot,
+        kind: &'static str,
+        message: impl Into<String>,
+        remedy: Remedy,
+    ) {
+        let agent = Some(self.agent.name().clone());
+        self.findings.push(Finding { agent, place, kind, message: message.into(), remedy });
+    }
+
+    pub(super) fn path(&self, relative: &str) -> Spot {
+        self.agent.dir().join(relative)
+    }
+
+    pub(super) fn unreadable(&mut self, path: Spot, error: &Error) {
+        let essential = path.parent().path() == self.agent.dir().path()
+            && path.name().to_str().is_some_and(|name| ESSENTIAL.contains(&name));
+        let remedy = if essential { Remedy::None } else { Remedy::Quarantine };
+        self.findings.push(Finding::unreadable(self.agent.name(), path, error, remedy));
+    }
+
+    /// Reads one record; says what is wrong with it.
+    pub(super) fn record<T: Record>(&mut self, path: &Spot) -> Option<T> {
+        self.checked += 1;
+        let read = files::read(path).and_then(|bytes| match bytes {
+            Some(bytes) => decode(path, &bytes),
+            None => Err(Error::damaged(path.path(), "missing")),
+        });
+        read.map_err(|error| self.unreadable(path.clone(), &error)).ok()
+    }
+
+    /// A record that there is one of, and that must be this agent's.
+    fn own<T: Record>(&mut self, relative: &str, owner: impl Fn(&T) -> &AgentName) -> Option<T> {
+        let path = self.path(relative);
+        let record = self.record::<T>(&path)?;
+        if owner(&record) != self.agent.name() {
+            let message = format!("the record of `{}`", owner(&record));
+            self.note(path, "wrong_owner", message, Remedy::None);
+        }
+        Some(record)
+    }
+
+    fn journal(&mut self) {
+        if let Err(error) = Journal::check(self.agent.dir()) {
+            self.unreadable(self.path(layout::JOURNAL), &error);
+        }
+        if let Err(error) = Old::check(self.agent.dir()) {
+            self.unreadable(self.path(layout::OLD_JOURNAL), &error);
+        }
+        for lock in [layout::LOCK, layout::RUN_LOCK] {
+            let path = self.path(lock);
+            if path.exists().is_ok_and(|there| there) && !path.is_file().is_ok_and(|is_file| is_file) {
+                self.note(path, "damaged", "a lock is a plain file", Remedy::Quarantine);
+            }
+        }
+    }
+
+    /// A directory of open records: each readable, named after itself, and this agent's.
+    fn plane<T: Kept>(&mut self, owner_of: impl Fn(&T) -> &AgentName) -> Vec<T> {
+        let path = self.path(layout::plane(T::PLANE));
+        let entries = match path.entries() {
+            Ok(entries) => entries,
+            Err(error) => {
+                self.unreadable(path, &error);
+                return Vec::new();
+            }
+        };
+        let mut records = Vec::new();
+        for entry in &entries {
+            let name = entry.name.to_string_lossy();
+            if name.starts_with('.') || !name.ends_with(".json") {
+                continue;
+            }
+            let path = path.join(&entry.name);
+            let Some(record) = self.record::<T>(&path) else { continue };
+            let (owner, id) = (owner_of(&record), record.id());
+            if *owner != *self.agent.name() || format!("{id}.json") != name {
+                let message = format!("its content is {id} of `{owner}`");
+                self.note(path, "wrong_name", message, Remedy::Quarantine);
+                continue;
+            }
+            records.push(record);
+        }
+        records
+    }
+
+    /// Every run but the current one has its record: in the archive, or in its directory, where versions before
+    /// have put it.
+    pub(super) fn runs(&mut self, state: &State, settled: &HashSet<RunId>) {
+        let runs = self.path(layout::RUNS);
+        let entries = runs.entries().unwrap_or_default();
+        for entry in entries {
+            let path = runs.join(&entry.name);
+            let id = entry.name.to_str().and_then(|name| name.parse::<RunId>().ok());
+            let Some(id) = id.filter(|_| entry.is_dir) else {
+                self.note(path, "wrong_name", "not the directory of a run", Remedy::Quarantine);
+                continue;
+            };
+            if state.current_run.as_ref().is_some_and(|run| run.run_id == id) {
+                continue;
+            }
+            let record = path.join("run.json");
+            // A look that fails says nothing about the run.
+            if record.exists().is_ok_and(|there| !there) {
+                if !settled.contains(&id) {
+                    let message = "the archive has no record of it, and it is not the current run";
+                    self.note(path, "orphaned_run", message, Remedy::Quarantine);
+                }
+                continue;
+            }
+            if let Some(run) = self.record::<Run>(&record)
+                && (run.id != id || run.agent != *self.agent.name())
+            {
+                self.note(
+                    record,
+                    "wrong_name",
+                    format!("its content is {} of `{}`", run.id, run.agent),
+                    Remedy::Quarantine,
+                );
+            }
+        }
+    }
+}
