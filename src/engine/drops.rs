@@ -6,7 +6,6 @@ use crate::error::{Error, Result};
 use crate::model::message::{DeliverySurface, Message};
 use crate::model::policy::Policy;
 use crate::model::records::Records;
-use crate::model::state::PassedOver;
 use crate::model::submission::{Speaker, Submission};
 use crate::rules::admission;
 use crate::rules::transition::arrival::admit_drop;
@@ -144,16 +143,16 @@ fn reject(
 
 /// Leaves something where it is, and says so once. Returns its path.
 fn pass_over(agent: &Agent<'_>, draft: &mut Draft, file: &Dropped, reason: &str) -> String {
-    let (name, changed_at) = (file.name().into_owned(), agent.changed_in_inbox(file));
-    rules::pass_over(draft, PassedOver { file: name.clone(), reason: reason.to_owned(), changed_at });
-    name
+    if agent.pass_over(&mut draft.records.state, file, reason) {
+        rules::stays(draft, &file.name(), reason);
+    }
+    file.name().into_owned()
 }
 
 /// What was passed over and has changed since is looked at like anything new.
 fn forget_changed(agent: &Agent<'_>, draft: &mut Draft) {
-    if !draft.records.state.passed_over.is_empty() {
-        let still = agent.passed_over(&draft.records.state);
-        rules::look_again(draft, |file| still.iter().any(|one| one == file));
+    if agent.forget_changed(&mut draft.records.state) {
+        draft.touch();
     }
 }
 

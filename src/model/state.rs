@@ -7,7 +7,6 @@ use super::attention::Mark;
 use super::closure::Closure;
 use super::continuation::Continuation;
 use super::decision::DecisionReport;
-use super::event::Event;
 use super::execution::{Execution, ExecutionState};
 use super::id::{AgentName, MessageId, RunId, WaitId, WorkId};
 use super::message::{Message, Origin, WakeHint};
@@ -397,9 +396,6 @@ pub struct State {
     /// What a person should look at and has not acknowledged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attention: Option<Mark>,
-    /// What can be neither admitted from the inbox nor moved out of it. Steps pass it over until it changes.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub passed_over: Vec<PassedOver>,
     /// Set while the agent is in another store: nothing of it changes here then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved: Option<Moved>,
@@ -407,9 +403,6 @@ pub struct State {
     pub counters: Counters,
     #[serde(default, skip_serializing_if = "Meters::is_nothing")]
     pub meters: Meters,
-    /// Events that a version before this one kept here. The next transaction takes them to the ledger.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub events: Vec<Event>,
     /// Transitions of which the hook `on-state-change` is still to be told, oldest first. Empty for an agent
     /// without that hook.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -429,22 +422,6 @@ pub struct Moved {
 
 fn is_none(count: &u64) -> bool {
     *count == 0
-}
-
-/// Something in the inbox that can be neither admitted nor moved.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct PassedOver {
-    /// The path within the inbox.
-    pub file: String,
-    pub reason: String,
-    /// When it was last changed before a step reported it. After another change, a step tries again.
-    pub changed_at: Time,
-}
-
-impl PassedOver {
-    /// How many are remembered. Steps try the others each time, without reporting them.
-    pub const MOST: usize = 100;
 }
 
 impl State {

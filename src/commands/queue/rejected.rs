@@ -111,12 +111,11 @@ fn decide(
             let done = carry_out(session, agent, &open.locked, &open.draft.records.policy, verdict, one);
             if let Ok(Done::As(_)) = &done {
                 rules::decided_about_rejected(&mut open.draft, verdict.event(), &one.name.to_string_lossy());
+                agent.forget_rejected(&mut open.draft.records.state, one);
             }
             said.push((one, done));
         }
-        if open.draft.records.state.passed_over.is_empty()
-            && open.locked.look_past_inbox().is_none_set_aside()?
-        {
+        if open.locked.look_past_inbox().is_none_rejected(&open.draft.records.state)? {
             rules::decided_about_all_rejected(&mut open.draft);
         }
         open.commit()?;

@@ -141,7 +141,6 @@ pub fn state(status: Status, execution: ExecutionState) -> State {
         runtime_error: None,
         set_aside: SetAside::default(),
         advised: Vec::new(),
-        passed_over: Vec::new(),
         moved: None,
         next_due_at: None,
         resting: None,
@@ -152,7 +151,6 @@ pub fn state(status: Status, execution: ExecutionState) -> State {
         attention: None,
         counters: Counters::default(),
         meters: Meters::default(),
-        events: Vec::new(),
         untold: Vec::new(),
         extra: Extra::new(),
     }

@@ -56,7 +56,6 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
         runtime_error: None,
         set_aside: SetAside::default(),
         advised: Vec::new(),
-        passed_over: Vec::new(),
         moved: None,
         next_due_at: None,
         resting: None,
@@ -67,7 +66,6 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
         attention: None,
         counters: Counters::default(),
         meters: Meters::default(),
-        events: Vec::new(),
         untold: Vec::new(),
         extra: Extra::new(),
     };

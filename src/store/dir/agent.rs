@@ -21,7 +21,7 @@ use super::old_journal::Old;
 use super::record::{decode, encode};
 use super::snapshot::Snapshot;
 use super::view::View;
-use super::{Store, config, files, inbox, lock};
+use super::{Store, aside, config, files, inbox, lock};
 
 /// How often a reader starts over at least because the records move on under it, however little
 /// patience it has.
@@ -95,8 +95,7 @@ impl<'s> Agent<'s> {
     pub(super) fn state_of(&self, found: Option<&Content>) -> Result<State> {
         let path = self.dir.join(layout::STATE);
         let state: State = decode(&path, &found.ok_or_else(|| missing(&path))?.bytes)?;
-        self.check_owner(&state)?;
-        Ok(state)
+        self.checked(state)
     }
 
     /// Which `state.json` it is, at the cost of a look. Nothing if there is none to be seen.
@@ -178,17 +177,18 @@ impl<'s> Agent<'s> {
     fn state_in(&self, view: &View<'_>) -> Result<State> {
         let state: State =
             view.record(layout::STATE)?.ok_or_else(|| missing(&self.dir.join(layout::STATE)))?;
-        self.check_owner(&state)?;
-        Ok(state)
+        self.checked(state)
     }
 
-    fn check_owner(&self, state: &State) -> Result<()> {
-        if state.agent == self.name {
-            return Ok(());
-        }
-        let message =
-            format!("the record of agent `{}` lies in the directory of `{}`", state.agent, self.name);
-        Err(Error::damaged(self.dir.join(layout::STATE).path(), message))
+    fn checked(&self, state: State) -> Result<State> {
+        let is_whole = if state.agent == self.name {
+            aside::check(&state)
+        } else {
+            let (of, here) = (&state.agent, &self.name);
+            Err(format!("the record of agent `{of}` lies in the directory of `{here}`"))
+        };
+        is_whole.map_err(|message| Error::damaged(self.dir.join(layout::STATE).path(), message))?;
+        Ok(state)
     }
 
     /// Puts a message into the inbox: one new file, no lock. It is there for good when this returns.

@@ -26,7 +26,7 @@ use super::old_journal::Old;
 use super::record::{encode, encode_plain_line};
 use super::snapshot::Snapshot;
 use super::view::View;
-use super::{archive, dedupe, drops, files, inbox, layout, lock, machine};
+use super::{archive, aside, dedupe, files, inbox, layout, lock, machine};
 
 const TRACKED: &str = "git tracks it, so it came with a clone or goes into one";
 
@@ -73,7 +73,7 @@ impl<'a> Change<'a> {
     /// The records as they are under this lock, without what steps pass over in the inbox.
     pub fn look(&self, state: &State) -> Result<Snapshot<'_>> {
         let mut scan = self.scan()?;
-        scan.pass_over(drops::all_passed_over(state));
+        scan.pass_over(aside::all_passed_over(state));
         self.inbox.replace(Some(Rc::new(scan)));
         self.look_again()
     }
@@ -398,7 +398,7 @@ impl<'a> Change<'a> {
 
     fn entry(&self, transaction: &Transaction, state: &mut State, over: Version) -> Result<Entry> {
         // Versions before this one kept some events in `state.json`.
-        let riding: Vec<Event> = std::mem::take(&mut state.events);
+        let riding: Vec<Event> = aside::take_riding(state);
         let mut writes = Vec::with_capacity(transaction.puts.len() + 1);
         let mut written = HashSet::new();
         // A cache with one key would pass for the whole: where there is none, whoever looks for a key

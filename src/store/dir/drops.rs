@@ -24,7 +24,7 @@ use crate::model::time::Time;
 use super::files::{self, fault_of_file};
 use super::inbox::{self, Name, is_own, parse_name};
 use super::view::View;
-use super::{Agent, Change, authors, layout};
+use super::{Agent, Change, aside, authors, layout};
 
 /// How many bytes the name of a dropped file may have: the program puts a few before and behind it.
 const LONGEST_NAME: usize = 200;
@@ -158,37 +158,11 @@ pub enum Aside {
 }
 
 impl Agent<'_> {
-    /// The names in the inbox of what no step could read or move, as far as nobody has changed it since.
-    /// Costs a look at each.
-    pub fn passed_over(&self, state: &State) -> Vec<String> {
-        let inbox = self.dir.join(layout::INBOX);
-        let still =
-            state.passed_over.iter().filter(|one| changed_at(&inbox.join(&one.file)) == one.changed_at);
-        still.map(|one| one.file.clone()).collect()
-    }
-
-    /// When something in the inbox was last changed, its rights included.
-    pub fn changed_in_inbox(&self, file: &Dropped) -> Time {
-        changed_at(&self.dir.join(layout::INBOX).join(&file.place))
-    }
-}
-
-impl Agent<'_> {
     /// What is wrong with something in the inbox, as an error that says where it lies.
     pub fn damage(&self, misfit: &Misfit) -> Error {
         let path = self.dir.path().join(layout::INBOX).join(&misfit.path);
         Error::damaged(path, format!("no message of {}: {}", self.name, misfit.reason))
     }
-}
-
-/// The beginning of time for what can't be seen: it is gone, or its name is no text.
-fn changed_at(spot: &Spot) -> Time {
-    spot.look().ok().flatten().map_or(Time::from_millis(0), |found| files::changed_at(&found))
-}
-
-/// The names in the inbox of all that steps pass over.
-pub fn all_passed_over(state: &State) -> Vec<String> {
-    state.passed_over.iter().map(|one| one.file.clone()).collect()
 }
 
 /// What lies in the place of `rejected/` comes first: the others may have to go there.
@@ -468,9 +442,9 @@ pub fn rejected(view: &View<'_>, state: &State) -> Result<Vec<Rejected>> {
     let inbox = view.agent.join(layout::INBOX);
     let dir = inbox.join(layout::REJECTED);
     let mut found = Vec::new();
-    for one in &state.passed_over {
+    for one in aside::passed_over(state) {
         if let Some(there) = inbox.join(&one.file).look()? {
-            let (name, reason) = (OsString::from(&one.file), Some(one.reason.clone()));
+            let (name, reason) = (OsString::from(&one.file), Some(one.reason));
             found.push(Rejected::new(name, reason, &there, true));
         }
     }

@@ -15,11 +15,11 @@ use crate::model::state::State;
 use crate::model::task::Task;
 use crate::model::time::Time;
 
-use super::layout;
 use super::lines;
 use super::months::{self, Month};
 use super::record::{decode_at, decode_plain};
 use super::view::View;
+use super::{aside, layout};
 
 /// The files that tell how messages have ended, of a month and those after it.
 pub fn files_of_ends(view: &View<'_>, first_month: &str) -> Result<Vec<String>> {
@@ -47,8 +47,7 @@ pub fn events(
         }
         in_order(view, &month)?.into_iter().filter(|event| seen.insert(event.id)).try_for_each(&mut each)?;
     }
-    let mut riding = state.events.iter().filter(|event| !seen.contains(&event.id));
-    riding.try_for_each(|event| each(event.clone()))
+    aside::riding(state).into_iter().filter(|event| !seen.contains(&event.id)).try_for_each(each)
 }
 
 /// The last events that satisfy `wanted`, newest first, at most `count`.
@@ -59,7 +58,7 @@ pub fn last_events(
     wanted: impl Fn(&Event) -> bool,
 ) -> Result<Vec<Event>> {
     let mut found: Vec<Event> =
-        state.events.iter().rev().filter(|event| wanted(event)).take(count).cloned().collect();
+        aside::riding(state).into_iter().rev().filter(|event| wanted(event)).take(count).collect();
     for month in months::ledger(view)?.into_iter().rev() {
         if found.len() >= count {
             break;

@@ -2,6 +2,7 @@
 
 mod agent;
 mod archive;
+mod aside;
 pub mod authors;
 mod backlog;
 mod batch;

@@ -19,7 +19,7 @@ use crate::model::time::{Span, Time};
 use super::drops::{self, Dropped, Reads, Rejected, Said};
 use super::inbox::{self, Scan};
 use super::view::View;
-use super::{Agent, dedupe, evidence, layout, settled};
+use super::{Agent, aside, dedupe, evidence, layout, settled};
 
 /// One revision of an agent's records. What is asked for is read when it is asked for, and the inbox listed once.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl<'a> Snapshot<'a> {
 
     /// Without what steps pass over in the inbox, for a reader that does not try again.
     pub fn without_passed_over(self, state: &State) -> Snapshot<'a> {
-        Snapshot { left_out: drops::all_passed_over(state), ..self }
+        Snapshot { left_out: aside::all_passed_over(state), ..self }
     }
 
     /// The same for a step: what has changed since it was passed over is tried again.
@@ -222,12 +222,12 @@ impl Snapshot<'_> {
     /// How many files could not be admitted.
     pub fn count_rejected(&self, state: &State) -> Result<usize> {
         let names = drops::rejected_names(&self.view, self.scan()?.has_rejected)?;
-        Ok(names.len() + state.passed_over.len())
+        Ok(names.len() + aside::passed_over(state).len())
     }
 
-    /// Whether there is none any more where such files are put.
-    pub fn is_none_set_aside(&self) -> Result<bool> {
-        drops::nothing_rejected(&self.view)
+    /// Whether there is none any more, without the inbox.
+    pub fn is_none_rejected(&self, state: &State) -> Result<bool> {
+        Ok(aside::passed_over(state).is_empty() && drops::nothing_rejected(&self.view)?)
     }
 
     /// What a step would find in a file that could not be admitted.

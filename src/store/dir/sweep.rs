@@ -23,7 +23,7 @@ use super::files::{self, Disk};
 use super::record::encode_plain_line;
 use super::snapshot::Snapshot;
 use super::view::View;
-use super::{Agent, Change, evidence, inbox, layout, lock};
+use super::{Agent, Change, aside, evidence, inbox, layout, lock};
 
 /// How many directories one step looks at, and how many it removes.
 const AT_ONCE: usize = 256;
@@ -429,7 +429,7 @@ pub fn named(view: &View<'_>, state: &State, most: usize) -> Result<Option<HashS
     let mut named = HashSet::new();
     // The events that ride in it are evidence like those of the ledger.
     let mut state = state.clone();
-    state.events.clear();
+    aside::take_riding(&mut state);
     note_ids(&serde_json::to_vec(&state).unwrap_or_default(), &mut named);
     for dir in [layout::WORK, layout::WAITS, layout::TIMERS, layout::TASKS] {
         for path in view.record_paths(dir)? {

@@ -265,10 +265,6 @@ impl<'s> Agent<'s> {
         let dir = if self.records.is_none() { Some(self.anchor.batch(name)?) } else { None };
         Ok(Batch { agent: self, dir, staged: BTreeMap::new() })
     }
-
-    pub fn passed_over(&self, state: &State) -> Vec<String> {
-        self.anchor.passed_over(state)
-    }
 }
 
 /// Messages on their way into the inbox.

@@ -7,6 +7,7 @@ use crate::model::id::{MessageId, TaskId};
 use crate::model::message::{Message, MessageKind, WakeHint};
 use crate::model::state::{Moved, State};
 
+use super::super::aside::passed_over;
 use super::super::drops::rejected_names;
 use super::super::inbox::{Name, parse_name};
 use super::super::layout;
@@ -17,7 +18,7 @@ use super::records::Checkup;
 impl Checkup<'_> {
     /// What steps leave where it is, because it can't be moved.
     pub(super) fn passed_over(&mut self, state: &State) {
-        for one in &state.passed_over {
+        for one in passed_over(state) {
             let path = self.path(layout::INBOX).join(&one.file);
             self.note(path, "passed_over", format!("it can't be moved: {}", one.reason), Remedy::Sort);
         }

@@ -18,7 +18,7 @@ use crate::model::work::WorkItem;
 use super::super::journal::Journal;
 use super::super::old_journal::Old;
 use super::super::record::decode;
-use super::super::{Agent, files, layout};
+use super::super::{Agent, aside, files, layout};
 use super::{About, ESSENTIAL, Finding, Remedy};
 
 /// A look at the files of one agent, and what it has found so far.
@@ -51,6 +51,10 @@ impl Checkup<'_> {
         self.own::<Identity>(layout::IDENTITY, |identity| &identity.name);
         self.journal();
         let state = self.own::<State>(layout::STATE, |state| &state.agent)?;
+        if let Err(message) = aside::check(&state) {
+            self.note(self.path(layout::STATE), "damaged", message, Remedy::None);
+            return None;
+        }
         self.passed_over(&state);
         if let Some(moved) = &state.moved {
             self.late(moved);

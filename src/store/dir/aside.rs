@@ -1,0 +1,174 @@
+//! What the state directory keeps in `state.json` for itself, among the fields that the record of an agent does not know:
+//! what lies in an inbox and can be neither admitted nor moved out of it, and events that a version before this one has
+//! not moved to the ledger.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::model::event::Event;
+use crate::model::state::State;
+use crate::model::time::Time;
+
+use super::drops::{Dropped, Rejected};
+use super::{Agent, files, layout};
+
+const PASSED_OVER: &str = "passed_over";
+const EVENTS: &str = "events";
+
+/// How many are remembered. Steps try the others each time, without reporting them.
+const MOST: usize = 100;
+
+/// Something in the inbox that can be neither admitted nor moved. Steps pass it over until it changes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PassedOver {
+    /// The path within the inbox.
+    pub file: String,
+    pub reason: String,
+    /// When it was last changed before a step reported it. After another change, a step tries again.
+    changed_at: Time,
+}
+
+fn list<T: DeserializeOwned>(state: &State, field: &str) -> serde_json::Result<Vec<T>> {
+    state.extra.get(field).map_or_else(|| Ok(Vec::new()), Vec::deserialize)
+}
+
+/// Whether these fields can be read; else none of the record is overwritten. `Err` says what is wrong.
+pub fn check(state: &State) -> std::result::Result<(), String> {
+    let damaged = |field| move |error| format!("`{field}` is not what this version writes: {error}");
+    list::<PassedOver>(state, PASSED_OVER).map_err(damaged(PASSED_OVER))?;
+    list::<Event>(state, EVENTS).map_err(damaged(EVENTS)).map(drop)
+}
+
+/// All that steps pass over.
+pub fn passed_over(state: &State) -> Vec<PassedOver> {
+    list(state, PASSED_OVER).unwrap_or_default()
+}
+
+/// The names of that, in the inbox.
+pub fn all_passed_over(state: &State) -> Vec<String> {
+    passed_over(state).into_iter().map(|one| one.file).collect()
+}
+
+fn remember(state: &mut State, passed_over: &[PassedOver]) {
+    if passed_over.is_empty() {
+        state.extra.remove(PASSED_OVER);
+    } else {
+        state.extra.insert(PASSED_OVER.to_owned(), json!(passed_over));
+    }
+}
+
+/// The events that ride in it.
+pub fn riding(state: &State) -> Vec<Event> {
+    list(state, EVENTS).unwrap_or_default()
+}
+
+/// Takes them out of it.
+pub fn take_riding(state: &mut State) -> Vec<Event> {
+    let riding = riding(state);
+    state.extra.remove(EVENTS);
+    riding
+}
+
+impl Agent<'_> {
+    /// The names in the inbox of what no step could read or move, as far as nobody has changed it since.
+    /// Costs a look at each.
+    pub(super) fn passed_over(&self, state: &State) -> Vec<String> {
+        let mut all = passed_over(state);
+        all.retain(|one| self.is_as_before(one));
+        all.into_iter().map(|one| one.file).collect()
+    }
+
+    fn is_as_before(&self, one: &PassedOver) -> bool {
+        self.changed_in_inbox(&one.file) == one.changed_at
+    }
+
+    /// When something in the inbox was last changed, its rights included. The beginning of time for what can't be seen:
+    /// it is gone, or its name is no text.
+    fn changed_in_inbox(&self, file: &str) -> Time {
+        let spot = self.dir.join(layout::INBOX).join(file);
+        spot.look().ok().flatten().map_or(Time::from_millis(0), |found| files::changed_at(&found))
+    }
+
+    /// Has steps pass something over that can be neither admitted nor moved. `false`: too many are remembered already.
+    pub fn pass_over(&self, state: &mut State, file: &Dropped, reason: &str) -> bool {
+        let name = file.name().into_owned();
+        let mut all = passed_over(state);
+        all.retain(|other| other.file != name);
+        let is_remembered = all.len() < MOST;
+        if is_remembered {
+            let changed_at = self.changed_in_inbox(&name);
+            all.push(PassedOver { file: name, reason: reason.to_owned(), changed_at });
+        }
+        remember(state, &all);
+        is_remembered
+    }
+
+    /// Forgets what was passed over and is gone or has changed since. Returns whether there was any.
+    pub fn forget_changed(&self, state: &mut State) -> bool {
+        let mut all = passed_over(state);
+        let before = all.len();
+        all.retain(|one| self.is_as_before(one));
+        let is_any = all.len() < before;
+        if is_any {
+            remember(state, &all);
+        }
+        is_any
+    }
+
+    /// Forgets one about which a person has decided.
+    pub fn forget_rejected(&self, state: &mut State, one: &Rejected) {
+        let mut all = passed_over(state);
+        all.retain(|other| *other.file != *one.name.to_string_lossy());
+        remember(state, &all);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::Value;
+
+    use crate::store::dir::record::{decode, encode};
+
+    use super::*;
+
+    /// A state as a version before this one wrote it, with what stood in these fields.
+    fn state(fields: &[(&str, Value)]) -> State {
+        let bytes = include_bytes!("../../../tests/data/v1/agents/ada/state.json");
+        let mut record: Value = serde_json::from_slice(bytes).unwrap();
+        fields.iter().for_each(|(name, value)| record[name] = value.clone());
+        decode(Path::new("state.json"), record.to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn what_versions_before_have_kept_is_kept_on() {
+        let one = json!({ "file": "x.json", "reason": "why", "changed_at": "2026-01-02T03:04:05.006Z" });
+        let event = json!({ "schema": "dormouse/event/1", "id": "evt_019b76e94e00700080007edcd88b35f8", "seq": 3,
+            "at": "2026-01-02T03:04:05.006Z", "agent": "ada", "kind": "agent_created" });
+        let mut state = state(&[(PASSED_OVER, json!([one])), (EVENTS, json!([event]))]);
+        assert_eq!(check(&state), Ok(()));
+        assert_eq!(all_passed_over(&state), ["x.json"]);
+        assert_eq!(take_riding(&mut state).len(), 1);
+        let again: Value = serde_json::from_slice(&encode(&state)).unwrap();
+        assert_eq!(again[PASSED_OVER], json!([one]));
+        assert_eq!(again.get(EVENTS), None, "the ledger has them by then");
+        remember(&mut state, &[]);
+        assert_eq!(state.extra.get(PASSED_OVER), None);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_damage() {
+        for (field, value) in [
+            (PASSED_OVER, json!({})),
+            (PASSED_OVER, json!([{ "file": "x" }])),
+            (PASSED_OVER, Value::Null),
+            (EVENTS, json!("none")),
+            (EVENTS, json!([1])),
+        ] {
+            let found = check(&state(&[(field, value)])).unwrap_err();
+            assert!(found.starts_with(&format!("`{field}` is not what")), "{found}");
+        }
+    }
+}
