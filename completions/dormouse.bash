@@ -142,6 +142,9 @@ _dormouse() {
             dormouse,trigger)
                 cmd="dormouse__subcmd__trigger"
                 ;;
+            dormouse,usage)
+                cmd="dormouse__subcmd__usage"
+                ;;
             dormouse,wait)
                 cmd="dormouse__subcmd__wait"
                 ;;
@@ -279,6 +282,9 @@ _dormouse() {
                 ;;
             dormouse__subcmd__help,trigger)
                 cmd="dormouse__subcmd__help__subcmd__trigger"
+                ;;
+            dormouse__subcmd__help,usage)
+                cmd="dormouse__subcmd__help__subcmd__usage"
                 ;;
             dormouse__subcmd__help,wait)
                 cmd="dormouse__subcmd__help__subcmd__wait"
@@ -671,7 +677,7 @@ _dormouse() {
 
     case "${cmd}" in
         dormouse)
-            opts="-C -q -v -h -V --dir --json --quiet --verbose --color --lock-timeout --help --version init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task trigger ingress supervise run briefs events metrics recover fail preempt resume safe-point checkpoint yield non-preemptible doctor gc export import sync merge-driver service schema completions man help"
+            opts="-C -q -v -h -V --dir --json --quiet --verbose --color --lock-timeout --help --version init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task trigger ingress supervise run briefs events usage metrics recover fail preempt resume safe-point checkpoint yield non-preemptible doctor gc export import sync merge-driver service schema completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -821,12 +827,20 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__briefs)
-            opts="-C -q -v -h --limit --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-a -C -q -v -h --agent --all --limit --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --agent)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -a)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --limit)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1093,12 +1107,20 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__events)
-            opts="-f -C -q -v -h --kind --since --follow --limit --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-a -f -C -q -v -h --agent --all --kind --since --follow --limit --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --agent)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -a)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --kind)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1305,7 +1327,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__help)
-            opts="init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task trigger ingress supervise run briefs events metrics recover fail preempt resume safe-point checkpoint yield non-preemptible doctor gc export import sync merge-driver service schema completions man help"
+            opts="init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task trigger ingress supervise run briefs events usage metrics recover fail preempt resume safe-point checkpoint yield non-preemptible doctor gc export import sync merge-driver service schema completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2256,6 +2278,20 @@ _dormouse() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        dormouse__subcmd__help__subcmd__usage)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         dormouse__subcmd__help__subcmd__wait)
             opts="list cancel"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -3023,7 +3059,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__queue__subcmd__dead)
-            opts="-a -C -q -v -h --agent --ack --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-a -C -q -v -h --agent --all --ack --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3219,7 +3255,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__queue__subcmd__list)
-            opts="-a -C -q -v -h --agent --limit --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-a -C -q -v -h --agent --all --limit --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3529,7 +3565,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__run__subcmd__list)
-            opts="-a -C -q -v -h --agent --limit --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-a -C -q -v -h --agent --all --limit --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4069,7 +4105,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__task__subcmd__list)
-            opts="-a -C -q -v -h --agent --ended --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-a -C -q -v -h --agent --all --ended --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4955,6 +4991,44 @@ _dormouse() {
                     ;;
                 -a)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -C)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --lock-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__usage)
+            opts="-C -q -v -h --since --by --dir --json --quiet --verbose --color --lock-timeout --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --since)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --by)
+                    COMPREPLY=($(compgen -W "agent day model" -- "${cur}"))
                     return 0
                     ;;
                 --dir)

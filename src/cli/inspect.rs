@@ -3,7 +3,7 @@
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::messages::PlaneAgent;
+use super::messages::{PlaneAgent, PlaneAgents};
 
 pub const POSTURES: &[&str] = &[
     "archived",
@@ -128,8 +128,8 @@ pub enum RunCommand {
     /// List runs, newest first
     List {
         #[command(flatten)]
-        agent: PlaneAgent,
-        /// At most this many; 0 for all
+        agents: PlaneAgents,
+        /// At most this many of each agent; 0 for all
         #[arg(long, value_name = "N", default_value_t = 20)]
         limit: usize,
     },
@@ -151,9 +151,9 @@ pub enum RunCommand {
 /// Show the briefs of turns, newest first
 #[derive(Debug, Args)]
 pub struct Briefs {
-    /// Which agent
-    pub agent: String,
-    /// At most this many; 0 for all
+    #[command(flatten)]
+    pub agents: PlaneAgents,
+    /// At most this many of each agent; 0 for all
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub limit: usize,
 }
@@ -161,8 +161,8 @@ pub struct Briefs {
 /// Show what happened, oldest first
 #[derive(Debug, Args)]
 pub struct Events {
-    /// Which agent
-    pub agent: String,
+    #[command(flatten)]
+    pub agents: PlaneAgents,
     /// Only events of this kind (may be repeated)
     #[arg(long, value_name = "KIND")]
     pub kind: Vec<String>,
@@ -172,7 +172,7 @@ pub struct Events {
     /// Go on printing events as they happen
     #[arg(short, long)]
     pub follow: bool,
-    /// At most this many, the newest; 0 for all
+    /// At most this many of each agent, the newest; 0 for all
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub limit: usize,
 }

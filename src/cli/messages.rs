@@ -142,8 +142,8 @@ pub enum QueueCommand {
     /// List queued messages in processing order
     List {
         #[command(flatten)]
-        agent: PlaneAgent,
-        /// At most this many; 0 for all
+        agents: PlaneAgents,
+        /// At most this many of each agent; 0 for all
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: usize,
     },
@@ -157,7 +157,7 @@ pub enum QueueCommand {
     /// List dead letters: messages that failed for the last time
     Dead {
         #[command(flatten)]
-        agent: PlaneAgent,
+        agents: PlaneAgents,
         /// Acknowledge what needs attention instead of listing it: everything, be it a dead letter or not, or
         /// only what names one of these ids or files. No message is changed
         #[arg(long, value_name = "ID", num_args = 0..)]
@@ -206,7 +206,35 @@ pub struct Rejected {
 /// The agent of a command about records
 #[derive(Debug, Args)]
 pub struct PlaneAgent {
+    /// The agent, as a word; the same as --agent
+    #[arg(value_name = "AGENT")]
+    pub word: Option<String>,
     /// The agent [default: $DORMOUSE_AGENT; not needed where an id is given]
     #[arg(short, long, value_name = "AGENT")]
     pub agent: Option<String>,
+}
+
+/// The agent of a command that says something
+#[derive(Debug, Args)]
+pub struct AgentAndText {
+    /// What is said. Of two words the first is the agent
+    #[arg(value_name = "TEXT", num_args = 0..=2)]
+    pub words: Vec<String>,
+    /// The agent [default: $DORMOUSE_AGENT]
+    #[arg(short, long, value_name = "AGENT")]
+    pub agent: Option<String>,
+}
+
+/// The agents of a command that lists
+#[derive(Debug, Args)]
+pub struct PlaneAgents {
+    /// The agents, as words; the same as --agent
+    #[arg(value_name = "AGENT")]
+    pub words: Vec<String>,
+    /// An agent (may be repeated) [default: $DORMOUSE_AGENT]
+    #[arg(short, long, value_name = "AGENT")]
+    pub agent: Vec<String>,
+    /// Every agent
+    #[arg(long, conflicts_with_all = ["words", "agent"])]
+    pub all: bool,
 }

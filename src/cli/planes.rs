@@ -3,7 +3,7 @@
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::messages::PlaneAgent;
+use super::messages::{AgentAndText, PlaneAgent};
 
 pub const PLAN_STATUSES: &[&str] = &["draft", "ready", "needs_input"];
 pub const WORK_STATES: &[&str] = &["open", "completed"];
@@ -31,10 +31,8 @@ pub struct Work {
 pub enum WorkCommand {
     /// Add a work item
     Add {
-        /// What is to be done
-        objective: String,
         #[command(flatten)]
-        agent: PlaneAgent,
+        objective: AgentAndText,
         /// How far its plan has come [default: ready]
         #[arg(long, value_parser = PossibleValuesParser::new(PLAN_STATUSES))]
         plan_status: Option<String>,
@@ -130,10 +128,10 @@ pub enum WorkCommand {
     /// Print the plan of an item, or replace it
     Plan {
         id: String,
-        #[command(flatten)]
-        agent: PlaneAgent,
         /// The new plan: the text itself, `@FILE`, or `-` for stdin
         text: Option<String>,
+        #[command(flatten)]
+        agent: PlaneAgent,
     },
 }
 
@@ -216,7 +214,7 @@ pub enum TimerCommand {
     /// Add a timer
     Add {
         #[command(flatten)]
-        agent: PlaneAgent,
+        said: AgentAndText,
         #[command(flatten)]
         schedule: Schedule,
         /// The time zone of --cron, like Europe/Berlin [default: the machine's]
@@ -228,8 +226,6 @@ pub enum TimerCommand {
         /// Accept a time for --at that is past: the timer then fires with the next step
         #[arg(long, requires = "at", conflicts_with_all = ["within", "every", "cron"])]
         past_ok: bool,
-        /// What the agent is told when the timer fires
-        text: Option<String>,
         /// What becomes of fires that were due while no tick came [default: once]
         #[arg(long, value_parser = PossibleValuesParser::new(CATCH_UPS))]
         catch_up: Option<String>,

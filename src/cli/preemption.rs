@@ -95,11 +95,11 @@ pub struct SafePoint {
 /// turn that was told to end can still save a checkpoint until it is killed.
 #[derive(Debug, Args)]
 pub struct Checkpoint {
-    #[command(flatten)]
-    pub agent: PlaneAgent,
     /// A file, or `-` for stdin
     #[arg(value_name = "FILE|-")]
     pub file: String,
+    #[command(flatten)]
+    pub agent: PlaneAgent,
 }
 
 /// Suspend this turn, from inside it

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::messages::PlaneAgent;
+use super::messages::{AgentAndText, PlaneAgent, PlaneAgents};
 
 /// Background tasks, which outlive the turn that starts them
 #[derive(Debug, Args)]
@@ -19,7 +19,7 @@ pub enum TaskCommand {
     /// List open tasks, oldest first
     List {
         #[command(flatten)]
-        agent: PlaneAgent,
+        agents: PlaneAgents,
         /// List tasks that have ended instead, newest first
         #[arg(long)]
         ended: bool,
@@ -51,10 +51,10 @@ pub enum TaskCommand {
     Input {
         /// The task, or at least four characters of its id
         id: String,
-        #[command(flatten)]
-        agent: PlaneAgent,
         /// The line; with `-` or without TEXT, stdin is passed on as it is
         text: Option<String>,
+        #[command(flatten)]
+        agent: PlaneAgent,
     },
     /// End a task: SIGTERM, and SIGKILL when the grace is over
     Stop {
@@ -80,7 +80,7 @@ pub enum TaskCommand {
 #[derive(Debug, Args)]
 pub struct TaskStart {
     #[command(flatten)]
-    pub agent: PlaneAgent,
+    pub said: AgentAndText,
     /// What the task is for; its result begins with this
     #[arg(long, value_name = "TEXT")]
     pub summary: Option<String>,
@@ -96,15 +96,13 @@ pub struct TaskStart {
     /// End the task after this long
     #[arg(long, value_name = "DURATION")]
     pub timeout: Option<String>,
-    /// Hand TEXT to this agent as its operator, and take its last brief as the result
+    /// Hand TEXT (`-` or nothing for stdin, `@FILE` for a file) to this agent as its operator, and take its last brief
+    /// as the result
     #[arg(long, value_name = "CHILD")]
     pub delegate: Option<String>,
     /// The agent.toml of a child that is made [default: that of its parent]
     #[arg(long, value_name = "FILE", requires = "delegate")]
     pub from: Option<PathBuf>,
-    /// What the child is told; `-` or nothing for stdin, `@FILE` for a file
-    #[arg(requires = "delegate")]
-    pub text: Option<String>,
     /// The program and its arguments
     #[arg(
         last = true,

@@ -1,8 +1,7 @@
 //! `run`, `briefs`, `events`: what happened.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::str::FromStr;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -11,24 +10,25 @@ use crate::engine::lookup::{self, Named};
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::event::{Event, EventKind};
-use crate::model::id::{AgentName, RunId};
+use crate::model::id::{AgentName, EventId, RunId};
 use crate::model::state::CurrentRun;
+use crate::model::time::Time;
 use crate::report::output::{Output, Tone};
 use crate::report::summary;
 use crate::report::text::{Characters, one_line};
-use crate::store::{Agent, Store};
+use crate::store::{Agent, Store, Watch};
 use crate::workdir::Stream;
 
-use super::words::{parse, time_or_ago};
-use super::words::{plane_agent, required_agent};
-
-/// How often `events --follow` looks for something new.
-const FOLLOW_PAUSE: Duration = Duration::from_millis(200);
+use super::words::time_or_ago;
+use super::words::{plane_agent, several_agents};
 
 pub fn run(session: &mut Session, command: RunCommand) -> Result<Status> {
     let store = session.store()?;
     match command {
-        RunCommand::List { agent, limit } => list(session, &store, &required_agent(&agent)?, limit),
+        RunCommand::List { agents, limit } => {
+            let chosen = several_agents(&store, &agents)?;
+            session.each_chosen(&chosen, |session, name| list(session, &store, name, limit))
+        }
         RunCommand::Show { id, agent, stdout, stderr } => {
             let found = lookup::run(&store, plane_agent(&agent)?, &id)?;
             if stdout || stderr {
@@ -126,20 +126,22 @@ fn show_output(session: &mut Session, store: &Store, found: &Named<RunId>, log: 
 
 pub fn briefs(session: &mut Session, args: Briefs) -> Result<Status> {
     let store = session.store()?;
-    let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     let count = if args.limit == 0 { usize::MAX } else { args.limit };
-    let briefs = agent.look(|seen, _| seen.briefs(count))?;
-    for brief in &briefs {
-        session.out.result(brief, |out| {
-            format!("{}  {}", out.paint(Tone::Quiet, &brief.at.to_string()), out.indented(&brief.text))
-        });
-    }
-    Ok(Status::Done)
+    let chosen = several_agents(&store, &args.agents)?;
+    session.each_chosen(&chosen, |session, name| {
+        let briefs = store.agent(name)?.look(|seen, _| seen.briefs(count))?;
+        for brief in &briefs {
+            session.out.result(brief, |out| {
+                format!("{}  {}", out.paint(Tone::Quiet, &brief.at.to_string()), out.indented(&brief.text))
+            });
+        }
+        Ok(Status::Done)
+    })
 }
 
 pub fn events(session: &mut Session, args: Events) -> Result<Status> {
     let store = session.store()?;
-    let agent = store.agent(&parse("AGENT", &args.agent)?)?;
+    let chosen = several_agents(&store, &args.agents)?;
     let kinds: Vec<EventKind> = args
         .kind
         .iter()
@@ -150,37 +152,57 @@ pub fn events(session: &mut Session, args: Events) -> Result<Status> {
     let wanted = |event: &Event| {
         (kinds.is_empty() || kinds.contains(&event.kind)) && since.is_none_or(|since| event.at >= since)
     };
-    let mut printed = HashSet::new();
+    // How many there were when they were looked at last, and which have been printed, by agent.
+    let mut known: HashMap<AgentName, (u64, HashSet<EventId>)> = HashMap::new();
+    let mut watch = args.follow.then(Watch::new);
     loop {
-        let before = agent.peek()?.counters.events;
-        let events = agent.look(|seen, state| {
-            if args.limit > 0 {
-                let mut newest = seen.last_events(&state, args.limit, wanted)?;
-                newest.reverse();
-                return Ok(newest);
+        let status = session.each_chosen(&chosen, |session, name| {
+            let agent = store.agent(name)?;
+            if let Some(watch) = &mut watch {
+                watch.follow_records(&agent);
             }
-            let mut events = Vec::new();
-            seen.events(&state, since, |event| {
-                if wanted(&event) {
-                    events.push(event);
+            let count = agent.peek()?.counters.events;
+            let (before, printed) = known.entry(name.clone()).or_default();
+            if std::mem::replace(before, count) == count {
+                return Ok(Status::Done);
+            }
+            for event in newest(&agent, args.limit, since, wanted)? {
+                if printed.insert(event.id) {
+                    session.out.result(&event, |out| event_line(&event, out));
                 }
-                Ok(())
-            })?;
-            Ok(events)
-        })?;
-        for event in events {
-            if printed.insert(event.id) {
-                session.out.result(&event, |out| event_line(&event, out));
             }
-        }
+            Ok(Status::Done)
+        })?;
         session.out.flush();
-        if !args.follow || session.out.is_closed() {
-            return Ok(Status::Done);
-        }
-        while agent.peek()?.counters.events == before {
-            std::thread::sleep(FOLLOW_PAUSE);
+        match &watch {
+            Some(watch) if status == Status::Done && session.out.has_reader() => watch.wait(None),
+            Some(_) | None => return Ok(status),
         }
     }
+}
+
+/// The events of an agent that are wanted, oldest first. `limit`: the newest so many; 0 for all.
+fn newest(
+    agent: &Agent<'_>,
+    limit: usize,
+    since: Option<Time>,
+    wanted: impl Fn(&Event) -> bool,
+) -> Result<Vec<Event>> {
+    agent.look(|seen, state| {
+        let mut events = Vec::new();
+        if limit > 0 {
+            events = seen.last_events(&state, limit, &wanted)?;
+            events.reverse();
+            return Ok(events);
+        }
+        seen.events(&state, since, |event| {
+            if wanted(&event) {
+                events.push(event);
+            }
+            Ok(())
+        })?;
+        Ok(events)
+    })
 }
 
 fn event_line(event: &Event, out: &Output) -> String {

@@ -24,6 +24,7 @@ mod tasks;
 mod tick;
 mod travel;
 mod trigger;
+mod usage;
 #[cfg(test)]
 mod vocabulary;
 mod words;
@@ -162,6 +163,7 @@ fn name(command: &Command) -> &'static str {
         Command::Import(_) => "import",
         Command::MergeDriver(_) => "merge-driver",
         Command::Metrics(_) => "metrics",
+        Command::Usage(_) => "usage",
         Command::Service(_) => "service",
         Command::Sync(_) => "sync",
         Command::Schema(_) => "schema",
@@ -209,6 +211,7 @@ fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
         Command::Briefs(args) => evidence::briefs(session, args),
         Command::Events(args) => evidence::events(session, args),
         Command::Recover(args) => recover::recover(session, args),
+        Command::Usage(args) => usage::usage(session, args),
         Command::Metrics(args) => metrics::metrics(session, args),
         Command::Doctor(args) => doctor::doctor(session, args),
         Command::Gc(args) => gc::gc(session, args),

@@ -28,8 +28,8 @@ use crate::rules::transition::work::{self, NewWork, WorkChange};
 use crate::rules::work::{WaitsByItem, readiness, scheduling_state};
 use crate::store::{Agent, Store};
 
+use super::words::{agent_and_text, plane_agent, required_agent};
 use super::words::{moment, parse, parse_optional, text};
-use super::words::{plane_agent, required_agent};
 
 /// What a turn may not do to an agent that is not its own child.
 const CHANGE: &str = "change the records of";
@@ -53,8 +53,10 @@ fn moment_in(session: &Session, flag: &str, word: Option<&str>) -> Result<Option
 pub fn work(session: &mut Session, command: WorkCommand) -> Result<Status> {
     let store = session.store()?;
     match command {
-        WorkCommand::Add { objective, agent, plan_status, todo, plan, blocked_by, recheck, pick } => {
-            let agent = store.agent(&required_agent(&agent)?)?;
+        WorkCommand::Add { objective, plan_status, todo, plan, blocked_by, recheck, pick } => {
+            let (name, said) = agent_and_text(objective)?;
+            let objective = said.ok_or_else(|| Error::usage("OBJECTIVE: what is to be done?"))?;
+            let agent = store.agent(&name)?;
             let new = NewWork {
                 objective,
                 plan_status: parse_optional("--plan-status", plan_status.as_deref())?
@@ -368,8 +370,9 @@ fn say_wait(session: &mut Session, wait: &Wait) {
 pub fn timer(session: &mut Session, command: TimerCommand) -> Result<Status> {
     let store = session.store()?;
     match command {
-        TimerCommand::Add { agent, schedule, tz, seconds, past_ok, text: word, catch_up } => {
-            let agent = store.agent(&required_agent(&agent)?)?;
+        TimerCommand::Add { said, schedule, tz, seconds, past_ok, catch_up } => {
+            let (name, word) = agent_and_text(said)?;
+            let agent = store.agent(&name)?;
             let bound = Bound::message("the text", agent.policy()?.limits.max_message);
             let hops = session.caller(&store)?.and_then(|caller| caller.hops);
             let new = NewTimer {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::cli::{TaskCommand, TaskStart};
+use crate::cli::{AgentAndText, PlaneAgent, TaskCommand, TaskStart};
 use crate::engine::authority;
 use crate::engine::background;
 use crate::engine::desk::Desk;
@@ -29,8 +29,8 @@ use crate::rules::transition::task::{self as rules, End, NewJob, NewTask};
 use crate::store::{Agent, Store};
 use crate::workdir::Stream;
 
+use super::words::{agent_and_text, plane_agent, required_agent, several_agents};
 use super::words::{parse, parse_optional, settings, text};
-use super::words::{plane_agent, required_agent};
 
 /// How often `task output --follow` looks for something new.
 const FOLLOW_PAUSE: Duration = Duration::from_millis(100);
@@ -39,12 +39,16 @@ pub fn task(session: &mut Session, command: TaskCommand) -> Result<Status> {
     let store = session.store()?;
     match command {
         TaskCommand::Start(args) => {
-            let agent = store.agent(&required_agent(&args.agent)?)?;
+            let (name, text) = told(&args)?;
+            let agent = store.agent(&name)?;
             authority::reach_records(session, &store, &agent, "start a task of")?;
-            let new = wanted(session, &store, &agent, args)?;
+            let new = wanted(session, &store, &agent, args, text)?;
             start(session, &store, &agent, new)
         }
-        TaskCommand::List { agent, ended } => list(session, &store.agent(&required_agent(&agent)?)?, ended),
+        TaskCommand::List { agents, ended } => {
+            let chosen = several_agents(&store, &agents)?;
+            session.each_chosen(&chosen, |session, name| list(session, &store.agent(name)?, ended))
+        }
         TaskCommand::Status { id, agent } => {
             let found = find(&store, plane_agent(&agent)?, &id)?;
             let task = read(&store.agent(&found.agent)?, found.id)?;
@@ -75,8 +79,30 @@ pub fn task(session: &mut Session, command: TaskCommand) -> Result<Status> {
     }
 }
 
+/// The agent of `task start`, and what a child is told. Without a child the only word is the agent.
+fn told(args: &TaskStart) -> Result<(AgentName, Option<String>)> {
+    let AgentAndText { words, agent } = &args.said;
+    if args.delegate.is_some() {
+        return agent_and_text(AgentAndText { words: words.clone(), agent: agent.clone() });
+    }
+    if let [_, text, ..] = words.as_slice() {
+        return Err(Error::Usage {
+            message: format!("`{text}`: a command is told nothing"),
+            hint: Some("its arguments stand after `--`; --delegate CHILD hands a text to a child".to_owned()),
+        });
+    }
+    let agent = PlaneAgent { word: words.first().cloned(), agent: agent.clone() };
+    Ok((required_agent(&agent)?, None))
+}
+
 /// The flags of `task start` as the rules take them.
-fn wanted(session: &Session, store: &Store, agent: &Agent<'_>, args: TaskStart) -> Result<NewTask> {
+fn wanted(
+    session: &Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    args: TaskStart,
+    told: Option<String>,
+) -> Result<NewTask> {
     let work_item_id = match &args.work_item {
         Some(part) => {
             Some(lookup::open::<WorkItem>(store, Some(agent.name().clone()), "open work item", part)?.id)
@@ -94,7 +120,7 @@ fn wanted(session: &Session, store: &Store, agent: &Agent<'_>, args: TaskStart) 
             };
             due::check(store, agent.name(), &child, &policy)?;
             let bound = Bound::message("the text", agent.policy()?.limits.max_message);
-            let text = text("TEXT", args.text.as_deref(), &bound)?;
+            let text = text("TEXT", told.as_deref(), &bound)?;
             NewJob::Delegate { child, body: Body::Text { text }, policy }
         }
     };

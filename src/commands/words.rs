@@ -1,5 +1,6 @@
 //! Words from the command line, turned into values; what is wrong with one names its flag.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::fs::File;
 use std::io::{IsTerminal, Read};
@@ -8,12 +9,14 @@ use std::str::FromStr;
 
 use serde_json::Value;
 
-use crate::cli::PlaneAgent;
+use crate::cli::{AgentAndText, PlaneAgent, PlaneAgents};
+use crate::engine::session::Chosen;
 use crate::error::{Context, Error, Result};
 use crate::model::bound::{Bound, MAX_SETTINGS};
 use crate::model::id::AgentName;
 use crate::model::time::Time;
 use crate::rules::schedule::to_come;
+use crate::store::Store;
 
 /// Parses the word given for a flag or argument.
 pub fn parse<T>(flag: &str, word: &str) -> Result<T>
@@ -129,17 +132,72 @@ fn utf8(name: &str, bytes: Vec<u8>) -> Result<String> {
 
 /// The agent of a command about records: named, or the one whose turn this is.
 pub fn plane_agent(args: &PlaneAgent) -> Result<Option<AgentName>> {
-    let named =
-        args.agent.clone().or_else(|| env::var("DORMOUSE_AGENT").ok().filter(|name| !name.is_empty()));
-    named.map(|name| parse("--agent", &name)).transpose()
+    one_agent(args.word.as_deref(), args.agent.as_deref())
 }
 
 /// The same where no id can stand in for it.
 pub fn required_agent(args: &PlaneAgent) -> Result<AgentName> {
-    plane_agent(args)?.ok_or_else(|| Error::Usage {
+    plane_agent(args)?.ok_or_else(which_agent)
+}
+
+/// The agent of a command that says something, and what it says.
+pub fn agent_and_text(args: AgentAndText) -> Result<(AgentName, Option<String>)> {
+    let AgentAndText { mut words, agent } = args;
+    let text = words.pop();
+    let agent = one_agent(words.first().map(String::as_str), agent.as_deref())?;
+    Ok((agent.ok_or_else(which_agent)?, text))
+}
+
+fn one_agent(word: Option<&str>, flag: Option<&str>) -> Result<Option<AgentName>> {
+    if let (Some(word), Some(flag)) = (word, flag)
+        && word != flag
+    {
+        return Err(two_agents(word, flag));
+    }
+    let from_env = || env::var("DORMOUSE_AGENT").ok().filter(|name| !name.is_empty());
+    let named = word.or(flag).map(str::to_owned).or_else(from_env);
+    named.map(|name| parse("--agent", &name)).transpose()
+}
+
+fn two_agents(words: &str, flags: &str) -> Error {
+    Error::Usage {
+        message: format!("`{words}` as a word, and --agent {flags}: which is meant?"),
+        hint: Some("name the agent once".to_owned()),
+    }
+}
+
+fn which_agent() -> Error {
+    Error::Usage {
         message: "which agent?".to_owned(),
-        hint: Some("name it with --agent, or set DORMOUSE_AGENT".to_owned()),
-    })
+        hint: Some("name it as a word or with --agent, or set DORMOUSE_AGENT".to_owned()),
+    }
+}
+
+/// The agents of a command that lists: named, all, or the one whose turn this is. Each comes once.
+pub fn several_agents(store: &Store, args: &PlaneAgents) -> Result<Chosen> {
+    if args.all {
+        return Ok(Chosen { names: store.agents()?, are_told_apart: true });
+    }
+    let (words, flags) = (&args.words, &args.agent);
+    let has_both = !words.is_empty() && !flags.is_empty();
+    if has_both && words.iter().collect::<BTreeSet<_>>() != flags.iter().collect::<BTreeSet<_>>() {
+        return Err(two_agents(&words.join(" "), &flags.join(" --agent ")));
+    }
+    let named = if words.is_empty() { flags } else { words };
+    let mut names: Vec<AgentName> = Vec::new();
+    for word in named {
+        let name: AgentName = parse("AGENT", word)?;
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    if names.is_empty() {
+        names.push(one_agent(None, None)?.ok_or_else(|| Error::Usage {
+            message: "which agent?".to_owned(),
+            hint: Some("name some, say --all, or set DORMOUSE_AGENT".to_owned()),
+        })?);
+    }
+    Ok(Chosen { are_told_apart: names.len() > 1, names })
 }
 
 /// The JSON that a word stands for.

@@ -40,6 +40,14 @@ pub struct Session {
     said: Said,
 }
 
+/// The agents of a command that lists.
+#[derive(Debug)]
+pub struct Chosen {
+    pub names: Vec<AgentName>,
+    /// Whether each result says whose it is.
+    pub are_told_apart: bool,
+}
+
 /// What the command line says for every command alike.
 pub struct Said {
     /// The command, for those that wait for its locks.
@@ -130,6 +138,23 @@ impl Session {
             status = status.graver(reached);
         }
         status
+    }
+
+    /// The same for a command that lists something of each. One agent alone is not named in what is listed.
+    pub fn each_chosen(
+        &mut self,
+        chosen: &Chosen,
+        mut each: impl FnMut(&mut Session, &AgentName) -> Result<Status>,
+    ) -> Result<Status> {
+        if let ([name], false) = (chosen.names.as_slice(), chosen.are_told_apart) {
+            return each(self, name);
+        }
+        let status = self.each_agent(&chosen.names, |session, name| {
+            session.out.is_about(chosen.are_told_apart.then(|| name.to_string()));
+            each(session, name)
+        });
+        self.out.is_about(None);
+        Ok(status)
     }
 
     /// The turn or task from inside which this command is called, if it is about the same state

@@ -42,6 +42,11 @@ impl Time {
         self.utc().format("%Y-%m-%d").to_string()
     }
 
+    /// `yyyy-mm-dd` in the local time zone.
+    pub fn local_day(self) -> String {
+        self.utc().with_timezone(&Local).format("%Y-%m-%d").to_string()
+    }
+
     /// This moment and a span later; the end of time if that lies beyond it.
     pub fn after(self, span: Span) -> Time {
         Time::from_millis(self.0.saturating_add(i64::try_from(span.0).unwrap_or(i64::MAX)))

@@ -10,4 +10,5 @@ pub mod step;
 pub mod summary;
 pub mod text;
 pub mod trigger;
+pub mod usage;
 pub mod wait;

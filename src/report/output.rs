@@ -3,8 +3,9 @@
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::error::{Error, Status};
 
@@ -55,6 +56,8 @@ pub struct Output {
     to_terminal: bool,
     colored: bool,
     failure: Option<io::Error>,
+    /// The agent that results are about, where a command tells several apart.
+    about: Option<String>,
 }
 
 impl Output {
@@ -68,7 +71,13 @@ impl Output {
             to_terminal,
             colored: style.color.unwrap_or(to_terminal && !wants_none),
             failure: None,
+            about: None,
         }
+    }
+
+    /// From here on results say that they are about this agent.
+    pub fn is_about(&mut self, agent: Option<String>) {
+        self.about = agent;
     }
 
     pub fn is_json(&self) -> bool {
@@ -100,11 +109,20 @@ impl Output {
 
     /// One result: an object for scripts, or lines for people.
     pub fn result(&mut self, object: &impl Serialize, text: impl FnOnce(&Output) -> String) {
-        if self.style.json {
-            self.json_line(object);
-        } else {
-            let text = text(self);
-            self.line(&text);
+        match (self.style.json, self.about.clone()) {
+            (true, None) => self.json_line(object),
+            (true, Some(agent)) => {
+                let mut object = json!(object);
+                if let Value::Object(fields) = &mut object {
+                    fields.entry("agent").or_insert_with(|| json!(agent));
+                }
+                self.json_line(&object);
+            }
+            (false, about) => {
+                let agent = about.map(|agent| format!("{}  ", self.paint(Tone::Strong, &agent)));
+                let text = format!("{}{}", agent.unwrap_or_default(), text(self));
+                self.line(&text);
+            }
         }
     }
 
@@ -151,6 +169,15 @@ impl Output {
     /// Whether stdout can't be written any more, so that there is no point in going on.
     pub fn is_closed(&self) -> bool {
         self.failure.is_some()
+    }
+
+    /// The same for a command that has nothing to write for long: it looks whether the other end is closed.
+    pub fn has_reader(&self) -> bool {
+        let stdout = io::stdout();
+        let mut asked = [PollFd::new(&stdout, PollFlags::empty())];
+        let is_answered =
+            rustix::event::poll(&mut asked, Some(&Timespec::default())).is_ok_and(|count| count > 0);
+        !self.is_closed() && !(is_answered && asked[0].revents().contains(PollFlags::ERR))
     }
 
     /// Text from outside for use within a line: it can neither end the line nor change its colour.

@@ -204,7 +204,7 @@ pub fn table(rows: &[Vec<String>]) -> String {
 /// How far a moment is from another: `in 5m`, `3h ago`.
 pub fn relative(at: Time, now: Time) -> String {
     let (span, ahead) = if at > now { (at.since(now), true) } else { (now.since(at), false) };
-    let rough = rough(span);
+    let rough = self::span(span);
     match (span.as_millis() < 1000, ahead) {
         (true, _) => "now".to_owned(),
         (false, true) => format!("in {rough}"),
@@ -213,7 +213,7 @@ pub fn relative(at: Time, now: Time) -> String {
 }
 
 /// A span in its largest one or two units.
-fn rough(span: Span) -> String {
+pub fn span(span: Span) -> String {
     let secs = span.as_millis() / 1000;
     match secs {
         0..60 => format!("{secs}s"),

@@ -5,7 +5,7 @@
 //! 1. `harness` (a directory for each test, and how a command is run), `setup` (agents as tests need them),
 //!    `checker` (a second opinion on records).
 //! 2. What one command does: `lifecycle`, `making`, `messages`, `tick`, `turns`, `planes`, `tasks`, `triggers`, `ingress`, `hooks`,
-//!    `inspect`, `doctor`, `verdicts`, `following`, `services`, `metrics`; then the file of whatever you change.
+//!    `inspect`, `doctor`, `verdicts`, `following`, `services`, `metrics`, `usage`, `naming`; then the file of whatever you change.
 //! 3. What two parts do to each other: `edges`, `stop`, `preemption`, `slots`, `delegation`, `silence`, and `model`,
 //!    which runs a reference beside the program.
 //! 4. What machines do: `strace` and `held` (a command at one of its system calls), `scenarios`, `crash`, `faults`,
@@ -76,6 +76,7 @@ mod messages;
 mod metrics;
 #[cfg(target_os = "linux")]
 mod model;
+mod naming;
 mod output;
 #[cfg(target_os = "linux")]
 mod outside;
@@ -124,4 +125,5 @@ mod timeouts;
 mod travel;
 mod triggers;
 mod turns;
+mod usage;
 mod verdicts;

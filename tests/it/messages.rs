@@ -947,7 +947,7 @@ fn queue_list_shows_so_many_and_says_how_many_there_are() {
     sandbox
         .cmd(["queue", "list"])
         .status(2)
-        .stderr("dormouse: which agent?\nhint: name it with --agent, or set DORMOUSE_AGENT\n")
+        .stderr("dormouse: which agent?\nhint: name some, say --all, or set DORMOUSE_AGENT\n")
         .check();
     let ran = sandbox.cmd(["queue", "list", "--json", "--limit", "1"]).env("DORMOUSE_AGENT", "ada").output();
     assert_eq!(body(&objects(&ran.stdout)[0]), "0");

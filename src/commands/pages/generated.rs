@@ -74,6 +74,7 @@ pub const MAN: &[(&str, &str)] = &[
     ("dormouse-trigger-rotate", committed!("man/dormouse-trigger-rotate.1")),
     ("dormouse-trigger-show", committed!("man/dormouse-trigger-show.1")),
     ("dormouse-trigger", committed!("man/dormouse-trigger.1")),
+    ("dormouse-usage", committed!("man/dormouse-usage.1")),
     ("dormouse-wait-cancel", committed!("man/dormouse-wait-cancel.1")),
     ("dormouse-wait-list", committed!("man/dormouse-wait-list.1")),
     ("dormouse-wait", committed!("man/dormouse-wait.1")),

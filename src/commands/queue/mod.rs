@@ -7,12 +7,12 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use crate::cli::QueueCommand;
-use crate::commands::words::{plane_agent, required_agent};
+use crate::commands::words::{plane_agent, several_agents};
 use crate::engine::authority;
 use crate::engine::desk::Desk;
 use crate::engine::lookup::matches_id;
 use crate::engine::lookup::{self, Named};
-use crate::engine::session::Session;
+use crate::engine::session::{Chosen, Session};
 use crate::error::{Error, Result, Status};
 use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{Message, MessageStatus};
@@ -29,10 +29,18 @@ use crate::store::{Agent, Snapshot, Store};
 pub fn queue(session: &mut Session, command: QueueCommand) -> Result<Status> {
     let store = session.store()?;
     match command {
-        QueueCommand::List { agent, limit } => list(session, &store, &required_agent(&agent)?, limit),
-        QueueCommand::Dead { agent, ack: None } => dead(session, &store, &required_agent(&agent)?),
-        QueueCommand::Dead { agent, ack: Some(words) } => {
-            acknowledge(session, &store, &required_agent(&agent)?, &words)
+        QueueCommand::List { agents, limit } => {
+            let chosen = several_agents(&store, &agents)?;
+            session.each_chosen(&chosen, |session, name| list(session, &store, name, limit))
+        }
+        QueueCommand::Dead { agents, ack: None } => {
+            let chosen = several_agents(&store, &agents)?;
+            session.each_chosen(&chosen, |session, name| dead(session, &store, name))
+        }
+        QueueCommand::Dead { agents, ack: Some(words) } => {
+            // What is printed names the agent.
+            let chosen = Chosen { are_told_apart: false, ..several_agents(&store, &agents)? };
+            session.each_chosen(&chosen, |session, name| acknowledge(session, &store, name, &words))
         }
         QueueCommand::Rejected(args) => rejected::rejected(session, &store, args),
         QueueCommand::Show { id, agent } => {

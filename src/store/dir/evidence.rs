@@ -327,6 +327,28 @@ pub fn runs(view: &View<'_>, count: usize) -> Result<(Vec<Run>, bool)> {
     Ok((found.into_values().rev().take(count).collect(), more))
 }
 
+/// The records of the settled runs of the months from a moment on, newest first. Months before are not opened.
+pub fn runs_since(view: &View<'_>, since: Time) -> Result<Vec<Run>> {
+    let mut found = BTreeMap::new();
+    let first = since.month();
+    for month in months::archive(view, Run::KIND)?.iter().rev().filter(|month| month.name >= first) {
+        months::newest_first(view, month, |spot, number, line| {
+            let run: Run = decode_at(spot, number, line)?;
+            found.entry(run.id).or_insert(run);
+            Ok(true)
+        })?;
+    }
+    // Those of versions before have their record in their directory.
+    for id in run_dirs(view)?.into_iter().take_while(|id| minted_at(id.0).is_none_or(|at| at >= since)) {
+        if !found.contains_key(&id)
+            && let Some(run) = view.record::<Run>(&layout::run(id))?
+        {
+            found.insert(id, run);
+        }
+    }
+    Ok(found.into_values().rev().collect())
+}
+
 /// The last briefs, newest first.
 pub fn briefs(view: &View<'_>, count: usize) -> Result<Vec<Brief>> {
     let mut briefs = Vec::new();

@@ -279,6 +279,11 @@ impl Snapshot<'_> {
         evidence::runs(&self.view, count)
     }
 
+    /// The settled runs of the months from this moment on, and perhaps some before it, newest first.
+    pub fn runs_since(&self, since: Time) -> Result<Vec<Run>> {
+        evidence::runs_since(&self.view, since)
+    }
+
     /// The ids of all runs that are known of.
     pub fn run_ids(&self) -> Result<Vec<RunId>> {
         evidence::run_ids(&self.view)

@@ -114,6 +114,7 @@ const READERS: &[&str] = &[
     "task output {task}",
     "next-wake ada",
     "service systemd",
+    "usage --by model",
     "metrics",
     "metrics -o numbers",
     "tick ada --dry-run",

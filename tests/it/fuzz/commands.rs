@@ -124,6 +124,8 @@ pub const COMMANDS: &[&str] = &[
     "export {agent}",
     "export --all",
     "import << no stream",
+    "usage",
+    "usage {agent} --by model",
     "metrics",
     "service systemd --follow",
     "service cron --user",

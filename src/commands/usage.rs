@@ -1,0 +1,52 @@
+//! `usage`: what turns have used in a time, and what is left of the budgets.
+
+use serde_json::json;
+
+use crate::cli::{Usage, UsageBy};
+use crate::engine::session::{Session, agents};
+use crate::error::{Result, Status};
+use crate::report::usage::{Budget, Group, Table, Used};
+use crate::rules::limits::left;
+
+use super::words::time_or_ago;
+
+pub fn usage(session: &mut Session, args: Usage) -> Result<Status> {
+    let store = session.store()?;
+    let now = session.clock.now();
+    let since = time_or_ago("--since", &args.since, now)?;
+    let names = agents(&store, &args.agents, args.agents.is_empty())?;
+    let group = match args.by {
+        UsageBy::Agent => Group::Agent,
+        UsageBy::Day => Group::Day,
+        UsageBy::Model => Group::Model,
+    };
+    let mut table =
+        Table { group, rows: Default::default(), budgets: Default::default(), total: Used::default() };
+    let status = session.each_agent(&names, |_, name| {
+        let agent = store.agent(name)?;
+        let policy = agent.policy()?;
+        let (state, runs) = agent.look(|seen, state| Ok((state, seen.runs_since(since)?)))?;
+        if group == Group::Agent {
+            table.rows.entry(name.to_string()).or_default();
+            let budget = Budget { left: left(&state, &policy.limits, now), limits: policy.limits };
+            if budget.left != Default::default() {
+                table.budgets.insert(name.to_string(), budget);
+            }
+        }
+        for run in runs.iter().filter(|run| run.ended_at >= since) {
+            table.rows.entry(group.of(name, run)).or_default().add(run);
+            table.total.add(run);
+        }
+        Ok(Status::Done)
+    });
+    if session.out.is_json() {
+        table.objects().for_each(|object| session.out.json_line(&object));
+        session.out.json_line(&json!({ "since": since, "total": table.total }));
+    } else if table.rows.is_empty() {
+        session.out.note("no turn has ended in that time");
+    } else {
+        let text = table.text(&session.out);
+        session.out.line(&text);
+    }
+    Ok(status)
+}

@@ -1,0 +1,171 @@
+//! `usage`: what turns have used, and what of the budgets is left.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::model::id::AgentName;
+use crate::model::policy::Limits;
+use crate::model::run::{Run, Terminal};
+use crate::model::time::Span;
+use crate::rules::limits::{Left, dollars};
+
+use super::output::{Output, Tone};
+use super::text::{one_line, span, table};
+
+/// What several turns have come to.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Used {
+    pub turns: u64,
+    pub completed: u64,
+    /// Those that failed, reached their timeout or were interrupted.
+    pub failed: u64,
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    pub cost_usd: f64,
+    pub duration_ms: u64,
+}
+
+impl Used {
+    pub fn add(&mut self, run: &Run) {
+        self.turns += 1;
+        match run.terminal {
+            Terminal::Completed => self.completed += 1,
+            Terminal::Failed | Terminal::TimedOut | Terminal::Interrupted => self.failed += 1,
+            Terminal::Aborted | Terminal::Suspended | Terminal::Deferred => {}
+        }
+        self.duration_ms = self.duration_ms.saturating_add(run.duration_ms.unwrap_or(0));
+        if let Some(usage) = &run.usage {
+            self.input_tokens = self.input_tokens.saturating_add(usage.input_tokens.unwrap_or(0));
+            self.output_tokens = self.output_tokens.saturating_add(usage.output_tokens.unwrap_or(0));
+            self.cost_usd = dollars(self.cost_usd + usage.cost_usd.unwrap_or(0.0));
+        }
+    }
+}
+
+/// What the turns are put together by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    Agent,
+    Day,
+    Model,
+}
+
+impl Group {
+    const fn name(self) -> &'static str {
+        match self {
+            Group::Agent => "agent",
+            Group::Day => "day",
+            Group::Model => "model",
+        }
+    }
+
+    /// The group that a turn belongs to.
+    pub fn of(self, agent: &AgentName, run: &Run) -> String {
+        match self {
+            Group::Agent => agent.to_string(),
+            Group::Day => run.ended_at.local_day(),
+            Group::Model => run.usage.as_ref().and_then(|usage| usage.model.clone()).unwrap_or_default(),
+        }
+    }
+}
+
+/// An agent's own allowance, and what of it is left now.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Budget {
+    pub limits: Limits,
+    pub left: Left,
+}
+
+impl Budget {
+    fn object(&self) -> Value {
+        let Limits { turns_per_hour, turns_per_day, cost_per_day, tokens_per_day, .. } = &self.limits;
+        let mut limits = json!({
+            "turns_per_hour": turns_per_hour,
+            "turns_per_day": turns_per_day,
+            "cost_per_day": cost_per_day,
+            "tokens_per_day": tokens_per_day,
+        });
+        if let Value::Object(limits) = &mut limits {
+            limits.retain(|_, limit| !limit.is_null());
+        }
+        json!({ "limits": limits, "left": self.left })
+    }
+
+    /// In words, with what is used up first.
+    fn words(&self, out: &Output) -> String {
+        let Left { turns_per_hour, turns_per_day, cost_per_day, tokens_per_day } = &self.left;
+        let limits = &self.limits;
+        let number = |left: &Option<u64>, limit: Option<u64>, unit: &str| {
+            left.zip(limit).map(|(left, limit)| (left == 0, format!("{left} of {limit} {unit}")))
+        };
+        let money = cost_per_day.zip(limits.cost_per_day);
+        let mut words: Vec<(bool, String)> = [
+            number(turns_per_hour, limits.turns_per_hour, "turns this hour"),
+            number(turns_per_day, limits.turns_per_day, "turns today"),
+            money.map(|(left, limit)| (left <= 0.0, format!("{left} of {limit} USD today"))),
+            number(tokens_per_day, limits.tokens_per_day, "tokens today"),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        words.sort_by_key(|(is_used_up, _)| !is_used_up);
+        let shown = |(is_used_up, text): &(bool, String)| {
+            if *is_used_up { out.paint(Tone::Bad, text) } else { text.clone() }
+        };
+        words.iter().map(shown).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// All that was used, in its groups.
+#[derive(Debug)]
+pub struct Table {
+    pub group: Group,
+    pub rows: BTreeMap<String, Used>,
+    pub budgets: BTreeMap<String, Budget>,
+    pub total: Used,
+}
+
+impl Table {
+    /// An object for each group.
+    pub fn objects(&self) -> impl Iterator<Item = Value> {
+        self.rows.iter().map(|(name, used)| {
+            let mut object = json!({ self.group.name(): name });
+            let more = self.budgets.get(name).map(Budget::object).unwrap_or_default();
+            for part in [json!(used), more] {
+                if let (Value::Object(object), Value::Object(part)) = (&mut object, part) {
+                    object.extend(part);
+                }
+            }
+            object
+        })
+    }
+
+    pub fn text(&self, out: &Output) -> String {
+        let has_budgets = !self.budgets.is_empty();
+        let mut head = vec![self.group.name(), "turns", "failed", "tokens in", "out", "USD", "time"];
+        head.extend(has_budgets.then_some("left"));
+        let mut rows = vec![head.iter().map(|word| out.paint(Tone::Quiet, &word.to_uppercase())).collect()];
+        let cells = |name: String, used: &Used, left: String| {
+            let failed = match used.failed {
+                0 => "0".to_owned(),
+                failed => out.paint(Tone::Bad, &failed.to_string()),
+            };
+            let mut cells = vec![name, used.turns.to_string(), failed];
+            cells.extend([used.input_tokens, used.output_tokens].map(|tokens| tokens.to_string()));
+            cells.extend([used.cost_usd.to_string(), span(Span::from_millis(used.duration_ms))]);
+            cells.extend(has_budgets.then_some(left));
+            cells
+        };
+        for (name, used) in &self.rows {
+            let shown = if name.is_empty() { "-".to_owned() } else { out.safe(&one_line(name, 40)) };
+            let left = self.budgets.get(name).map(|budget| budget.words(out)).unwrap_or_default();
+            rows.push(cells(out.paint(Tone::Strong, &shown), used, left));
+        }
+        if self.rows.len() > 1 {
+            rows.push(cells(out.paint(Tone::Quiet, "total"), &self.total, String::new()));
+        }
+        table(&rows)
+    }
+}

@@ -1,0 +1,157 @@
+//! How a command is told which agents it is about: as words, with `-a`, by `--all`, or by the turn that calls it.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use crate::harness::Sandbox;
+use crate::setup::{add, started};
+
+/// `ada` and `bob`, each with a message that has failed and one that waits.
+fn two() -> Sandbox {
+    let sandbox = started("exit 1");
+    add(&sandbox, "bob", "exit 1");
+    for name in ["ada", "bob"] {
+        let path = sandbox.agent(name).join("agent.toml");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, format!("{text}[recovery]\nmax_attempts = 1\n")).unwrap();
+        sandbox.run(["enqueue", name, "first"]);
+        sandbox.cmd(["tick", name]).output();
+        sandbox.run(["enqueue", name, "second"]);
+    }
+    sandbox
+}
+
+#[test]
+fn what_lists_takes_several_agents_and_says_whose_each_is() {
+    let sandbox = two();
+    sandbox.run(["task", "start", "ada", "--", "sleep", "100"]);
+    sandbox.run(["task", "start", "bob", "--", "sleep", "100"]);
+    for list in ["queue list", "queue dead", "run list", "task list", "events", "briefs"] {
+        let with = |more: &[&str]| {
+            let line: Vec<&str> = list.split(' ').chain(more.iter().copied()).collect();
+            sandbox.json_lines(line)
+        };
+        let all = with(&["--all"]);
+        let of =
+            |name: &str| all.iter().filter(|object| object["agent"] == name).cloned().collect::<Vec<_>>();
+        assert_eq!(all.len(), of("ada").len() + of("bob").len(), "{list}");
+        assert_eq!(all, with(&["ada", "bob"]), "{list}");
+        assert_eq!(all, with(&["-a", "ada", "-a", "bob"]), "{list}");
+        assert_eq!(all, with(&["-a", "bob", "-a", "ada", "ada", "bob", "ada"]), "{list}: each once");
+        let one = with(&["bob"]);
+        assert_eq!(one.len(), of("bob").len(), "{list}");
+        assert_eq!(one, with(&["-a", "bob"]), "{list}");
+        let ran = sandbox.cmd(list.split(' ').chain(["ada", "-a", "bob"])).output();
+        assert_eq!(ran.code(), 2, "{list}: {ran}");
+        assert!(ran.stderr.contains("`ada` as a word, and --agent bob: which is meant?"), "{ran}");
+        let ran = sandbox.cmd(list.split(' ')).output();
+        assert_eq!(ran.code(), 2, "{list}: {ran}");
+        // One that is not there hides no other.
+        let ran = sandbox.cmd(list.split(' ').chain(["nobody", "ada", "--json"])).output();
+        assert_eq!(ran.code(), 3, "{list}: {ran}");
+        assert_eq!(ran.stdout.lines().count(), of("ada").len() + 1, "{list}: {ran}");
+    }
+    let text = sandbox.run(["queue", "list", "--all"]);
+    let first: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(first, ["ada", "bob"], "{text}");
+    assert!(sandbox.run(["queue", "list", "ada"]).starts_with("msg_"), "alone it is not named");
+    let text = sandbox.run(["queue", "dead", "--all", "--ack"]);
+    assert_eq!(text, "ada  acknowledged 1, 0 left\nbob  acknowledged 1, 0 left\n");
+    sandbox.cmd(["stop", "--all", "--grace", "0s"]).output();
+    assert_eq!(sandbox.json_lines(["task", "list", "--all", "--ended"]).len(), 2);
+}
+
+#[test]
+fn every_plane_takes_its_agent_as_a_word_or_as_a_flag() {
+    let sandbox = two();
+    let id = |line: &[&str]| sandbox.run(line.iter().copied()).split_whitespace().next().unwrap().to_owned();
+    let item = id(&["work", "add", "ada", "objective"]);
+    id(&["work", "add", "objective", "-a", "ada"]);
+    id(&["work", "add", "ada", "objective", "-a", "ada"]);
+    assert_eq!(sandbox.json_lines(["work", "list", "ada"]).len(), 3);
+    sandbox.run(["work", "plan", &item, "prose", "ada"]);
+    assert_eq!(sandbox.run(["work", "plan", &item]), "prose\n");
+    sandbox.run(["work", "show", &item, "ada"]);
+    let wait = id(&["wait", "ada", "--on", "external", "--reason", "why"]);
+    assert_eq!(
+        sandbox.json_lines(["wait", "list", "ada"]),
+        sandbox.json_lines(["wait", "list", "-a", "ada"])
+    );
+    sandbox.run(["wait", "cancel", &wait, "ada"]);
+    let timer = id(&["timer", "add", "ada", "later", "--in", "1h"]);
+    assert_eq!(sandbox.json(["timer", "list", "ada"])["body"]["text"], "later");
+    id(&["timer", "add", "-a", "ada", "--in", "1h", "more"]);
+    id(&["timer", "add", "-a", "ada", "--in", "1h"]);
+    assert_eq!(sandbox.json_lines(["timer", "list", "ada"]).len(), 3);
+    sandbox.run(["timer", "cancel", &timer, "-a", "ada"]);
+    let task = id(&["task", "start", "ada", "--", "true"]);
+    sandbox.run(["task", "status", &task, "ada"]);
+    sandbox.run(["trigger", "create", "ada", "--secret-file", "secret"]);
+    assert_eq!(sandbox.json_lines(["trigger", "list", "ada"]).len(), 2);
+    assert_eq!(sandbox.run(["queue", "rejected", "ada"]), "");
+    for wrong in [
+        &["work", "add", "ada", "objective", "-a", "bob"][..],
+        &["work", "list", "ada", "-a", "bob"],
+        &["work", "show", &item, "ada", "-a", "bob"],
+        &["wait", "ada", "-a", "bob", "--on", "external", "--reason", "why"],
+        &["timer", "add", "ada", "later", "--in", "1h", "-a", "bob"],
+        &["trigger", "create", "ada", "-a", "bob"],
+    ] {
+        let ran = sandbox.cmd(wrong.iter().copied()).output();
+        assert_eq!(ran.code(), 2, "{wrong:?}: {ran}");
+        assert!(ran.stderr.contains("`ada` as a word, and --agent bob: which is meant?"), "{ran}");
+    }
+    for (wrong, said) in [
+        (&["work", "add", "-a", "ada"][..], "what is to be done?"),
+        (&["work", "add", "objective"], "which agent?"),
+        (&["task", "start", "ada", "text", "--", "true"], "a command is told nothing"),
+        (&["task", "start", "--", "true"], "which agent?"),
+    ] {
+        let ran = sandbox.cmd(wrong.iter().copied()).output();
+        assert_eq!(ran.code(), 2, "{wrong:?}: {ran}");
+        assert!(ran.stderr.contains(said), "{wrong:?}: {ran}");
+    }
+    // Another agent's record is not found under this one's name.
+    let ran = sandbox.cmd(["work", "show", &item, "bob"]).output();
+    assert_eq!(ran.code(), 3, "{ran}");
+}
+
+#[test]
+fn in_a_turn_its_own_agent_is_meant_unless_another_is_named() {
+    let sandbox = two();
+    let own = |line: &[&str]| sandbox.cmd(line.iter().copied()).env("DORMOUSE_AGENT", "bob").output().stdout;
+    assert_eq!(own(&["queue", "list"]), sandbox.run(["queue", "list", "bob"]));
+    assert_eq!(own(&["events"]), sandbox.run(["events", "bob"]));
+    assert_eq!(own(&["queue", "list", "ada"]), sandbox.run(["queue", "list", "ada"]));
+    assert_eq!(own(&["queue", "list", "--all"]), sandbox.run(["queue", "list", "--all"]));
+}
+
+#[test]
+fn events_of_several_agents_are_followed_until_nobody_reads_or_they_are_gone() {
+    let sandbox = two().with_real_clock();
+    let follow = || {
+        let mut command =
+            sandbox.cmd(["events", "--all", "--follow", "--kind", "message_settled"]).into_command();
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+    };
+    let mut child = follow();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut next = || lines.next().unwrap();
+    assert!(next().starts_with("ada  ") && next().starts_with("bob  "));
+    for name in ["bob", "ada"] {
+        sandbox.cmd(["tick", name, "--until-idle"]).output();
+        assert!(next().starts_with(&format!("{name}  ")), "what happens is told");
+    }
+    // Its reader goes.
+    drop(lines);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    // The agents go.
+    let mut child = follow();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    for _ in 0..4 {
+        lines.next().unwrap();
+    }
+    fs::remove_dir_all(sandbox.store()).unwrap();
+    assert_ne!(child.wait().unwrap().code(), Some(0), "it says that they are gone");
+}
