@@ -26,13 +26,12 @@ use crate::report::summary::{shown, summary};
 use crate::rules::delivery::Delivery;
 use crate::store::Store;
 
-/// By when a request has come, an answer has gone, and everything is over, from the start.
+/// By when a request has come, a delivery has the lock that it needs, an answer has gone, and everything is over, from the
+/// start. Many senders don't try again: a delivery waits as long as there is time.
 const READ: Duration = Duration::from_secs(7);
+const LOCKED: Duration = Duration::from_secs(8);
 const ANSWER: Duration = Duration::from_secs(9);
 const END: Duration = Duration::from_millis(9500);
-
-/// How long a delivery waits for a lock.
-const PATIENCE: Span = Span::from_secs(1);
 
 /// When a wrong capability is answered, after its request has come: whatever was looked at takes less.
 const ALIKE: Duration = Duration::from_millis(50);
@@ -60,9 +59,9 @@ pub fn ingress(session: &mut Session) -> Result<Exit> {
             ),
         });
     }
+    let begun = Instant::now();
     let (read_by, answer_by) = (Deadline::after(READ), Deadline::after(ANSWER));
     end_in_time()?;
-    session.hurry(PATIENCE);
     let way = if is_cgi { Way::Cgi } else { Way::Connection };
     let received = match way {
         Way::Cgi => {
@@ -72,6 +71,8 @@ pub fn ingress(session: &mut Session) -> Result<Exit> {
         }
         Way::Connection => connection::receive(read_by),
     };
+    let left = LOCKED.saturating_sub(begun.elapsed());
+    session.hurry(Span::from_millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX)));
     let (method, answer) = match received {
         Ok(request) => (request.method.clone(), answer(session, request)),
         Err(answer) => (String::new(), answer),

@@ -256,6 +256,29 @@ fn without_watches_it_says_so_and_looks_now_and_then() {
     assert!(ran.code() == 0 && ran.stderr.contains("fs.inotify.max_user_watches"), "{ran}");
 }
 
+/// The kernel keeps so many events and drops those that come after: then anything may have changed.
+#[test]
+fn more_changes_than_the_kernel_keeps_hide_none() {
+    let sandbox = started("echo ada").with_real_clock();
+    add(&sandbox, "bob", "echo bob");
+    let follower = following(&sandbox, &["--all"]);
+    makes_no_step(&follower);
+    kill(&follower, Signal::STOP);
+    let kept = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
+    let inbox = sandbox.agent("bob").join("inbox");
+    for number in 0..=kept.trim().parse::<u32>().unwrap() / 2 {
+        // Two events: it is there, and it is whole.
+        fs::write(inbox.join(format!(".{number}")), "").unwrap();
+        fs::remove_file(inbox.join(format!(".{number}"))).unwrap();
+    }
+    say(&sandbox, "unheard");
+    add(&sandbox, "cyd", "echo cyd");
+    sandbox.run(["enqueue", "cyd", "unheard"]);
+    kill(&follower, Signal::CONT);
+    eventually_pending(&sandbox, "ada", 1);
+    eventually_pending(&sandbox, "cyd", 1);
+}
+
 #[test]
 fn orphans_that_it_is_given_are_reaped() {
     let sandbox =

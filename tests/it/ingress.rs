@@ -466,6 +466,27 @@ fn too_many_deliveries_wait_a_minute() {
     assert_eq!(queued(&sandbox).len(), 5);
 }
 
+/// A sender that is told to try again may not: GitHub does not.
+#[test]
+fn a_delivery_waits_for_the_lock_as_long_as_there_is_time() {
+    let sandbox = started("true").with_real_clock();
+    let hook = hook(&sandbox, &[]);
+    let request = hook.request("Content-Type: text/plain\r\nIdempotency-Key: one\r\n", "x");
+    let lock = fs::File::open(sandbox.agent("ada").join("lock")).unwrap();
+    lock.lock().unwrap();
+    thread::scope(|scope| {
+        let delivered = scope.spawn(|| exchange(&sandbox, request.as_bytes(), false));
+        thread::sleep(Duration::from_millis(2500));
+        lock.unlock().unwrap();
+        assert_eq!(delivered.join().unwrap().status, 202);
+    });
+    lock.lock().unwrap();
+    let begun = Instant::now();
+    let refused = exchange(&sandbox, request.as_bytes(), false);
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert!(refused.status == 503 && refused.head.contains("Retry-After: "), "{refused:?}");
+}
+
 #[test]
 fn health_is_what_doctor_finds_quickly() {
     let sandbox = started("true");
