@@ -40,6 +40,13 @@ pub struct Guard {
     waited: Cell<Option<Duration>>,
 }
 
+/// Whether the name of a lock still means the file that was opened: an agent may have made room for another one of its
+/// name meanwhile, and its lock went with it.
+fn is_still_named(file: &File, spot: &Spot) -> Result<bool> {
+    let here = file.metadata().context("look at lock", spot)?;
+    Ok(spot.look()?.is_some_and(|there| (there.st_dev, there.st_ino) == (here.dev(), here.ino())))
+}
+
 fn open(spot: &Spot) -> Result<File> {
     let opened = spot.open_in_place(true)?;
     opened.map(|(file, _)| file).ok_or_else(|| Error::gone("open lock", spot))
@@ -48,9 +55,13 @@ fn open(spot: &Spot) -> Result<File> {
 /// Takes the lock if it is free; `None` if somebody holds it. Whoever only looks ([`is_held`]) shares
 /// it for a moment and is waited for: a look keeps nobody from work.
 pub fn try_acquire(path: &Spot, holder: Option<&Holder>) -> Result<Option<Guard>> {
-    let file = open(path)?;
+    let mut file = open(path)?;
     for _ in 0..TRIES_BESIDE_LOOKS {
         if attempt(&file, Sharing::Exclusive, path)? {
+            if !is_still_named(&file, path)? {
+                file = open(path)?;
+                continue;
+            }
             if let Some(holder) = holder {
                 sign(&file, holder);
             }
@@ -94,9 +105,7 @@ impl Guard {
 
 /// Takes over a lock that was shared with this process when it was started.
 pub fn inherited(path: &Spot, file: File, holder: &Holder) -> Result<Guard> {
-    let there = path.look()?.ok_or_else(|| Error::gone("look at lock", path))?;
-    let here = file.metadata().context("look at lock", path)?;
-    if (there.st_dev, there.st_ino) != (here.dev(), here.ino()) {
+    if !is_still_named(&file, path)? {
         return Err(Error::usage(format!("{} was not handed over as stdin", path.display())));
     }
     fs2::FileExt::try_lock_exclusive(&file).context("lock", path)?;
@@ -134,13 +143,17 @@ pub fn is_held(path: &Spot) -> Result<bool> {
 
 /// Takes the lock, waiting at most `patience` for it. Then the error says who holds it.
 pub fn acquire(path: &Spot, holder: &Holder, patience: Duration) -> Result<Guard> {
-    let file = open(path)?;
+    let mut file = open(path)?;
     let mut start = Instant::now();
     // Transactions last milliseconds: look again soon at first, then more and more rarely.
     let mut pause = Duration::from_micros(200);
     let mut has_waited = false;
     loop {
         if attempt(&file, Sharing::Exclusive, path)? {
+            if !is_still_named(&file, path)? {
+                file = open(path)?;
+                continue;
+            }
             sign(&file, holder);
             let held = Guard::of(file, path);
             held.waited.set(has_waited.then(|| start.elapsed()));
@@ -305,6 +318,33 @@ mod tests {
         assert_eq!(stood_still(millis(5), millis(5)), Duration::ZERO);
         assert_eq!(stood_still(millis(5), millis(900)), Duration::ZERO, "a busy machine");
         assert_eq!(stood_still(millis(5), millis(31_005)), millis(31_000));
+    }
+
+    #[test]
+    fn a_lock_that_was_waited_for_is_the_one_of_the_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let (here, there) = (at(dir.path()).join("ada"), at(dir.path()).join("other"));
+        here.make_dirs().unwrap();
+        there.make_dirs().unwrap();
+        let path = here.join("lock");
+        let since = Time::from_millis(0);
+        let holder =
+            Holder { pid: 1, command: "a test".to_owned(), host: "here".to_owned(), since, agent: None };
+        let patience = Duration::from_secs(600);
+        for _ in 0..50 {
+            let first = acquire(&path, &holder, patience).unwrap();
+            std::thread::scope(|scope| {
+                let waits = || {
+                    let held = acquire(&path, &holder, patience).unwrap();
+                    is_still_named(&held.file, &path).unwrap()
+                };
+                let (one, other) = (scope.spawn(waits), scope.spawn(waits));
+                // The directory exchanges its name with another one, as at an import over an agent that was moved away.
+                here.try_exchange(&there).unwrap().unwrap();
+                drop(first);
+                assert!(one.join().unwrap() && other.join().unwrap());
+            });
+        }
     }
 
     #[test]
