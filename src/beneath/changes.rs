@@ -11,7 +11,7 @@ use crate::error::{Context, Error, Result};
 
 use super::{Entry, OWNERS_FILE, PLAIN, Spot, kind};
 
-/// Whom a new file or directory is for.
+/// Which users may use a new file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Only the user who makes it.
@@ -155,21 +155,21 @@ impl Spot {
         self.try_rename(to)?.context("rename to", &to.path)
     }
 
-    /// Puts the file that lies here in the place of another one, which is gone then. What lies there changes in one
-    /// call, and is not written to the disk for that: where a rename replaces a file, ext4 writes the new one at once
-    /// and waits for room to be found for it. So nothing is durable that was not synced before. The inner error is
-    /// the system's.
+    /// Puts the file that lies here in the place of another one, which is removed. The name changes in one
+    /// call, and the file is not written to the disk for that. (Where a rename replaces a file, ext4 writes
+    /// the new one at once and waits until it has room for it.) So only what was synced before is durable.
+    /// The inner error is the system's.
     pub fn supplant(&self, other: &Spot) -> Result<rustix::io::Result<()>> {
         let supplanted = self.in_parent(|from_dir, from| {
             other.in_parent(|to_dir, name| {
                 let exchange =
                     || rustix::fs::renameat_with(from_dir, from, to_dir, name, RenameFlags::EXCHANGE);
                 if exchange().is_err() {
-                    // Nothing lies there, or the file system can't exchange two names.
+                    // Nothing lies at the other place, or the file system can't exchange two names.
                     return rustix::fs::renameat(from_dir, from, to_dir, name);
                 }
                 rustix::fs::unlinkat(from_dir, from, AtFlags::empty()).inspect_err(|_| {
-                    // A directory lay there, which no file replaces.
+                    // A directory was at the other place, and a file can't replace it.
                     let _ = exchange();
                 })
             })
@@ -186,8 +186,8 @@ impl Spot {
         blamed.refused(Errno::LOOP, "rename to")
     }
 
-    /// Lets two things in one directory have each other's names, in one call. The inner error is the system's,
-    /// as of a file system that can't do it.
+    /// Exchanges the names of two files or directories in one directory, in one call. The inner error is the
+    /// system's, for instance that of a file system that can't do it.
     pub fn try_exchange(&self, other: &Spot) -> Result<rustix::io::Result<()>> {
         let exchanged = self.in_parent(|above, name| {
             rustix::fs::renameat_with(above, name, above, other.name(), RenameFlags::EXCHANGE)
@@ -195,7 +195,8 @@ impl Spot {
         Ok(exchanged)
     }
 
-    /// Gives what lies here another name, unless something has it already. Returns whether it was done.
+    /// Gives what lies here another name, unless a file has that name already. Returns whether it was
+    /// renamed.
     pub fn rename_if_free(&self, to: &Spot) -> Result<bool> {
         let renamed = self.in_parent(|from_dir, from| {
             let rename = |to_dir: &OwnedFd, name: &OsStr| {
@@ -210,8 +211,8 @@ impl Spot {
         }
     }
 
-    /// Says that a directory was last changed at this moment, in seconds since 1970. Its next change takes that
-    /// back. Returns whether this may be said: it is the owner's to say.
+    /// Sets the time at which a directory was last changed, in seconds since 1970. Its next change replaces
+    /// that time. Returns `false` if this user may not set it, because another one owns the directory.
     pub fn set_changed(&self, seconds: i64) -> Result<bool> {
         let at = Timespec { tv_sec: seconds, tv_nsec: 0 };
         let times = Timestamps { last_access: at, last_modification: at };
@@ -224,8 +225,8 @@ impl Spot {
         }
     }
 
-    /// Gives a directory the owner, the group and the rights of another one. `false` where that can't be: they
-    /// are not ours to give, or there are more rights than these.
+    /// Gives a directory the owner, the group and the rights of another one. `false` if that can't be done:
+    /// this user can't give them, or the other directory also has an access list.
     pub fn take_after(&self, other: &Spot) -> Result<bool> {
         let (Some(new), Some(old)) = (self.open_dir()?, other.open_dir()?) else { return Ok(false) };
         let (new_stat, old_stat) = (
@@ -323,12 +324,12 @@ pub fn move_file(from: &File, to: &File, name: &OsStr) -> rustix::io::Result<()>
     rustix::fs::renameat(from, name, to, name)
 }
 
-/// Whether a directory has rights beside its mode, which a new one would lack.
+/// Whether a directory has an access list, which a new directory would lack.
 fn has_access_list(dir: &File) -> bool {
     let mut names = [0; 4096];
     match rustix::fs::flistxattr(dir, &mut names) {
         Ok(length) => names[..length].split(|byte| *byte == 0).any(|name| name.starts_with(b"system.")),
-        // A file system without any.
+        // This file system has no access lists.
         Err(Errno::NOTSUP | Errno::NOSYS) => false,
         Err(_) => true,
     }

@@ -1,5 +1,5 @@
 //! Files beneath the state directory: every file of it is opened here, and no file outside it ever is
-//! (contract, trust §1).
+//! (contract, cli §1).
 //!
 //! A path is resolved from a descriptor of the state directory, downwards, and through no symbolic link. So
 //! no command reads, writes, makes, renames or removes anything outside the directory, whatever another user

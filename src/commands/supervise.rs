@@ -62,9 +62,11 @@ fn look_after(
         }
         None => not_started(session, "it was stopped before it began".to_owned()),
     };
-    // Also where nothing is left to begin: whoever started it has done what was asked.
+    // This is also said if nothing is left to begin: the process that started the supervisor has done what
+    // was asked.
     seat.begun();
-    // Only a hint for whoever settles this task in our place: without it, it counts as interrupted.
+    // This is only a hint for a process that settles the task in place of this one: without it the task
+    // counts as interrupted.
     let _ = agent.workdir().task(id).note_end(&end);
     let mut tries = 1;
     loop {

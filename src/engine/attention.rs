@@ -1,7 +1,7 @@
-//! What needs attention reaches a person: a line on stderr, an exit status, and the hook `on-attention`.
+//! What needs attention reaches a person: by a line on stderr, an exit status, and the hook `on-attention`.
 //!
-//! The transition that raises an attention marks the agent; whoever commits it tells of it here. What
-//! was not told, because its teller was killed or is itself called from a hook, a later step tells.
+//! The transition that raises an attention marks the agent; the command that commits it tells of it here. If
+//! that command was killed, or is itself called from a hook, a later step tells of it.
 
 use crate::error::Result;
 use crate::model::attention::Attention;
@@ -15,7 +15,7 @@ use super::installed::{ON_ATTENTION, is_nested};
 use super::session::Session;
 use super::untold::ToTell;
 
-/// How long the line may be: a reason from outside may be of any length.
+/// How long the line may be, in bytes: the reason may come from outside and be of any length.
 const LINE: usize = 500;
 
 /// Tells of what was raised about an agent since the last time. To be called without the lock.
@@ -31,8 +31,8 @@ pub fn tell(session: &Session, store: &Store, agent: &Agent<'_>) {
     }
 }
 
-/// Tells of what the commands of one process have raised and nobody has told of: not every command
-/// ends with that.
+/// Tells of what the commands of one process have raised and not told yet: not every command ends with
+/// `tell`.
 pub fn tell_rest(session: &Session) {
     let Some(first) = next_agent(session) else { return };
     let told = session.store().and_then(|store| {
@@ -76,17 +76,17 @@ fn next_agent(session: &Session) -> Option<AgentName> {
 fn tell_these(session: &Session, store: &Store, agent: &Agent<'_>, these: &[Attention]) {
     these.iter().for_each(|attention| say(session, agent.name(), attention));
     let hook = hooks::find(store, agent, ON_ATTENTION);
-    // Where it has gone since there is nobody to be told, and where this is itself called from a hook it
-    // is for a step outside.
+    // If the hook has been removed since, there is nothing to tell it; and a command that is called from a
+    // hook leaves the telling to a step outside.
     let is_due = hook.is_some() || (these.iter().any(|attention| attention.untold) && !is_nested());
     let mut told = Vec::new();
     for attention in these {
-        // Who is told to end has no time for more: a later step tells.
+        // A process that is told to end has no time for more: a later step tells.
         if session.cancelled_by.get().is_some() {
             break;
         }
         let ran = hook.as_ref().map(|hook| hook.run(session, &Occasion::about(agent.name(), attention)));
-        // A hook that could not be run, on a full disk say, was told nothing: a later step tells.
+        // If the hook could not be run, on a full disk for instance, it was told nothing: a later step tells.
         if !matches!(ran, Some(Err(_))) {
             told.push(attention.seq);
         }

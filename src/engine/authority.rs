@@ -1,4 +1,4 @@
-//! Who calls a command, and what a turn may do to others (contract, semantics §14).
+//! From where a command is called, and what a turn may do to other agents (contract, semantics §14).
 
 use std::env;
 
@@ -15,8 +15,8 @@ use crate::store::{Agent, Store};
 
 use super::session::{Session, agents};
 
-/// The agent from inside whose turn or task this is called, whether that goes on or not. A hook is the word
-/// of whoever wrote it, not of the turn that it belongs to.
+/// The agent from inside whose turn or task this is called, whether that still runs or not. A hook speaks for
+/// the operator who installed it, not for the turn that it is about.
 pub fn inside(session: &Session, store: &Store) -> Result<Option<AgentName>> {
     if env::var_os(process::HOOK).is_some_and(|hook| !hook.is_empty()) {
         return Ok(None);
@@ -24,7 +24,7 @@ pub fn inside(session: &Session, store: &Store) -> Result<Option<AgentName>> {
     session.called_in(store)
 }
 
-/// Who starts or stops, when this command does.
+/// The origin that is recorded if this command starts or stops an agent.
 pub fn actor(session: &Session, store: &Store) -> Result<Origin> {
     Ok(inside(session, store)?.map_or(authority::OPERATOR, |name| authority::agent(&name)))
 }
@@ -37,7 +37,8 @@ pub fn reach(session: &Session, store: &Store, agent: &Agent<'_>, verb: &str) ->
     }
 }
 
-/// The same for the records of an agent: a turn or task changes its own as well.
+/// Refuses the same for changes of an agent's records, except that a turn or task may change those of its own
+/// agent.
 pub fn reach_records(session: &Session, store: &Store, agent: &Agent<'_>, verb: &str) -> Result<()> {
     match inside(session, store)? {
         Some(caller) if caller != *agent.name() => reach_from(store, &caller, &agent.identity()?, verb),
@@ -49,7 +50,7 @@ fn reach_from(store: &Store, caller: &AgentName, target: &Identity, verb: &str) 
     Ok(authority::reaches(caller, store.agent(caller)?.policy()?.authority.lifecycle, target, verb)?)
 }
 
-/// Whose child an agent becomes that is made now. A turn or task makes its own children.
+/// The parent of an agent that is being made. A turn or task makes children of its own agent.
 pub fn parent(session: &Session, store: &Store, named: Option<AgentName>) -> Result<Option<AgentName>> {
     let Some(caller) = inside(session, store)? else { return Ok(named) };
     if store.agent(&caller)?.policy()?.authority.lifecycle == Reach::All {
@@ -65,7 +66,7 @@ pub fn parent(session: &Session, store: &Store, named: Option<AgentName>) -> Res
     }
 }
 
-/// Refuses a turn or task what is about the whole state directory, unless its agent may reach all others.
+/// Refuses to a turn or task what concerns the whole state directory, unless its agent may reach all others.
 pub fn outside(session: &Session, store: &Store, verb: &str) -> Result<()> {
     match inside(session, store)? {
         Some(caller) if store.agent(&caller)?.policy()?.authority.lifecycle != Reach::All => {
@@ -79,13 +80,14 @@ pub fn outside(session: &Session, store: &Store, verb: &str) -> Result<()> {
     }
 }
 
-/// The agents of a verb: those that are named, or all that whoever calls may do it to.
+/// The agents on which a command acts: those that are named, or with `all` every one on which the caller may
+/// act.
 pub fn governed(session: &Session, store: &Store, named: &[String], all: bool) -> Result<Vec<AgentName>> {
     let mut names = agents(store, named, all)?;
     if let Some(caller) = inside(session, store)?.filter(|_| all)
         && store.agent(&caller)?.policy()?.authority.lifecycle == Reach::Children
     {
-        // One that can't be read is nobody's child for all that is known.
+        // An agent that can't be read counts as no child of the caller.
         names.retain(|name| {
             let identity = store.agent(name).and_then(|agent| agent.identity());
             identity.is_ok_and(|identity| identity.parent.as_ref() == Some(&caller))
@@ -94,7 +96,7 @@ pub fn governed(session: &Session, store: &Store, named: &[String], all: bool) -
     Ok(names)
 }
 
-/// Refuses what an agent that is private does not hear from a turn or task of `speaker`.
+/// Refuses a message that a private agent does not hear from a turn or task of `speaker`.
 pub fn hears(agent: &Agent<'_>, speaker: &AgentName) -> Result<()> {
     if agent.name() == speaker {
         return Ok(());
@@ -114,13 +116,13 @@ pub fn leave_out_others(session: &mut Session, store: &Store, names: &mut Vec<Ag
     status
 }
 
-/// How far up a chain of parents is looked.
+/// How many parents up a chain are looked at.
 const DESCENDANTS: usize = 1000;
 
-/// Nobody stops an agent from inside its own work, or that of a child: the stop would wait for the
-/// turn or task that it is called from, and that for the stop. `verb`: what is refused.
+/// Refuses to stop an agent from inside its own work, or that of a child: the stop would wait for the turn or
+/// task from which it is called, and that for the stop. `verb`: what is refused.
 pub fn refuse_from_inside(session: &Session, store: &Store, agent: &Agent<'_>, verb: &str) -> Result<()> {
-    // One whose own work is over may stop whom it likes.
+    // A turn or task that is over may stop any agent.
     let Ok(Some(caller)) = session.caller(store) else { return Ok(()) };
     let (kind, what) = match caller.by {
         CalledBy::Turn { .. } => ("own_turn", "turn"),
@@ -143,11 +145,12 @@ pub fn refuse_from_inside(session: &Session, store: &Store, agent: &Agent<'_>, v
             "this is a {what} of {whose}`{}` itself: it can't {verb} its own agent",
             agent.name()
         ),
-        hint: Some(format!("end the {what}; whoever is outside can {verb} the agent then")),
+        hint: Some(format!("end the {what}; then {verb} the agent from outside")),
     })
 }
 
-/// Refuses to a member what needs more of the agent than its inbox. `what` is the flag or field.
+/// Refuses to a member of the sharing group what needs more of the agent than its inbox. `what` is the flag
+/// or field.
 pub fn owners(store: &Store, what: &str) -> Result<()> {
     if store.guest().is_some() { Err(owners_only(what).into()) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! Delegation: a task whose work is that of a child agent (contract, turns).
+//! Delegation: a task whose work is that of a child agent (contract, semantics §12).
 
 use crate::error::{Error, Result};
 use crate::model::agent::Status;

@@ -1,4 +1,4 @@
-//! What is due with the open tasks of an agent, as it looks from outside: nothing is done here.
+//! What is due with the open tasks of an agent, as seen from outside the tasks. This only looks.
 
 use crate::error::{Error, Result};
 use crate::model::agent::Status;
@@ -62,7 +62,7 @@ fn due_with(
             TaskJob::Command { .. } => due_with_command(agent, state, &task)?,
             TaskJob::ChildAgent { .. } => due_with_child(store, &task, now)?,
         };
-        // Behind a closed gate no child is given anything new either.
+        // A stopped agent gives nothing new to a child either.
         let due = due.filter(|due| *due != Due::HandOver || state.status != Status::Stopped);
         found.extend(due.map(|due| (task, due)));
     }
@@ -73,7 +73,7 @@ fn due_with_command(agent: &Agent<'_>, state: &State, task: &Task) -> Result<Opt
     if task.status.is_terminal() || !is_here(task) || agent.is_leased(Subject::Task(task.id))? {
         return Ok(None);
     }
-    // Behind a closed gate nothing begins: `stop` is about to end it.
+    // A stopped agent begins no task: `stop` is about to end it.
     let begins = task.status == TaskStatus::Queued && state.status != Status::Stopped;
     Ok(Some(if begins { Due::Begin } else { Due::Settle }))
 }
@@ -83,11 +83,11 @@ pub fn is_here(task: &Task) -> bool {
     task.host == host::hostname() || task.boot_id == host::boot_id()
 }
 
-/// Refuses a child that isn't one, and an `agent.toml` that would not do.
+/// Refuses an agent that is no child of `parent`, and an `agent.toml` that can't be used.
 pub fn check(store: &Store, parent: &AgentName, child: &AgentName, policy: &str) -> Result<()> {
     match store.agent(child) {
         Ok(found) if found.identity()?.parent.as_ref() == Some(parent) => {
-            // One that was stopped is started again for this, unless that is not for its parent to do.
+            // A stopped child is started again for this, unless its parent may not start it.
             let state = found.peek()?;
             match state.status {
                 Status::Stopped => Ok(rights::may_start(&state, &rights::agent(parent))?),
@@ -147,7 +147,7 @@ fn how_it_ended(
         }
         Err(error) => return Err(error),
     };
-    // Mostly it is still at work: then one small read tells.
+    // In most cases the child is still at work, which one small read shows.
     let state = agent.peek()?;
     if state.current_run.is_some() || (state.status != Status::Stopped && state.held.is_some()) {
         return Ok(None);
@@ -160,7 +160,7 @@ fn how_it_ended(
     Ok(delegation::end(&Child::new(&records, settlement)))
 }
 
-/// Why a delegation that is to be handed over will never be, as far as that shows before anybody tries.
+/// Why a delegation can never be handed over, as far as that can be seen before it is tried.
 pub fn hindrance(store: &Store, parent: &AgentName, task: &Task) -> Result<Option<Error>> {
     let TaskJob::ChildAgent { child, assignment: Some(assignment), .. } = &task.job else { return Ok(None) };
     match check(store, parent, child, &assignment.policy) {
@@ -170,7 +170,7 @@ pub fn hindrance(store: &Store, parent: &AgentName, task: &Task) -> Result<Optio
     }
 }
 
-/// Whether another try would go no better.
+/// Whether another try would fail in the same way.
 pub fn is_lasting(error: &Error) -> bool {
     matches!(error, Error::Refused { .. } | Error::NoEdge { .. } | Error::Damaged { .. })
 }
@@ -180,7 +180,8 @@ pub fn never_begun(error: &Error) -> ChildEnd {
     ChildEnd::without_brief(TaskStatus::Failed, Some(error.to_string()))
 }
 
-/// How a task ended whose supervisor is gone: as the supervisor has noted it, else that is lost.
+/// How a task ended whose supervisor is gone: as the supervisor has noted it; without a note its end is
+/// unknown.
 pub fn unseen(agent: &Agent<'_>, id: TaskId, why: &str) -> Result<End> {
     Ok(match agent.workdir().task(id).noted_end()? {
         Some(seen) => End::Seen(seen),

@@ -119,8 +119,8 @@ pub struct Halted {
 }
 
 impl Halted {
-    /// Whether the gate is still closed. Else another command has started the agent again: what it is at now is
-    /// none of this stop's.
+    /// Whether the gate is still closed. If not, another command has started the agent again, and this stop
+    /// leaves alone what the agent does now.
     pub fn is_stopped(&self) -> bool {
         self.state.status == AgentStatus::Stopped
     }
@@ -135,13 +135,13 @@ pub fn halt(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -> 
         let run = run_before.map(|id| EndedRun::of(id, &state));
         return Ok(Halted { state, previous, changed, run, grace, ended: Ok(()) });
     }
-    // A stop that was itself interrupted has left its run: any later one finishes it.
+    // A stop that was itself interrupted has left its run; any later stop ends it.
     let (state, run, ended) = match state.current_run.clone() {
         Some(run) => {
             wait_for_section(session, agent, &run, &preemption)?;
             let left = kill_at(agent, run.run_id)?.map_or(Span::ZERO, |at| at.since(session.clock.now()));
             match end_run(session, store, agent, &run, left.min(grace).as_std(), preemption.signal) {
-                // A run that does not end is no reason to let the tasks go on.
+                // The tasks are ended even if the run does not end.
                 Err(error) => (state, None, Err(error)),
                 Ok(state) => {
                     // On another machine the turn goes on: then nothing has ended.
@@ -164,13 +164,13 @@ pub fn halt(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -> 
     Ok(Halted { state, previous, changed, run, grace, ended })
 }
 
-/// An agent whose gate is closed, and what it was at.
+/// An agent whose gate is closed, and what it was doing.
 struct Closed {
     state: State,
     previous: AgentStatus,
     changed: bool,
     run: Option<RunId>,
-    /// Whether it was at no recovery.
+    /// Whether the agent was not in a recovery.
     recovered: bool,
     grace: Span,
     preemption: PreemptionPolicy,
@@ -252,7 +252,7 @@ pub fn end_run(
     }
     let (run, retention) = (draft.settled_run().cloned(), draft.records.policy.retention);
     let state = open.commit()?;
-    // Its tick, if it lives, has still to say how the turn ended, and clears it then.
+    // If its tick lives, it has still to say how the turn ended, and clears the directory then.
     if let (Some(run), Ok(Some(_lease))) = (run, agent.lease(Subject::Run, now)) {
         litter::clear(agent, &run, retention);
     }

@@ -1,7 +1,8 @@
-//! Hooks: programs of the people's own that run beside an agent's transitions (contract, execution §5).
+//! Hooks: programs that the operator has installed to run beside an agent's transitions (contract, execution
+//! §5).
 //!
-//! None runs while the agent's lock is held, and none for a command that a hook has called: what
-//! such a command changes can't call the hook again.
+//! No hook runs while the agent's lock is held. No hook runs for a command that a hook has called: otherwise
+//! a hook could cause itself to be called again.
 
 use std::path::PathBuf;
 
@@ -27,7 +28,7 @@ use super::environment::{environment, workspace_path};
 use super::installed::{is_nested, program};
 use super::session::Session;
 
-/// How much of what a hook says goes into the ledger, in bytes: the end of it.
+/// How much of a hook's output goes into the ledger, in bytes: the end of it.
 const OUTPUT_MAX: usize = 4096;
 
 /// What a hook is told.
@@ -39,11 +40,11 @@ pub struct Occasion {
     task_id: Option<MessageId>,
     reason: Option<String>,
     run_id: Option<RunId>,
-    /// What a recovery begins or ends for.
+    /// The failure for which a recovery begins or ends.
     failure: Option<FailureTold>,
-    /// Of a recovery that has ended.
+    /// Whether a recovery that has ended was a success.
     success: Option<bool>,
-    /// What a person should look at, where that is what it is about.
+    /// The attention that the hook is about, if it is about one.
     attention: Option<Attention>,
 }
 
@@ -109,7 +110,7 @@ impl Occasion {
     }
 }
 
-/// What became of a hook whose failure is no more than recorded.
+/// Reports the failure of a hook that changes nothing else.
 pub fn recorded(session: &Session, ran: Result<Ran>) {
     match ran {
         Ok(Ran { failure: None }) => {}
@@ -118,7 +119,7 @@ pub fn recorded(session: &Session, ran: Result<Ran>) {
     }
 }
 
-/// A hook that is there.
+/// A hook that is installed.
 pub struct Hook<'a> {
     store: &'a Store,
     agent: &'a Agent<'a>,
@@ -171,13 +172,13 @@ impl std::fmt::Display for Failure {
 }
 
 impl Hook<'_> {
-    /// Runs it to its end, without the lock. That it failed, and what it said where no run has a log
-    /// for it, goes into the ledger.
+    /// Runs it to its end, without the lock. Its failure, and its output if no run has a log for it, go into
+    /// the ledger.
     pub fn run(&self, session: &Session, occasion: &Occasion) -> Result<Ran> {
         self.run_within(session, occasion, None, &mut Nobody)
     }
 
-    /// The same where what it is part of has a limit of its own, or may come to an end before.
+    /// Runs it with a time limit besides its own, or while what it is part of may come to an end.
     pub fn run_within(
         &self,
         session: &Session,
@@ -205,7 +206,7 @@ impl Hook<'_> {
 
     fn spec(&self, policy: &Policy, occasion: &Occasion, timeout: Option<Span>) -> Result<HookSpec> {
         let Hook { store, agent, .. } = self;
-        // Only for as long as it is current: what it calls then speaks as its turn.
+        // Only while the run is the current one do commands of the hook speak as its turn.
         let current = agent.peek()?.current_run.filter(|run| Some(run.run_id) == occasion.run_id);
         if let Some(run) = &current {
             agent.workdir().run(run.run_id).make()?;
@@ -223,7 +224,7 @@ impl Hook<'_> {
         })
     }
 
-    /// Where the log of its run is. None where it is about no run, or one whose directory is gone.
+    /// The log of its run; `None` if the hook is about no run, or about one whose directory is gone.
     fn log(&self, occasion: &Occasion) -> Option<Spot> {
         let dir = self.agent.workdir().run(occasion.run_id?);
         dir.exists().then(|| dir.hook_log())

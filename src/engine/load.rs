@@ -24,11 +24,12 @@ const STALE_MAX: usize = 64;
 /// What a step is for, as far as loading goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// To look, or to change something else than what waits.
+    /// For a command that only looks, or that takes no message up.
     Look,
-    /// To say what a step would do: it looks behind what the step would drop or set aside first.
+    /// For a command that foresees a step: it also needs what comes after messages that the step would drop
+    /// or set aside.
     Foresee,
-    /// A step, under the lock, which takes messages up: it also asks whether one has ended before.
+    /// For a step, under the lock, which takes messages up: it also asks whether a message has ended before.
     Step,
 }
 
@@ -45,7 +46,7 @@ pub fn records(
     around(agent, seen, (state, open), lease, now, purpose)
 }
 
-/// What is open, but for the inbox.
+/// The open records, without the inbox.
 pub struct Open {
     works: Vec<WorkItem>,
     waits: Vec<Wait>,
@@ -60,7 +61,7 @@ impl From<Records> for Open {
 }
 
 pub fn open(seen: &Snapshot<'_>, state: &State) -> Result<Open> {
-    // Tasks keep the output of every one that there ever was: they aren't listed for nothing.
+    // The directory also has the output of tasks that have ended, so it is listed only if a task is open.
     let tasks = if state.open_tasks > 0 { seen.open()? } else { Vec::new() };
     Ok(Open { works: seen.open()?, waits: seen.open()?, timers: seen.open()?, tasks })
 }
@@ -95,7 +96,7 @@ pub fn around(
     })
 }
 
-/// The active triggers that something names which this change may be about.
+/// The active triggers that a record names and that this change may be about.
 fn triggers(seen: &Snapshot<'_>, inbox: &Inbox, waits: &[Wait]) -> Result<Vec<Trigger>> {
     let messages = inbox.stale.iter().map(|(message, _)| message).chain(&inbox.head).chain(&inbox.claimed);
     let named = waits.iter().map(|wait| wait.trigger_id);
@@ -111,8 +112,8 @@ fn triggers(seen: &Snapshot<'_>, inbox: &Inbox, waits: &[Wait]) -> Result<Vec<Tr
         .collect()
 }
 
-/// The waits that the other records disagree with. Costs nothing while every wait is one of an open
-/// task, or of no task, and is not bound.
+/// The waits that disagree with other records. Costs nothing while every wait is for an open task or for no
+/// task, and is not bound.
 fn broken_waits(seen: &Snapshot<'_>, waits: &[Wait], tasks: &[Task]) -> Result<Vec<BrokenWait>> {
     let mut broken = Vec::new();
     for wait in waits.iter().filter(|wait| wait.is_active()) {
@@ -130,8 +131,8 @@ fn broken_waits(seen: &Snapshot<'_>, waits: &[Wait], tasks: &[Task]) -> Result<V
     Ok(broken)
 }
 
-/// The message in the inbox that says how a task ended. `known`: which it is, where a record says so;
-/// those of the first version don't, and then every message is looked at.
+/// The message in the inbox that says how a task ended. `known`: its id, if a record has it; records of the
+/// first version don't, and then every message is looked at.
 pub fn result_under_way(
     seen: &Snapshot<'_>,
     task: TaskId,
@@ -173,8 +174,8 @@ fn inbox(seen: &Snapshot<'_>, state: &State, policy: &Policy, now: Time, purpose
             None => {}
         }
     }
-    // Mostly the first message is the head, or the first but one; only stale ones and misfits before it ask
-    // for a longer look.
+    // In most cases the head is the first message, or the second; only stale messages and misfits before it
+    // take a longer look.
     let mut looked_at = 0;
     let mut count = 1 + usize::from(claimed_id.is_some());
     loop {
@@ -191,7 +192,7 @@ fn inbox(seen: &Snapshot<'_>, state: &State, policy: &Policy, now: Time, purpose
                 }
                 None => continue,
             };
-            // Nobody has looked at the size of what another user has put there as it stands.
+            // The size of a message that another user has put there was not checked before.
             if message.origin.is_of_user()
                 && message.attempt == 1
                 && let Err(refusal) = check_size(&message.body, &policy.limits)
@@ -220,8 +221,8 @@ fn inbox(seen: &Snapshot<'_>, state: &State, policy: &Policy, now: Time, purpose
     }
 }
 
-/// The message that this one's dedupe key stands for, if they are copies: admitted within one
-/// window. One that has waited for longer than that is no copy of a later one.
+/// The message for which this one's dedupe key stands, if they are copies: admitted within one window. A
+/// message that has waited for longer than the window is no copy of a later one.
 pub fn first_of_its_key(
     seen: &Snapshot<'_>,
     message: &Message,

@@ -1,4 +1,4 @@
-//! What a turn says to other agents: on its way from the outbox into their inboxes.
+//! Messages of a turn to other agents: how they go from the outbox into the other inboxes.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -12,11 +12,12 @@ use super::authority;
 use super::desk::Desk;
 use super::session::Session;
 
-/// How many messages are delivered under one lock: it is another agent's, and others wait for it.
+/// How many messages are delivered under one lock. The lock is the other agent's, and other commands wait for
+/// it.
 const UNDER_ONE_LOCK: usize = 1000;
 
 impl Desk<'_> {
-    /// Delivers what turns of the agent say to others. To be called without the lock.
+    /// Delivers messages of the agent's turns to other agents. To be called without the lock.
     pub fn deliver(self, outbox: &[Message]) -> Result<()> {
         deliver(self.session, self.store(), self.agent, outbox)
     }
@@ -34,7 +35,7 @@ fn deliver(session: &Session, store: &Store, agent: &Agent<'_>, outbox: &[Messag
         for some in messages.chunks(UNDER_ONE_LOCK) {
             match put(session, store, to, some) {
                 Ok(()) => dealt_with.extend(some.iter().map(|message| message.id)),
-                // It won't be heard another time either.
+                // Another try would be refused in the same way.
                 Err(error @ (Error::Refused { .. } | Error::NoEdge { .. } | Error::NoAgent { .. })) => {
                     unheard.extend(some.iter().map(|message| (*message, error.to_string())));
                 }
@@ -62,15 +63,17 @@ fn deliver(session: &Session, store: &Store, agent: &Agent<'_>, outbox: &[Messag
     open.commit().map(drop)
 }
 
-/// Puts messages of one speaker into the inbox of the agent that they are for, unless they are there or have been.
-/// Nobody can take one up between the look and the arrival: of two who deliver it, one does.
+/// Puts messages of one speaker into the inbox of the agent to which they are addressed, unless they are
+/// there or have been. The lock is held from the look to the arrival, so of two processes that deliver a
+/// message one does.
 pub fn put(session: &Session, store: &Store, to: &AgentName, messages: &[&Message]) -> Result<()> {
     let other = store.agent(to)?;
     if let Some(speaker) = messages.first().and_then(|message| speaker(message)) {
         authority::hears(&other, &speaker)?;
     }
     let now = session.clock.now();
-    // One that was moved away is refused here: what is put into its inbox under the lock is looked at by nobody.
+    // An agent that was moved away is refused here, because what is put into its inbox under the lock is not
+    // checked afterwards.
     let locked = other.change(now)?;
     locked.state()?;
     let known = known(&other, messages)?;
@@ -89,7 +92,7 @@ pub fn put(session: &Session, store: &Store, to: &AgentName, messages: &[&Messag
     batch.admit(staged.into_iter(), now)
 }
 
-/// The agent whose turn says it, if one does.
+/// The agent whose turn has sent the message, if a turn has.
 fn speaker(message: &Message) -> Option<AgentName> {
     let id = message.origin.id.as_deref().filter(|_| message.origin.kind == OriginKind::System)?;
     id.parse().ok()
@@ -100,7 +103,7 @@ fn known(agent: &Agent<'_>, messages: &[&Message]) -> Result<HashSet<MessageId>>
     let ids: HashSet<MessageId> = messages.iter().map(|message| message.id).collect();
     agent.look(|seen, _| {
         let mut known: HashSet<MessageId> = match messages {
-            // A long inbox need not be listed whole for one.
+            // For one message a long inbox need not be listed as a whole.
             [one] => seen.waiting(one.id)?.map(|waiting| waiting.key.id).into_iter().collect(),
             _ => seen.keys()?.into_iter().map(|key| key.id).collect(),
         };

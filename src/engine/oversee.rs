@@ -1,4 +1,4 @@
-//! What runs for an agent is ended when its records say so: a tick looks at them meanwhile.
+//! Ends the command that runs for an agent when the agent's records say so. The tick looks at them meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -15,21 +15,21 @@ use crate::store::{Agent, Version};
 use super::desk::Desk;
 use super::session::Session;
 
-/// How often somebody looks whether the record has changed. To be told of it by the kernel would cost
-/// every step more: it takes its time to take a watch away.
+/// How often the tick looks whether the record has changed. A watch of the kernel would cost every step more,
+/// because it takes long to remove one.
 const LOOKS: Duration = Duration::from_millis(200);
 
-/// How soon a run is tried to be forced again whose records somebody has locked.
+/// The pause before the tick tries again to force a run whose records another process has locked.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
-/// How often a turn's end is tried to be noted before it is told without.
+/// How often the tick tries to note the end of a turn before it sends the signal without a note.
 const TRIES_TO_TELL: u32 = 25;
 
-/// Somebody who looks at an agent's record when it has changed, and when there is something due.
+/// Looks at an agent's record when it has changed, and when something in it is due.
 pub struct Overseen<'a, L> {
     agent: &'a Agent<'a>,
     look: L,
-    /// What was looked at last.
+    /// The version of the record that was looked at last.
     seen: Option<Version>,
     /// When to look although nothing has changed.
     due: Option<Instant>,
@@ -46,7 +46,7 @@ impl<'a, L: FnMut(&State) -> Fate> Overseen<'a, L> {
         if version == self.seen && self.due.is_none_or(|due| now < due) {
             return Fate::GoesOn { ask_again: self.due };
         }
-        // A record that can't be read is no reason to end what runs: its settlement will say so.
+        // An unreadable record is no reason to end what runs: the settlement will report it.
         let Ok(state) = self.agent.peek() else { return Fate::GoesOn { ask_again: None } };
         self.seen = version;
         (self.look)(&state)
@@ -68,8 +68,9 @@ impl<L: FnMut(&State) -> Fate> Overseer for Overseen<'_, L> {
 }
 
 /// Ends a run that is settled or condemned already, or that was to yield and has not (contract, execution
-/// §6); not in a section with time left. One that is stopped is ended by its stop, and if that is gone,
-/// here. `max_section`: how long a section is respected, whatever the clock of the records says.
+/// §6); but not in a section with time left. `stop` ends the run that it has stopped; if the process of that
+/// stop is gone, this ends it. `max_section`: how long a section is respected, whatever the clock of the
+/// records says.
 pub fn of_run<'a>(
     session: &'a Session,
     agent: &'a Agent<'a>,
@@ -79,7 +80,7 @@ pub fn of_run<'a>(
     let mut grace = Grace::default();
     Overseen::new(agent, move |state: &State| {
         let run = state.current_run.as_ref().filter(|run| run.run_id == run_id);
-        // Somebody has settled it, and thought that it would not begin any more.
+        // Another process has settled the run, as if it would not begin any more.
         let Some(run) = run else { return Fate::Ends };
         let now = session.clock.now();
         let section = protected_until(run, now);
@@ -101,13 +102,14 @@ pub fn of_run<'a>(
         }
         match force_under_lock(session, agent, run_id, over) {
             Ok(true) => Fate::Ends,
-            // A section was opened, or somebody is at work on the records: they know better then.
+            // A section was opened, or another process works on the records: the next look will see what it
+            // has done.
             Ok(false) | Err(_) => Fate::GoesOn { ask_again: Instant::now().checked_add(BUSY_PAUSE) },
         }
     })
 }
 
-/// The same for the command of a turn, which has a time of its own.
+/// Does the same for the command of a turn, which has a timeout of its own.
 pub struct OfTurn<'a, O> {
     run: O,
     session: &'a Session,
@@ -128,8 +130,8 @@ pub fn of_turn<'a>(
 }
 
 impl<O> OfTurn<'_, O> {
-    /// Notes why its turn is told to end: a command of its own may be what its leader waits for. Where
-    /// somebody keeps the records locked, it is told without.
+    /// Notes why the turn is told to end, so that a command of its own for which its leader waits can see
+    /// that. If another process keeps the records locked, the turn is told to end without the note.
     fn tell(&self, why: &str) {
         for _ in 0..TRIES_TO_TELL {
             let told = Desk::new(self.session, self.agent).try_change(|draft| {
@@ -149,7 +151,7 @@ impl<O: Overseer> Overseer for OfTurn<'_, O> {
         self.run.ask()
     }
 
-    /// Its section is respected, and no other begins.
+    /// The turn's timeout is over: an open section is still respected, and no other one begins.
     fn late(&mut self) -> Fate {
         self.tell("turn.timeout was reached");
         let now = self.session.clock.now();
@@ -170,7 +172,7 @@ impl<O: Overseer> Overseer for OfTurn<'_, O> {
     }
 }
 
-/// When a moment is over, by a clock that can't be set: exactly then it is not yet.
+/// The instant after a moment, by a clock that can't be set: exactly at the moment it is not over yet.
 pub fn instant_of(at: Time, now: Time) -> Option<Instant> {
     Instant::now().checked_add(at.after(Span::from_millis(1)).since(now).as_std())
 }

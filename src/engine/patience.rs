@@ -6,10 +6,10 @@ use crate::error::Result;
 
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Waits until something is so, but not for ever. Whether it is.
+/// Waits until `is_so` returns true, but not for ever. Returns whether it did.
 ///
-/// `patience` is what all the pauses between two looks come to, not what the clock says: on a machine
-/// that stands still, or is so busy that the other one does not get on, nobody loses patience for that.
+/// `patience` bounds the sum of the pauses between two looks, not the time on the clock. So the wait does not
+/// run out because the machine stands still, or is so busy that the other process does not get on.
 pub fn wait_until(patience: Duration, mut is_so: impl FnMut() -> Result<bool>) -> Result<bool> {
     let mut left = patience;
     while !is_so()? {

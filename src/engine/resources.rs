@@ -1,5 +1,5 @@
-//! What a turn needs besides its message: looked for when a claim is next, held until it is settled
-//! (contract, execution §8).
+//! The resources that a turn needs besides its message: looked for before a claim, and held until the run is
+//! settled (contract, execution §8).
 
 use std::time::Duration;
 
@@ -31,25 +31,25 @@ pub struct Grant {
     _locks: Vec<Guard>,
 }
 
-/// What a tick holds for the turn that it runs.
+/// The locks that a tick holds for its turn.
 #[derive(Debug)]
 pub struct Hold {
-    /// Of the run. It goes first, as soon as the run is settled.
+    /// The lease of the run. It is released first, as soon as the run is settled.
     pub lease: Guard,
     pub grant: Grant,
 }
 
-/// What the resources are looked for.
+/// Why the resources are looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Intent {
-    /// To say what a step would find. No file is made.
+    /// To foresee what a step would find. No file is made.
     Look,
-    /// To have them.
+    /// To take them.
     Take,
 }
 
-/// Takes a step as far as its decision. Where that is a claim, what its turn needs is looked for, and one
-/// that lacks something is decided again with that among the facts.
+/// Takes a step as far as its decision. If that is a claim, this looks for what its turn needs. If something
+/// is missing, the step decides again with that among the facts.
 pub fn step(
     store: &Store,
     agent: &Agent<'_>,
@@ -83,7 +83,7 @@ fn take(
             Err(shortage) => return Ok(Err(shortage)),
         }
     }
-    // Last: who waits for its workspace keeps no slot from the others.
+    // The slot is taken last, so that an agent that waits for its workspace keeps no slot from the others.
     if let Some(slots) = store.max_running() {
         let held = records.state.held.as_ref();
         if let Some(other) =
@@ -100,7 +100,7 @@ fn take(
     Ok(Ok(Grant { _locks: locks }))
 }
 
-/// `None`: it is there to be had, and was only looked for.
+/// `None`: the resource is free, and was only looked for.
 type Granted = std::result::Result<Option<Guard>, Shortage>;
 
 fn workspace(
@@ -138,7 +138,7 @@ fn workspace(
     if let Some(evidence) = last.map(|last| left_behind(store, &last, &place, now)).transpose()?.flatten() {
         return Ok(Err(lacks(evidence)));
     }
-    // Not before: whoever looks next must find what has kept us from it, too.
+    // The lock is signed only now, because until then its file names the agent that has kept this one out.
     if let Some(held) = &held {
         store.sign(held, agent.name(), now);
     }
@@ -165,7 +165,7 @@ fn slot(store: &Store, agent: &Agent<'_>, slots: u32, now: Time, purpose: Intent
     Ok(Err(Shortage { resource: Resource::Slot, evidence, back_at: None }))
 }
 
-/// How long after it should have looked again an agent still has a slot kept for it.
+/// For how long after its time to look again a slot is still kept for an agent.
 const KEPT: Span = Span::from_secs(60);
 
 /// Whether an agent for which a turn made way still waits for a slot, and looks for one.
@@ -199,7 +199,7 @@ pub fn slotted(store: &Store, slots: u32, now: Time) -> Vec<Slotted> {
     holders.filter_map(turn).collect()
 }
 
-/// Who has a place, in which run, and until when at the latest.
+/// The agents that have a place, in which run, and until when at the latest.
 fn occupied(store: &Store, place: &Place) -> Vec<String> {
     let Occupant { agent, described } = store.occupant(place);
     let Some(name) = agent else {
@@ -212,7 +212,8 @@ fn occupied(store: &Store, place: &Place) -> Vec<String> {
             run.run_id.to_string(),
             format!("until {} at the latest", run.lease_expires_at),
         ],
-        // It has left, and others that share the place have not. Only the last one to come is known.
+        // That agent has left, and others that share the place have not. The file only names the last one
+        // that came.
         None => vec![format!("{} is held, and {name} was the last to come", place.path.display())],
     }
 }
@@ -236,14 +237,15 @@ fn left_behind(store: &Store, last: &AgentName, place: &Place, now: Time) -> Res
     ]))
 }
 
-/// How long the tick of a run that was stopped may take to let go of what it held.
+/// How long the tick of a stopped run may take to release what it held.
 const RELEASE_GRACE: Duration = Duration::from_secs(2);
 
-/// Makes sure, after a stop, that nobody works in the agent's workspace any more, and records it.
-/// Fails if the tick of the stopped run still has it.
+/// Makes sure, after a stop, that no process works in the agent's workspace any more, and records it. Fails
+/// if the tick of the stopped run still has it.
 pub fn release(session: &Session, store: &Store, agent: &Agent<'_>, run_id: RunId) -> Result<()> {
     let policy = agent.policy()?.workspace;
-    // A place that is not there is nobody's. One that others share is no single agent's to release.
+    // A place that does not exist is not occupied. A place that several agents share is not released by one
+    // of them.
     let (Some(mode), Ok(place)) = (policy.mode, store.place(&policy.path)) else { return Ok(()) };
     let is_free = wait_until(RELEASE_GRACE, || {
         let is_ours = || store.occupant(&place).agent.as_ref() == Some(agent.name());

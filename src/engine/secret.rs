@@ -1,4 +1,4 @@
-//! A secret on its way to whoever asked for it: once, in one place, and nowhere else.
+//! A secret on its way to the caller who asked for it: shown once, in one place, and nowhere else.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -21,9 +21,9 @@ pub struct Secret {
 }
 
 impl Secret {
-    /// Draws one. With a file it lies there, durably, before anything depends on it: whatever is cut off or
-    /// fails later, nothing has a secret that nobody knows. The file goes with this value, unless it is
-    /// kept.
+    /// Draws a secret. If a file is named, the secret is in it, durably, before anything depends on it:
+    /// whatever is cut off or fails later, no trigger has a secret that was lost. Dropping this value removes
+    /// the file, unless `keep` was called.
     pub fn draw(session: &Session, store: &Store, into: Option<&Path>) -> Result<Secret> {
         let word = session.clock.secret()?;
         let file = into.map(|path| SecretFile::write(store, path, &word)).transpose()?;
@@ -39,7 +39,7 @@ impl Secret {
         &self.word
     }
 
-    /// Something depends on it from now on.
+    /// Keeps the file: a trigger depends on the secret from now on.
     pub fn keep(&mut self) {
         self.file.iter_mut().for_each(|file| file.is_kept = true);
     }
@@ -87,7 +87,7 @@ impl SecretFile {
                 hint: Some("that is cloned and shared: put the secret somewhere else".to_owned()),
             });
         }
-        // Only a file that was not there, and is no link to anywhere.
+        // The file must be new, and no link to another one.
         let file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 return Err(Error::Refused {

@@ -1,4 +1,4 @@
-//! A run is asked to make way, and its hook is told.
+//! Asks a run to make way, and tells its hook.
 
 use crate::error::Result;
 use crate::model::execution::ExecutionState;
@@ -13,9 +13,9 @@ use super::installed;
 use super::resources::slotted;
 use super::session::Session;
 
-/// Asks the least urgent of the turns that run for its slot, where an agent finds none and is more urgent by
-/// the margin. To be called without a lock: the other agent's is taken for the request, and if it is not to be
-/// had the next step asks.
+/// Asks the least urgent of the running turns for its slot, for an agent that finds none and is more urgent
+/// by the margin. To be called without a lock. The request takes the other agent's lock; if that is not free,
+/// the next step asks.
 pub fn ask_for_slot(session: &Session, store: &Store, agent: &Agent<'_>, priority: i32) {
     let asked = try_to_ask(session, store, agent, priority);
     if let Err(error) = asked {
@@ -25,7 +25,7 @@ pub fn ask_for_slot(session: &Session, store: &Store, agent: &Agent<'_>, priorit
 
 fn try_to_ask(session: &Session, store: &Store, agent: &Agent<'_>, priority: i32) -> Result<()> {
     let (Some(slots), Some(margin)) = (store.max_running(), store.preempt_margin()) else { return Ok(()) };
-    // One that is free is kept for another, or was left meanwhile.
+    // A free slot is kept for another agent, or was left meanwhile.
     if store.has_slot(slots)? {
         return Ok(());
     }

@@ -27,7 +27,7 @@ pub struct Stopped {
     pub changed: bool,
     pub run: Option<EndedRun>,
     pub tasks: Vec<TaskId>,
-    /// Whether its run and its tasks are over and its workspace is free: the gate is closed all the same.
+    /// Whether the run and the tasks are over and the workspace is free. The gate is closed in any case.
     pub cleared: Result<()>,
 }
 
@@ -78,7 +78,7 @@ struct Ending<'s> {
     tasks: Vec<TaskId>,
     /// The delegations whose children are still to be stopped, and how they end by that.
     children: VecDeque<(Task, ChildEnd)>,
-    /// What first went wrong.
+    /// The first error.
     ended: Result<()>,
 }
 
@@ -144,7 +144,8 @@ fn conclude<'s>(
     let Ending { agent, tasks, ended, .. } = ending;
     let is_stopped = halted.is_stopped();
     let Halted { mut state, previous, changed, run, ended: run_ended, .. } = halted;
-    // Not before: that would be on the grace of the turn, and give other processes the time to begin anew.
+    // The hooks are not told before this: that would take time of the turn's grace, and give other processes
+    // the time to begin anew.
     Desk::new(session, &agent).tell();
     let mut cleared = Ok(());
     if is_stopped {

@@ -1,4 +1,4 @@
-//! How an agent stands: what `get`, `list` and `ingress` show of it.
+//! Summaries of agents: what `get`, `list` and `ingress` show.
 
 use crate::error::{Error, Result};
 use crate::model::agent::Identity;
@@ -65,14 +65,14 @@ impl Summary {
     }
 }
 
-/// How an agent stands, in a line. `identity`: absent where nobody asks whose it is.
+/// An agent in a line. `identity`: absent if the line is not to have it.
 pub fn line(agent: &Agent<'_>, identity: Option<Identity>, now: Time) -> Result<Line> {
     let (records, arrivals) = look(agent, now, Past::Counted)?;
     Ok(Line::new(&records, &arrivals, identity.map(Lineage::from)))
 }
 
-/// How agents stand and what they have done, as numbers. One that can't be read does not hide the others: `failed` is
-/// told of it.
+/// How agents stand and what they have done, as numbers. An agent that can't be read does not hide the
+/// others: `failed` is called with its error.
 pub fn readings(
     store: &Store,
     names: &[AgentName],
@@ -130,12 +130,12 @@ fn reduced(seen: &Snapshot<'_>, state: &State, now: Time) -> Result<Vec<MessageI
     Ok(messages.iter().rev().map(|message| message.id).collect())
 }
 
-/// All agents that were made for this one. Every identity is looked at: only for whoever asks.
+/// All children of an agent. This reads every identity, so it is called only if the caller asks for children.
 fn all_children(store: &Store, parent: &AgentName) -> Result<Vec<Child>> {
     let mut children = Vec::new();
     for name in store.agents()? {
         let Ok(agent) = store.agent(&name) else { continue };
-        // One that can't be read is nobody's child for all that is known.
+        // An agent that can't be read counts as no child of this one.
         if agent.identity().is_ok_and(|identity| identity.parent.as_ref() == Some(parent)) {
             let status = agent.peek().ok().map(|state| state.status);
             children.push(Child { agent: name, status });
@@ -149,7 +149,7 @@ fn children(store: &Store, records: &Records) -> Vec<ActiveChild> {
     let at_work = records.tasks.iter().filter_map(|task| Some((task.id, task.child()?)));
     at_work
         .map(|(task_id, child)| {
-            // One that can't be read does not hide the others.
+            // An agent that can't be read does not hide the others.
             let status = store.agent(child).and_then(|agent| agent.peek()).ok().map(|state| state.status);
             ActiveChild { task_id, agent: child.clone(), status }
         })

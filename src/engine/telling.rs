@@ -1,7 +1,8 @@
-//! `on-state-change` is told of every transition at least once, and in order (contract, execution §5).
+//! Tells `on-state-change` of every transition, at least once and in order (contract, execution §5).
 //!
-//! Where the hook is installed, each transition is noted in `state.json` by the commit that makes it, and
-//! struck off there when the hook has been told. What a process leaves that was killed is told by the next step.
+//! Where the hook is installed, the commit that makes a transition notes it in `state.json`, and another
+//! commit removes it there when the hook has been told. If a process was killed in between, the next step
+//! tells the hook.
 
 use crate::error::Result;
 use crate::model::state::Untold;
@@ -19,7 +20,7 @@ impl Desk<'_> {
     /// look at. To be called without the lock.
     pub fn tell(self) {
         let Desk { session, agent } = self;
-        // First: a hook of the others may take its time, and be killed at that.
+        // This comes first, because the hooks that follow may take their time, and be killed.
         attention::tell(session, self.store(), agent);
         tell(session, self.store(), agent);
     }
@@ -73,7 +74,7 @@ fn tell_in_order(
     told
 }
 
-/// Tells of what killed processes have left. Nothing is told that belongs to a process which is still at it.
+/// Tells of transitions that killed processes have left untold. Those of a living process are left to it.
 fn tell_abandoned(session: &Session, store: &Store, agent: &Agent<'_>) {
     if is_nested() {
         return;
@@ -88,7 +89,7 @@ fn tell_left(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<()> 
     let abandoned = agent.peek()?.untold;
     match find(store, agent, ON_STATE_CHANGE) {
         Some(hook) => tell_each(session, agent, &abandoned, Some(&hook), None),
-        // It was taken away meanwhile.
+        // The hook was removed meanwhile.
         None => {
             strike_off(session, agent, &abandoned.iter().map(|untold| untold.seq).collect::<Vec<_>>(), None)
         }

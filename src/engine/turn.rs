@@ -141,7 +141,7 @@ fn entered(session: &Session, turn: &Turn<'_>) -> Result<()> {
     }
     let why_not = match session.cancelled_by.get() {
         Some(signal) => format!("ended by signal {signal}"),
-        // Without a hook no time has passed: who ends the run finds its processes.
+        // Without a hook no time has passed: a command that ends the run finds its processes.
         None if turn.claimed.stands_in.is_none() || is_wanted(turn)? => return Ok(()),
         None => "it was ended before it began".to_owned(),
     };

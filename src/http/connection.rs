@@ -1,4 +1,4 @@
-//! A request on a connection of its own: stdin and stdout, as inetd and systemd hand it over.
+//! A request on a connection: stdin and stdout, as inetd and systemd hand it over.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use rustix::stdio::{stdin, stdout};
 use super::wire::{Deadline, drain, read_body, read_some, send};
 use super::{Answer, MAX_HEAD, Request, head};
 
-/// How long, and how much, is taken in after the answer.
+/// For how long, and how many bytes, the program reads on after its answer.
 const LINGER: Duration = Duration::from_millis(500);
 const LINGER_BYTES: usize = 1 << 20;
 
-/// Reads one request. What comes after it on the connection is no request.
+/// Reads one request. Bytes that come after it on the connection are not read as another request.
 pub fn receive(by: Deadline) -> Result<Request, Answer> {
     let mut bytes = Vec::new();
     let end = loop {
@@ -39,13 +39,13 @@ pub fn receive(by: Deadline) -> Result<Request, Answer> {
 pub fn answer(answer: &Answer, method: &str, by: Deadline) {
     let first = format!("HTTP/1.1 {}\r\nConnection: close", answer.status.line());
     send(stdout(), &answer.encode(&first, method != "HEAD"), by);
-    // A pipe has nothing to shut down.
+    // If this is a pipe, there is nothing to shut down.
     if shutdown(stdout(), Shutdown::Write).is_ok() {
         drain(stdin(), LINGER_BYTES, Deadline::after(LINGER));
     }
 }
 
-/// Who is at the other end, if anybody can tell.
+/// The address of the other end, if the system knows it.
 pub fn peer() -> Option<String> {
     let address = std::net::SocketAddr::try_from(getpeername(stdin()).ok()??).ok()?;
     Some(address.ip().to_string())

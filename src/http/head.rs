@@ -1,22 +1,24 @@
-//! The line and the headers of a request, read strictly: what two programs could read in two ways is refused.
+//! The first line and the headers of a request, read strictly: a head that two programs could read in two
+//! ways is refused.
 
 use super::{Answer, MAX_BODY, MAX_HEAD, Request, Status};
 
 /// The most headers that a request may have.
 const MAX_HEADERS: usize = 64;
 
-/// What a head says, and how much comes after it.
+/// The request that a head describes, and the length of its body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
-    /// Still without its body.
+    /// The request, still without its body.
     pub request: Request,
     /// The length of the body, in bytes.
     pub length: u64,
-    /// Whether the sender waits for a word before it sends the body.
+    /// Whether the sender waits for an interim answer before it sends the body.
     pub waits: bool,
 }
 
-/// Where the head ends in what has come so far; `None` if more has to come. `Err`: no more has to.
+/// Where the head ends in the bytes that have come so far; `None` if more bytes have to come. `Err`: these
+/// bytes can't become a head.
 pub fn end(bytes: &[u8]) -> Result<Option<usize>, Answer> {
     let bad = |message: &str| Err(Answer::new(Status::BadRequest, message));
     let mut last = 0;
@@ -43,7 +45,7 @@ pub fn end(bytes: &[u8]) -> Result<Option<usize>, Answer> {
     Ok(None)
 }
 
-/// Reads a head that is there whole.
+/// Reads a complete head.
 pub fn parse(bytes: &[u8]) -> Result<Head, Answer> {
     let bad = |message: String| Answer::new(Status::BadRequest, message);
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
@@ -78,7 +80,7 @@ pub fn parse(bytes: &[u8]) -> Result<Head, Answer> {
     Ok(Head { request, length, waits })
 }
 
-/// The path of a target, without its query. Only a plain path is one.
+/// The path of a target, without its query. A target that is no plain path is refused.
 pub fn path(target: &str) -> Result<String, Answer> {
     let path = target.split_once('?').map_or(target, |(path, _)| path);
     if !path.starts_with('/') || target.contains('#') {
@@ -87,7 +89,7 @@ pub fn path(target: &str) -> Result<String, Answer> {
     Ok(path.to_owned())
 }
 
-/// The length of the body. A body whose end is told in another way is refused.
+/// The length of the body. A request that gives the end of its body in another way is refused.
 pub fn length(request: &Request) -> Result<u64, Answer> {
     let length = request.header("Content-Length")?;
     if request.header("Transfer-Encoding")?.is_some() {

@@ -1,4 +1,4 @@
-//! One HTTP request and its answer: by CGI's environment, or on one connection.
+//! One HTTP request and its answer: from a web server by CGI, or on one connection.
 
 pub mod cgi;
 pub mod connection;
@@ -7,24 +7,25 @@ mod wire;
 
 pub use wire::Deadline;
 
-/// The longest line and headers of a request together, in bytes.
+/// The most that the first line and the headers of a request may have together, in bytes.
 pub const MAX_HEAD: usize = 16 << 10;
 
-/// The longest body that is read, in bytes, whatever an agent takes.
+/// The longest body that is read, in bytes, whatever the agent's own limit is.
 pub const MAX_BODY: u64 = 4 << 20;
 
-/// A request, whole.
+/// A complete request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Request {
     pub method: String,
-    /// Without its query.
+    /// The path, without the query.
     pub path: String,
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
 }
 
 impl Request {
-    /// What a header says. `Err`: it is there more than once, and nobody knows what counts.
+    /// The value of a header. `Err`: the header is there more than once, so it is not known which value
+    /// counts.
     pub fn header(&self, name: &str) -> Result<Option<&str>, Answer> {
         let mut found = self.headers.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
         match (found.next(), found.next()) {
@@ -37,7 +38,7 @@ impl Request {
     }
 }
 
-/// What an answer says first.
+/// The status of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     Ok,
@@ -78,13 +79,13 @@ impl Status {
     }
 }
 
-/// An answer. Its body gets the end of its last line.
+/// An answer. A line feed is added to its body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     pub status: Status,
     pub content_type: &'static str,
     pub body: String,
-    /// Headers of its own.
+    /// Headers besides those that every answer has.
     pub headers: Vec<(&'static str, String)>,
 }
 
@@ -111,7 +112,7 @@ impl Answer {
         self
     }
 
-    /// As it goes over the wire, after its first line. `has_body`: whether the request asks for one.
+    /// The answer as bytes, after its first line. `has_body`: whether the request asks for a body.
     fn encode(&self, first: &str, has_body: bool) -> Vec<u8> {
         let mut text = format!(
             "{first}\r\nContent-Type: {}\r\nContent-Length: {}\r\n",

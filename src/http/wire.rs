@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::{Answer, Status};
 
-/// The moment by which something has to be done.
+/// The moment by which a read or write has to be done.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline(Instant);
 
@@ -17,7 +17,7 @@ impl Deadline {
         Deadline(Instant::now() + span)
     }
 
-    /// Waits until a descriptor is ready. `false`: the moment has come.
+    /// Waits until a descriptor is ready. `false`: the deadline has come.
     fn ready(self, fd: BorrowedFd<'_>, for_what: PollFlags) -> bool {
         loop {
             let left = self.0.saturating_duration_since(Instant::now());
@@ -32,7 +32,7 @@ impl Deadline {
     }
 }
 
-/// Reads what there is, at most so much more. 0 at the end.
+/// Reads what there is, at most `most` bytes more. Returns 0 at the end.
 pub fn read_some(from: impl AsFd, into: &mut Vec<u8>, most: usize, by: Deadline) -> Result<usize, Answer> {
     let mut buffer = [0; 16 << 10];
     let most = most.min(buffer.len());
@@ -65,13 +65,14 @@ pub fn read_body(from: impl AsFd, body: &mut Vec<u8>, length: u64, by: Deadline)
     Ok(())
 }
 
-/// Writes all of it. What can't be written in time, or to anybody, is left.
+/// Writes all bytes. If that is not possible in time, or nobody reads, the rest is given up.
 pub fn send(to: impl AsFd, mut bytes: &[u8], by: Deadline) {
     while !bytes.is_empty() {
         if !by.ready(to.as_fd(), PollFlags::OUT) {
             return;
         }
-        // No more at once than a pipe has room for once it is ready: the rest could take for ever.
+        // This writes no more at once than a pipe has room for once it is ready: the rest could block for
+        // ever.
         match rustix::io::write(to.as_fd(), &bytes[..bytes.len().min(4096)]) {
             Ok(count) => bytes = &bytes[count..],
             Err(Errno::INTR | Errno::AGAIN) => {}
@@ -80,8 +81,8 @@ pub fn send(to: impl AsFd, mut bytes: &[u8], by: Deadline) {
     }
 }
 
-/// Takes in what is left of a request, for a moment: a connection that is closed on unread bytes may take the answer
-/// with it.
+/// Reads what is left of a request, for a moment: a connection that is closed on unread bytes may lose the
+/// answer.
 pub fn drain(from: impl AsFd, most: usize, by: Deadline) {
     let mut left = most;
     while left > 0 {

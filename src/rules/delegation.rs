@@ -1,4 +1,5 @@
-//! When a delegation is over: what the parent concludes from the state of its child (contract, turns).
+//! When a delegation is over: what the parent concludes from the state of its child (contract, semantics
+//! §12).
 
 use crate::model::agent::Status;
 use crate::model::closure::ClosureOutcome;

@@ -1,8 +1,9 @@
-//! Agents on their way: what `export` writes and `import` reads, between stores of any kind (docs/FORMAT.md §7).
+//! The stream that `export` writes and `import` reads, between stores of any kind (docs/FORMAT.md §7).
 //!
-//! The stream is a tar archive in the one form that the writer here gives it, so the same agents are always the same
-//! bytes. The reader makes each header anew from what it says, and refuses one that comes out differently: links,
-//! devices, sparse files, other encodings of names and numbers never reach the code behind it.
+//! The stream is a tar archive in the one form that the writer here gives it, so the same agents are always
+//! the same bytes. From what a header says the reader makes the header anew, and refuses the stream if the
+//! two differ. So links, devices, sparse files and other encodings of names and numbers never reach the code
+//! behind it.
 
 use std::cmp::Ordering;
 use std::ffi::OsStr;
@@ -18,7 +19,7 @@ use crate::error::{Context, Error, Result};
 use crate::model::digest;
 use crate::model::id::AgentName;
 
-/// What the first file of a stream says it is.
+/// The schema of the first file of a stream.
 pub const SCHEMA: &str = "dormouse/export/1";
 const FAMILY: &str = "dormouse/export/";
 const VERSION: u32 = 1;
@@ -26,9 +27,9 @@ const VERSION: u32 = 1;
 /// The first file, and the last one: the SHA-256 of everything before it, in hexadecimal digits.
 const CONTENTS: &str = "dormouse-export.json";
 const SUM: &str = "dormouse-export.sha256";
-/// Whatever an agent has is below this and its name.
+/// All files of an agent are below this and the agent's name.
 const AGENTS: &str = "agents";
-/// How headers are named that only carry a long path, and the header after such a one.
+/// The name of a header that only carries a long path. The header of the file follows it.
 const LONG_PATH: &str = "dormouse-export.path";
 
 const BLOCK: usize = 512;
@@ -122,7 +123,7 @@ impl<W: Write> Writer<W> {
         Ok(self.out)
     }
 
-    /// A file of the stream's own.
+    /// Writes a file of the stream's own.
     fn whole(&mut self, path: &str, bytes: &[u8]) -> Result<()> {
         self.put(&own_header(path, EntryType::Regular, bytes.len() as u64, false, 0))?;
         self.put(bytes)?;
@@ -135,7 +136,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Reads a stream that anybody may have written.
+/// Reads a stream. Any program may have written it.
 pub struct Reader<R> {
     input: R,
     sum: Sha256,
@@ -209,7 +210,7 @@ impl<R: Read> Reader<R> {
         Ok(agents)
     }
 
-    /// The next file. `None` when all of the stream is there and is what was written.
+    /// The next file. `None` at the end of a stream that is complete and unchanged.
     pub fn next(&mut self) -> Result<Option<Meta>> {
         self.copy(|_| Ok(()))?;
         let before = self.sum.clone();
@@ -246,7 +247,7 @@ impl<R: Read> Reader<R> {
         Ok(Some(meta))
     }
 
-    /// Gives the content of the present file, as far as it was not given yet, piece by piece.
+    /// Calls `take` with the rest of the present file's content, piece by piece.
     pub fn copy(&mut self, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         if self.left == 0 {
             return Ok(());
@@ -280,7 +281,7 @@ impl<R: Read> Reader<R> {
         Ok(Meta { agent, path, length, is_executable, written_at })
     }
 
-    /// The last file, and nothing after it.
+    /// Reads the last file, and refuses anything after it.
     fn end(&mut self, raw: &[u8], length: u64, before: Sha256) -> Result<()> {
         if raw != own_header(SUM, EntryType::Regular, length, false, 0) {
             return Err(self.damaged("its last header is not as an export writes it"));
@@ -298,15 +299,15 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    /// What a header says that carries a long path: `LENGTH path=PATH` and a line feed.
+    /// The path in a header that carries a long one: `LENGTH path=PATH` and a line feed.
     fn long_path(&self, said: &[u8]) -> Result<Vec<u8>> {
         let path = said.splitn(2, |byte| *byte == b'=').nth(1).and_then(|path| path.strip_suffix(b"\n"));
         let path = path.unwrap_or_default().to_vec();
-        // Whether it is written as it should be is seen when the header is made anew.
+        // The reader sees whether it is written as it should be when it makes the header anew.
         if path.len() > MAX_PATH { Err(self.damaged("a path that is too long")) } else { Ok(path) }
     }
 
-    /// The content of a file of the stream's own.
+    /// Reads the content of a file of the stream's own.
     fn own_content(&mut self, length: u64, most: u64) -> Result<Vec<u8>> {
         if length > most {
             return Err(self.damaged(format_args!("{length} bytes where it has at most {most}")));
@@ -354,7 +355,7 @@ impl<R: Read> Reader<R> {
         Ok(read)
     }
 
-    /// The error for something in the stream, where it is read now.
+    /// The error for a fault in the stream, with the place that is being read.
     pub fn damaged(&self, what: impl std::fmt::Display) -> Error {
         Error::Damaged {
             path: self.name.clone(),
@@ -366,12 +367,13 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// In the order of a stream: agent by agent, and directories in the order of their names.
+/// Compares two files by their order in a stream: agent by agent, and directories in the order of their
+/// names.
 fn order(one: &Meta, other: &Meta) -> Ordering {
     one.agent.cmp(&other.agent).then_with(|| one.path.components().cmp(other.path.components()))
 }
 
-/// The headers of a file: one, or three blocks where its path is too long for one.
+/// The headers of a file: one block, or three if its path is too long for one.
 fn header(path: &[u8], meta: &Meta) -> Vec<u8> {
     let Meta { length, is_executable, written_at, .. } = *meta;
     let time = written_at.min(MAX_TIME);
@@ -390,7 +392,7 @@ fn header(path: &[u8], meta: &Meta) -> Vec<u8> {
     bytes
 }
 
-/// A path as POSIX extended headers say it: the length of the whole line, itself included, comes first.
+/// A path as it is in a POSIX extended header: the length of the whole line, itself included, comes first.
 fn pax_path(path: &[u8]) -> Vec<u8> {
     let rest = path.len() + " path=\n".len();
     let mut length = rest;
@@ -408,13 +410,13 @@ fn own_header(path: &str, kind: EntryType, length: u64, is_executable: bool, wri
     header.set_gid(0);
     header.set_size(length);
     header.set_mtime(written_at);
-    // None of these is too long.
+    // No path that comes here is too long for the header.
     let _ = header.set_path(path);
     header.set_cksum();
     header.as_bytes().to_vec()
 }
 
-/// What fills the last block of a content.
+/// The zeros that fill the last block of a content.
 fn padding(length: u64) -> &'static [u8] {
     const ZEROS: [u8; BLOCK] = [0; BLOCK];
     let over = usize::try_from(length % BLOCK as u64).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! What a settled run leaves in its directory. Its record is a line of the archive by then, and nothing stays that
-//! the record says, or that was needed only as long as the run lived.
+//! What a settled run leaves in its directory. Its record is a line of the archive by then, so files that
+//! only repeat the record, or that were needed only while the run lived, are removed.
 
 use std::ffi::OsStr;
 
@@ -13,20 +13,20 @@ use super::{
 };
 
 impl Dir {
-    /// Clears the directory of a settled run, and removes it where nothing is left in it. `keeps_context`: what the
-    /// turn was told stays. Only for whoever holds the run's lease or has held it until the settlement: no process
-    /// of the run is at work there any more. Doing it twice is doing it once.
+    /// Clears the directory of a settled run, and removes it if nothing is left in it. `keeps_context`: the
+    /// context of the turn stays. Only for a process that holds the run's lease, or has held it until the
+    /// settlement: no process of the run works there any more. Doing it twice is the same as doing it once.
     pub fn clear(&self, run: &Run, keeps_context: bool) -> Result<()> {
         let dir = &self.spot;
         if dir.clear(|entry| is_spare(&dir.join(&entry.name), &entry.name, run, keeps_context))? {
-            // A hook that is told of the run may have left something meanwhile: then it stays.
+            // A hook that was told of the run may have left a file meanwhile. The directory then stays.
             let _ = dir.remove_dir();
         }
         Ok(())
     }
 
-    /// Whether a run has a directory that nobody has cleared: with the notes in it that are needed only while it lives,
-    /// or with nothing. One that a version before has settled stays as it is.
+    /// Whether a run has a directory that was not cleared: it is empty, or has files that are needed only
+    /// while the run lives. A directory that an older version has left stays as it is.
     pub fn is_uncleared(&self) -> Result<bool> {
         let (mut is_empty, mut has_notes, mut is_of_before) = (true, false, false);
         self.spot.each_entry(|name, _| {
@@ -39,7 +39,7 @@ impl Dir {
     }
 }
 
-/// Whether a file in the directory of a settled run is of no use to anybody.
+/// Whether a file in the directory of a settled run can be removed.
 fn is_spare(spot: &Spot, name: &OsStr, run: &Run, keeps_context: bool) -> Result<bool> {
     let Some(name) = name.to_str() else { return Ok(false) };
     match name {
@@ -49,13 +49,13 @@ fn is_spare(spot: &Spot, name: &OsStr, run: &Run, keeps_context: bool) -> Result
         STDERR => is_empty(spot, run.stderr_bytes),
         HOOK_LOG => is_empty(spot, None),
         OUTCOME => says_no_more(spot, run),
-        // A checkpoint goes with the transaction that has no more use for it, and what else a turn has put there
-        // is its own.
+        // The transaction that no longer needs a checkpoint removes it, and other files belong to the turn
+        // that made them.
         _ => Ok(false),
     }
 }
 
-/// Whether nothing is in a log of which so many bytes came, where somebody counted.
+/// Whether a log is empty. `came`: how many bytes came, if they were counted.
 fn is_empty(spot: &Spot, came: Option<u64>) -> Result<bool> {
     match came {
         Some(bytes) => Ok(bytes == 0),
@@ -63,7 +63,7 @@ fn is_empty(spot: &Spot, came: Option<u64>) -> Result<bool> {
     }
 }
 
-/// Whether an outcome says nothing that the record does not say. One that can't be read does.
+/// Whether an outcome says nothing that the record does not say. An outcome that can't be read says more.
 fn says_no_more(spot: &Spot, run: &Run) -> Result<bool> {
     let Some(bytes) = spot.read(MOST)? else { return Ok(true) };
     let Ok(outcome) = serde_json::from_slice::<Outcome>(&bytes) else { return Ok(false) };

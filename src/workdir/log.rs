@@ -1,4 +1,4 @@
-//! The log of a task while it is written: what has come since the last look.
+//! The log of a run or task while it is written: reads what has come since the last look.
 
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -10,12 +10,12 @@ use crate::error::{Context, Result};
 pub struct Log {
     path: Spot,
     inode: Option<u64>,
-    /// How much of it is known.
+    /// Up to which byte the log was read or skipped.
     at: u64,
 }
 
 impl Log {
-    /// From the start, or only the last so many bytes.
+    /// Reads from the start, or only the last `last` bytes.
     pub fn open(path: Spot, last: Option<u64>) -> Log {
         let found = path.look().ok().flatten();
         let length = found.map_or(0, |found| u64::try_from(found.st_size).unwrap_or(0));
@@ -30,7 +30,7 @@ impl Log {
         let mut all = Vec::new();
         file.read_to_end(&mut all).context("read", &self.path)?;
         if self.inode.replace(inode).is_some_and(|before| before != inode) {
-            // It was put in order at its end: what follows the gap is new.
+            // The supervisor has cut the middle out at the end: what follows the gap is new.
             const GAP: &[u8] = b"\n[dormouse: ";
             let gap = all.windows(GAP.len()).rposition(|window| window == GAP);
             self.at = gap.map_or(self.at, |gap| self.at.min(gap as u64));

@@ -1,5 +1,5 @@
-//! What a machine has of an agent beside its records: the directories of runs and tasks, and hooks. They are local
-//! files, whatever store has the records.
+//! What a machine has of an agent besides its records: the directories of runs and tasks, and hooks. They are
+//! local files, whatever store has the records.
 
 mod leavings;
 mod log;
@@ -18,17 +18,17 @@ use crate::model::preemption::Checkpoint;
 
 pub use log::Log;
 
-/// Beneath the directory of an agent.
+/// Names beneath the directory of an agent.
 const RUNS: &str = "runs";
 const TASKS: &str = "tasks";
 const TMP: &str = "tmp";
 const HOOKS: &str = "hooks";
-/// In the directory of a run or a task.
+/// Names in the directory of a run or a task.
 const CONTEXT: &str = "context.json";
 const PROMPT: &str = "prompt.txt";
 const OUTCOME: &str = "outcome.json";
 const END: &str = "end.json";
-/// While it is written.
+/// The name of `end.json` while it is written.
 const END_NEW: &str = "end.json.new";
 const LEADER: &str = "leader";
 const STDOUT: &str = "stdout.log";
@@ -36,17 +36,17 @@ const STDERR: &str = "stderr.log";
 const HOOK_LOG: &str = "hooks.log";
 /// The pipe that an interactive task reads from.
 const STDIN: &str = "stdin";
-/// Where versions before have put the record of a settled run.
+/// The record of a settled run, where older versions put it.
 const RECORD_OF_BEFORE: &str = "run.json";
-/// What lies in the directory of a run or a task as long as its process lives, and is of no use elsewhere.
+/// The files in the directory of a run or a task that are needed only while its process lives.
 pub const OF_PROCESSES: [&str; 3] = [LEADER, STDIN, END_NEW];
-/// Before the number of a checkpoint.
+/// How the name of a checkpoint begins; its number follows.
 pub const CHECKPOINT: &str = "checkpoint-";
 
-/// How much is read of such a file, in bytes: what a record may have when it is read.
+/// How much of such a file is read, in bytes: more than a record may have.
 const MOST: u64 = RECORD.most.0 * 2;
 
-/// How much is read of what a process has said, in bytes.
+/// How much of a log is read, in bytes.
 const MOST_SAID: u64 = 256 << 20;
 
 /// What a machine has of one agent.
@@ -62,7 +62,7 @@ pub struct Dir {
     spot: Spot,
 }
 
-/// Which of its two outputs.
+/// One of the two outputs of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     Stdout,
@@ -70,7 +70,7 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// The name of its file.
+    /// The name of the log.
     pub fn name(self) -> &'static str {
         match self {
             Stream::Stdout => STDOUT,
@@ -80,7 +80,8 @@ impl Stream {
 }
 
 impl Workdir {
-    /// Of the agent that has this directory here. `shared`: the directory of this machine that has all agents.
+    /// The local files of the agent with this directory. `shared` is the directory that this machine has for
+    /// all agents.
     pub fn of(agent: &Spot, shared: &Spot) -> Workdir {
         Workdir { agent: agent.clone(), shared: shared.clone() }
     }
@@ -93,17 +94,17 @@ impl Workdir {
         Dir { spot: self.agent.join(TASKS).join(id.to_string()) }
     }
 
-    /// A checkpoint, in the directory of the run that has saved it.
+    /// The file of a checkpoint, in the directory of the run that saved it.
     pub fn checkpoint(&self, checkpoint: Checkpoint) -> Spot {
         self.run(checkpoint.run_id).spot.join(format!("{CHECKPOINT}{}", checkpoint.number))
     }
 
-    /// Where hooks have their scratch directories.
+    /// The directory that has the scratch directories of hooks.
     pub fn tmp(&self) -> Spot {
         self.agent.join(TMP)
     }
 
-    /// Where hooks lie, by what such a place is called: the first that has one counts.
+    /// The directories of hooks, each with the word for it. The first that has a hook counts.
     pub fn hooks(&self) -> [(&'static str, PathBuf); 2] {
         [("agent", &self.agent), ("shared", &self.shared)].map(|(name, spot)| (name, spot.path().join(HOOKS)))
     }
@@ -126,27 +127,27 @@ impl Dir {
         self.spot.is_dir().is_ok_and(|is_dir| is_dir)
     }
 
-    /// Where a process writes what it says.
+    /// The log of one output of the process.
     pub fn stream(&self, stream: Stream) -> Spot {
         self.spot.join(stream.name())
     }
 
-    /// What a process has said; nothing where there is none of it.
+    /// The content of a log; `None` if there is no log.
     pub fn read(&self, stream: Stream) -> Result<Option<Vec<u8>>> {
         self.stream(stream).read(MOST_SAID)
     }
 
-    /// Follows what a process says. `last`: begins with so many bytes of what is there.
+    /// Follows a log while it is written. `last`: begins with so many bytes of what is there.
     pub fn follow(&self, stream: Stream, last: Option<u64>) -> Log {
         Log::open(self.stream(stream), last)
     }
 
-    /// Which process leads.
+    /// The file that says which process leads.
     pub fn leader(&self) -> Spot {
         self.spot.join(LEADER)
     }
 
-    /// What the hooks of a run have said.
+    /// The log of the hooks of a run.
     pub fn hook_log(&self) -> Spot {
         self.spot.join(HOOK_LOG)
     }
@@ -156,34 +157,35 @@ impl Dir {
         self.spot.join(STDIN)
     }
 
-    /// What a turn leaves for its settlement.
+    /// The file in which a turn leaves its outcome.
     pub fn outcome(&self) -> Spot {
         self.spot.join(OUTCOME)
     }
 
-    /// What a turn is told. Returns where it is.
+    /// Writes the context of a turn. Returns its place.
     pub fn write_context(&self, bytes: &[u8]) -> Result<Spot> {
         self.write(CONTEXT, bytes)
     }
 
-    /// The same as text.
+    /// Writes the context as text. Returns its place.
     pub fn write_prompt(&self, text: &str) -> Result<Spot> {
         self.write(PROMPT, text.as_bytes())
     }
 
-    /// Notes how it ended, before that is committed. The note survives a kill; after a power cut the run or task
-    /// counts as interrupted.
+    /// Notes how the run or task ended, before that is committed. The note survives a kill; after a power cut
+    /// the run or task counts as interrupted.
     pub fn note_end(&self, end: &impl Serialize) -> Result<()> {
         let mut line = serde_json::to_vec(end).unwrap_or_default();
         line.push(b'\n');
         self.write(END_NEW, &line)?.rename(&self.spot.join(END))
     }
 
-    /// How it ended, if a process has seen that and it was not committed.
+    /// How the run or task ended, if a process has noted that.
     pub fn noted_end<T: DeserializeOwned>(&self) -> Result<Option<T>> {
         let path = self.spot.join(END);
         let Some(bytes) = path.read(MOST)? else { return Ok(None) };
-        // It is not synced: a power cut may leave the name with nothing, zeros or a part behind it.
+        // The note is not synced: after a power cut the file may be empty, or have zeros or a part of the
+        // note in it.
         let Ok(value) = serde_json::from_slice::<serde_json::Value>(&bytes) else { return Ok(None) };
         let wrong = |error: serde_json::Error| Error::damaged(path.path(), error.to_string());
         serde_json::from_value(value).map(Some).map_err(wrong)
@@ -192,7 +194,7 @@ impl Dir {
     fn write(&self, name: &str, bytes: &[u8]) -> Result<Spot> {
         let spot = self.spot.join(name);
         let created = match spot.create() {
-            // Nothing above it is made: an agent that was removed meanwhile is not made anew.
+            // No directory above it is made: if an agent was removed meanwhile, no part of it is made anew.
             Err(error) if error.is_not_found() => self.spot.make_dir().and_then(|_| spot.create()),
             created => created,
         };

@@ -1,4 +1,5 @@
-//! What has gone wrong reaches a person: one line, one exit status, one mark, one hook.
+//! Attention: what has gone wrong for good reaches a person, by one line, one exit status, one mark and one
+//! hook.
 
 use std::fs;
 use std::io::{Read, Write};

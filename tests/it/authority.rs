@@ -1,4 +1,4 @@
-//! What a turn may do to agents that are not its own, and who is heard by whom.
+//! What a turn may do to agents that are not its own, and which agents hear which senders.
 
 use std::fs;
 

@@ -1,4 +1,5 @@
-//! `await`: it blocks until agents are as they should be, sees every change, and ends in time.
+//! `await`: it blocks until agents have the posture or status that was asked for, misses no change, and ends
+//! in time.
 
 use std::process::Stdio;
 

@@ -1,5 +1,5 @@
-//! Inboxes that were large once: the exchange for an empty one, what comes through the old one, and batches
-//! that come as one.
+//! Inboxes that were large once: how a step exchanges one for an empty one, files that arrive through the old
+//! one, and batches that arrive as one directory.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};

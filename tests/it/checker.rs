@@ -1,4 +1,4 @@
-//! A second opinion on the records of an agent, by none of the program's own code.
+//! A second check of an agent's records, which uses none of the program's own code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

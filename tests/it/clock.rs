@@ -1,4 +1,4 @@
-//! A step that was taken by a clock that ran ahead parks nobody until then (contract, execution §4).
+//! A moment that a clock wrote while it ran ahead does not park an agent (contract, execution §4).
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,5 @@
-//! Clones of one state directory: what each of them does merges, and nothing is lost, doubled or misdelivered.
+//! Clones of one state directory: git merges what each of them does, and nothing is lost, doubled or
+//! misdelivered.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

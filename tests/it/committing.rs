@@ -1,4 +1,4 @@
-//! `tick --commit`: what git is asked before a step, and what is said after it whatever git says.
+//! `tick --commit`: what it asks git before a step, and that it prints the step whatever git says afterwards.
 
 use std::fs;
 use std::path::Path;

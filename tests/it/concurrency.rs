@@ -1,4 +1,4 @@
-//! Many at once: producers, tickers, readers and those who start and stop, all on one agent.
+//! Many commands at once on one agent: producers, ticks, readers, `start` and `stop`.
 
 mod beside;
 mod delegations;

@@ -1,4 +1,4 @@
-//! What is over costs nothing: a command makes as many system calls after 10 ended records of each
+//! Records that have ended cost nothing: a command makes as many system calls after 10 ended records of each
 //! kind as after 10,000.
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! Killed anywhere, torn nowhere: every command is cut at every system call that changes something.
+//! Kills: every command is cut at every system call that changes something, and no record is torn.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,5 @@
-//! What is put off: what is said about it everywhere, its bounds, and every way out (contract, execution §8).
+//! Deferrals: what every command says about a message that is put off, how long that may last, and every way
+//! out (contract, execution §8).
 
 use std::fs;
 

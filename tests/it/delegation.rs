@@ -1,4 +1,5 @@
-//! A parent and its child: what is handed over, what comes back, and what a stop of either means.
+//! Delegation between a parent and its child: what the parent hands over, what comes back, and what a stop of
+//! either means.
 
 #[cfg(target_os = "linux")]
 use std::ffi::OsString;

@@ -1,4 +1,5 @@
-//! Documents are fixtures: what they show is run, what they list is compared, what they name exists.
+//! The project's documents are fixtures: the tests run the sessions in them, compare their lists with the
+//! code, and look for everything that they name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,5 +1,5 @@
-//! The machine of twelve states through the binary: every edge by the commands that take it, with
-//! what the hooks hear of it, and every pair that is no edge.
+//! The machine of twelve states, through the binary: every edge by the commands that take it, with what the
+//! hooks are told of it, and every pair that is no edge.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

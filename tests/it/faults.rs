@@ -1,4 +1,5 @@
-//! The disk is full, broken, over its quota or read-only: every command fails at every call, and says so.
+//! A disk that is full, broken, over its quota or read-only: the test makes every command fail at every
+//! system call, and looks at what the command says and leaves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

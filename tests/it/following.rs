@@ -1,5 +1,5 @@
-//! `tick --follow`: what arrives or is due is stepped at once, nothing happens in between, and it may be killed at any
-//! moment, beside others of its kind and beside cron.
+//! `tick --follow`: it steps what arrives or is due at once and sleeps in between. It may be killed at any
+//! moment, and may run beside cron and beside another `tick --follow`.
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;

@@ -1,8 +1,8 @@
 //! What `tick --dry-run`, `explain` and `next-wake` foresee is what the next step does, wherever a command
 //! was killed before.
 //!
-//! Every command of the crash tests, and some of its own, is cut at its system calls. CI takes a sample with
-//! a seed; `DORMOUSE_FORESIGHT=all cargo test --test it foresight` takes every call, and
+//! Every command of the crash tests, and some more, is cut at its system calls. CI takes a sample with a
+//! seed; `DORMOUSE_FORESIGHT=all cargo test --test it foresight` takes every call, and
 //! `DORMOUSE_FORESIGHT_SEED` draws another sample.
 
 use std::fs;

@@ -1,5 +1,5 @@
-//! The files of format 1: what was written once loads for ever, byte for byte as the document has
-//! it, and what is damaged is named and left alone.
+//! The files of format 1: a directory that was written once loads for ever, byte for byte as FORMAT.md
+//! describes it, and a damaged file is named and left alone.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

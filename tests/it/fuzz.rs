@@ -1,8 +1,9 @@
-//! Fuzzing: whatever lies in a state directory, and whatever is said on a command line, a command comes to
-//! a documented end, in time, in little memory, changes nothing outside, and overwrites nothing unreadable.
+//! Fuzzing. Whatever is in a state directory and on a command line, a command comes to a documented end, in
+//! time, in little memory, changes nothing outside, and overwrites nothing that it can't read.
 //!
-//! `cargo test` tries a fixed part, and more of it where `CI` is set. `DORMOUSE_FUZZ=200000` tries that many cases, `DORMOUSE_FUZZ=3h` goes
-//! on for so long, `DORMOUSE_FUZZ_SEED=7` draws others, and `DORMOUSE_FUZZ_CASE=1234` repeats one.
+//! `cargo test` tries a fixed part, and more of it where `CI` is set. `DORMOUSE_FUZZ=200000` tries that many
+//! cases, `DORMOUSE_FUZZ=3h` goes on for that long, `DORMOUSE_FUZZ_SEED=7` draws other cases, and
+//! `DORMOUSE_FUZZ_CASE=1234` repeats one case.
 
 mod chance;
 mod commands;

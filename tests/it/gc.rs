@@ -1,4 +1,4 @@
-//! What is kept no longer, and months that are packed: by steps that come to rest, and by `gc`.
+//! Retention: what steps that come to rest and `gc` remove, and months that are packed.
 
 use std::collections::BTreeMap;
 use std::fs;

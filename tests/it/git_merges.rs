@@ -1,4 +1,4 @@
-//! What two clones have each changed of one thing, and what becomes of it when they exchange that.
+//! Two clones that have changed the same thing: what becomes of it when they exchange their work.
 
 use std::fs;
 

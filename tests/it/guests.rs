@@ -1,4 +1,4 @@
-//! `[sharing] group`: what its members may do with the program itself, tried with several real users.
+//! `[sharing] group`: what its members may do with the program itself. The tests use several real users.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};

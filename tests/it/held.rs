@@ -1,4 +1,4 @@
-//! A command that is held at one of its system calls, while others do what they like.
+//! Holds a command at one of its system calls, while other commands run.
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Hooks: which program runs, when, with what, and what its failure comes to.
+//! Hooks: which program runs, when, with which input, and what follows if it fails.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

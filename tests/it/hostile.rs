@@ -1,4 +1,4 @@
-//! Whatever lies in a state directory: nothing outside it is written, and nobody hangs.
+//! Hostile state directories: whatever is in one, no command writes anything outside of it, and none hangs.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};

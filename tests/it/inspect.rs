@@ -1,4 +1,5 @@
-//! `get`, `list`, `explain`, `state`, `run`, `briefs`, `events`: how an agent stands, and what happened.
+//! `get`, `list`, `explain`, `state`, `run`, `briefs`, `events`: what they say about an agent, and about what
+//! happened.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

@@ -1,4 +1,4 @@
-//! The journal: what a power cut, a kill, a copy, a restore or a hand can make of it.
+//! The journal after a power cut, a kill, a copy, a restore, and a change by hand.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `init`, `create`, `start`, `stop`, `recover`: what there is, and whether it may run.
+//! `init`, `create`, `start`, `stop`, `recover`: which agents exist, and whether they may run.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;

@@ -1,4 +1,4 @@
-//! Nothing that was committed is too much to be carried out, under the limits that machines set.
+//! Everything that was committed can be carried out, under the limits that machines set.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What killed commands leave: who removes it, and that nothing of a living one is removed.
+//! What killed commands leave: which command removes it, and that nothing of a living command is removed.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What only looks runs nothing and changes nothing, whatever there would be to do.
+//! Commands that only look run nothing and change nothing, whatever there is to do.
 
 use std::fs;
 use std::path::PathBuf;

@@ -3,14 +3,14 @@
 //! A reading order:
 //!
 //! 1. `harness` (a directory for each test, and how a command is run), `setup` (agents as tests need them),
-//!    `checker` (a second opinion on records).
+//!    `checker` (a second check of records).
 //! 2. What one command does: `lifecycle`, `making`, `messages`, `tick`, `turns`, `planes`, `tasks`, `triggers`, `ingress`, `hooks`,
 //!    `inspect`, `doctor`, `verdicts`, `following`, `services`, `metrics`, `usage`, `naming`; then the file of whatever you change.
 //! 3. What two parts do to each other: `edges`, `stop`, `preemption`, `slots`, `delegation`, `silence`, and `model`,
 //!    which runs a reference beside the program.
 //! 4. What machines do: `strace` and `held` (a command at one of its system calls), `scenarios`, `crash`, `faults`,
 //!    `power`, `limits`, `concurrency`.
-//! 5. What others put there, and how much of it: `backlog`, `drops`, `rejected`, `sharing`, `clones`, `git_sync`, `git_push`, `git_merges`, `replays`, `remembering`, `hostile`, `shown`, `fuzz`.
+//! 5. What other programs and users put there, and how much of it: `backlog`, `drops`, `rejected`, `sharing`, `clones`, `git_sync`, `git_push`, `git_merges`, `replays`, `remembering`, `hostile`, `shown`, `fuzz`.
 //! 6. Everything at once: `storm`.
 //! 7. What holds of the project itself: `tidy`, `docs`, `examples`, `outside`, `packaging`, `format`, `cost`.
 

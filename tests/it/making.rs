@@ -1,4 +1,4 @@
-//! `init` and `create`: where a state directory is made, what an agent starts from, and whose it is.
+//! `init` and `create`: where a state directory is made, with what an agent starts, and to whom it belongs.
 
 use std::fs;
 

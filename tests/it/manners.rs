@@ -1,4 +1,4 @@
-//! What a command refuses so that nobody means one thing and says another, and how it says so.
+//! What a command refuses because the user has probably meant something else, and what it says then.
 
 use std::fs;
 

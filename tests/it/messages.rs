@@ -1,4 +1,4 @@
-//! `enqueue`, `wake`, `queue`, and files dropped into the inbox: what is said to an agent.
+//! `enqueue`, `wake`, `queue`, and files dropped into the inbox: the ways to tell an agent something.
 
 use std::fs;
 use std::os::unix::fs::symlink;

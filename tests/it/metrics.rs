@@ -1,5 +1,5 @@
-//! `metrics` and `GET /metrics`: numbers that Prometheus takes, that cost nothing of the past, and that name nobody
-//! whom they should not.
+//! `metrics` and `GET /metrics`: numbers that Prometheus accepts, that are not read from the archive, and
+//! that name no private agent.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,10 +1,10 @@
-//! Whatever is done to an agent, and in whatever order: the program does what a small machine,
-//! written from the contract alone, says that it does.
+//! Whatever commands an agent gets, and in whatever order, the program does what a small machine says, which
+//! was written from the contract alone.
 //!
-//! A case is a list of acts: commands, jumps of the clock, and ticks whose turns do something of
-//! their own. After each act, everything that can be seen of the agent is compared, and what the
-//! next step would decide. A case that fails is made smaller, printed as a shell transcript, and
-//! kept in `model.proptest-regressions`, to be run first from then on.
+//! A case is a list of acts: commands, jumps of the clock, and ticks whose turns do something of their own.
+//! After each act, the test compares everything that can be seen of the agent, and what the next step would
+//! decide. A case that fails is made smaller, printed as a shell transcript, and kept in
+//! `model.proptest-regressions`, to be run first from then on.
 
 mod acts;
 mod compare;

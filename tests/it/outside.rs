@@ -1,4 +1,5 @@
-//! The examples for CI and containers, as far as they can be run here: their steps are taken out of them and executed.
+//! The examples for CI and containers: as far as they can run here, the tests take their steps out of them
+//! and execute them.
 
 use std::fs;
 use std::os::unix::fs::symlink;

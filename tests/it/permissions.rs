@@ -1,4 +1,4 @@
-//! What is not there and what may not be read are different errors, with different hints.
+//! A file that does not exist and a file that may not be read are different errors, with different hints.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,5 @@
-//! What lies in an inbox and is no message: it stops nobody, it is seen, and a person decides about it.
+//! Files in an inbox that are no message: they stop no agent, commands show them, and a person decides about
+//! them.
 
 use std::fs;
 use std::os::unix::fs::symlink;

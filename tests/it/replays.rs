@@ -1,4 +1,4 @@
-//! What has ended does not run again because its file came back.
+//! A message that has ended does not run again because its file came back.
 
 use std::fs;
 use std::path::PathBuf;

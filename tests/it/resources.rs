@@ -1,4 +1,4 @@
-//! What a turn needs besides its message: a workspace, a slot, an allowance; and who goes first.
+//! What a turn needs besides its message: a workspace, a slot, an allowance; and which agent goes first.
 
 use std::fs;
 use std::os::unix::fs::symlink;

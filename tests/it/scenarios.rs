@@ -1,4 +1,5 @@
-//! What is killed, made to fail and cut off from power: commands in situations, and what must hold afterwards.
+//! The situations in which tests kill commands, make them fail and cut their power, and what must hold
+//! afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,4 +1,4 @@
-//! A secret is shown once, in one place, to whoever asked for it.
+//! A secret is shown once, in one place, to the caller who asked for it.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,4 +1,4 @@
-//! `service`: what it prints is what systemd, cron and launchd can read, with any path.
+//! `service`: systemd, cron and launchd can read what it prints, with any path.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

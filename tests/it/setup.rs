@@ -1,4 +1,4 @@
-//! Agents, files and answers as the tests of commands need them.
+//! Makes agents and files for the tests of commands, and reads answers.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

@@ -1,5 +1,5 @@
-//! Files that another user than the owner puts into an inbox, tried with three users: the owner, one who may
-//! write into the inbox, and one who may not.
+//! Files that another user than the owner puts into an inbox. The tests use three users: the owner, one who
+//! may write into the inbox, and one who may not.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};

@@ -1,5 +1,6 @@
-//! What comes from outside steers no terminal and no eye: one hostile text in every field that a person can
-//! set and in every file that can lie in the directory, then every command that shows something.
+//! Outside text can neither control a terminal nor mislead a reader. The test puts one hostile text into
+//! every field that a person can set and every file that can be in the directory, then runs every command
+//! that shows something.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};

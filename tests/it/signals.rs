@@ -1,5 +1,5 @@
-//! Turns, tasks and hooks that don't want to end, and ticks and supervisors that end too early:
-//! nothing of them is left, nothing runs twice at once, and nobody else is hit.
+//! Turns, tasks and hooks that don't want to end, and ticks and supervisors that end too early: none of their
+//! processes is left, none runs twice at once, and no other process is hit.
 
 use std::fs;
 use std::os::unix::process::CommandExt;

@@ -1,5 +1,5 @@
-//! No agent goes silent: what ends a wait ends it wherever the agent's attention is, what was said is
-//! heard, and where nothing can happen any more an advisory says what to do.
+//! No agent goes silent: a wait ends wherever the agent's attention is, every message is heard, and where
+//! nothing can happen any more an advisory says what to do.
 
 use std::fs;
 

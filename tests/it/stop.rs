@@ -1,4 +1,4 @@
-//! `stop` of what does not make it easy: in which order it ends what, and what it leaves behind.
+//! `stop` in difficult situations: in which order it ends processes, and what it leaves behind.
 
 use std::fs;
 

@@ -1,8 +1,8 @@
-//! A storm: everybody does everything at once, is killed, lacks room and time, and an oracle looks at
-//! what is left when it has calmed.
+//! A storm: many processes use one state directory at once, are killed, and lack room and time. When it has
+//! calmed, an oracle looks at what is left.
 //!
-//! `DORMOUSE_STORM=600 DORMOUSE_STORM_SEED=7 cargo test --test it storm -- --nocapture` is a long one,
-//! of other acts. A storm that fails keeps its directory: its history is `out/history`, an event a line.
+//! `DORMOUSE_STORM=600 DORMOUSE_STORM_SEED=7 cargo test --test it storm -- --nocapture` is a long one, with
+//! other acts. A storm that fails keeps its directory: its history is `out/history`, an event a line.
 
 mod actors;
 mod calm;

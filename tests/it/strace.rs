@@ -1,8 +1,8 @@
 //! System calls of one command: recorded, cut at, or made to fail.
 //!
-//! strace runs without `-f`: only the command itself is looked at, never the turn that it starts.
-//! Nor are its threads: all that they do is to sync, which a kill can't undo. A power cut can, so
-//! recordings for that follow them.
+//! strace runs without `-f`, so it looks at the command itself and never at the turn that it starts. It does
+//! not look at the command's threads either: all that these do is to sync, which a kill can't undo. A power
+//! cut can, so recordings for power cuts follow the threads.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;

@@ -1,4 +1,5 @@
-//! What `get` and `list` say of an agent: every documented field, and whatever no step has taken in yet.
+//! What `get` and `list` say about an agent: every documented field, and arrivals that no step has taken in
+//! yet.
 
 use std::collections::BTreeSet;
 use std::fs;

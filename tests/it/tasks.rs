@@ -1,4 +1,4 @@
-//! Background tasks, end to end: nothing of them is left when they end, and each ends once.
+//! Background tasks, end to end: when a task ends, none of its processes is left, and each task ends once.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;

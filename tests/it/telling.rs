@@ -1,5 +1,5 @@
-//! `scheduled` and `resumed` are seen by the hooks that are named after them, and `on-state-change` is told
-//! of every transition at least once, in order, whoever is killed where.
+//! The hooks that are named after `scheduled` and `resumed` run in these states, and `on-state-change` is
+//! told of every transition at least once, in order, whichever process is killed where.
 
 use std::fs;
 use std::path::Path;

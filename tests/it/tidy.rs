@@ -1,4 +1,4 @@
-//! How the house is kept: who may know whom, where things happen, and what is not there.
+//! The rules of the source: which layer may use which, where things happen, and what must not be there.
 
 mod circles;
 

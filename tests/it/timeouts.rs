@@ -1,5 +1,5 @@
-//! How long an agent may stay in a state (contract, execution §4): set, unset and switched off, to
-//! the millisecond.
+//! Timeouts: how long an agent may stay in a state (contract, execution §4), with the limit set, unset and
+//! switched off, to the millisecond.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Agents that go from one state directory to another, and are ticked in one place.
+//! `export` and `import`: agents that go from one state directory to another, and are ticked in one place.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Triggers: who makes them, what comes through them, and when they are worth nothing.
+//! Triggers: which callers may make them, what comes through them, and when they no longer work.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What a turn is given, what is taken from it, and that nothing of it is left.
+//! What a turn is given, what is taken from it, and that no process of it is left.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -785,7 +785,7 @@ fn a_turn_can_not_stop_its_own_agent() {
     assert_eq!(
         read(&sandbox, "answer"),
         "dormouse: ada: this is a turn of `ada` itself: it can't stop its own agent\n\
-         hint: end the turn; whoever is outside can stop the agent then\n4\n"
+         hint: end the turn; then stop the agent from outside\n4\n"
     );
 }
 

@@ -1,4 +1,4 @@
-//! `enqueue --await`: what CI does with an agent that another process ticks.
+//! `enqueue --await`: how a CI job waits for an agent that another process ticks.
 
 use std::fs;
 

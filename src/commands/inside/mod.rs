@@ -113,7 +113,7 @@ fn save(
     }
     let state = Desk::new(session, agent).commit(&open.locked, open.draft)?.state;
     if let Some(place) = named.filter(|_| is_new) {
-        // What can't be removed is in the way of nobody.
+        // A checkpoint that can't be removed does no harm.
         let _ = agent.remove_older(place);
     }
     Ok((state, named))
@@ -157,7 +157,7 @@ fn within(
     match close(session, agent, run_id, Some(section.number)) {
         // The run may have ended meanwhile, and all of its sections with it.
         Ok(_) | Err(Error::Refused { .. } | Error::NoEdge { .. }) => {}
-        // What the command has come to counts for whoever called it; the section has an end of its own.
+        // The exit status of the command counts for the caller; the section has ended by itself.
         Err(error) => {
             session.out.note(&format!("the section stays open until {}: {error}", section.until));
         }
@@ -177,7 +177,8 @@ fn close(session: &Session, agent: &Agent<'_>, run_id: RunId, number: Option<u32
     Ok(Desk::new(session, agent).change(|draft| rules::close_section(draft, run_id, number))?.made)
 }
 
-/// For scripts; in a turn's own output a line about it would be in the way.
+/// Prints the section for scripts, and nothing as text: in a turn's own output a line about it would be in
+/// the way.
 fn show(session: &mut Session, agent: &AgentName, run_id: RunId, section: Section, what: &str) {
     let object = json!({
         "agent": agent,

@@ -1,4 +1,4 @@
-//! `safe-point`: a turn asks whether to go on, and hears what the operator has said (contract, execution §6).
+//! `safe-point`: a turn asks whether to go on, and gets what the operator has said (contract, execution §6).
 
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,8 @@ const HANDED_OVER: usize = 64;
 /// How often a safe point that runs a command looks whether the operator has said something.
 const LISTENS: Duration = Duration::from_millis(200);
 
-/// Why a command is ended although nobody asked its turn to yield: a safe point is to hand the words over.
+/// Why a command is ended although its turn is not to yield: the next safe point is to hand over what the
+/// operator has said.
 const SPOKEN_TO: &str = "the operator has something to say";
 
 /// What a safe point finds.
@@ -50,13 +51,14 @@ pub fn safe_point(session: &mut Session, args: cli::SafePoint) -> Result<Status>
     if !args.argv.is_empty() {
         return beside(session, &agent, run_id, &args);
     }
-    // What is written there nobody reads.
+    // No process reads what is written there.
     let is_read = session.out.is_read();
     let mut found = match wait {
         Some(wait) => wait_for_something(session, &agent, run_id, wait, is_read)?,
         None => look(session, &agent, run_id)?,
     };
-    // Two at once must not both hand over the same: the other one does, or has just done it.
+    // Two safe points at once must not hand over the same messages: the other one does it, or has just done
+    // it.
     let alone = if found.said.is_empty() || !is_read || args.peek {
         None
     } else {
@@ -75,7 +77,8 @@ pub fn safe_point(session: &mut Session, args: cli::SafePoint) -> Result<Status>
         found.said.clear();
     }
     tell(session, &found, run_id, args.peek);
-    // Written first, marked then: who is killed in between is told the same again.
+    // The messages are written first and marked then: if this process is killed in between, the next safe
+    // point hands the same over again.
     session.out.flush();
     if alone.is_some() && !session.out.is_closed() {
         let told: Vec<MessageId> = found.said.iter().map(|message| message.id).collect();
@@ -161,12 +164,13 @@ fn said(session: &Session, agent: &Agent<'_>, seen: &Snapshot<'_>, state: &State
     let (policy, now) = (agent.policy()?, session.clock.now());
     let mut messages = Vec::new();
     for waiting in found {
-        // What is none is for the next step to set aside.
+        // A misfit is for the next step to set aside.
         let Some(Ok(message)) = seen.try_read(&waiting)? else { continue };
         if !is_interjection(&message) {
             continue;
         }
-        // Its file came back; a step drops it. Rare enough to ask the archive itself.
+        // The file of an ended message came back; a step will drop it. This is rare enough to ask the archive
+        // itself.
         let ended = seen.ended_message(message.id)?.and_then(|message| message.settlement);
         if ended.is_some_and(|end| end.status != MessageStatus::Queued) {
             continue;
@@ -184,8 +188,8 @@ fn is_spoken_to(session: &Session, agent: &Agent<'_>) -> Result<bool> {
     Ok(!agent.look(|seen, state| said(session, agent, &seen, &state))?.is_empty())
 }
 
-/// Marks what was written out as handed over: from then on nobody else gets it. A turn that is killed
-/// before it has read it leaves it to the next run of its message.
+/// Marks what was written out as handed over: no other safe point hands it over again. If the turn is killed
+/// before it has read it, the next run of its message gets it.
 fn mark(session: &Session, agent: &Agent<'_>, run_id: RunId, told: &[MessageId]) -> Result<()> {
     let mut open = Desk::new(session, agent).open()?;
     let seen = open.locked.look_again()?;
@@ -217,7 +221,7 @@ fn beside(session: &Session, agent: &Agent<'_>, run_id: RunId, args: &cli::SafeP
         let may_be_told = protected_until(run, now).is_none();
         Ok((may_be_told && is_spoken_to(session, agent)?).then(|| SPOKEN_TO.to_owned()))
     };
-    // Who had to yield before now begins nothing that takes its time.
+    // A turn that had to yield before now begins no command that takes its time.
     if let Some(reason) = asked(&agent.peek()?)? {
         session.out.detail(&format!("please yield: {reason}; the command was not started"));
         return Ok(Status::PleaseYield);
@@ -243,7 +247,7 @@ fn beside(session: &Session, agent: &Agent<'_>, run_id: RunId, args: &cli::SafeP
         return Ok(Status::OfCommand(ran.status));
     }
     let reason = asked(&agent.peek()?)?;
-    // Who ends the turn may have reached the command before we have seen it.
+    // The process that ends the turn may have reached the command before this one has seen it.
     if !ran.was_ended && reason.is_none() {
         return Ok(Status::OfCommand(ran.status));
     }

@@ -56,7 +56,7 @@ pub fn preempt(session: &mut Session, args: cli::Preempt) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// Whether somebody runs a turn: here, or on another machine for all we know.
+/// Whether a turn runs: on this machine, or, as far as is known, on another one.
 fn is_live(agent: &Agent<'_>, state: &State, now: Time) -> Result<bool> {
     let Some(run) = &state.current_run else { return Ok(false) };
     Ok(Owner::of(run, now) == Owner::Elsewhere || agent.is_leased(Subject::Run)?)
@@ -71,7 +71,8 @@ pub fn resume(session: &mut Session, args: cli::Resume) -> Result<Status> {
     Ok(session.each_agent(&names, |session, name| resume_one(session, &store, name)))
 }
 
-/// What `--all` is about: it opens nobody's gate. One that can't be read is reported like any other.
+/// Whether `--all` includes an agent. It opens no agent's gate. An agent that can't be read is included, so
+/// that it is reported.
 fn is_suspended(store: &Store, name: &AgentName) -> Result<bool> {
     let state = store.agent(name)?.peek()?;
     Ok(state.execution.state == ExecutionState::Suspended && state.status != AgentStatus::Stopped)

@@ -21,10 +21,11 @@ use crate::workdir::{Log, Stream};
 use super::answer::{Deadline, go_on, refuse_closed, say, stays, wait};
 use super::awaiting::settled;
 
-/// How long a wait lasts at most while somebody else's tick runs the turn: its output raises no event.
+/// How long a wait lasts at most while another process's tick runs the turn, because the output of that turn
+/// raises no event.
 const LISTENS: Duration = Duration::from_millis(500);
 
-/// The shortest wait. What is due may not be found due by a step at the same moment.
+/// The shortest wait, because a step may not find what is due at the very moment.
 const PAUSE: Duration = Duration::from_millis(20);
 
 pub fn ask(session: &mut Session, args: cli::Ask) -> Result<Status> {
@@ -52,7 +53,7 @@ struct Question<'a> {
     agent: &'a Agent<'a>,
     id: MessageId,
     deadline: Deadline,
-    /// The run of it that another tick is at, with its logs.
+    /// The run of the message that another tick carries out, with its logs.
     live: Option<(RunId, [(Log, Listener); 2])>,
 }
 
@@ -78,14 +79,14 @@ impl Question<'_> {
         }
     }
 
-    /// Until the next step may find something, a change apart.
+    /// The time until the next step may find something to do, unless something changes before.
     fn how_long(&self, session: &Session, report: &StepReport, left: Option<Duration>) -> Option<Duration> {
         let due = report.next_due_at.map(|due| due.since(session.clock.now()).as_std().max(PAUSE));
         let is_live = report.decision.decision == DecisionKind::Noop;
         [left, due, is_live.then_some(LISTENS)].into_iter().flatten().min()
     }
 
-    /// Passes on what a turn of the message has said that another tick runs.
+    /// Passes on the output of a turn of the message that another tick runs.
     fn listen(&mut self, session: &Session) -> Result<()> {
         if session.listens_to.get().is_none() {
             return Ok(());
@@ -108,7 +109,7 @@ impl Question<'_> {
     }
 }
 
-/// Says that a turn failed and is tried again: what is given up says so itself.
+/// Says that a turn failed and is tried again. A message that is given up is reported by its attention.
 fn tell_of_failure(session: &Session, report: &StepReport) {
     if report.failed() {
         let reason = report.terminal_reason.as_ref().or(report.failure.as_ref());

@@ -52,7 +52,8 @@ fn judge(
 pub fn check_name(user: &str, named: Option<&str>) -> Result<(), Refusal> {
     let Some(named) = named else { return Ok(()) };
     let message = format!("`{named}`: the file is yours, so it is of `{}`", source(user));
-    Err(Refusal::new("origin_not_allowed", message).hint("leave it out: nobody else's word can be given"))
+    Err(Refusal::new("origin_not_allowed", message)
+        .hint("leave it out: a file speaks in the name of the user who owns it"))
 }
 
 /// The policy of an agent. Where a member may not read it, that of an agent that says nothing of its own.

@@ -1,4 +1,4 @@
-//! `enqueue` and `wake`: what somebody has to say becomes one new file.
+//! `enqueue` and `wake`: a message or hint becomes one new file.
 
 mod answer;
 pub mod ask;
@@ -53,7 +53,7 @@ pub fn enqueue(session: &mut Session, args: cli::Enqueue) -> Result<Status> {
     if args.awaits {
         authority::owners(&store, "--await")?;
         authority::refuse_from_inside(session, &store, &agent, "wait for")?;
-        // What was said before under its key may have ended, whatever the gate says now.
+        // The message that was admitted under this key may have ended, even if the gate is closed now.
         if args.said.dedupe_key.is_none() {
             refuse_closed(&agent.peek()?, None)?;
         }
@@ -87,7 +87,7 @@ fn told(
     Ok(Status::Done)
 }
 
-/// Who speaks, and how long it may be.
+/// The speaker of a message, and the limits for it.
 struct Voice {
     policy: Policy,
     /// The turn or task from inside which the command is called.
@@ -97,7 +97,7 @@ struct Voice {
 }
 
 impl Voice {
-    /// Refuses who is not heard by the agent, and who claims to be somebody else.
+    /// Refuses a speaker whom the agent does not hear, and one who claims another origin than its own.
     fn of(session: &Session, store: &Store, agent: &Agent<'_>, said: &cli::Said) -> Result<Voice> {
         guests::check(store, said)?;
         let policy = guests::policy(store, agent)?;
@@ -130,7 +130,7 @@ pub fn take(
     let mut voice = Voice::of(session, store, agent, said)?;
     let submission = submission(store, agent, said, voice.policy.limits.max_message)?;
     let mut stamp = session.clock.stamp()?;
-    // What comes after a pause begins a chain of its own.
+    // A message that comes after a pause begins a chain of its own.
     let is_late = later.is_some_and(|at| at > stamp.now.after(voice.policy.limits.chain_pause));
     if let Some(caller) = voice.caller.as_mut().filter(|_| is_late) {
         caller.hops = None;
@@ -156,7 +156,7 @@ fn say(session: &mut Session, agent: &AgentName, admitted: &Admitted) {
     session.out.result(&object, |_| admitted.id.to_string());
 }
 
-/// Why an agent takes nothing up, if it does not.
+/// Why an agent takes up no messages, if it does not.
 fn closed(status: AgentStatus) -> Option<&'static str> {
     match status {
         AgentStatus::Booting => Some("was never started"),
@@ -168,7 +168,7 @@ fn closed(status: AgentStatus) -> Option<&'static str> {
     }
 }
 
-/// Whoever speaks to an agent that runs nothing should know. What was said stays: no reason to fail.
+/// Says on stderr that the agent takes up no messages at present. The message stays, so this is no failure.
 fn say_if_closed(session: &Session, agent: &Agent<'_>) {
     let Ok(state) = agent.peek() else { return };
     let Some(how) = closed(state.status) else { return };
@@ -187,7 +187,7 @@ fn named<T: Kept>(
     part.map(|part| find(part).map(|found| found.id)).transpose()
 }
 
-/// When a message is to be admitted that is put off.
+/// When a message that is put off is to be admitted.
 fn later(session: &Session, args: &cli::Enqueue) -> Result<Option<Time>> {
     let span: Option<Span> = parse_optional("--in", args.within.as_deref())?;
     match &args.at {
@@ -219,7 +219,7 @@ fn submission(store: &Store, agent: &Agent<'_>, args: &cli::Said, limit: Size) -
     Ok(submission)
 }
 
-/// One message per line. Every line is looked at before the first is admitted; a bad one admits none.
+/// Admits one message per line. Every line is checked before the first is admitted; one bad line admits none.
 fn admit_batch(
     session: &Session,
     agent: &Agent<'_>,
@@ -389,7 +389,8 @@ pub fn wake(session: &mut Session, args: cli::Wake) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// Who gives a hint: the one that is named, else the operator. A turn or task gives its own.
+/// The source of a hint: the one that is named, else the operator. A hint of a turn or task has its agent as
+/// the source.
 fn hint_source(agent: &Agent<'_>, caller: Option<&Caller>, named: Option<String>) -> Result<String> {
     if let Some(user) = named.as_deref().filter(|named| is_users(named)) {
         return Err(Error::Refused {

@@ -49,7 +49,7 @@ pub fn follow(session: &mut Session, store: Store, args: &cli::Tick) -> Result<S
     }
     let signals = Signals::hold()?;
     signals.hear_children()?;
-    // Whoever is named has to be there to begin with.
+    // Agents that are named have to exist at the start.
     for name in agents(&store, &args.agents, false)? {
         store.agent(&name)?;
     }
@@ -78,15 +78,15 @@ pub fn follow(session: &mut Session, store: Store, args: &cli::Tick) -> Result<S
 /// How one agent stands.
 #[derive(Default)]
 struct Followed {
-    /// When to look at it, unless something changes before.
+    /// When to look at the agent, unless something changes before.
     look_at: Option<Time>,
-    /// It has something to do.
+    /// Set if the agent has something to do.
     ready: Option<Urgency>,
-    /// A process makes a step of it.
+    /// Whether a process makes a step of the agent.
     runs: bool,
-    /// Its last step did nothing: what it waits for now is known.
+    /// Whether its last step did nothing, so that it is known what the agent waits for.
     in_vain: bool,
-    /// How long it is left alone, and until when.
+    /// How long the agent is left alone, and until when.
     pause: Span,
     until: Option<Time>,
     is_unwatched: bool,
@@ -155,7 +155,7 @@ impl Follower<'_> {
         if list && self.is_gone {
             return self.reopen(session);
         }
-        // Where the list is not watched, nobody tells that the whole directory has gone.
+        // If the list is not watched, the system does not report that the whole directory has gone.
         if list && let Err(Error::NotAStore { .. }) = session.store_at(self.path.clone()) {
             self.is_going(session);
             return Ok(());
@@ -179,7 +179,7 @@ impl Follower<'_> {
                     list = true;
                     self.look_at_all();
                 }
-                // Put back from a backup, say: it is what stands there now.
+                // The directory may have been put back from a backup: the one that is there now is followed.
                 Told::Moved => match self.reopen(session) {
                     Ok(()) => {}
                     Err(Error::NotAStore { .. } | Error::Io { .. }) => self.is_going(session),
@@ -226,7 +226,7 @@ impl Follower<'_> {
             });
         }
         if !self.args.all {
-            // One that was removed may have come back.
+            // An agent that was removed may have come back.
             self.look_at_all();
         }
         let is_watched = self.news.follow_list(&self.store);
@@ -247,7 +247,7 @@ impl Follower<'_> {
         for name in names {
             let Some(agent) = self.followed.get_mut(&name) else { continue };
             if agent.runs {
-                // It is looked at when its step is over.
+                // The agent is looked at when its step is over.
                 agent.look_at = None;
                 continue;
             }
@@ -268,12 +268,12 @@ impl Follower<'_> {
                     agent.look_at = None;
                     None
                 }
-                // It is stepped elsewhere.
+                // The agent was moved: it is stepped elsewhere.
                 Err(error) if error.is_moved() => {
                     agent.look_at = None;
                     None
                 }
-                // Its own step says what is wrong.
+                // The agent's own step will report what is wrong.
                 Err(_) => {
                     agent.look_at = None;
                     Some(now)

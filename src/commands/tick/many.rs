@@ -38,8 +38,8 @@ pub fn one_by_one(
     })
 }
 
-/// The agents that have something to do, the most urgent first, and then those that rest: what the
-/// others have said to them is there by then.
+/// The agents that have something to do, the most urgent first, and then those that rest. So what the first
+/// ones have sent to the others is there by then.
 pub fn in_line(
     session: &mut Session,
     store: &Store,
@@ -58,7 +58,7 @@ pub fn in_line(
         }
     }
     if busy.is_empty() && !args.dry_run {
-        // Nobody has done anything meanwhile: what was found still holds.
+        // No step was made meanwhile, so what was found still holds.
         for (_, report) in &resting {
             session.out.result(report, |out| step::text(report, out));
         }
@@ -111,7 +111,8 @@ pub fn in_parallel(
     status
 }
 
-/// Says what the tick of one agent has said, and what it has not. Returns the exit status that it ended with.
+/// Prints what the tick of one agent has printed, and reports what it could not. Returns the exit status with
+/// which it ended.
 pub fn told(out: &mut Output, name: &AgentName, lines: &[u8], end: End) -> Status {
     out.raw(lines);
     let reached = match end {
@@ -134,12 +135,12 @@ pub fn told(out: &mut Output, name: &AgentName, lines: &[u8], end: End) -> Statu
     reached
 }
 
-/// What is to be said of a tick that ended without a result of its own.
+/// The error for a tick that ended without a result of its own.
 fn last_words(lines: &[u8], end: End) -> Option<String> {
     match end {
         End::Signal(signal) => Some(format!("its tick was ended by signal {signal}")),
         End::Exit(code) => lines.is_empty().then(|| format!("its tick ended with exit status {code}")),
-        End::Unknown => Some("its tick has ended, and nobody knows how".to_owned()),
+        End::Unknown => Some("its tick has ended, and its exit status is not known".to_owned()),
     }
 }
 
@@ -181,7 +182,7 @@ pub struct Urgency {
 }
 
 impl Urgency {
-    /// One that can't be read says so when it is its turn.
+    /// An agent that can't be read reports that when its turn comes.
     pub fn of(store: &Store, name: &AgentName) -> Urgency {
         let unknown = Urgency { policy: SchedulingPolicy::default(), since: None, due: None };
         urgency(store, name).unwrap_or(unknown)

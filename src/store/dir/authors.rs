@@ -1,5 +1,5 @@
-//! Whose word a file is: the owner's of the state directory, or another user's. And what the machine calls
-//! its users and groups.
+//! In whose name a file speaks: the owner's of the state directory, or another user's. And the names and
+//! numbers of users and groups on this machine.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -11,28 +11,29 @@ use rustix::process::geteuid;
 use crate::beneath::Spot;
 use crate::error::Result;
 
-/// Where the names of users stand.
+/// The file that has the names of users.
 const ACCOUNTS: &str = "/etc/passwd";
 
-/// Where the names of groups stand.
+/// The file that has the names of groups.
 const GROUPS: &str = "/etc/group";
 
-/// The most that is read of one of them, in bytes.
+/// The most that is read of such a file, in bytes.
 const MAX_ACCOUNTS: u64 = 4 << 20;
 
-/// The user whose word a file is that belongs to `uid`, if that is not the owner's. Whoever owns the state
-/// directory, runs the command or is root could say everything in the owner's name anyway.
+/// The user in whose name a file of `uid` speaks; `None`: it speaks in the owner's name. The owner of the
+/// state directory, root and the user who runs the command could say everything in the owner's name anyway.
 pub fn other(spot: &Spot, uid: u32) -> Result<Option<String>> {
     Ok(if is_owners(spot, uid)? { None } else { Some(name(uid)) })
 }
 
-/// Whether what belongs to `uid` is the owner's word.
+/// Whether a file of `uid` speaks in the owner's name.
 pub fn is_owners(spot: &Spot, uid: u32) -> Result<bool> {
-    // The state directory itself is looked at last: mostly a file is of whoever reads it.
+    // The state directory itself is looked at last: most files belong to the user who reads them.
     Ok(uid == geteuid().as_raw() || uid == 0 || uid == spot.owner_of_root()?)
 }
 
-/// The user who runs this command, if he is neither the owner of the state directory in which `spot` is nor root.
+/// The user who runs this command, if that is neither the owner of the state directory in which `spot` is nor
+/// root.
 pub fn guest(spot: &Spot) -> Result<Option<String>> {
     let user = geteuid().as_raw();
     let is_owner = user == 0 || user == spot.owner_of_root()?;
@@ -60,7 +61,7 @@ pub fn group(name: &str) -> Option<u32> {
     found.or_else(|| name.parse().ok().filter(|number| *number < u32::MAX))
 }
 
-/// Nothing where the file can't be read: each user and group has a number then.
+/// Empty if the file can't be read: users and groups then have numbers alone.
 fn text(path: &str) -> String {
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MAX_ACCOUNTS).read_to_end(&mut bytes));

@@ -1,20 +1,20 @@
-//! A long backlog: how what has gathered in the inbox goes out of the way, and comes back in order.
+//! A long backlog: how a step moves many waiting messages out of `inbox/`, and brings them back in order.
 //!
-//! To find the first of 100,000 names a directory has to be read whole, and one of ext4 that was large once
-//! stays slow to read for good. So when many messages lie in the inbox it is exchanged for an empty one, in
-//! one call, and what was the inbox becomes a pile in the new one. From the pile that has the next message a
-//! step takes as many as make a few segments; until these are used up, no step reads the pile.
+//! To find the first of 100,000 names a directory has to be read whole, and ext4 stays slow to read a
+//! directory that was large once. So when many messages lie in the inbox, a step exchanges it for an empty
+//! one, in one call, and the former inbox becomes a pile in the new one. From the pile that has the next
+//! message a step takes as many as make a few segments; until these are used up, no step reads the pile.
 //!
 //! Invariants:
 //!
-//! 1. A message is in the inbox, in what was the inbox, in a pile or in a segment at every moment.
-//! 2. What was the inbox **must** be found by whoever finds the new one empty: the new one comes with a pile,
-//!    an empty directory, whose place it takes.
-//! 3. A pile is named after its first message, and who trusts the name **must** know that nothing has come
-//!    since: programs that have opened the inbox before the exchange still put files there. The time of change
-//!    says so. It is set to [`LOOKED_THROUGH`] before the pile is read, and whatever comes from then on sets
-//!    it to another one.
-//! 4. Nothing is removed but empty directories.
+//! 1. At every moment a message is in the inbox, in the former inbox, in a pile or in a segment.
+//! 2. A reader that finds the new inbox empty **must** find the former one: the new inbox comes with a pile,
+//!    an empty directory, whose place the former inbox takes.
+//! 3. A pile is named after its first message. A reader that trusts the name **must** know that nothing has
+//!    come since, because programs that have opened the inbox before the exchange still put files there. The
+//!    time of change says so: a step sets it to [`LOOKED_THROUGH`] before it reads the pile, and every later
+//!    arrival sets it to another time.
+//! 4. Only empty directories are removed.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
@@ -30,45 +30,48 @@ use super::inbox::{LOOKED_THROUGH, Name, SEGMENT, Scan, Segment, parse_name};
 use super::view::View;
 use super::{git, layout};
 
-/// Says of a pile that all that is in it is known from its name: for whoever reads it next, or has made it.
+/// Marks a pile as looked through: its name is that of its first message. For a step that is about to read
+/// the pile, or has just made it.
 pub fn say_looked_through(pile: &Spot) -> Result<()> {
-    // Where it may not be said, whoever comes next looks through it once more.
+    // Where the time can't be set, the next step looks through the pile once more.
     pile.set_changed(LOOKED_THROUGH.0).map(drop)
 }
 
-/// Who files, under the agent's lock.
+/// Files messages, under the agent's lock.
 #[derive(Debug)]
 pub struct Filing<'a> {
     pub view: &'a View<'a>,
     pub disk: Disk,
 }
 
-/// How many messages a segment has that comes from a pile: a step lists the first one several times.
+/// How many messages a segment from a pile has. It is small because a step lists the first segment several
+/// times.
 const LISTED: usize = SEGMENT / 4;
 
-/// How often a pile is read at most until nothing comes into it meanwhile.
+/// How often a pile is read at most, as long as something comes into it meanwhile.
 const ROUNDS: u32 = 4;
 
-/// What lies in a pile.
+/// The messages in a pile.
 struct Contents {
-    /// Where it is now, from the agent's directory.
+    /// Where the pile is now, from the agent's directory.
     path: String,
     /// In no order.
     keys: Vec<InboxKey>,
 }
 
 impl Filing<'_> {
-    /// Whether there is something to be filed.
+    /// Whether messages have to be filed before the next one can be read.
     pub fn is_due(scan: &Scan) -> bool {
         scan.direct.len() > SEGMENT
             || scan.segments.iter().any(Segment::is_stirred)
             || in_front(scan).is_some()
     }
 
-    /// Sees to it that the next messages lie in the inbox itself or in a segment. Returns what it comes to.
+    /// Brings the next messages into the inbox itself or into a segment. Returns the inbox as it is then.
     pub fn file(&self, mut scan: Scan) -> Result<Scan> {
         if scan.direct.len() > SEGMENT {
-            // What can't be moved would be in the way, and is remembered by its place.
+            // A file that can't be moved would be in the way of an exchange, and steps remember it by its
+            // place.
             let is_exchanged = !scan.passes_over() && possible(self.exchange(scan.direct[0]))? == Some(true);
             if !is_exchanged {
                 self.move_to_segments(layout::INBOX, &scan.direct, SEGMENT)?;
@@ -77,7 +80,7 @@ impl Filing<'_> {
         }
         let mut known = None;
         for pile in scan.segments.iter().filter(|segment| segment.is_stirred()) {
-            // What was the inbox has taken the place of another one.
+            // The former inbox has taken the place of another pile.
             if known.as_ref().is_none_or(|known: &Contents| known.path != pile.path) {
                 known = possible(self.look_through(&pile.path))?.flatten();
             }
@@ -96,7 +99,7 @@ impl Filing<'_> {
         Ok(scan)
     }
 
-    /// Makes a pile of what was the inbox before a step was killed.
+    /// Makes a pile of the former inbox, if a step was killed before it had done so.
     pub fn finish(&self) -> Result<()> {
         self.look_through(layout::FORMER).map(drop)
     }
@@ -105,15 +108,15 @@ impl Filing<'_> {
         self.view.agent.join(layout::INBOX)
     }
 
-    /// Exchanges the inbox for an empty one. `false` where that can't be done: it may be a file system that
-    /// has no such call, or the inbox has an owner or rights that can't be given to another directory.
+    /// Exchanges the inbox for an empty one. Returns `false` where that can't be done: the file system may
+    /// have no such call, or the inbox may have an owner or rights that can't be given to another directory.
     fn exchange(&self, first: InboxKey) -> Result<bool> {
         self.finish()?;
         let (inbox, fresh) = (self.inbox(), self.view.agent.join(layout::FORMER));
         let kept = fresh.join(layout::KEPT_NAME);
         let place = fresh.join(layout::pile(first).trim_start_matches(layout::INBOX).trim_start_matches('/'));
         if fresh.exists()? {
-            // Something else has the name.
+            // Another file has the name.
             return Ok(false);
         }
         fresh.make_dir()?;
@@ -136,8 +139,8 @@ impl Filing<'_> {
         Ok(is_exchanged)
     }
 
-    /// Reads a pile, or what was the inbox, sends back what is no message, and names it after its first
-    /// message. Returns what lies in it; nothing if it is used up.
+    /// Reads a pile or the former inbox, sends back what is no message, and names it after its first message.
+    /// Returns the messages in it; `None` if it has none left.
     fn look_through(&self, path: &str) -> Result<Option<Contents>> {
         let pile = self.view.agent.join(path);
         let mut rounds = 0;
@@ -152,15 +155,15 @@ impl Filing<'_> {
             for stray in &strays {
                 sent_back += usize::from(self.send_back(&pile.join(stray))?);
             }
-            // Whoever goes on to put things there is not waited for.
+            // Programs that go on putting files there are not waited for.
             if sent_back == 0 || rounds == ROUNDS {
                 break keys;
             }
-            // Before the pile counts as looked through once more, they must have left it for good.
+            // They must have left the pile for good before it counts as looked through again.
             self.disk.sync_dir(&self.inbox())?;
         };
         let Some(first) = keys.iter().min() else {
-            // Something else that has come right now keeps it.
+            // If another file has come right now, the directory stays.
             let _ = pile.remove_dir();
             return Ok(None);
         };
@@ -169,7 +172,8 @@ impl Filing<'_> {
             return Ok(Some(Contents { path: place, keys }));
         }
         match pile.try_rename(&self.view.agent.join(&place))? {
-            // Another one begins with a copy of the same message: it stays where it is, if that is a place.
+            // Another pile begins with a copy of the same message. This pile then stays where it is, if that
+            // is a place for a pile.
             Err(Errno::NOTEMPTY | Errno::EXIST) => return Ok(Some(Contents { path: path.to_owned(), keys })),
             renamed => renamed.context("rename to", &pile)?,
         }
@@ -193,14 +197,14 @@ impl Filing<'_> {
         Ok((keys, strays))
     }
 
-    /// Puts something from a pile back into the inbox, unless something has its name there. Returns whether
-    /// it is gone from the pile.
+    /// Puts a file from a pile back into the inbox, unless a file there has its name. Returns whether it is
+    /// gone from the pile.
     fn send_back(&self, stray: &Spot) -> Result<bool> {
         let place = self.inbox().join(stray.name());
         if stray.name() == OsStr::new(layout::KEPT_NAME) && place.exists()? {
             return stray.remove().map(|()| true);
         }
-        // The place of a pile in an inbox that was made and not exchanged.
+        // The place for a pile, in an inbox that was made and never exchanged.
         if stray.is_dir()? && stray.remove_dir().is_ok() {
             return Ok(true);
         }
@@ -235,7 +239,7 @@ impl Filing<'_> {
                 if moved != Err(Errno::NOENT)
                     && let Err(error) = moved.context("move", &from.join(&name))
                 {
-                    // What can't be moved stays, and whoever reads it finds what is wrong with it.
+                    // A file that can't be moved stays; a step that reads it finds what is wrong with it.
                     fault_of_file(error)?;
                 }
             }
@@ -244,8 +248,8 @@ impl Filing<'_> {
     }
 }
 
-/// Nothing where what lies there is at fault, as a directory that can't be read: whoever reads the messages
-/// finds the same, and sets it aside.
+/// `None` if the fault lies in the file or directory itself, such as a directory that can't be read: a step
+/// that reads the messages finds the same fault, and sets it aside.
 fn possible<T>(done: Result<T>) -> Result<Option<T>> {
     done.map(Some).or_else(|error| fault_of_file(error).map(|_| None))
 }

@@ -1,7 +1,8 @@
-//! What a transaction does to the files of an agent, as values, and how that is done to the files themselves.
+//! What a transaction does to the files of an agent, as values, and how it is applied to the files.
 //!
-//! Doing it twice is the same as doing it once: contents are whole, lines have a recorded offset, and what is
-//! to be deleted may be gone. Nothing is synced here: the journal has all of it until the disk has it.
+//! Applying it twice is the same as applying it once: contents are whole, lines have a recorded offset, and a
+//! file that is to be deleted may be gone already. Nothing is synced here: the journal has all of it until
+//! the disk has it.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -16,7 +17,7 @@ use crate::error::{Context, Error, Result};
 use super::files::{self, Disk};
 use super::layout::{self, AgentDir};
 
-/// A file of the transaction, in its new wording. Paths are relative to the agent's directory.
+/// A file and its new content. The path is relative to the agent's directory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Write {
     pub path: String,
@@ -31,20 +32,20 @@ pub struct Append {
     pub content: String,
 }
 
-/// What one transaction does, or several that follow each other do together.
+/// What one transaction does, or what several consecutive ones do together.
 #[derive(Debug, Default)]
 pub struct Changes<'e> {
-    /// Each path once. `state.json` comes last, so that a reader in between finds the old revision beside
-    /// what is new.
+    /// Each path once. `state.json` comes last, so that a reader in between finds the old revision beside the
+    /// new records.
     writes: Vec<&'e Write>,
     /// In order.
     appends: Vec<&'e Append>,
-    /// Nothing that is written.
+    /// None of the paths that are written.
     deletes: Vec<&'e str>,
 }
 
 impl<'e> Changes<'e> {
-    /// What `later` does after these. Within one transaction deletes come after writes.
+    /// Adds what a later transaction does. Within one transaction deletes come after writes.
     pub fn and(self, writes: &'e [Write], appends: &'e [Append], deletes: &'e [String]) -> Changes<'e> {
         let deleted: HashSet<&str> = deletes.iter().map(String::as_str).collect();
         let written: HashSet<&str> = writes.iter().map(|write| write.path.as_str()).collect();
@@ -63,12 +64,13 @@ impl<'e> Changes<'e> {
         all
     }
 
-    /// Does it to the files. Returns which `state.json` is there then, if that is among them.
+    /// Applies it to the files. Returns the version of the new `state.json`, if that is among the writes.
     pub fn apply(&self, agent: &AgentDir, disk: Disk) -> Result<Option<Version>> {
         let (state, others): (Vec<&Write>, Vec<&Write>) =
             self.writes.iter().partition(|write| write.path == layout::STATE);
         for write in others {
-            // Where there is no cache of keys none begins with one key: it would pass for the whole.
+            // If there is no cache of keys, no entry is written: a cache with one key would pass for a whole
+            // one.
             let is_forgotten =
                 write.path.starts_with(layout::DEDUPE) && !agent.join(layout::DEDUPE).exists()?;
             if !is_forgotten {
@@ -86,7 +88,8 @@ impl<'e> Changes<'e> {
     }
 }
 
-/// Puts a file in place as a whole. Only the holder of the lock does, so one name will do for all.
+/// Puts a file in place as a whole. The temporary name is always the same, because only the holder of the
+/// lock does this.
 fn put(agent: &AgentDir, write: &Write, disk: Disk) -> Result<Version> {
     let staged = agent.join(layout::TMP).join("apply");
     let put = || {
@@ -96,14 +99,14 @@ fn put(agent: &AgentDir, write: &Write, disk: Disk) -> Result<Version> {
     };
     let version = put();
     if version.is_err() {
-        // The error that got us here is the one worth telling.
+        // The error that has led here is the one to report.
         let _ = staged.remove();
     }
     version
 }
 
-/// A directory of the inbox that has given its last message is of no more use, nor is that of a settled run of
-/// which nothing was left but a checkpoint. One that is not empty stays by itself.
+/// Removes the directory of a deleted file if it is empty and no longer needed: a pile or segment of the
+/// inbox, or the directory of a settled run of which only a checkpoint was left.
 fn remove_empty_dir(agent: &AgentDir, deleted: &str) {
     let path = Path::new(deleted);
     let may_go = [layout::INBOX, layout::RUNS].iter().any(|dir| path.starts_with(dir));
@@ -112,8 +115,8 @@ fn remove_empty_dir(agent: &AgentDir, deleted: &str) {
     }
 }
 
-/// Adds lines to a file where they belong, unless they are there. Where other lines have taken that place, as
-/// after a merge, they stay, and what is missing comes after them.
+/// Adds lines to a file at their offset, unless they are there. If other lines are there, as after a merge,
+/// these stay, and the missing lines come after them.
 fn add_lines(spot: &Spot, append: &Append) -> Result<()> {
     let (file, length) = open_lines(spot)?;
     let there = read_from(&file, append.offset, append.content.len().min(beyond(length, append.offset)))
@@ -150,7 +153,7 @@ fn read_from(file: &File, offset: u64, count: usize) -> std::io::Result<Vec<u8>>
     Ok(bytes)
 }
 
-/// The same to the content of a file that was read.
+/// Does the same to the content of a file that was read.
 pub fn add_to(bytes: &mut Vec<u8>, append: &Append) {
     let content = append.content.as_bytes();
     let offset = usize::try_from(append.offset).unwrap_or(usize::MAX);
@@ -167,12 +170,12 @@ pub fn add_to(bytes: &mut Vec<u8>, append: &Append) {
     }
 }
 
-/// Whether nothing but a part of `content` stands in its place: what was not synced may be missing or zeros.
+/// Whether nothing but a part of `content` is in its place. What was not synced may be missing, or zeros.
 fn is_free(there: &[u8], content: &[u8]) -> bool {
     there.iter().zip(content).all(|(there, new)| there == new || *there == 0)
 }
 
-/// The lines that a file does not have, to come after its end.
+/// The lines of `content` that a file lacks; they belong at its end.
 fn lacking(whole: &[u8], content: &[u8]) -> Vec<u8> {
     let known: HashSet<&[u8]> = whole.split(|byte| *byte == b'\n').collect();
     let mut missing = Vec::new();
@@ -187,7 +190,7 @@ fn lacking(whole: &[u8], content: &[u8]) -> Vec<u8> {
     missing
 }
 
-/// What is said of a file that a transaction would make larger than any reader takes.
+/// The error for a file that a transaction would make larger than any reader accepts.
 pub fn too_large(spot: &Spot, bytes: usize, most: u64) -> Error {
     Error::Refused {
         kind: "transaction_too_large",

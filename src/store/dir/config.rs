@@ -1,4 +1,5 @@
-//! `dormouse.toml` and `agent.toml`: read, put over each other, and checked, with line and column of what is wrong.
+//! `dormouse.toml` and `agent.toml`: reads them, overlays them, and checks them. Errors have the line and
+//! column of the fault.
 
 use std::path::Path;
 
@@ -41,10 +42,10 @@ pub fn policy(path: &Spot, config: &StoreConfig) -> Result<Policy> {
     policy_from(path, &bytes, config)
 }
 
-/// The same from bytes that are not in place yet; `path` is what errors name.
+/// Reads an `agent.toml` from bytes that are not in place yet; errors name `path`.
 pub fn policy_from(path: &Path, bytes: &[u8], config: &StoreConfig) -> Result<Policy> {
     let text = utf8(path, bytes)?;
-    // The file alone first: only so do errors name a place in it.
+    // The file is parsed alone first, so that errors have a line and column in it.
     let mut policy: Policy = parse(path, text)?;
     let by_default = config.defaults.get("profile").and_then(toml::Value::as_str);
     let profile = match policy.profile.as_deref().or(by_default) {
@@ -92,13 +93,13 @@ fn profile<'c>(path: &Path, name: &str, config: &'c StoreConfig) -> Result<&'c T
     })
 }
 
-/// What is wrong in `dormouse.toml` with the defaults of the agent whose policy lies at `path`.
+/// The error for a fault in `dormouse.toml` that comes to light with the agent whose policy is at `path`.
 fn in_settings(path: &Path, table: &str, error: &toml::de::Error) -> Error {
     let above = path.ancestors().nth(3).unwrap_or(path);
     Error::damaged(above.join(super::layout::CONFIG), format!("{table}: {}", error.message()))
 }
 
-/// Table by table, key by key: what is over wins.
+/// Overlays one table on another, key by key: `over` wins.
 fn overlay(under: &mut Table, over: Table) {
     for (key, value) in over {
         match (under.get_mut(&key), value) {

@@ -1,4 +1,5 @@
-//! What is remembered of dedupe keys: a cache beside the records, made again from them where it is missing or broken.
+//! The cache of dedupe keys. It is beside the records, and is made again from them if it is missing or
+//! broken.
 
 use crate::beneath::Spot;
 use crate::error::{Error, Result};
@@ -17,15 +18,16 @@ use super::view::View;
 
 const DAY: Span = Span::from_secs(24 * 3600);
 
-/// Where the entry of a key lies that was admitted at this time.
+/// The path of the entry of a key that was admitted at this time.
 pub fn path(key: &str, admitted_at: Time) -> String {
     layout::dedupe(admitted_at, &sha256(key.as_bytes()))
 }
 
-/// Whether the key stands for a later message by now: what becomes of this one is not to be noted.
+/// Whether the key stands for a later message by now, so that the end of this one is not to be noted under
+/// it.
 pub fn is_outdated(view: &View<'_>, entry: &DedupeEntry) -> Result<bool> {
     match view.record::<DedupeEntry>(&path(&entry.key, entry.admitted_at)) {
-        // Only a cache: what can't be read of it is written anew.
+        // This is only a cache: an entry that can't be read is written anew.
         Err(Error::Damaged { .. }) => Ok(false),
         found => Ok(found?.is_some_and(|noted| {
             noted.message_id != entry.message_id && noted.admitted_at > entry.admitted_at
@@ -35,8 +37,8 @@ pub fn is_outdated(view: &View<'_>, entry: &DedupeEntry) -> Result<bool> {
 
 /// The message that a key stands for, if one was admitted under it within the window.
 ///
-/// `revision` is the agent's: an entry from a later one shows that the records were set back
-/// (by a checkout, say), and then the cache is made anew from the records as they are.
+/// `revision` is the agent's. An entry of a later revision shows that the records were put back (by a
+/// checkout, for instance); the cache is then made anew from the records as they are.
 pub fn find(
     view: &View<'_>,
     key: &str,
@@ -50,7 +52,7 @@ pub fn find(
         rebuild(view, now, window, disk)?;
     }
     let mut entry = match look_up(view, key, now, window) {
-        // Only a cache: what can't be read of it is made again from the records.
+        // This is only a cache: if an entry can't be read, the cache is made again from the records.
         Err(Error::Damaged { .. }) => {
             rebuild(view, now, window, disk)?;
             look_up(view, key, now, window)?
@@ -64,7 +66,8 @@ pub fn find(
     Ok(entry)
 }
 
-/// The same for whoever only looks: what the cache knows, if it is of these records.
+/// The same for a command that only looks: the message that the cache knows, if the cache belongs to these
+/// records.
 pub fn peek(
     view: &View<'_>,
     key: &str,
@@ -73,7 +76,7 @@ pub fn peek(
     revision: u64,
 ) -> Result<Option<DedupeEntry>> {
     match look_up(view, key, now, window) {
-        // Only a cache: whoever changes something makes it again.
+        // This is only a cache: the next command that changes something makes it again.
         Err(Error::Damaged { .. }) => Ok(None),
         found => Ok(found?.filter(|entry| entry.revision <= revision)),
     }
@@ -81,7 +84,7 @@ pub fn peek(
 
 fn look_up(view: &View<'_>, key: &str, now: Time, window: Span) -> Result<Option<DedupeEntry>> {
     let hash = sha256(key.as_bytes());
-    // From tomorrow on: the clock may have been set back since.
+    // The search begins tomorrow, as the clock may have been set back since.
     let mut day = now.after(DAY);
     loop {
         if let Some(entry) = view.record::<DedupeEntry>(&layout::dedupe(day, &hash))?
@@ -97,8 +100,8 @@ fn look_up(view: &View<'_>, key: &str, now: Time, window: Span) -> Result<Option
     }
 }
 
-/// Makes the cache from the inbox, the timers and the archive of the window. It appears as a whole, and durable:
-/// what a power cut takes from it would be admitted again.
+/// Makes the cache from the inbox, the timers and the archive of the window. It appears as a whole, and
+/// durable: a message whose entry a power cut took away would be admitted again.
 fn rebuild(view: &View<'_>, now: Time, window: Span, disk: Disk) -> Result<()> {
     let staged = view.agent.join(layout::TMP).join("dedupe");
     let in_the_way = view.agent.join(layout::TMP).join("dedupe-old");
@@ -116,7 +119,7 @@ fn rebuild(view: &View<'_>, now: Time, window: Span, disk: Disk) -> Result<()> {
         .and_then(|()| sync_tree(&staged, disk))
         .and_then(|()| put_in_place());
     if made.is_err() {
-        // What was in its way is of no more use either: where there is no cache, one is made.
+        // What was in its way is not needed either: if there is no cache, the next command makes one.
         let _ = staged.remove_tree();
         let _ = in_the_way.remove_tree();
         return made;
@@ -163,7 +166,7 @@ fn fill(view: &View<'_>, staged: &Spot, now: Time, window: Span, disk: Disk) -> 
             write(&message, MessageStatus::Queued)?;
         }
     }
-    // One that was put off has been admitted as well.
+    // A message that a timer holds has been admitted as well.
     for timer in view.records::<Timer>(layout::TIMERS)? {
         if let Some(message) = &timer.message {
             write(message, MessageStatus::Queued)?;

@@ -1,4 +1,5 @@
-//! An agent as one revision, for `export`: taken under its lock in a moment, written out without it.
+//! An agent as one revision, for `export`: taken under its lock in a moment, and written out without the
+//! lock.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -26,7 +27,8 @@ pub struct Leaving {
     /// The contents of small files, one after the other. It has no name.
     copies: File,
     copied: u64,
-    /// What does not travel and is not this machine's own, from the agent's directory: links, pipes, unknown names.
+    /// Files that do not travel and are not this machine's own either, from the agent's directory: links,
+    /// pipes, unknown names.
     left_out: Vec<PathBuf>,
 }
 
@@ -41,17 +43,17 @@ struct Taking {
 
 #[derive(Debug)]
 enum Content {
-    /// Where it begins among the copies.
+    /// Where the content begins among the copies.
     Copy(u64),
     Open(File),
 }
 
 impl Change<'_> {
-    /// Takes everything of the agent that travels. Of one that is marked as moved that is what was taken the first
-    /// time: its inbox may have got something since.
+    /// Takes everything of the agent that travels. For an agent that is marked as moved, that is what was
+    /// taken the first time: messages may have come into its inbox since.
     pub fn leaving(&self, is_moved: bool) -> Result<Leaving> {
         self.empty_journal()?;
-        // One that is unfinished is finished.
+        // This finishes an exchange of the inbox that was interrupted.
         self.scan()?;
         let agent = self.agent;
         let spot = agent.tmp().join(format!("export-{}", std::process::id()));
@@ -77,7 +79,7 @@ impl Change<'_> {
 }
 
 impl Leaving {
-    /// Takes what lies in a directory, in the order of names.
+    /// Takes the files of a directory, in the order of their names.
     fn walk(&mut self, below: &Path) -> Result<()> {
         for entry in self.dir.join(below).entries()? {
             let path = below.join(&entry.name);
@@ -87,7 +89,7 @@ impl Leaving {
                 Place::Records { .. } | Place::Evidence if entry.is_dir => self.walk(&path)?,
                 Place::Records { most } => self.take(path, most)?,
                 found @ Place::Evidence => match self.take(path.clone(), found.most().unwrap_or_default()) {
-                    // A link, a pipe, something too large or hollow.
+                    // This is a link, a pipe, or a file that is too large or has too many holes.
                     Err(Error::Damaged { .. }) => self.left_out.push(path),
                     taken => taken?,
                 },
@@ -98,7 +100,7 @@ impl Leaving {
 
     fn take(&mut self, path: PathBuf, most: u64) -> Result<()> {
         let spot = self.dir.join(&path);
-        // What is gone was taken back by whoever put it there.
+        // If it is gone, the command that put it there has taken it back.
         let Some((file, mut length)) = spot.open_file()? else { return Ok(()) };
         if length > most {
             return Err(spot.too_large(length, most));
@@ -121,7 +123,7 @@ impl Leaving {
         Ok(())
     }
 
-    /// What is not in it and is not this machine's own either.
+    /// The files that are left out and are not this machine's own.
     pub fn left_out(&self) -> &[PathBuf] {
         &self.left_out
     }
@@ -134,7 +136,7 @@ impl Leaving {
         self.files.iter().map(|file| file.length).sum()
     }
 
-    /// Writes all of it. Nobody is kept waiting meanwhile.
+    /// Writes all of it to a stream. No other command waits for that.
     pub fn write<W: Write>(&self, writer: &mut Writer<W>) -> Result<()> {
         for file in &self.files {
             let Taking { path, length, is_executable, written_at, content } = file;
@@ -155,7 +157,7 @@ impl Leaving {
     }
 }
 
-/// A file from some place on, whoever else reads it.
+/// A part of an open file, read without moving a position that other readers share.
 struct Piece<'f> {
     file: &'f File,
     at: u64,

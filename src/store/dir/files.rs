@@ -1,4 +1,4 @@
-//! Files, as the store needs them: whole and durable.
+//! Files, as the store needs them: each is written whole, and durably.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,7 +15,8 @@ use crate::error::{Context, Error, Result, describe};
 use crate::model::settings::Durability;
 use crate::model::time::Time;
 
-/// The most that a record may have, in bytes, and any other file that is read as a whole unless it says so.
+/// The most that a record may have, in bytes. It also bounds every other file that is read as a whole, unless
+/// that file's reader names a bound of its own.
 pub const MAX_RECORD: u64 = 16 << 20;
 
 /// The most that a file of lines may have, in bytes, where it is read as a whole.
@@ -24,19 +25,19 @@ pub const MAX_LINES: u64 = 256 << 20;
 /// The most that a journal may have, in bytes, and so the most that one transaction may change.
 pub const MAX_JOURNAL: u64 = 256 << 20;
 
-/// The content of a record's file; `None` if there is none. What is no plain file, or too large for a
-/// record, is refused unread.
+/// The content of a record's file; `None` if there is none. A file that is not a plain one, or is too large
+/// for a record, is refused unread.
 pub fn read(spot: &Spot) -> Result<Option<Vec<u8>>> {
     spot.read(MAX_RECORD)
 }
 
-/// The same, and whose file it is.
+/// Reads as `read` does, and returns the owner as well.
 pub fn read_owned(spot: &Spot) -> Result<Option<Content>> {
     spot.read_owned(MAX_RECORD)
 }
 
-/// Makes a directory that a clone lacks, as nothing was in it, and if need be the one that it is in. What
-/// is above has to be there: an agent that somebody has removed is not made anew, in part.
+/// Makes a directory that a clone lacks because it was empty, and if need be the directory above it. What is
+/// above these has to exist: if an agent was removed meanwhile, no part of it is made anew.
 fn make_dir_again(spot: &Spot) -> Result<()> {
     let above = spot.parent();
     if !above.exists()? {
@@ -51,7 +52,7 @@ struct Unfinished<'a>(Option<&'a Spot>);
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         if let Some(spot) = self.0 {
-            // The error that got us here is the one worth telling.
+            // The error that has led here is the one to report.
             let _ = spot.remove();
         }
     }
@@ -61,17 +62,17 @@ impl Drop for Unfinished<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Disk {
     pub durability: Durability,
-    /// For whom new files are that are staged.
+    /// Which users may use the files that are made.
     pub access: Access,
 }
 
 impl Disk {
-    /// For the owner's files.
+    /// How the owner's files are written.
     pub fn new(durability: Durability) -> Disk {
         Disk { durability, access: Access::Owner }
     }
 
-    /// Whether anything is to survive a power cut.
+    /// Whether writes have to survive a power cut.
     pub fn syncs(self) -> bool {
         self.durability == Durability::Full
     }
@@ -81,7 +82,7 @@ impl Disk {
         if self.syncs() { file.sync_all().context("sync", path) } else { Ok(()) }
     }
 
-    /// Files or directories to make durable together. None yet.
+    /// An empty set of files or directories that are to be made durable together.
     pub fn unsynced(self) -> Unsynced {
         Unsynced { disk: self, files: Vec::new() }
     }
@@ -102,7 +103,7 @@ impl Disk {
         }
     }
 
-    /// Makes everything durable that was written to the file system of a directory, by whomever.
+    /// Makes everything durable that any process has written to the file system of a directory.
     pub fn sync_file_system(self, spot: &Spot) -> Result<()> {
         match spot.open_dir()? {
             Some(dir) if self.syncs() => rustix::fs::syncfs(dir).context("sync the file system of", spot),
@@ -110,7 +111,7 @@ impl Disk {
         }
     }
 
-    /// A new file at `temporary` with this content, durable; on any failure it is gone again.
+    /// Makes a new file at `temporary` with this content, durably. On any failure the file is removed again.
     pub fn stage(self, temporary: &Spot, bytes: &[u8]) -> Result<()> {
         let mut unfinished = Unfinished(Some(temporary));
         let file = self.stage_unsynced(temporary, bytes)?;
@@ -119,11 +120,11 @@ impl Disk {
         Ok(())
     }
 
-    /// The same, except that the caller syncs the file that it gets.
+    /// Does the same, except that the caller has to sync the file that is returned.
     pub fn stage_unsynced(self, temporary: &Spot, bytes: &[u8]) -> Result<File> {
         let mut file = match temporary.create_for(self.access) {
             Err(error) if error.is_not_found() => {
-                // A clone has no tmp/: make it and try once more.
+                // A clone has no tmp/, so it is made, and the file is tried once more.
                 make_dir_again(&temporary.parent())?;
                 temporary.create_for(self.access)
             }
@@ -135,14 +136,14 @@ impl Disk {
         Ok(file)
     }
 
-    /// Puts a file in place as a whole: stage, rename, sync the directory. A reader finds the old
-    /// content or the new, and so does whoever comes after a power cut.
+    /// Puts a file in place as a whole: stage, rename, sync the directory. A reader finds either the old
+    /// content or the new, also after a power cut.
     pub fn replace(self, temporary: &Spot, target: &Spot, bytes: &[u8]) -> Result<()> {
         self.stage(temporary, bytes)?;
         self.place(temporary, target)
     }
 
-    /// Gives what was staged its name, durably. What can't have it is removed.
+    /// Renames a staged file to its place, durably. If that fails, the staged file is removed.
     pub fn place(self, temporary: &Spot, target: &Spot) -> Result<()> {
         let mut unfinished = Unfinished(Some(temporary));
         self.place_all([(temporary.clone(), target.clone())])?;
@@ -150,8 +151,8 @@ impl Disk {
         Ok(())
     }
 
-    /// The same for many, all of which get their names in one directory. What is synced is the directory that
-    /// has them, whatever lies in its place by then.
+    /// Does the same for many files that go into one directory. It syncs the very directory that has them,
+    /// even if another one has its name by then.
     pub fn place_all(self, staged: impl IntoIterator<Item = (Spot, Spot)>) -> Result<()> {
         let (mut dir, mut patience) = (None, PATIENCE);
         for (temporary, target) in staged {
@@ -161,9 +162,11 @@ impl Disk {
                     None => dir.insert((dir_for(&target)?, target.parent())),
                 };
                 match temporary.rename_into(open, &target) {
-                    // An inbox that was opened, then exchanged, used up and removed: there is another one.
+                    // The inbox was opened, then exchanged, used up and removed: another inbox has its name
+                    // now.
                     Err(error) if error.is_not_found() && was_removed(open) => dir = None,
-                    // What a member of the group stages in the inbox itself comes back from an exchange.
+                    // A member of the sharing group stages a file in the inbox itself. If the inbox is
+                    // exchanged, the file comes back.
                     Err(error) if error.is_not_found() && self.access == Access::Group && patience > 0 => {
                         patience -= 1;
                         std::thread::sleep(COMES_BACK / PATIENCE);
@@ -177,7 +180,8 @@ impl Disk {
     }
 }
 
-/// How long what was staged in an inbox may be gone while that is exchanged, and how often one looks.
+/// How long a file that was staged in an inbox may be gone while the inbox is exchanged, and how often to
+/// look for it.
 const COMES_BACK: Duration = Duration::from_secs(2);
 const PATIENCE: u32 = 200;
 
@@ -185,7 +189,7 @@ const PATIENCE: u32 = 200;
 /// of open files that are in use.
 const TOGETHER: usize = 32;
 
-/// Open files that are written and not durable yet. However many are added, no more than 32 are ever open.
+/// Open files that are written but not durable yet. However many are added, no more than 32 are ever open.
 #[derive(Debug)]
 pub struct Unsynced {
     disk: Disk,
@@ -193,7 +197,7 @@ pub struct Unsynced {
 }
 
 impl Unsynced {
-    /// Takes over one more. It may sync those that were added before.
+    /// Adds one more file. This may sync those that were added before.
     pub fn add(&mut self, file: File, spot: &Spot) -> Result<()> {
         if !self.disk.syncs() {
             return Ok(());
@@ -202,17 +206,19 @@ impl Unsynced {
         if self.files.len() < TOGETHER { Ok(()) } else { self.sync() }
     }
 
-    /// Makes all of them durable. The kernel is asked to begin with all before the first is waited for: the
-    /// file system then flushes its own journal once or twice for all of them instead of once for each.
+    /// Makes all of them durable. The kernel is asked to begin writing all of them before the first is waited
+    /// for: the file system then flushes its own journal once or twice for all of them instead of once for
+    /// each.
     pub fn sync(&mut self) -> Result<()> {
         let files = std::mem::take(&mut self.files);
         if files.len() > 1 {
             for (file, _) in &files {
-                // What is not to be cached is written at once. It is only a hint, and of no use for directories.
+                // The kernel writes at once what it need not cache. This is only a hint, and does nothing for
+                // directories.
                 let _ = rustix::fs::fadvise(file, 0, None, Advice::DontNeed);
             }
         }
-        // Each is tried, whatever becomes of the others.
+        // Each file is tried, even if another one fails.
         let synced = files.iter().map(|(file, path)| self.disk.sync_file(file, path));
         synced.fold(Ok(()), Result::and)
     }
@@ -223,7 +229,8 @@ pub fn rename(from: &Spot, to: &Spot) -> Result<()> {
     or_into_new_dir(from, to, from.try_rename(to)?)
 }
 
-/// The same for a file that the journal has until the disk has it: it replaces another one without being written.
+/// Renames a file whose content the journal has until the disk has it. It replaces another file without being
+/// written to the disk.
 pub fn supplant(from: &Spot, to: &Spot) -> Result<()> {
     or_into_new_dir(from, to, from.supplant(to)?)
 }
@@ -238,14 +245,14 @@ fn or_into_new_dir(from: &Spot, to: &Spot, renamed: rustix::io::Result<()>) -> R
     }
 }
 
-/// The directory in which a file is to have its name, open. One that a clone lacks is made.
+/// Opens the directory in which a file is to have its name. If a clone lacks it, it is made.
 fn dir_for(target: &Spot) -> Result<File> {
     let spot = target.parent();
     if let Some(dir) = spot.open_dir()? {
         return Ok(dir);
     }
     spot.make_dirs()?;
-    // So rarely that it need not depend on the durability that was asked for.
+    // This happens so rarely that it is synced whatever durability was asked for.
     let above = spot.parent();
     if let Some(dir) = above.open_dir()? {
         dir.sync_all().context("sync directory", above.path())?;
@@ -258,7 +265,7 @@ fn was_removed(dir: &File) -> bool {
     dir.metadata().is_ok_and(|found| found.nlink() == 0)
 }
 
-/// Renames what may have gone away meanwhile. Returns whether it was there.
+/// Renames a file that may have gone away meanwhile. Returns whether it was there.
 pub fn move_if_there(from: &Spot, to: &Spot) -> Result<bool> {
     match from.try_rename(to)? {
         Err(Errno::NOENT) => Ok(false),
@@ -266,13 +273,13 @@ pub fn move_if_there(from: &Spot, to: &Spot) -> Result<bool> {
     }
 }
 
-/// When something was last changed, its rights and its name included.
+/// When a file was last changed, its rights and its name included.
 pub fn changed_at(found: &Stat) -> Time {
     let millis = i64::try_from(found.st_ctime_nsec / 1_000_000).unwrap_or(0);
     Time::from_millis(found.st_ctime.saturating_mul(1000).saturating_add(millis))
 }
 
-/// A place in a directory that nothing has yet: of this name, or of this name and a number.
+/// A free place in a directory: under this name, or under this name and a number.
 pub fn free_place(dir: &Spot, name: &OsStr) -> Result<Spot> {
     let mut place = dir.join(name);
     let mut number = 0;
@@ -298,8 +305,8 @@ pub fn end_of(spot: &Spot) -> Result<(u64, bool)> {
     Ok((length, last == *b"\n"))
 }
 
-/// Why a file can't be read, or moved, where the reason lies in that file. Any other error is one of the
-/// disk or of this process, and stays an error.
+/// Why a file can't be read, or moved, if the reason lies in that file. Any other error comes from the disk
+/// or from this process, and stays an error.
 pub fn fault_of_file(error: Error) -> Result<String> {
     match error {
         Error::Damaged { line: 0, message, .. } => Ok(message),
@@ -341,10 +348,10 @@ fn is_of_file(action: &str, error: &std::io::Error) -> bool {
         Errno::NOTEMPTY,
         Errno::OVERFLOW,
         Errno::INVAL,
-        // A pipe that has a writer.
+        // This is a pipe that has a writer.
         Errno::AGAIN,
     ];
     let is = |errno: &Errno| error.raw_os_error() == Some(errno.raw_os_error());
-    // A sector that is gone takes the one file with it that is read; who can't write has a disk that fails.
+    // A lost sector makes the one file unreadable; if writing fails, the disk fails.
     OF_FILE.iter().any(is) || action == "read" && is(&Errno::IO)
 }

@@ -1,4 +1,5 @@
-//! What git is told of a state directory: what to leave out, how to merge, and what is no renamed directory.
+//! The files that tell git what to leave out of a state directory and how to merge it, and keep it from
+//! mistaking one inbox for another.
 
 use std::sync::Arc;
 
@@ -9,9 +10,10 @@ use super::files::Disk;
 use super::layout::AgentDir;
 use super::{Agent, Store, files, layout};
 
-/// What lies in every inbox. Where all messages of one agent have gone and others have come to another one,
-/// git takes that for a directory that was renamed, and puts what a clone has enqueued to the first into the
-/// inbox of the second. It does not as long as a file stays.
+/// The content of the file that is in every inbox. If all messages of one agent have gone and another agent
+/// has got some, git may take the first inbox for a directory that was renamed, and then puts messages that a
+/// clone has enqueued for the first agent into the inbox of the second. As long as a file stays in the inbox,
+/// git does not do that.
 pub const KEPT: &str = "\
 This file keeps the inbox in git, and keeps git from taking it for a directory that was renamed
 when its messages have gone and others have come elsewhere. Leave it here.
@@ -47,8 +49,8 @@ const ATTRIBUTES: &str = "\
 *.jsonl.zst binary
 ";
 
-/// Puts the file that every inbox has where it is missing: agents may be there before the state directory is
-/// made whole again.
+/// Puts that file into every inbox that lacks it: `init` may complete a state directory that has agents
+/// already.
 pub(super) fn keep_inboxes(root: &Arc<Root>, disk: Disk) -> Result<()> {
     let agents = root.spot().join(layout::AGENTS).entries()?;
     let names =
@@ -69,13 +71,14 @@ impl Store {
         self.root().ancestors().any(|dir| dir.join(".git").symlink_metadata().is_ok())
     }
 
-    /// What one of the files for git lacks of what `init` writes into it today.
+    /// The lines of what `init` writes today that one of the files for git lacks.
     pub fn missing_for_git(&self, name: &str, wanted: &str) -> Result<Vec<String>> {
         let found = files::read(&self.spot().join(name))?.unwrap_or_default();
         Ok(missing(&String::from_utf8_lossy(&found), wanted))
     }
 
-    /// Adds these lines to a file for git. They come first: what people have written there goes over them.
+    /// Adds these lines to a file for git. They come first, so that lines that people have written go over
+    /// them.
     pub fn add_for_git(&self, name: &str, lines: &[String]) -> Result<()> {
         let path = self.spot().join(name);
         let mut text: Vec<u8> = lines.iter().flat_map(|line| format!("{line}\n").into_bytes()).collect();
@@ -85,8 +88,8 @@ impl Store {
     }
 }
 
-/// The lines of `wanted` whose pattern stands nowhere in a text. One that stands there as a comment was
-/// taken out by a person.
+/// The lines of `wanted` whose pattern does not occur in a text. A pattern that occurs as a comment was taken
+/// out by a person, and counts as there.
 fn missing(text: &str, wanted: &str) -> Vec<String> {
     let pattern = |line: &str| {
         let line = line.trim_start_matches(|c: char| c == '#' || c.is_whitespace());
@@ -98,12 +101,12 @@ fn missing(text: &str, wanted: &str) -> Vec<String> {
 }
 
 impl Agent<'_> {
-    /// Whether git tracks one of its files. Asks git only in a repository.
+    /// Whether git tracks one of the agent's files. Asks git only in a repository.
     pub fn is_tracked(&self, name: &str) -> bool {
         self.store.is_in_git() && (self.store.opener.is_tracked)(&self.dir.join(name))
     }
 
-    /// Whether its inbox has the file that keeps git from taking it for another's.
+    /// Whether the agent's inbox has the file that keeps git from taking it for another's.
     pub fn has_kept_inbox(&self) -> Result<bool> {
         self.dir.join(layout::KEPT).exists()
     }

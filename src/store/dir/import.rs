@@ -1,4 +1,4 @@
-//! Agents that arrive from a stream: each is made whole beside the others, and appears by one rename.
+//! Agents from a stream: each is made whole under a hidden name, and appears by one rename.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -17,13 +17,13 @@ use super::layout::{self, AgentDir};
 use super::travel::{Place, place};
 use super::{Agent, Store, git, litter, lock, months, moved, rename};
 
-/// An agent that nobody sees yet. Dropping it removes it.
+/// An agent that no other command sees yet. Dropping this removes it.
 #[derive(Debug)]
 pub struct Arriving<'s> {
     agent: Agent<'s>,
-    /// The name that it had where it comes from, if it gets another one.
+    /// The name that the agent has in the stream, if it gets another one here.
     former: Option<AgentName>,
-    /// Nobody takes it for litter meanwhile.
+    /// Held so that no command takes the agent for litter meanwhile.
     _held: File,
     files: usize,
     bytes: u64,
@@ -34,13 +34,13 @@ pub struct Arriving<'s> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Appeared {
     New,
-    /// It had been moved away from here.
+    /// The agent had been moved away from here.
     Back,
 }
 
 impl Store {
-    /// Begins to make an agent of a stream: one named `former` there. Refused where there is one of its name that
-    /// was not moved away.
+    /// Begins to make an agent of a stream that is named `former` there. Refused if there is an agent `name`
+    /// that was not moved away.
     pub fn stage<'s>(&'s self, name: &AgentName, former: &AgentName) -> Result<Arriving<'s>> {
         self.refuse_taken(name)?;
         self.sweep_litter();
@@ -67,7 +67,7 @@ impl Store {
 }
 
 impl<'s> Arriving<'s> {
-    /// The agent, for whoever checks it or changes it before it appears.
+    /// The agent, for checks and changes before it appears.
     pub fn agent(&self) -> &Agent<'s> {
         &self.agent
     }
@@ -80,7 +80,8 @@ impl<'s> Arriving<'s> {
         self.bytes
     }
 
-    /// Takes the next file of a stream. What is none of an agent's, or larger than its kind may be, is refused.
+    /// Adds the next file of a stream. A file that is none of an agent's, or larger than its kind may be, is
+    /// refused.
     pub fn add<R: Read>(&mut self, meta: &Meta, from: &mut Reader<R>) -> Result<()> {
         let found = place(&meta.path);
         let Some(most) = found.most() else {
@@ -110,7 +111,7 @@ impl<'s> Arriving<'s> {
         Ok(())
     }
 
-    /// The same for records in which the agent gets another name.
+    /// Adds a file with records in which the agent gets another name.
     fn add_renamed<R: Read>(
         &self,
         former: &AgentName,
@@ -150,7 +151,7 @@ impl<'s> Arriving<'s> {
         Ok((spot, bytes.len() as u64))
     }
 
-    /// Adds what every agent has here and no stream brings, and makes all of it durable.
+    /// Adds the files that every agent has here and no stream brings, and makes all of it durable.
     pub fn complete(&self) -> Result<()> {
         let dir = &self.agent.dir;
         for below in layout::AGENT_DIRS {
@@ -166,8 +167,8 @@ impl<'s> Arriving<'s> {
         disk.sync_file_system(dir.spot())
     }
 
-    /// Lets the agent appear, whole. One of its name that was moved away makes room; what has come into the inbox of
-    /// that one since goes into the inbox of the new one.
+    /// Lets the agent appear, whole. An agent of its name that was moved away is replaced; what has come into
+    /// its inbox since goes into the inbox of the new one.
     pub fn place(mut self, now: Time) -> Result<Appeared> {
         let store = self.agent.store;
         let disk = store.disk;
@@ -188,7 +189,7 @@ impl<'s> Arriving<'s> {
         if locked.any_state()?.moved.is_none() {
             return Err(super::agent_exists(self.agent.name()));
         }
-        // From the exchange on it has the name of something that is left over.
+        // After the exchange the old agent has the hidden name.
         let former = target.spot().open_dir()?.ok_or_else(|| Error::gone("open directory", target.path()))?;
         if !lock::try_hold(&former, target.path())? {
             return Err(Error::busy(target.path(), "another command".to_owned(), Duration::ZERO));
@@ -207,13 +208,13 @@ impl<'s> Arriving<'s> {
 impl Drop for Arriving<'_> {
     fn drop(&mut self) {
         if !self.is_placed {
-            // What can't be removed is swept later.
+            // If this fails, a later command sweeps it.
             let _ = self.agent.dir.spot().remove_tree();
         }
     }
 }
 
-/// A stream names each file once, so there is none of this name yet.
+/// Makes a new file. A stream names each file once, so there is none of this name yet.
 fn new_file(spot: &Spot) -> Result<File> {
     if spot.exists()? {
         return Err(Error::damaged(spot.path(), "the stream has something else of this name"));
@@ -221,7 +222,7 @@ fn new_file(spot: &Spot) -> Result<File> {
     spot.create()
 }
 
-/// Gives a file what its header says of it.
+/// Gives a file the mode and the time that its header says.
 fn finish(file: &File, spot: &Spot, meta: &Meta) -> Result<()> {
     if meta.is_executable {
         rustix::fs::fchmod(file.as_fd(), rustix::fs::Mode::RWXU).context("change the mode of", spot)?;

@@ -1,12 +1,12 @@
 //! The inbox: arrivals without a lock, and the next message at a cost that does not grow with the backlog.
 //!
-//! Arrivals are files right in `inbox/`. What has gathered there in numbers lies in directories, each named
-//! after its first message: piles, of any number, and segments, of at most [`SEGMENT`] messages, which steps
-//! take from a pile when it is its turn (`backlog`). So the next message is found by a look at what is new
-//! and at the first segment.
+//! An arrival is a file right in `inbox/`. Large numbers of messages are in directories, each named after its
+//! first message: piles, of any number, and segments, of at most [`SEGMENT`] messages, which steps take from
+//! a pile when its turn comes (`backlog`). So a step finds the next message by a look at the files in
+//! `inbox/` and at the first segment.
 //!
-//! A message only ever moves from the inbox to a pile and from there to a segment, and whoever reads
-//! without the lock reads in that order: it sees a message twice rather than not at all.
+//! A message only ever moves from the inbox to a pile and from there to a segment. A reader without the lock
+//! reads in the same order, so it may see a message twice but never misses it.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -29,14 +29,14 @@ use super::view::View;
 /// How many messages may lie in `inbox/` itself, and in one segment.
 pub const SEGMENT: usize = 1024;
 
-/// When a pile was last changed, in seconds and nanoseconds since 1970, if nothing has come since it was
-/// last looked through.
+/// The time of change that a pile has, in seconds and nanoseconds since 1970, if nothing has come into it
+/// since a step looked through it.
 pub const LOOKED_THROUGH: (i64, u64) = (1, 0);
 
-/// When a pile was changed that nobody has looked at.
+/// Stands for the time of change of a pile that was not looked at yet.
 const UNKNOWN: (i64, u64) = (0, 0);
 
-/// Nothing comes before it.
+/// No key comes before this one.
 const LEAST: InboxKey = InboxKey { priority: Priority::Interject, id: MessageId(Uuid::nil()) };
 
 /// What a name in the inbox stands for.
@@ -50,11 +50,12 @@ pub enum Name {
     Drop,
     /// The directory of files that could not be admitted.
     Rejected,
-    /// Not ours: hidden files.
+    /// A hidden file, which the program ignores.
     Other,
 }
 
-/// Reads a name. Anything that does not look like ours and is not hidden is taken for a hand-written file.
+/// Reads a name. A name that is neither hidden nor of a form that the program uses is that of a hand-written
+/// file.
 pub fn parse_name(name: &[u8], is_dir: bool) -> Name {
     let Ok(text) = std::str::from_utf8(name) else { return Name::Drop };
     if text.starts_with('.') {
@@ -77,11 +78,11 @@ pub fn parse_name(name: &[u8], is_dir: bool) -> Name {
 /// A directory of messages in the inbox, sorted by what may lie in it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Segment {
-    /// No message before this one lies in it.
+    /// The directory has no message before this one.
     pub from: InboxKey,
     /// From the agent's directory.
     pub path: String,
-    /// Of a pile: when it was last changed, in seconds and nanoseconds.
+    /// For a pile: when it was last changed, in seconds and nanoseconds.
     pub pile: Option<(i64, u64)>,
 }
 
@@ -92,7 +93,7 @@ impl Segment {
     }
 }
 
-/// What lies in the inbox, by name alone.
+/// The entries of the inbox, by name alone.
 #[derive(Debug, Clone, Default)]
 pub struct Scan {
     /// The messages right in `inbox/`, sorted.
@@ -106,18 +107,18 @@ pub struct Scan {
     pub has_rejected: bool,
     /// Whether an exchange of the inbox is still to be finished.
     pub is_unfinished: bool,
-    /// What is left out of all these, in segments too: paths from the inbox.
+    /// What is left out of all these, and of segments too: paths from the inbox.
     passed_over: HashSet<String>,
 }
 
 impl Scan {
-    /// Notes an entry of the inbox, or of what was the inbox. `dir` is from the agent's directory.
+    /// Notes an entry of the inbox, or of the former inbox. `dir` is from the agent's directory.
     fn note(&mut self, dir: &str, name: &[u8], is_dir: bool) {
         match parse_name(name, is_dir) {
             Name::Message(key) => self.direct.push(key),
             Name::Segment(from) => {
                 let name = String::from_utf8_lossy(name);
-                // When it was last changed is looked at later.
+                // The time of its last change is looked at later.
                 let pile = layout::parse_pile(&name).map(|_| UNKNOWN);
                 self.segments.push(Segment { from, path: format!("{dir}/{name}"), pile });
             }
@@ -128,7 +129,7 @@ impl Scan {
         }
     }
 
-    /// Leaves out what can be neither read nor moved. Its paths are from the inbox.
+    /// Leaves out files that can be neither read nor moved. Their paths are from the inbox.
     pub fn pass_over(&mut self, paths: impl IntoIterator<Item = String>) {
         self.passed_over.extend(paths);
         let passed_over = &self.passed_over;
@@ -153,7 +154,8 @@ impl Scan {
         !self.passed_over.is_empty()
     }
 
-    /// Whether a message of background priority may wait. Of a backlog nobody knows without a look.
+    /// Whether a message of background priority may wait. Of a backlog that is not known without a look, so
+    /// the answer is yes.
     pub fn has_background(&self) -> bool {
         !self.segments.is_empty()
             || self.direct.last().is_some_and(|key| key.priority == Priority::Background)
@@ -172,8 +174,8 @@ pub fn is_empty(view: &View<'_>, passed_over: &[String]) -> Result<bool> {
     Ok(empty && !view.has_journal())
 }
 
-/// Lists the inbox. Whoever has no lock lists it until no directory has come since the time before: of a
-/// message that was moved meanwhile either the name was seen, or the directory.
+/// Lists the inbox. A reader without the lock lists it until no directory has come since the time before: if
+/// a message was moved meanwhile, the reader has seen either its name or the directory.
 pub fn scan(view: &View<'_>) -> Result<Scan> {
     let mut found = list(view)?;
     while !view.is_locked() {
@@ -186,8 +188,8 @@ pub fn scan(view: &View<'_>) -> Result<Scan> {
     Ok(found)
 }
 
-/// Looks into the directories of a scan. Whoever has no lock starts over if messages may have been moved
-/// from one to another meanwhile.
+/// Looks into the directories of a scan. A reader without the lock starts over if messages may have been
+/// moved from one directory to another meanwhile.
 fn within<T>(view: &View<'_>, scan: &Scan, look: impl Fn(&Scan) -> Result<T>) -> Result<T> {
     let mut found = look(scan)?;
     if view.is_locked() || scan.segments.is_empty() {
@@ -217,7 +219,7 @@ fn list(view: &View<'_>) -> Result<Scan> {
         scan.direct.retain(|key| !view.is_deleted(&layout::message(*key)));
         scan.hints.retain(|id| !view.is_deleted(&layout::hint(*id)));
     }
-    // Where an inbox was exchanged, there is a pile in its place from that moment on.
+    // An inbox that was exchanged has a pile in it from that moment on.
     if scan.segments.iter().any(|segment| segment.pile.is_some()) {
         list_former(view, &mut scan)?;
     }
@@ -239,8 +241,9 @@ fn list_dir(view: &View<'_>, dir: &str, scan: &mut Scan) -> Result<()> {
     })
 }
 
-/// What was the inbox until a moment ago, or until a step was killed: what is in it goes back, but for the
-/// messages, which become a pile. Then the inbox is listed once more for what has gone back meanwhile.
+/// Lists the former inbox, which a step is just exchanging, or was when it was killed. What is in it goes
+/// back into the new inbox, except the messages, which become a pile. Then this lists the inbox once more for
+/// what has gone back meanwhile.
 fn list_former(view: &View<'_>, scan: &mut Scan) -> Result<()> {
     if !view.agent.join(layout::FORMER).is_dir()? {
         return Ok(());
@@ -259,9 +262,9 @@ fn list_former(view: &View<'_>, scan: &mut Scan) -> Result<()> {
     Ok(())
 }
 
-/// When each pile was last changed: one that may hold something new may hold anything. And whose each
-/// directory is: one that another user has made is none of ours, whatever its name, and is set aside like any
-/// other thing that was dropped.
+/// Looks at when each pile was last changed, since a pile that may have something new in it may have any
+/// message. And looks at the owner of each directory: one that another user has made is never a segment or a
+/// pile, whatever its name, and is set aside like any other dropped thing.
 fn look_at_dirs(view: &View<'_>, scan: &mut Scan) -> Result<()> {
     if scan.segments.is_empty() && !scan.has_rejected {
         return Ok(());
@@ -288,7 +291,7 @@ fn look_at_dirs(view: &View<'_>, scan: &mut Scan) -> Result<()> {
     Ok(())
 }
 
-/// Whether what lies there was not made by another user. What has gone away counts as the owner's.
+/// Whether no other user has made what is there. A file that has gone away counts as the owner's.
 pub fn is_own(spot: &Spot) -> Result<bool> {
     spot.look()?.map_or(Ok(true), |found| authors::is_owners(spot, found.st_uid))
 }
@@ -301,8 +304,8 @@ fn filed_path(segment: &Segment, key: InboxKey) -> String {
     format!("{}/{key}.json", segment.path)
 }
 
-/// The messages of a segment, and where each lies. One that can't be opened stands for what is in it: who
-/// reads it finds what is wrong with it.
+/// The messages of a segment, and their paths. A segment that can't be opened stands for the message of its
+/// name: a step that reads that finds what is wrong with it.
 fn messages_in(view: &View<'_>, scan: &Scan, segment: &Segment) -> Result<Vec<(InboxKey, String)>> {
     let mut keys = Vec::new();
     let listed = view.agent.join(&segment.path).each_entry(|name, is_dir| {
@@ -320,10 +323,10 @@ fn messages_in(view: &View<'_>, scan: &Scan, segment: &Segment) -> Result<Vec<(I
     Ok(placed.filter(|(_, path)| is_there(path)).collect())
 }
 
-/// The first `count` messages in processing order, without those to skip, and where each lies.
+/// The first `count` messages in processing order, without those to skip, and their paths.
 ///
-/// A segment holds nothing before its own name, so segments are opened only until the next one
-/// begins behind what was found.
+/// A segment has no message before its own name, so segments are opened only until the next one begins behind
+/// what was found.
 pub fn first(view: &View<'_>, scan: &Scan, count: usize) -> Result<Vec<(InboxKey, String)>> {
     within(view, scan, |scan| {
         let mut found: Vec<(InboxKey, String)> =
@@ -357,14 +360,15 @@ pub fn all(view: &View<'_>, scan: &Scan) -> Result<Vec<InboxKey>> {
     })
 }
 
-/// Where a message lies that was filed, if it was.
+/// The path of a message in a pile or segment; `None` if it is in none.
 ///
-/// Segments may overlap where late arrivals were filed, so every one that begins before counts.
+/// Segments may overlap where late arrivals were filed, so every segment that begins before the message is
+/// looked at.
 pub fn find_filed(view: &View<'_>, scan: &Scan, key: InboxKey) -> Result<Option<String>> {
     within(view, scan, |scan| find_in(view, &scan.segments, key))
 }
 
-/// The same for whoever holds the lock and knows the segments.
+/// Finds the same for a command that holds the lock and knows the segments.
 pub fn find_in(view: &View<'_>, segments: &[Segment], key: InboxKey) -> Result<Option<String>> {
     for segment in segments.iter().rev().filter(|segment| segment.from <= key) {
         let path = filed_path(segment, key);
@@ -389,11 +393,11 @@ pub fn find_id(view: &View<'_>, scan: &Scan, id: MessageId) -> Result<Option<(In
     Ok(None)
 }
 
-/// Reads a message at its place, or where it was filed since. It has to be the one that the name says, and
-/// this agent's. A file of another user is that user's word, whatever stands in it.
+/// Reads a message at its path, or where it was moved since. It must have the id in its name and belong to
+/// this agent. A file of another user speaks in that user's name, whatever it claims.
 pub fn read(view: &View<'_>, key: InboxKey, path: &str) -> Result<Option<Message>> {
     let mut found = view.arrival::<Message>(path)?;
-    // Whoever has no lock looks where it was moved since, as often as that happens.
+    // A reader without the lock looks where the message was moved since, as often as that happens.
     while found.is_none() && !view.is_locked() {
         let Some(path) = find_filed(view, &scan(view)?, key)? else { break };
         found = view.arrival(&path)?;
@@ -420,7 +424,8 @@ fn is_owner(view: &View<'_>, agent: &AgentName) -> bool {
     view.agent.path().file_name().is_some_and(|name| name == agent.as_str())
 }
 
-/// The same for whoever goes on with the next one: what can't be read, or is another's, is a misfit.
+/// Reads a message for a caller that goes on with the next one: a file that can't be read, or is another
+/// agent's, is a misfit.
 pub fn try_read(view: &View<'_>, key: InboxKey, path: &str) -> Result<Option<Result<Message, Misfit>>> {
     match read(view, key, path) {
         Ok(found) => Ok(found.map(Ok)),
@@ -433,13 +438,13 @@ fn misfit(path: &str, error: Error) -> Result<Misfit> {
     Ok(unfit(path, fault_of_file(error)?))
 }
 
-/// What lies at `path`, from the agent's directory, and why it is no message of the agent.
+/// The misfit at `path`, from the agent's directory, and why it is no message of the agent.
 pub fn unfit(path: &str, reason: String) -> Misfit {
     let path = path.strip_prefix(layout::INBOX).unwrap_or(path).trim_start_matches('/').to_owned();
     Misfit { path, reason }
 }
 
-/// Reads the waiting hints, in order of arrival, and what lies there instead of some.
+/// Reads the waiting hints, in order of arrival, and the misfits under the names of hints.
 pub fn read_hints(view: &View<'_>, scan: &Scan) -> Result<(Vec<WakeHint>, Vec<Misfit>)> {
     let mut hints = Vec::with_capacity(scan.hints.len());
     let mut misfits = Vec::new();

@@ -1,12 +1,13 @@
-//! Files of lines, as merges leave them: a line stands there twice, two were joined, or some are out of order.
+//! Files of lines as git merges leave them: a line may be there twice, two lines may be joined, and lines may
+//! be out of order.
 
 use std::collections::HashSet;
 
-/// How every line of ours begins.
+/// How every line begins that this program writes.
 const BEGINNING: &[u8] = b"{\"schema\":";
 
-/// The records of a file, one a line, each with the number of its line from 1. Blank lines are none, and two
-/// that a merge has joined are two.
+/// The records of a file, one a line, each with the number of its line from 1. Blank lines are skipped, and a
+/// line of two records that a merge has joined gives both.
 pub fn records(bytes: &[u8]) -> impl DoubleEndedIterator<Item = (usize, &[u8])> {
     let mut found = Vec::new();
     for (at, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
@@ -35,19 +36,19 @@ fn joint(line: &[u8]) -> Option<usize> {
     None
 }
 
-/// The same, each record once, where it stands first.
+/// The records of a file, each once, where it comes first.
 pub fn once(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let mut seen = HashSet::new();
     records(bytes).filter(move |(_, line)| seen.insert(*line))
 }
 
-/// Whether every line is a record that stands nowhere before: what this program writes.
+/// Whether every line is a record that did not come before, as this program writes it.
 pub fn is_tidy(bytes: &[u8]) -> bool {
     let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
     lines.count() == once(bytes).count()
 }
 
-/// A file of these records.
+/// The content of a file with these records.
 pub fn join<'a>(records: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for record in records {

@@ -13,14 +13,15 @@ use crate::error::{Context, Error, Result};
 use crate::model::id::AgentName;
 use crate::model::time::Time;
 
-/// Who holds a lock. Written into the lock file for whoever has to wait; nothing depends on it.
+/// The process that holds a lock. It is written into the lock file so that waiting commands can name it;
+/// nothing depends on it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Holder {
     pub pid: u32,
     pub command: String,
     pub host: String,
     pub since: Time,
-    /// For whom, where that is not plain from the place of the lock.
+    /// The agent for which it is held, if the place of the lock does not say that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentName>,
 }
@@ -36,7 +37,7 @@ impl std::fmt::Display for Holder {
 pub struct Guard {
     file: File,
     spot: Spot,
-    /// How long it was waited for, until that is asked. Nothing if it was free.
+    /// How long this process waited for the lock, until that is asked; `None` if the lock was free.
     waited: Cell<Option<Duration>>,
 }
 
@@ -52,8 +53,8 @@ fn open(spot: &Spot) -> Result<File> {
     opened.map(|(file, _)| file).ok_or_else(|| Error::gone("open lock", spot))
 }
 
-/// Takes the lock if it is free; `None` if somebody holds it. Whoever only looks ([`is_held`]) shares
-/// it for a moment and is waited for: a look keeps nobody from work.
+/// Takes the lock if it is free; `None` if another process holds it. A process that only looks ([`is_held`])
+/// shares the lock for a moment. This function waits for it, so that a look keeps no command from its work.
 pub fn try_acquire(path: &Spot, holder: Option<&Holder>) -> Result<Option<Guard>> {
     let mut file = open(path)?;
     for _ in 0..TRIES_BESIDE_LOOKS {
@@ -67,7 +68,7 @@ pub fn try_acquire(path: &Spot, holder: Option<&Holder>) -> Result<Option<Guard>
             }
             return Ok(Some(Guard::of(file, path)));
         }
-        // Whoever holds it for good shares it with nobody.
+        // A process that holds the lock for good shares it with no other.
         if !attempt(&file, Sharing::Shared, path)? {
             return Ok(None);
         }
@@ -77,8 +78,9 @@ pub fn try_acquire(path: &Spot, holder: Option<&Holder>) -> Result<Option<Guard>
     Ok(None)
 }
 
-/// A look that was stopped in the middle keeps nobody for ever. It is not the time that counts: where
-/// the machine is busy those that look get on no faster than we do.
+/// How often the lock is tried, so that a look whose process was stopped in the middle does not block for
+/// ever. Tries are counted rather than time, because on a busy machine the looking processes are as slow as
+/// this one.
 const TRIES_BESIDE_LOOKS: u32 = 1000;
 
 impl Guard {
@@ -86,24 +88,25 @@ impl Guard {
         Guard { file, spot: path.clone(), waited: Cell::new(None) }
     }
 
-    /// How long it was waited for, the first time that anything asks; nothing if it was free.
+    /// How long this process waited for the lock, the first time that this is called; `None` if the lock was
+    /// free.
     pub fn take_wait(&self) -> Option<Duration> {
         self.waited.take()
     }
 
-    /// The same lock once more, for a process that is to hold it after us. It is released when both
-    /// have let go of it.
+    /// The same lock once more, for a process that is to hold it after this one. The lock is free when both
+    /// have released it.
     pub fn share(&self) -> Result<File> {
         self.file.try_clone().context("share lock", &self.spot)
     }
 
-    /// Says who holds it.
+    /// Writes into the file which process holds the lock.
     pub fn sign(&self, holder: &Holder) {
         sign(&self.file, holder);
     }
 }
 
-/// Takes over a lock that was shared with this process when it was started.
+/// Takes over a lock that the parent process shared with this one at its start.
 pub fn inherited(path: &Spot, file: File, holder: &Holder) -> Result<Guard> {
     if !is_still_named(&file, path)? {
         return Err(Error::usage(format!("{} was not handed over as stdin", path.display())));
@@ -113,12 +116,12 @@ pub fn inherited(path: &Spot, file: File, holder: &Holder) -> Result<Guard> {
     Ok(Guard::of(file, path))
 }
 
-/// Locks an open file or directory, if nobody has: whether it was to be had.
+/// Locks an open file or directory, if no process has. Returns whether that was so.
 pub fn try_hold(file: &File, path: &Path) -> Result<bool> {
     attempt(file, Sharing::Exclusive, path)
 }
 
-/// Locks an open file for a moment, as soon as those before have let go of it: each of them needs it for a moment only.
+/// Locks an open file for a moment. Waits for the processes before, each of which needs it for a moment only.
 pub fn hold(file: &File, spot: &Spot) -> Result<()> {
     let begun = Instant::now();
     for _ in 0..TRIES_BESIDE_LOOKS {
@@ -130,22 +133,22 @@ pub fn hold(file: &File, spot: &Spot) -> Result<()> {
     Err(Error::busy(spot.path(), "another process".to_owned(), begun.elapsed()))
 }
 
-/// Takes the lock of a directory, for as long as the file lives. `None`: somebody else has it.
+/// Takes the lock of a directory, for as long as the file lives. `None`: another process has it.
 pub fn try_dir(path: &Spot) -> Result<Option<File>> {
     let dir = path.open_dir()?.ok_or_else(|| Error::gone("open", path))?;
     Ok(attempt(&dir, Sharing::Exclusive, path)?.then_some(dir))
 }
 
-/// Whether somebody holds the lock for good, without making the file.
+/// Whether a process holds the lock for good. Does not make the file.
 pub fn is_held(path: &Spot) -> Result<bool> {
     Ok(!would_get(path, Sharing::Shared)?)
 }
 
-/// Takes the lock, waiting at most `patience` for it. Then the error says who holds it.
+/// Takes the lock, and waits at most `patience` for it. The error then says which process holds it.
 pub fn acquire(path: &Spot, holder: &Holder, patience: Duration) -> Result<Guard> {
     let mut file = open(path)?;
     let mut start = Instant::now();
-    // Transactions last milliseconds: look again soon at first, then more and more rarely.
+    // Transactions last milliseconds, so this looks again soon at first, then more and more rarely.
     let mut pause = Duration::from_micros(200);
     let mut has_waited = false;
     loop {
@@ -171,27 +174,27 @@ pub fn acquire(path: &Spot, holder: &Holder, patience: Duration) -> Result<Guard
     }
 }
 
-/// What of a pause counts as no wait: where it took so much longer that everything must have stood
-/// still, whoever holds the lock has got on no more than we have.
+/// The part of a pause that does not count as waiting. If the pause took much longer than asked, the whole
+/// machine must have stood still, and the process that holds the lock has got on no more than this one.
 fn stood_still(asked: Duration, took: Duration) -> Duration {
     const STANDS_STILL: Duration = Duration::from_secs(1);
     Some(took.saturating_sub(asked)).filter(|late| *late >= STANDS_STILL).unwrap_or_default()
 }
 
 fn sign(file: &File, holder: &Holder) {
-    // For people only: a lock that can't be signed is held all the same.
+    // The text is for people only: a lock whose file can't be written is held all the same.
     let Ok(mut line) = serde_json::to_vec(holder) else { return };
     line.push(b'\n');
     let _ = file.write_all_at(&line, 0);
     let _ = file.set_len(line.len() as u64);
 }
 
-/// What the lock file says of its holder, in words.
+/// What the lock file says about its holder, in words.
 pub fn describe_holder(path: &Spot) -> String {
     holder(path).map_or_else(|| "another process".to_owned(), |holder| holder.to_string())
 }
 
-/// Who holds a lock, or was the last to hold it, as far as its file says.
+/// The process that holds a lock, or was the last to hold it, as far as the file says.
 pub fn holder(path: &Spot) -> Option<Holder> {
     let bytes = path.read(MAX_LOCK).ok()??;
     serde_json::from_slice(bytes.trim_ascii()).ok()
@@ -200,7 +203,7 @@ pub fn holder(path: &Spot) -> Option<Holder> {
 /// The most that is read of a lock file, in bytes.
 const MAX_LOCK: u64 = 64 << 10;
 
-/// What others may do with a lock meanwhile.
+/// Whether other processes may share the lock meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
     Exclusive,
@@ -221,8 +224,8 @@ fn attempt(file: &File, sharing: Sharing, path: &Path) -> Result<bool> {
 
 const BETWEEN_TRIES: Duration = Duration::from_millis(1);
 
-/// Takes a lock that is held for long, alone or together with others, or not at all: `None` if somebody
-/// has it. It is not signed yet: its file still says who was the last to have it.
+/// Takes a lock that is held for long, alone or shared, or `None` if another process has it. The lock is not
+/// signed yet: its file still names the process that had it before.
 pub fn occupy(path: &Spot, sharing: Sharing) -> Result<Option<Guard>> {
     let file = open(path)?;
     let _turn = turn_to_look(path)?;
@@ -235,8 +238,9 @@ pub fn is_vacant(path: &Spot, sharing: Sharing) -> Result<bool> {
     would_get(path, sharing)
 }
 
-/// To look whether a lock could be had alone is to have it for a moment. So that nobody takes one who
-/// only looks for one who has it, they do it one after the other: each holds the directory meanwhile.
+/// Looking whether a lock could be taken alone means to take it for a moment. So that one looking process
+/// does not mistake another one for the holder, they look one after the other: each locks the directory
+/// meanwhile.
 fn turn_to_look(path: &Spot) -> Result<Option<File>> {
     let dir = path.parent();
     let Some(turn) = dir.open_dir()? else { return Ok(None) };

@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 
 use crate::model::digest::hex;
 
-/// Tells this machine from others, if it has a name of that sort: many containers have none. The system's own
-/// name is nobody's business, so this is its hash.
+/// Identifies this machine, if it has an id; many containers have none. The id is given as a hash, because
+/// the system's own id should not be published.
 pub fn id() -> Option<&'static str> {
     static ID: OnceLock<Option<String>> = OnceLock::new();
     ID.get_or_init(|| hash_of(Path::new("/etc/machine-id"), "dormouse ")).as_deref()
@@ -40,8 +40,8 @@ pub fn is_remote(dir: &Path) -> bool {
     kind.is_ok_and(|kind| REMOTE.contains(&kind))
 }
 
-/// Tells this boot of the machine from all others, of this machine or any: 32 hexadecimal digits. `None` where
-/// the system has no such thing.
+/// Identifies this boot of the machine among all boots of all machines: 32 hexadecimal digits. `None` if the
+/// system has no boot id.
 pub fn boot() -> Option<&'static str> {
     static BOOT: OnceLock<Option<String>> = OnceLock::new();
     BOOT.get_or_init(|| hash_of(Path::new("/proc/sys/kernel/random/boot_id"), "dormouse boot ")).as_deref()

@@ -1,7 +1,7 @@
-//! What was, month by month: the files of lines of the ledger and of the archive, and how they are read.
+//! The ledger and the archive, month by month: their files of lines, and how they are read.
 //!
-//! A month has a plain file, which grows, or packed files, which never change, or both: what it says is what any
-//! of them says, each line once.
+//! A month has a plain file, which grows, or packed files, which never change, or both. It has the lines of
+//! all its files, each line once.
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -16,7 +16,7 @@ use super::lines;
 use super::packed;
 use super::view::View;
 
-/// The kind of what is left of a month of the archive that was dropped: the messages that ended in it.
+/// The kind of record that is left of a month of the archive that was dropped: the messages that ended in it.
 pub const ENDED: &str = "ended";
 
 /// One month of the ledger, or of one kind of the archive.
@@ -24,11 +24,11 @@ pub const ENDED: &str = "ended";
 pub struct Month {
     /// `2026-01`
     pub name: String,
-    /// Its files from the agent's directory, oldest lines first.
+    /// Its files, from the agent's directory, those with the oldest lines first.
     pub files: Vec<String>,
 }
 
-/// When a month is over: when the next one begins. `None`: it is no month.
+/// The beginning of the next month. `None`: `name` is no month.
 pub fn over_at(name: &str) -> Option<Time> {
     let (year, month) = name.split_once('-').filter(|_| name.len() == "2026-01".len())?;
     let (year, month): (u32, u32) = (year.parse().ok()?, month.parse().ok()?);
@@ -36,8 +36,7 @@ pub fn over_at(name: &str) -> Option<Time> {
     Time::parse(&format!("{year:04}-{next:02}-01T00:00:00Z")).ok().filter(|_| month > 0)
 }
 
-/// The first month that is not over for long: it and those after it are neither packed nor dropped, for steps read
-/// them.
+/// The first of the recent months. These are neither packed nor dropped, because steps read them.
 pub fn first_recent(now: Time) -> String {
     four_weeks_before(now).month()
 }
@@ -71,7 +70,7 @@ pub fn archive(view: &View<'_>, kind: &str) -> Result<Vec<Month>> {
     Ok(months)
 }
 
-/// The same for several kinds, at the price of one look.
+/// The same for several kinds, with one look at the directory.
 pub fn archives<const N: usize>(view: &View<'_>, kinds: [&str; N]) -> Result<[Vec<Month>; N]> {
     let entries = view.agent.join(layout::ARCHIVE).entries()?;
     Ok(kinds.map(|kind| archive_among(view, &entries, kind)))
@@ -98,7 +97,7 @@ fn archive_among(view: &View<'_>, entries: &[Entry], kind: &str) -> Vec<Month> {
     months.in_order()
 }
 
-/// The number of the file that is not packed: its lines came last.
+/// The number that stands for the file that is not packed: its lines are the newest.
 const PLAIN: u32 = u32::MAX;
 
 #[derive(Default)]
@@ -124,7 +123,7 @@ pub fn is_packed(path: &str) -> bool {
     path.ends_with(packed::ENDING)
 }
 
-/// The lines of a file, packed or not. One that is not there has none.
+/// The lines of a file, packed or not. A missing file has none.
 pub fn read(view: &View<'_>, path: &str) -> Result<Vec<u8>> {
     if is_packed(path) {
         return Ok(packed::read(&view.agent.join(path))?.unwrap_or_default());
@@ -132,12 +131,12 @@ pub fn read(view: &View<'_>, path: &str) -> Result<Vec<u8>> {
     view.lines(path)
 }
 
-/// How much of the end of a file is read at first where the newest lines are asked for.
+/// How much of the end of a file is read at first if the newest lines are needed.
 const TAIL: u64 = 256 * 1024;
 
-/// Calls `each` with the lines of a month, newest first and each once, until it says stop (`false`), which is
-/// returned. It gets the place of the file and the number of the line, from 1; 0 where that is not known. No more
-/// of a long file is read than is asked for.
+/// Calls `each` with the lines of a month, newest first and each once, until `each` returns `false`; returns
+/// what the last call returned. `each` gets the place of the file and the number of the line, from 1; 0 if
+/// the number is not known. Of a long file this reads no more than is needed.
 pub fn newest_first(
     view: &View<'_>,
     month: &Month,
@@ -153,7 +152,7 @@ pub fn newest_first(
             }
             match each(&spot, if is_whole { number } else { 0 }, line) {
                 Ok(true) => {}
-                // It is told with the number of its line.
+                // The whole file is read, so that the error has the number of the line.
                 Err(_) if !is_whole => {
                     seen.forget(line);
                     break;
@@ -175,7 +174,7 @@ pub fn newest_first(
 }
 
 /// The last whole lines of a file that only grows, at most about [`TAIL`] bytes of it, with those that the
-/// journal appends to it, and whether that is all of it.
+/// journal appends to it; and whether these are all its lines.
 pub fn tail(view: &View<'_>, path: &str) -> Result<(Vec<u8>, bool)> {
     let (mut bytes, is_whole) = if view.is_appended(path) {
         let mut whole = view.lines(path)?;
@@ -191,14 +190,15 @@ pub fn tail(view: &View<'_>, path: &str) -> Result<(Vec<u8>, bool)> {
         (bytes, from == 0)
     };
     if !is_whole {
-        // The first line is cut: leave it out.
+        // The first line is cut, so it is left out.
         let cut = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
         bytes.drain(..cut);
     }
     Ok((bytes, is_whole))
 }
 
-/// Lines that were met already, by their hash: nobody can foresee two that have the same.
+/// The hashes of lines that were met already. The hash is keyed at random, so no writer can make two lines
+/// that have the same.
 #[derive(Default)]
 pub struct Seen {
     keys: (RandomState, RandomState),
@@ -210,12 +210,12 @@ impl Seen {
         (self.keys.0.hash_one(line), self.keys.1.hash_one(line))
     }
 
-    /// Whether the line is met for the first time.
+    /// Notes the line. Returns whether it is met for the first time.
     pub fn insert(&mut self, line: &[u8]) -> bool {
         self.met.insert(self.hash(line))
     }
 
-    /// Whether the line was met.
+    /// Whether the line was met already.
     pub fn has(&self, line: &[u8]) -> bool {
         self.met.contains(&self.hash(line))
     }

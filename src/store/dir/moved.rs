@@ -1,8 +1,10 @@
-//! An agent that was moved away: what its stream has of the inbox, and what becomes of arrivals that come later.
+//! An agent that was moved away: which files of the inbox its stream has, and what happens to arrivals that
+//! come later.
 //!
-//! Whoever moves an agent commits the mark first and lists the inbox then, both under the agent's lock. Whoever puts
-//! something into the inbox looks for the mark afterwards. Without a mark, the list that comes later has it. With one,
-//! the list tells: what stands there is in the stream, and everything else is taken back and refused.
+//! The command that moves an agent commits the mark first and then lists the inbox, both under the agent's
+//! lock. A command that puts something into the inbox looks for the mark afterwards. If it finds no mark, the
+//! list is made later and has the arrival. If it finds the mark, the list decides: what is listed is in the
+//! stream, and everything else is taken back and refused.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -19,30 +21,31 @@ use super::agent::Agent;
 use super::layout::{self, AgentDir};
 use super::{files, lock};
 
-/// What was taken from an inbox: paths from there, sorted.
+/// The files that were taken from an inbox: paths from there, sorted.
 #[derive(Debug, Default)]
 pub struct Taken {
     paths: BTreeSet<PathBuf>,
 }
 
 impl Taken {
-    /// Those of an agent's files that lie in its inbox. Their paths are from the agent's directory.
+    /// Those of an agent's files that are in its inbox. The given paths are from the agent's directory.
     pub fn of<'p>(files: impl Iterator<Item = &'p Path>) -> Taken {
         let in_inbox = files.filter_map(|path| path.strip_prefix(layout::INBOX).ok());
         Taken { paths: in_inbox.map(Path::to_owned).collect() }
     }
 
-    /// Whether a file of the agent was taken, whose path is from its directory. Outside the inbox all were.
+    /// Whether a file of the agent was taken; its path is from the agent's directory. Files outside of the
+    /// inbox all were.
     pub fn has_of(&self, path: &Path) -> bool {
         path.strip_prefix(layout::INBOX).map_or(true, |path| self.paths.contains(path))
     }
 
-    /// The names of what was taken, in whatever directory of the inbox it lay.
+    /// The names of the files that were taken, in whatever directory of the inbox they were.
     fn names(&self) -> HashSet<&OsStr> {
         self.paths.iter().filter_map(|path| path.file_name()).collect()
     }
 
-    /// A line for each; what a line can't hold stands there as `%` and two hexadecimal digits.
+    /// A line for each path; a byte that is not printable ASCII becomes `%` and two hexadecimal digits.
     fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for path in &self.paths {
@@ -90,22 +93,22 @@ fn unescape(line: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl Agent<'_> {
-    /// What the stream of an agent that was moved has of its inbox. `None`: it was not listed yet.
+    /// The files of the inbox that the stream of a moved agent has. `None`: they were not listed yet.
     pub(super) fn taken(&self) -> Result<Option<Taken>> {
         taken_in(&self.dir)
     }
 
-    /// Keeps that, durably. To be called under the lock.
+    /// Writes that list, durably. To be called under the lock.
     pub(super) fn note_taken(&self, taken: &Taken) -> Result<()> {
         if self.store.is_shared() {
-            // The members of the group can't read the mark. They can't add anything any more either.
+            // Members of the sharing group can't read the mark, so this takes away their right to add files.
             self.dir.join(layout::INBOX).set_mode(0o700)?;
         }
         self.replace_file(&self.dir.join(layout::TAKEN), &taken.encode())
     }
 
-    /// What came too late for the stream of an agent that was moved, as paths from the inbox. Nothing for one that was
-    /// not moved.
+    /// The files that came too late for the stream of a moved agent, as paths from the inbox. None for an
+    /// agent that was not moved.
     pub fn late(&self) -> Result<Vec<PathBuf>> {
         let mut late = Vec::new();
         let Some(taken) = self.taken()? else { return Ok(late) };
@@ -117,17 +120,17 @@ impl Agent<'_> {
         Ok(late)
     }
 
-    /// To be called after something was put into the inbox under one of these names, without the lock: takes back
-    /// what is too late, and refuses it. Whoever can't read the mark leaves that to those who look after the agent.
+    /// To be called after a file was put into the inbox under one of these names, without the lock: takes
+    /// back what came too late, and refuses it. A user who can't read the mark skips this.
     pub(super) fn unless_moved(&self, names: &[String], now: Time) -> Result<()> {
         if !self.peek().is_ok_and(|state| state.moved.is_some()) {
             return Ok(());
         }
         let path = self.dir.join(layout::LOCK);
         let _held = lock::acquire(&path, &self.store.holder(now), self.store.opener.patience)?;
-        // It may be back by now, and then has what was put there.
+        // The agent may be back by now, and then has what was put there.
         let Some(moved) = self.peek()?.moved else { return Ok(()) };
-        // Where nothing was listed yet nothing was taken.
+        // If nothing was listed yet, nothing was taken.
         let taken = self.taken()?.unwrap_or_default();
         let taken = taken.names();
         let mut late = 0;
@@ -152,7 +155,7 @@ impl Agent<'_> {
         }
     }
 
-    /// Removes an arrival from wherever it lies in the inbox. `false`: a step has dealt with it.
+    /// Removes an arrival from whatever directory of the inbox it is in. `false`: a step has dealt with it.
     fn take_back(&self, name: &str) -> Result<bool> {
         let inbox = self.dir.join(layout::INBOX);
         let former = self.dir.join(layout::FORMER);
@@ -186,7 +189,7 @@ fn taken_in(dir: &AgentDir) -> Result<Option<Taken>> {
     bytes.map(|bytes| Taken::decode(&spot, &bytes)).transpose()
 }
 
-/// Calls `each` with every file of an inbox that counts: hidden ones do not.
+/// Calls `each` with every file of an inbox that is not hidden.
 fn each_file(inbox: &Spot, below: &Path, each: &mut impl FnMut(&Path)) -> Result<()> {
     for entry in inbox.join(below).entries()? {
         let path = below.join(&entry.name);
@@ -199,8 +202,9 @@ fn each_file(inbox: &Spot, below: &Path, each: &mut impl FnMut(&Path)) -> Result
     Ok(())
 }
 
-/// Puts what came too late for the stream of an agent, which now lies in `former`, into the inbox of the same agent that
-/// is back. Nothing is removed from the old inbox but what the stream has. Killed at any point, it can be done again.
+/// Puts what came too late for the stream of an agent, which is now at `former`, into the inbox of the same
+/// agent that has come back. Of the old inbox this removes only what the stream has. If it is killed at any
+/// point, it can be done again.
 pub(super) fn carry_over(former: &AgentDir, back: &AgentDir) -> Result<()> {
     let Some(taken) = taken_in(former)? else { return Ok(()) };
     let from = former.join(layout::INBOX);
@@ -223,7 +227,7 @@ fn carry_dir(from: &Spot, below: &Path, taken: &Taken, to: &Spot) -> Result<()> 
                 spot.rename_if_free(&place)?;
             }
         }
-        // Something may come until the directory is gone.
+        // Files may still come until the directory is gone.
         match dir.remove_dir() {
             Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::DirectoryNotEmpty => {}
             removed => return removed,

@@ -17,17 +17,17 @@ use super::{Agent, Store, layout};
 pub enum Told {
     /// The records of an agent, or something has arrived.
     Agent(AgentName),
-    /// A file has begun in the inbox of an agent. Whoever makes it may still be writing it.
+    /// A file was created in the inbox of an agent. Its maker may still be writing it.
     Begun(AgentName),
     /// Agents were made or removed.
     Agents,
-    /// Anything: so much has changed that the kernel has not kept it.
+    /// Anything: there were more changes than the kernel keeps.
     Anything,
-    /// The state directory itself, or its settings: it may be another one by now.
+    /// The state directory itself, or its settings: another directory may have its place by now.
     Moved,
 }
 
-/// Watches over a state directory: two for each agent, and two more.
+/// Watches on a state directory: two for each agent, and two more.
 pub struct News {
     events: Option<OwnedFd>,
     places: HashMap<i32, Place>,
@@ -44,13 +44,13 @@ enum Place {
     Inbox(AgentName),
 }
 
-/// The watched directory is gone, or elsewhere.
+/// The watched directory was removed or moved.
 const SELF: WatchFlags = WatchFlags::DELETE_SELF.union(WatchFlags::MOVE_SELF).union(WatchFlags::ONLYDIR);
-/// A name is there, or stands for something else. The journal is written to in place: a command that was killed after
-/// its commit has changed nothing else.
+/// A name was made, or leads to another file. The journal is the one file that is written in place: a command
+/// that was killed after its commit has changed nothing else.
 const RECORDS: WatchFlags =
     SELF.union(WatchFlags::CREATE).union(WatchFlags::MOVED_TO).union(WatchFlags::MODIFY);
-/// A file is there, whole.
+/// A file is complete.
 const ARRIVALS: WatchFlags =
     WatchFlags::ONLYDIR.union(WatchFlags::CREATE).union(WatchFlags::MOVED_TO).union(WatchFlags::CLOSE_WRITE);
 const NAMES: WatchFlags = SELF
@@ -63,7 +63,7 @@ const NAMES: WatchFlags = SELF
 const BUFFER: usize = 16 << 10;
 
 impl News {
-    /// What changes in the list of agents after this is told.
+    /// Begins to watch. From now on every change in the list of agents is reported.
     pub fn of(store: &Store) -> News {
         let events = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok();
         let mut news = News { events, places: HashMap::new(), agents: HashMap::new(), has_list: false };
@@ -71,7 +71,8 @@ impl News {
         news
     }
 
-    /// Whether the list of agents is watched: else it has to be read again and again.
+    /// Watches the list of agents. Returns `false` if that can't be done: the caller then has to read the
+    /// list again and again.
     pub fn follow_list(&mut self, store: &Store) -> bool {
         let list = store.spot().join(layout::AGENTS);
         self.has_list = !super::machine::is_remote(store.root())
@@ -80,9 +81,10 @@ impl News {
         self.has_list
     }
 
-    /// What changes of an agent after this is told. To be called before each look at it: its inbox may have been
-    /// exchanged for another one. Returns `false` where the system has no more watches to give, or other machines write
-    /// there: such an agent has to be looked at again and again.
+    /// Watches an agent, so that every later change of it is reported. To be called before each look at the
+    /// agent, because its inbox may have been exchanged for another one. Returns `false` if the system has no
+    /// more watches to give, or other machines write there: the caller then has to look at the agent again
+    /// and again.
     pub fn follow(&mut self, agent: &Agent<'_>) -> bool {
         if !self.has_list {
             return false;
@@ -95,7 +97,7 @@ impl News {
             self.agents.insert(name.clone(), watch);
         }
         match self.add(&agent.dir.join(layout::INBOX), ARRIVALS, Place::Inbox(name.clone())) {
-            // One that is not there is told of when it comes.
+            // A missing directory is reported when it is made.
             Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => true,
             Err(_) => false,
         }
@@ -131,7 +133,7 @@ impl News {
                     names.iter().any(|known| known.as_bytes() == name).then_some(Told::Moved)
                 }
                 Place::Agents if is_gone => Some(Told::Moved),
-                // An agent that is being made has a name of its own.
+                // An agent that is being made has a hidden name.
                 Place::Agents => (!name.starts_with(b".")).then_some(Told::Agents),
                 Place::Agent(agent) => {
                     let names = [layout::STATE, layout::INBOX, layout::JOURNAL];
@@ -151,7 +153,7 @@ impl News {
         changes
     }
 
-    /// Readable when something has changed; nothing where nothing can be watched.
+    /// A descriptor that is readable when something has changed; `None` if nothing can be watched.
     pub fn readable(&self) -> Option<BorrowedFd<'_>> {
         self.events.as_ref().map(AsFd::as_fd)
     }

@@ -1,4 +1,4 @@
-//! What lies beside the records: checkpoints, and what is in quarantine.
+//! Files beside the records: checkpoints, and the quarantine.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -12,12 +12,12 @@ use crate::workdir::{CHECKPOINT, Workdir};
 use super::{Agent, files, layout};
 
 impl Agent<'_> {
-    /// The directories of its runs and tasks on this machine, and its hooks.
+    /// The directories of the agent's runs and tasks on this machine, and its hooks.
     pub fn workdir(&self) -> Workdir {
         Workdir::of(self.dir.spot(), &self.store.spot())
     }
 
-    /// Writes a checkpoint aside, durably. It may be large: this needs no lock, and should have none.
+    /// Writes a checkpoint aside, durably. It may be large, so this should be called without the lock.
     pub fn stage_checkpoint(&self, run_id: RunId, bytes: &[u8]) -> Result<StagedCheckpoint> {
         // Several processes of a run may do this at once.
         let name = format!("{run_id}-{}.checkpoint", std::process::id());
@@ -26,15 +26,15 @@ impl Agent<'_> {
         Ok(StagedCheckpoint { spot, _held: held })
     }
 
-    /// Puts a checkpoint in its place. It counts from when a record names it.
+    /// Puts a checkpoint in its place. It takes effect when a record names it.
     pub fn save_checkpoint(&self, checkpoint: Checkpoint, staged: StagedCheckpoint) -> Result<()> {
         let path = self.workdir().checkpoint(checkpoint);
         files::rename(&staged.spot, &path)?;
         self.store.disk.sync_dir(&path.parent())
     }
 
-    /// Removes every other checkpoint of the same run: no record names any of them any more. Only for
-    /// whoever holds the lock.
+    /// Removes every other checkpoint of the same run, which no record names any more. The caller must hold
+    /// the lock.
     pub fn remove_older(&self, checkpoint: Checkpoint) -> Result<()> {
         let path = self.workdir().checkpoint(checkpoint);
         let dir = path.parent();
@@ -47,8 +47,8 @@ impl Agent<'_> {
         Ok(())
     }
 
-    /// Keeps what is to have no place among the records in `quarantine/`, under its old path. Nothing is kept
-    /// twice. Returns where.
+    /// Keeps a file in `quarantine/`, under its old path, if it is to have no place among the records.
+    /// Content that is there already is not kept twice. Returns the place.
     pub fn put_aside(&self, old: &Path, bytes: &[u8]) -> Result<Spot> {
         let dir = self.dir.join(layout::QUARANTINE);
         dir.make_dirs()?;
@@ -67,17 +67,17 @@ impl Agent<'_> {
     }
 }
 
-/// A checkpoint that has no place yet. If it gets none, it goes.
+/// A checkpoint that has no place yet. If it gets none, dropping this removes it.
 #[derive(Debug)]
 pub struct StagedCheckpoint {
     spot: Spot,
-    /// Nobody takes it for litter meanwhile.
+    /// Held so that no command takes the file for litter meanwhile.
     _held: std::fs::File,
 }
 
 impl Drop for StagedCheckpoint {
     fn drop(&mut self) {
-        // Mostly it is in its place by now.
+        // In most cases the checkpoint is in its place by now, and nothing is here.
         let _ = self.spot.remove();
     }
 }

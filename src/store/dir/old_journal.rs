@@ -7,14 +7,14 @@ use super::journal::Entry;
 use super::layout::{self, AgentDir};
 use super::record::decode_plain;
 
-/// The first did not say on which machine it was written.
+/// Journals of the first schema do not say on which machine they were written.
 const SCHEMAS: [&str; 2] = ["dormouse/journal/1", "dormouse/journal/2"];
 
-/// What lies in its place.
+/// What was found in its place.
 pub enum Old {
     Nothing,
     Ours(Entry),
-    /// One that came from another machine.
+    /// A journal that came from another machine.
     Foreign,
 }
 
@@ -30,7 +30,7 @@ impl Old {
         Ok(Old::Ours(entry))
     }
 
-    /// Whether it can be read and names what transactions write.
+    /// Whether it can be read and names only files that transactions write.
     pub fn check(agent: &AgentDir) -> Result<()> {
         match Old::find(agent)? {
             Old::Ours(entry) => entry.check_paths(&agent.join(layout::OLD_JOURNAL)),
@@ -38,8 +38,8 @@ impl Old {
         }
     }
 
-    /// The transaction, if it counts beside a `state.json` of this revision. One that names what no transaction
-    /// writes is damage.
+    /// The transaction, if it has to be applied beside a `state.json` of this revision. A journal that names
+    /// a file that no transaction writes is damage.
     pub fn at(self, agent: &AgentDir, revision: u64) -> Result<Option<Entry>> {
         match self {
             Old::Ours(entry) => {

@@ -2,8 +2,8 @@
 //!
 //! A packed file is named after its month, its kind, its number and its own bytes:
 //! `2026-01.message.0001-<16 hex digits>.jsonl.zst`.
-//! So two clones that pack the same month make the same file, and where they pack different ones both stay: what a
-//! month says is what any of its files says, each line once.
+//! So two clones that pack the same month make the same file. If they have packed different lines, both files
+//! stay: a month has the lines of all its files, each line once.
 
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
@@ -17,16 +17,17 @@ use super::files::MAX_RECORD;
 /// How a packed file's name ends.
 pub const ENDING: &str = ".jsonl.zst";
 
-/// How much of the lines goes into one packed file, unless one line has more.
+/// How many bytes of lines go into one packed file, unless a single line is longer.
 const PART: usize = 4 << 20;
 
-/// The most that is taken out of one: a line has at most what a record may have, and is not cut.
+/// The most bytes that a packed file may unpack to: a line has at most what a record may have, and is not
+/// cut.
 const MOST: usize = MAX_RECORD as usize + PART;
 
-/// How far back what is packed may refer, which the unpacking keeps in memory.
+/// How far back packed data may refer, in bytes. Unpacking keeps that much in memory.
 const WINDOW: u64 = 8 << 20;
 
-/// How much of it is unpacked at a time, before it is held against the most.
+/// How many bytes are unpacked at a time before the bound is checked.
 const AT_ONCE: usize = 1 << 20;
 
 /// The content of a packed file; `None` if there is none. Memory is taken for no more than a packed file may hold.
@@ -65,7 +66,7 @@ pub fn unpack(packed: &[u8]) -> std::result::Result<Vec<u8>, String> {
     Ok(lines)
 }
 
-/// Packs lines, and looks whether they come out again.
+/// Packs lines, and checks that they can be unpacked again.
 pub fn pack(lines: &[u8]) -> std::result::Result<Vec<u8>, String> {
     let packed = compress_to_vec(lines, CompressionLevel::Fastest);
     match unpack(&packed)? == lines {
@@ -74,7 +75,7 @@ pub fn pack(lines: &[u8]) -> std::result::Result<Vec<u8>, String> {
     }
 }
 
-/// The records of lines, as many together as go into one packed file.
+/// Groups lines such that each group goes into one packed file.
 pub fn parts<'l>(records: impl IntoIterator<Item = &'l [u8]>) -> Vec<Vec<u8>> {
     let mut parts: Vec<Vec<u8>> = Vec::new();
     for record in records {
@@ -92,7 +93,7 @@ pub fn name(stem: &str, number: u32, packed: &[u8]) -> String {
     format!("{stem}.{number:04}-{}{ENDING}", hex(&[packed], 16))
 }
 
-/// What stands before the number of a packed file, and the number.
+/// The part of a packed file's name before its number, and the number.
 pub fn parse(name: &str) -> Option<(&str, u32)> {
     let (stem, rest) = name.strip_suffix(ENDING)?.rsplit_once('.')?;
     let (number, hash) = rest.split_once('-')?;

@@ -1,4 +1,4 @@
-//! An agent gets another name: its own records say so, and everything else in them stays as it is.
+//! Renames an agent in its own records. Everything else in them stays as it is.
 
 use std::ffi::{OsStr, OsString};
 
@@ -18,7 +18,8 @@ pub struct Names<'n> {
 }
 
 impl Names<'_> {
-    /// A record's file under the new name. What is no record of the agent stays byte for byte.
+    /// The content of a record's file under the new name. A file that is no record of the agent stays byte
+    /// for byte.
     pub fn record(self, bytes: Vec<u8>) -> Vec<u8> {
         let Some(value) = self.renamed(&bytes) else { return bytes };
         let mut bytes = serde_json::to_vec_pretty(&value).unwrap_or(bytes);
@@ -26,7 +27,7 @@ impl Names<'_> {
         bytes
     }
 
-    /// The same for one line, with its end.
+    /// The same for one line, with its line feed.
     fn line(self, line: &[u8]) -> Vec<u8> {
         let renamed = self.renamed(line).and_then(|value| serde_json::to_vec(&value).ok());
         let Some(mut bytes) = renamed else { return line.to_vec() };
@@ -49,10 +50,10 @@ impl Names<'_> {
         Ok((name, bytes))
     }
 
-    /// `None`: nothing in it names the agent as the one that it belongs to.
+    /// The record with the new name; `None` if the record does not belong to the agent.
     fn renamed(self, bytes: &[u8]) -> Option<Value> {
         let mut value: Value = serde_json::from_slice(bytes).ok()?;
-        // What is no record has a program's own fields, of whatever name.
+        // A file without a schema is no record: a field of such a name in it means something else.
         let schema = value.get("schema")?.as_str()?;
         let is_identity = schema.starts_with("dormouse/identity/");
         if !schema.starts_with("dormouse/") {
@@ -76,7 +77,7 @@ impl Names<'_> {
 
     fn of_record(self, record: &mut Value) {
         self.rename(record.get_mut("agent"));
-        // Of a trigger.
+        // The field of a trigger.
         self.rename(record.get_mut("target_agent_id"));
         self.origin(record.get_mut("origin"));
     }
@@ -96,7 +97,7 @@ impl Names<'_> {
     }
 }
 
-/// Lines that come piece by piece.
+/// Collects lines from bytes that come piece by piece.
 #[derive(Debug)]
 pub struct Lines<'n> {
     names: Names<'n>,
@@ -109,7 +110,7 @@ impl<'n> Lines<'n> {
         Lines { names, begun: Vec::new() }
     }
 
-    /// Takes some bytes, and gives the lines that end in them.
+    /// Takes some bytes, and calls `put` with the lines that end in them.
     pub fn take(&mut self, bytes: &[u8], put: &mut impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.begun.extend_from_slice(piece);
@@ -128,7 +129,7 @@ impl<'n> Lines<'n> {
         Ok(())
     }
 
-    /// Gives what is left: a last line without an end.
+    /// Calls `put` with what is left: a last line without an end.
     pub fn end(&self, put: &mut impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         put(&self.names.line(&self.begun))
     }

@@ -1,4 +1,4 @@
-//! Which state directory a command is about, and whether one that nobody has named may be trusted (contract, trust §1).
+//! Which state directory a command is about, and whether one that nobody has named may be trusted (contract, cli §1).
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;

@@ -1,10 +1,10 @@
-//! Which messages have ended: caches beside the archive and the ledger, made again from them where they are
-//! missing or broken.
+//! Which messages have ended: caches beside the archive and the ledger. They are made again from these files
+//! if they are missing or broken.
 //!
-//! Each file of lines has one: a head, then the ids of the messages that it says have ended, 16 bytes each.
-//! The head says how far the file was read, so that a look reads only what was added since, and which of the
-//! ids is the newest. Ids in order are times in order: a message that is newer than all that have ended has
-//! not, and for most that is all that is looked at.
+//! Each file of lines has one cache: a head, then the ids of the messages that have ended according to it, 16
+//! bytes each. The head says how far the file was read, so that a look reads only what was added since, and
+//! which of the ids is the newest. Ids in order are times in order, so a message that is newer than all that
+//! have ended has not ended; for most messages the head is all that is read.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -28,19 +28,20 @@ const HEAD: usize = 64;
 const ID: usize = 16;
 const MAGIC: u64 = u64::from_le_bytes(*b"settled2");
 
-/// How large a cache may be, in bytes: a file of lines has not more ends in it.
+/// How large a cache may be, in bytes: a file of lines does not tell of more ends than that.
 const MOST: u64 = 16 << 20;
 
 /// How much of a file of lines is read at once.
 const CHUNK: usize = 64 << 10;
 
-/// How far into a line of the archive its id stands at most.
+/// At which byte of an archive's line its id begins at the latest.
 const ID_WITHIN: usize = 200;
 
-/// Whether a message has ended, and was not brought back since by a requeue. Only for whoever holds the
-/// lock: what is known is brought up to date.
+/// Whether a message has ended, and was not brought back since by a requeue. Only for a caller that holds the
+/// lock, as this brings the caches up to date.
 pub fn is_settled(view: &View<'_>, id: MessageId, now: Time) -> Result<bool> {
-    // An id from the future, of a dropped file with such a time, may have ended in this month as well.
+    // A dropped file may have a time in the future, and so its id: such a message may have ended in this
+    // month as well.
     let first = id.minted_at().map_or(now, |born| born.min(now)).month();
     for source in evidence::files_of_ends(view, &first)? {
         if says_ended(view, &source, id)? {
@@ -79,7 +80,7 @@ fn says_ended(view: &View<'_>, source: &str, id: MessageId) -> Result<bool> {
     if let Some(ids) = head.ids(&file).context("read", &cache)? {
         return Ok(ids.contains(id.0.as_bytes()));
     }
-    // It can't be what was written, as after a power cut.
+    // The content is not what was written; a power cut may do that.
     head = Head { inode, ..Head::default() };
     head.look_through(&spot, &lines, length, (&file, &cache))?;
     let ids = head.ids(&file).context("read", &cache)?.unwrap_or_default();
@@ -89,19 +90,19 @@ fn says_ended(view: &View<'_>, source: &str, id: MessageId) -> Result<bool> {
 /// What is known of a file of lines.
 #[derive(Debug, Default)]
 struct Head {
-    /// Another file of the same name has another one.
+    /// The inode of the file of lines: another file of the same name has another inode.
     inode: u64,
     /// How many bytes of it were read, all of them whole lines.
     length: u64,
     /// How many ids it has.
     count: u64,
-    /// Tells whether the ids are those that were counted.
+    /// A sum that shows whether the ids are those that were counted.
     sum: u64,
     newest: [u8; ID],
 }
 
 impl Head {
-    /// Nothing where it is none.
+    /// Reads the head; an empty one if the file has none.
     fn load(file: &File) -> std::io::Result<Head> {
         let mut bytes = [0; HEAD];
         let read = file.read_at(&mut bytes, 0)?;
@@ -126,7 +127,7 @@ impl Head {
         self.words().iter().fold(1, |sum, word| sum.wrapping_mul(31).wrapping_add(*word))
     }
 
-    /// All ids; nothing where they are not those that were counted.
+    /// All ids; `None` if they are not those that were counted.
     fn ids(&self, file: &File) -> std::io::Result<Option<Vec<[u8; ID]>>> {
         let size = self.count.saturating_mul(ID as u64);
         if size > MOST {
@@ -141,8 +142,8 @@ impl Head {
         Ok((sum_of(ids) == self.sum).then(|| ids.to_vec()))
     }
 
-    /// Brings what is known of a file of lines up to date, packed or not: of one that is packed either all is known
-    /// or nothing, for it never grows.
+    /// Brings the cache of a file of lines up to date, packed or not. A packed file never grows, so either
+    /// all of it is known or nothing.
     fn look_through(
         &mut self,
         spot: &Spot,
@@ -162,8 +163,8 @@ impl Head {
         self.note(&ids, file).context("make anew", cache)
     }
 
-    /// Reads the lines that were added since, and writes down what they say. The head comes last: until then
-    /// the rest counts for nothing.
+    /// Reads the lines that were added since, and writes down the ids in them. The head is written last:
+    /// until then the new ids count for nothing.
     fn read_on(&mut self, lines: &File, length: u64, file: &File) -> std::io::Result<()> {
         if self.length >= length {
             return Ok(());
@@ -198,7 +199,7 @@ impl Head {
                 break;
             }
             at += read as u64;
-            // What was there before has no end of a line in it.
+            // The part that was read before has no end of a line in it.
             let end = buffer[start..].iter().rposition(|byte| *byte == b'\n');
             let whole = end.map_or(0, |end| start + end + 1);
             new.extend(buffer[..whole].split(|byte| *byte == b'\n').filter_map(ended));

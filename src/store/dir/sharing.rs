@@ -1,7 +1,9 @@
-//! The rights of the group that `[sharing]` in `dormouse.toml` names: its members may put files into the inboxes.
+//! The rights of the group that `[sharing]` in `dormouse.toml` names: its members may put files into the
+//! inboxes.
 //!
-//! On the way to an inbox a member can read `dormouse.toml` and nothing else. In an inbox a member adds files
-//! and can't touch those of others: the directory is sticky, and the group has no rights on the owner's files.
+//! On the way to an inbox a member can read `dormouse.toml` and nothing else. In an inbox a member can add
+//! files, and can't touch those of other users: the directory is sticky, and the group has no rights on the
+//! owner's files.
 
 use rustix::fs::{FileType, Stat};
 use rustix::process::{getegid, geteuid, getgroups};
@@ -47,9 +49,9 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// Gives something these rights.
+    /// Gives a file or directory these rights.
     pub fn set(self, spot: &Spot) -> Result<()> {
-        // The group first: nobody else gets rights meanwhile.
+        // The group is set first, so that no other group gets rights meanwhile.
         self.group.map_or(Ok(()), |group| spot.set_group(group))?;
         spot.set_mode(self.mode)
     }
@@ -64,8 +66,8 @@ pub struct Misfit {
     pub wanted: Rights,
 }
 
-/// Whether others than the owner may write to something of these rights. Many systems give each user a
-/// group of the same number, with nobody else in it.
+/// Whether other users than the owner may write to a file or directory with these rights. Many systems give
+/// each user a group with the user's own number and no other members; that group does not count.
 pub fn is_writable_by_others(mode: u32, user: u32, group: u32) -> bool {
     mode & 0o002 != 0 || mode & 0o020 != 0 && user != group
 }
@@ -102,8 +104,8 @@ impl Store {
         self.guest.as_deref()
     }
 
-    /// Why the user of this command can share nothing with the group, if he can't: an owner has to be in it, to
-    /// give it the inboxes and to read what its members put there.
+    /// Why the user of this command can share nothing with the group, if that is so: an owner has to be in
+    /// the group to give it the inboxes and to read what its members put there.
     pub fn not_in_group(&self) -> Result<Option<Error>> {
         let (Some(number), Some(group)) = (self.sharing_group()?, &self.config.sharing.group) else {
             return Ok(None);
@@ -125,11 +127,8 @@ impl Store {
         Ok((!is_in_it).then(refusal))
     }
 
-    /// Gives the group of the settings its way to the inboxes of these agents. Returns how much has changed.
-    ///
-    /// # Errors
-    ///
-    /// `not_in_group`, with nothing changed, if the user of this command is not in it.
+    /// Gives the group of the settings its way to the inboxes of these agents. Returns how many files and
+    /// directories have changed.
     pub fn share<'a>(&self, agents: impl IntoIterator<Item = &'a AgentDir>) -> Result<usize> {
         if !self.is_shared() {
             return Ok(0);
@@ -155,7 +154,8 @@ impl Store {
         self.share(&agents)
     }
 
-    /// What of the state directory itself, without its agents, has other rights than the settings ask for.
+    /// The files and directories of the state directory, without its agents, whose rights differ from what
+    /// the settings ask for.
     pub fn unshared(&self) -> Result<Vec<Misfit>> {
         let group = self.sharing_group()?;
         let (root, agents) = (self.spot(), self.spot().join(layout::AGENTS));
@@ -171,17 +171,17 @@ impl Store {
         }
         if group.is_some() {
             misfits.extend(open_in(&root, |name| matches!(name, layout::AGENTS | layout::CONFIG))?);
-            // One that begins with a dot is being made.
+            // A name that begins with a dot is that of an agent that is being made.
             let is_agent = |name: &str| name.starts_with('.') || name.parse::<AgentName>().is_ok();
             misfits.extend(open_in(&agents, is_agent)?);
         }
         Ok(misfits)
     }
 
-    /// The same for an agent's directory, with its inbox.
+    /// The same for an agent's directory and its inbox.
     pub fn unshared_in(&self, agent: &AgentDir) -> Result<Vec<Misfit>> {
         if agent.join(layout::TAKEN).exists()? {
-            // It was moved away: nobody puts anything into its inbox any more.
+            // The agent was moved away: its inbox takes no more messages.
             return Ok(Vec::new());
         }
         let group = self.sharing_group()?;
@@ -197,8 +197,8 @@ impl Store {
     }
 }
 
-/// What is in a directory on the way, but for what members may come to, and not for the owner alone: by its
-/// name they could read it.
+/// The files in a directory on the way that other users could open by their names, although they are meant
+/// for the owner alone. Those that `is_theirs` names are meant for members.
 fn open_in(dir: &Spot, is_theirs: impl Fn(&str) -> bool) -> Result<Vec<Misfit>> {
     let entries = dir.entries()?;
     let owners = entries.iter().filter(|entry| !entry.name.to_str().is_some_and(&is_theirs));
@@ -213,8 +213,8 @@ fn closed(spot: &Spot) -> Result<Option<Misfit>> {
     Ok((mode & 0o077 != 0).then(|| Misfit { spot: spot.clone(), mode, wanted }))
 }
 
-/// Whether something has other rights than it should. Without a group, what once was shared has: it is told
-/// by a mode that nothing else gives.
+/// Whether a file or directory has other rights than it should. Without a group, one that was shared before
+/// has: it is known by a mode that nothing else gives.
 fn misfit(spot: &Spot, part: Part, group: Option<u32>) -> Result<Option<Misfit>> {
     let Some(found) = permissions(spot)? else { return Ok(None) };
     let mode = found.st_mode & 0o7777;
@@ -233,7 +233,8 @@ fn misfit(spot: &Spot, part: Part, group: Option<u32>) -> Result<Option<Misfit>>
     Ok((!fits).then(|| Misfit { spot: spot.clone(), mode, wanted }))
 }
 
-/// What lies there. A symbolic link has no rights of its own, and leads nowhere.
+/// Owner, mode and kind of a file. A symbolic link has no rights of its own and is never followed, so it has
+/// none here.
 fn permissions(spot: &Spot) -> Result<Option<Stat>> {
     Ok(spot.look()?.filter(|found| beneath::kind(found) != FileType::Symlink))
 }

@@ -11,17 +11,19 @@ use crate::model::trigger::Trigger;
 
 use super::{Agent, layout, lock};
 
-/// Beside the keys: git never sees them, also where a state directory's own `.gitignore` is older than they are.
+/// The content of `.gitignore` beside the keys. With it git never sees them, even if the `.gitignore` of the
+/// state directory is older than they are.
 const IGNORE_ALL: &str = "# Keys of signatures: this machine's own, never in git.\n*\n";
 
 /// The longest key, in bytes.
 const MAX_KEY: u64 = 4096;
 
-/// How long a time the uses of a trigger are counted for.
+/// For how long the uses of a trigger are counted together.
 const WINDOW: Span = Span::from_secs(60);
 
 impl Agent<'_> {
-    /// Keeps the key of a trigger's signatures, durably, before the record names its hash. The owner alone can read it.
+    /// Keeps the key of a trigger's signatures, durably. To be called before the record names the key's hash.
+    /// Only the owner can read the file.
     pub fn keep_key(&self, trigger: TriggerId, key: &str) -> Result<()> {
         let ignore = self.dir().join(layout::KEYS).join(".gitignore");
         if !ignore.exists()? {
@@ -64,12 +66,12 @@ impl Agent<'_> {
         let (mut file, _) = spot.open_in_place(true)?.ok_or_else(|| Error::gone("open", &spot))?;
         lock::hold(&file, &spot)?;
         let mut text = String::new();
-        // A file that was cut off begins a new minute.
+        // A file that was cut off counts as the beginning of a new minute.
         let _ = (&file).take(64).read_to_string(&mut text);
         let found = text.split_once(' ').and_then(|(since, count)| {
             Some((Time::from_millis(since.parse().ok()?), count.trim().parse::<u32>().ok()?))
         });
-        // A minute that begins later than now is of a clock that was wrong.
+        // A minute that begins later than now was written by a clock that was wrong.
         let current = found.filter(|(since, _)| *since <= now && now.since(*since) < WINDOW);
         let (since, count) = current.unwrap_or((now, 0));
         if count >= most.get() {

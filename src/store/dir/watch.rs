@@ -10,16 +10,17 @@ use crate::model::id::AgentName;
 
 use super::{Agent, layout};
 
-/// How long a watch is relied on: on a network file system what others write there raises no event.
+/// How long a watch is relied on: on a network file system the writes of other machines raise no event.
 const WATCHED: Duration = Duration::from_secs(5);
 
-/// How often one looks where nothing can be watched.
+/// The pause between two looks if nothing can be watched.
 const UNWATCHED: Duration = Duration::from_millis(250);
 
-/// What is waited for: a change of the records of some agents, or an arrival. What changes after an agent is
-/// followed is never missed: look at its records after that.
+/// Waits for a change of the records of some agents, or for an arrival. No change is missed that comes after
+/// `follow`, so the caller looks at the records after that.
 ///
-/// Directories are watched, not those below them: files that appear there, are replaced or go.
+/// The watches are on directories, not on those below them: they report files that appear there, are
+/// replaced, or go.
 pub struct Watch {
     changes: Option<OwnedFd>,
     followed: Vec<AgentName>,
@@ -30,8 +31,8 @@ impl Watch {
         Watch { changes: kernel::watch().ok(), followed: Vec::new() }
     }
 
-    /// Waits for an agent's records as well. To be called before each look at them: the inbox may have been
-    /// exchanged for another one.
+    /// Adds an agent's records and inbox. To be called before each look at them, because the inbox may have
+    /// been exchanged for another one.
     pub fn follow(&mut self, agent: &Agent<'_>) {
         if !self.followed.contains(agent.name()) {
             self.add(agent.dir.path());
@@ -40,13 +41,12 @@ impl Watch {
         self.add(&agent.dir.join(layout::INBOX));
     }
 
-    /// The same for the records alone, where nothing that arrives is waited for.
+    /// Adds an agent's records alone, for a caller that does not wait for arrivals.
     pub fn follow_records(&mut self, agent: &Agent<'_>) {
         self.add(agent.dir.path());
     }
 
-    /// Watches one more directory. Where that can't be done, because the system has no more watches
-    /// to give, `wait` returns often instead.
+    /// Watches one more directory. If the system has no more watches to give, `wait` returns often instead.
     fn add(&mut self, dir: &Path) {
         self.changes = self.changes.take().filter(|changes| kernel::add(changes, dir).is_ok());
     }
@@ -58,10 +58,10 @@ impl Watch {
         match &self.changes {
             Some(changes) => {
                 let timeout = Timespec::try_from(wait).ok();
-                // Whoever is woken for nothing looks once more.
+                // A caller that is woken for nothing looks once more.
                 let _ = rustix::event::poll(&mut [PollFd::new(changes, PollFlags::IN)], timeout.as_ref());
                 let mut told = [0; 4096];
-                // What has changed is of no interest: whoever was told looks at what it needs.
+                // The events themselves don't matter: the caller looks at what it needs.
                 while rustix::io::read(changes, &mut told[..]).is_ok_and(|length| length > 0) {}
             }
             None => std::thread::sleep(wait),

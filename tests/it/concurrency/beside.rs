@@ -1,4 +1,4 @@
-//! What several commands do to one state directory, one repository, one project.
+//! Several commands at once on one state directory, one repository, one workspace.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! A message that is given to another agent, by several at once: it is given once.
+//! A message to another agent that several processes deliver at once arrives once.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! Every command beside every other, and somebody who reads beside both, on agents in all situations:
-//! each comes to an end that the contract knows, and leaves whole what it found whole.
+//! Every command beside every other, and a reader beside both, on agents in all situations. Each command
+//! comes to an end that the contract knows, and leaves whole what it found whole.
 
 use std::collections::BTreeSet;
 use std::fs;

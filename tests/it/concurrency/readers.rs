@@ -1,4 +1,4 @@
-//! Who reads takes no lock, and finds one state whatever is written meanwhile.
+//! Readers take no lock, and find one state whatever is written meanwhile.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Chance from a seed: the same seed and the same number of a case are the same case.
+//! Random choices from a seed: the same seed and the same number give the same case.
 
 /// Numbers that look random (SplitMix64).
 pub struct Chance(u64);

@@ -1,4 +1,4 @@
-//! The commands that are run on what was changed, and what each may answer.
+//! The commands that run on a changed directory, and the exit statuses that each may have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,4 +1,5 @@
-//! A state directory with a record of every kind, made by real commands: what is changed, again and again.
+//! A state directory with a record of every kind, made by real commands. The fuzz tests change it again and
+//! again.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

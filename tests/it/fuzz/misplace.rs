@@ -1,4 +1,4 @@
-//! What can be wrong about a file as such: its kind, its name, its rights, its place.
+//! Faults of a file as a whole: its kind, its name, its rights, its place.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};

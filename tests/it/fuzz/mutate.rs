@@ -1,4 +1,4 @@
-//! What can be wrong inside a file: bytes, lines, and the fields of JSON and TOML.
+//! Faults inside a file: in its bytes, its lines, and the fields of JSON and TOML.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! One thing in the directory is changed, one command is run on it, and everything is put back.
+//! Changes one file of the directory, runs one command on it, and puts everything back.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

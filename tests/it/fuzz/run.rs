@@ -1,4 +1,5 @@
-//! One command under watch: how it ended, what it said, what it took, and what it left running.
+//! Runs one command and watches it: how it ended, what it printed, what it used, and which processes it left
+//! running.
 
 use std::cell::Cell;
 use std::ffi::{OsStr, OsString};

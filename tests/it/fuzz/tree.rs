@@ -1,4 +1,5 @@
-//! A directory as it should be: kept in memory, compared by what the file system says, and put back.
+//! A copy of a directory in memory: compares the directory with it, by what the file system says, and puts it
+//! back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Metadata, Permissions};

@@ -1,4 +1,4 @@
-//! What both say of the agent, side by side.
+//! Compares what the program and the machine say about the agent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

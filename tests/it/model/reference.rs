@@ -1,9 +1,9 @@
-//! The contract once more, as a small machine of its own: what an agent is, and what each command
-//! and each step makes of it. Written from the contract's pages and from nothing else, a file for a
-//! section, in their order and their words, so that both can be laid side by side.
+//! The contract once more, as a small machine: what an agent is, and what each command and each step does to
+//! it. It was written from the contract's pages and from nothing else, a file for a section, in their order
+//! and their words, so that a reader can compare the two.
 //!
-//! Records have no ids here. They are known by what they say ("work 3", "wait 5"), and come in the
-//! order in which they were made: by the clock, and within one moment one after the other.
+//! Records have no ids here. They are known by what they say ("work 3", "wait 5"), and come in the order in
+//! which they were made: by the clock, and within one moment one after the other.
 
 // Semantics
 pub mod advisories; // §15

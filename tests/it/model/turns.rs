@@ -1,5 +1,5 @@
-//! A step of both, and the turn that it runs: what the turn does is written as a script for the one,
-//! and done to the other.
+//! A step of the program and of the machine, and the turn that it runs. What the turn does is written as a
+//! script for the program, and done to the machine directly.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};

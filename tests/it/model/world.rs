@@ -1,4 +1,4 @@
-//! The program and the model side by side: each act is done to both, and both must say the same.
+//! The program and the machine side by side: each act is done to both, and both must say the same.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};

@@ -1,4 +1,5 @@
-//! What a turn says can be cut at every call that changes something: it was said whole, or not at all.
+//! A command of a turn is cut at every call that changes something: it then has been carried out as a whole,
+//! or not at all.
 
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,5 @@
-//! A turn that is told to end: in which order who hears of it, what it may still do, and what that counts.
+//! A turn that is told to end: in which order its processes get the signal, what it may still do, and what
+//! counts of that.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Who does not yield in time is ended; and `fail`, which waits for nobody.
+//! A turn that does not yield in time is ended; and `fail`, which does not wait for the turn.
 
 use std::fs;
 

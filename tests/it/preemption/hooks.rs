@@ -1,4 +1,4 @@
-//! The hooks of preemption: when each runs, what it is told, and what its failure comes to.
+//! The hooks of preemption: when each runs, what it is told, and what follows if it fails.
 
 use serde_json::{Value, json};
 

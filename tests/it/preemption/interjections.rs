@@ -1,4 +1,4 @@
-//! What the operator says to a turn that runs.
+//! Interjections: what the operator says to a turn while it runs.
 
 use std::fs;
 

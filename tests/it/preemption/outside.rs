@@ -1,4 +1,4 @@
-//! What is refused, to whom, and why; and what a command says.
+//! Which commands are refused, to which caller, and why; and what a command prints.
 
 use std::fs;
 use std::path::{Path, PathBuf};

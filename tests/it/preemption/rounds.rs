@@ -1,4 +1,4 @@
-//! A request, a yield, and how the run goes on.
+//! A whole round: a request, a yield, and how the run goes on.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Who is out in a storm: each does, over and over, what its own luck tells it to.
+//! The actors of a storm: each repeats the acts that its own seed draws.
 
 use std::collections::VecDeque;
 use std::fs;

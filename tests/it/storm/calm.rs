@@ -1,4 +1,4 @@
-//! The end of a storm: everything is done that is left to do, and what there is then is gathered.
+//! The end of a storm: does everything that is left to do, and gathers what is there then.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,4 +1,4 @@
-//! The oracle is tried itself: it must object to each history in which something went wrong.
+//! Tests of the oracle: it must object to each history in which something went wrong.
 
 use super::history::{Ended, Event, Handicap, What};
 use super::oracle::{Ending, Evidence, Message, Records, Run, judge};

@@ -1,4 +1,4 @@
-//! What happened in a storm, an event a line, as the oracle is told it.
+//! What happened in a storm, an event a line, for the oracle.
 
 use std::fs::File;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! What befalls the processes of a storm: they are killed, and their disk is full.
+//! The troubles of a storm: its processes are killed, and its disk is full.
 
 use std::process::Command;
 use std::sync::atomic::Ordering;

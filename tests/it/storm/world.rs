@@ -1,4 +1,4 @@
-//! Where a storm takes place: a disk of its own, a repository with a clone, agents, and every process in it.
+//! The place of a storm: a disk of its own, a repository with a clone, agents, and every process in it.
 
 use std::fs::{self, File};
 use std::io::Write;

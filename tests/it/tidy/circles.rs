@@ -1,4 +1,4 @@
-//! Who imports whom, file by file: what goes round in a circle can be understood only all at once.
+//! Which file imports which: files that import each other in a circle can only be understood all at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 

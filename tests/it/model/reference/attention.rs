@@ -1,4 +1,4 @@
-//! People §1: what has gone wrong reaches somebody.
+//! Execution §11: what has gone wrong for good reaches a person.
 
 use super::{Model, Tag, Word};
 

@@ -1,5 +1,5 @@
-//! Execution §4: a clock that ran ahead parks nobody. Whatever lies further ahead than its policy can
-//! put it is taken by the next step for now plus the span of the policy.
+//! Execution §4: a clock that ran ahead parks no agent. If a moment lies further ahead than its policy can
+//! put it, the next step takes it for now plus the span of the policy.
 
 use super::resources::DAY;
 use super::timers::{Schedule, Timer};

@@ -1,4 +1,4 @@
-//! Semantics §6: how the agent stands at the end of a turn.
+//! Semantics §6: the closure, in which state a turn leaves the agent.
 
 use super::waits::Wait;
 use super::work::Work;

@@ -1,4 +1,4 @@
-//! What somebody can ask for, and who does it.
+//! The commands of the operator, and which function of the machine carries out each.
 
 use super::messages::Said;
 use super::recovery::Stopped;

@@ -1,4 +1,4 @@
-//! Semantics §2 and §3: the status, and how the agent stands towards the scheduler.
+//! Semantics §2 and §3: the status and the posture.
 
 use super::{Millis, Model, Word};
 

@@ -1,5 +1,5 @@
-//! Semantics §8: one step. What is due is taken in, the first rung that holds decides, and then it
-//! is done, up to where a turn runs.
+//! Semantics §8: one step. The machine takes in what is due, finds the first rung that holds, and carries out
+//! its decision, up to the point where a turn runs.
 
 use super::continuation::Continuation;
 use super::messages::{Made, Message};
