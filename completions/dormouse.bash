@@ -100,6 +100,9 @@ _dormouse() {
             dormouse,recover)
                 cmd="dormouse__subcmd__recover"
                 ;;
+            dormouse,report)
+                cmd="dormouse__subcmd__report"
+                ;;
             dormouse,resume)
                 cmd="dormouse__subcmd__resume"
                 ;;
@@ -240,6 +243,9 @@ _dormouse() {
                 ;;
             dormouse__subcmd__help,recover)
                 cmd="dormouse__subcmd__help__subcmd__recover"
+                ;;
+            dormouse__subcmd__help,report)
+                cmd="dormouse__subcmd__help__subcmd__report"
                 ;;
             dormouse__subcmd__help,resume)
                 cmd="dormouse__subcmd__help__subcmd__resume"
@@ -677,7 +683,7 @@ _dormouse() {
 
     case "${cmd}" in
         dormouse)
-            opts="-C -q -v -h -V --dir --json --quiet --verbose --color --lock-timeout --help --version init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task trigger ingress supervise run briefs events usage metrics recover fail preempt resume safe-point checkpoint yield non-preemptible doctor gc export import sync merge-driver service schema completions man help"
+            opts="-C -q -v -h -V --dir --json --quiet --verbose --color --lock-timeout --help --version init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task trigger ingress supervise run briefs events usage metrics report recover fail preempt resume safe-point checkpoint yield non-preemptible doctor gc export import sync merge-driver service schema completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1327,7 +1333,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__help)
-            opts="init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task trigger ingress supervise run briefs events usage metrics recover fail preempt resume safe-point checkpoint yield non-preemptible doctor gc export import sync merge-driver service schema completions man help"
+            opts="init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task trigger ingress supervise run briefs events usage metrics report recover fail preempt resume safe-point checkpoint yield non-preemptible doctor gc export import sync merge-driver service schema completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1831,6 +1837,20 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__help__subcmd__recover)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__help__subcmd__report)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -3448,6 +3468,48 @@ _dormouse() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        dormouse__subcmd__report)
+            opts="-o -C -q -v -h --output --since --dir --json --quiet --verbose --color --lock-timeout --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --since)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -C)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --lock-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         dormouse__subcmd__resume)
             opts="-C -q -v -h --all --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -3789,7 +3851,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__state)
-            opts="-C -q -v -h --can --diagram --hooks --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-C -q -v -h --can --diagram --history --hooks --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -105,6 +105,9 @@ pub struct State {
     /// Print the machine as a diagram with the current state marked
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, default_missing_value = "mermaid", conflicts_with = "can")]
     pub diagram: Option<Diagram>,
+    /// With --diagram: mark the edges that were taken, with how often
+    #[arg(long, requires = "diagram")]
+    pub history: bool,
     /// List the installed hooks, their paths, and which of them run
     #[arg(long, conflicts_with_all = ["can", "diagram"])]
     pub hooks: bool,

@@ -4,6 +4,7 @@ mod inspect;
 mod lifecycle;
 mod messages;
 mod monitor;
+mod pictures;
 mod planes;
 mod preemption;
 mod service;
@@ -22,6 +23,7 @@ pub use inspect::*;
 pub use lifecycle::*;
 pub use messages::*;
 pub use monitor::*;
+pub use pictures::*;
 pub use planes::*;
 pub use preemption::*;
 pub use service::*;
@@ -116,6 +118,7 @@ pub enum Command {
     Events(Events),
     Usage(Usage),
     Metrics(Metrics),
+    Report(Report),
     Recover(Recover),
     Fail(Fail),
     Preempt(Preempt),

@@ -14,7 +14,7 @@ use crate::model::execution::ExecutionState;
 use crate::model::posture::Posture;
 use crate::model::state::State;
 use crate::model::time::Time;
-use crate::report::explain;
+use crate::report::explain::{self, Taken};
 use crate::report::output::{Output, Tone};
 use crate::report::summary::{self, Field, field, raw, shown};
 use crate::report::text::{one_line, relative, table};
@@ -124,9 +124,10 @@ pub fn state(session: &mut Session, args: cli::State) -> Result<Status> {
         return Ok(if can { Status::Done } else { Status::Refused });
     }
     if let Some(format) = args.diagram {
+        let taken = if args.history { taken(&agent)? } else { Taken::new() };
         let text = match format {
-            cli::Diagram::Mermaid => explain::mermaid(execution.state),
-            cli::Diagram::Dot => explain::dot(execution.state),
+            cli::Diagram::Mermaid => explain::mermaid(execution.state, &taken),
+            cli::Diagram::Dot => explain::dot(execution.state, &taken),
         };
         session
             .out
@@ -137,6 +138,23 @@ pub fn state(session: &mut Session, args: cli::State) -> Result<Status> {
     }
     session.out.result(&machine_object(&state, &history), |out| machine_text(&state, &history, now, out));
     Ok(Status::Done)
+}
+
+/// How often the agent has taken each edge, as far as its ledger is kept.
+fn taken(agent: &Agent<'_>) -> Result<Taken> {
+    agent.look(|seen, state| {
+        let mut taken = Taken::new();
+        seen.events(&state, None, |event| {
+            let end = |name: &str| event.data[name].as_str().and_then(|word| word.parse().ok());
+            if event.kind == EventKind::StateTransition
+                && let (Some(from), Some(to)) = (end("from"), end("to"))
+            {
+                *taken.entry((from, to)).or_default() += 1;
+            }
+            Ok(())
+        })?;
+        Ok(taken)
+    })
 }
 
 /// Nothing of an agent that was moved away goes on here, whatever its records say.

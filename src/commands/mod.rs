@@ -1,6 +1,7 @@
 //! One file or directory per command family: what was said becomes a request, goes to the desk, and what came of it is
 //! reported. No family imports another.
 
+mod chronicle;
 mod create;
 mod doctor;
 mod evidence;
@@ -156,6 +157,7 @@ fn name(command: &Command) -> &'static str {
         Command::Run(_) => "run",
         Command::Briefs(_) => "briefs",
         Command::Events(_) => "events",
+        Command::Report(_) => "report",
         Command::Recover(_) => "recover",
         Command::Doctor(_) => "doctor",
         Command::Gc(_) => "gc",
@@ -210,6 +212,7 @@ fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
         Command::Run(args) => evidence::run(session, args.command),
         Command::Briefs(args) => evidence::briefs(session, args),
         Command::Events(args) => evidence::events(session, args),
+        Command::Report(args) => chronicle::report(session, args),
         Command::Recover(args) => recover::recover(session, args),
         Command::Usage(args) => usage::usage(session, args),
         Command::Metrics(args) => metrics::metrics(session, args),

@@ -6,6 +6,7 @@ pub mod attention;
 pub mod authority;
 pub mod background;
 pub mod checks;
+pub mod chronicle;
 pub mod delegate;
 pub mod delivery;
 pub mod desk;

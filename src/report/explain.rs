@@ -1,5 +1,7 @@
 //! `explain` and `state`: why the agent does what it does, and where its machine can go.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use crate::model::agent::Status;
@@ -244,28 +246,34 @@ pub fn text(records: &Records, decision: &Decision, now: Time, out: &Output) -> 
     text
 }
 
-/// The machine as Mermaid, with the current state marked.
-pub fn mermaid(current: ExecutionState) -> String {
+/// How often each edge of the machine was taken.
+pub type Taken = BTreeMap<(ExecutionState, ExecutionState), u64>;
+
+/// The machine as a Mermaid diagram, with the current state marked, and the edges that were taken.
+pub fn mermaid(current: ExecutionState, taken: &Taken) -> String {
     let mut text = "stateDiagram-v2\n    [*] --> initializing\n".to_owned();
-    for from in ExecutionState::ALL {
-        for to in next(*from) {
-            text.push_str(&format!("    {from} --> {to}\n"));
-        }
+    for (from, to) in edges() {
+        let often = taken.get(&(from, to)).map(|often| format!(" : {often}")).unwrap_or_default();
+        text.push_str(&format!("    {from} --> {to}{often}\n"));
     }
     text.push_str("    classDef current font-weight:bold,stroke-width:3px\n");
     text.push_str(&format!("    class {current} current\n"));
     text
 }
 
-/// The machine as DOT, with the current state marked.
-pub fn dot(current: ExecutionState) -> String {
+/// The same as DOT.
+pub fn dot(current: ExecutionState, taken: &Taken) -> String {
     let mut text = "digraph execution {\n    rankdir=LR;\n    node [shape=box, style=rounded];\n".to_owned();
     text.push_str(&format!("    {current} [style=\"rounded,bold\", penwidth=3];\n"));
-    for from in ExecutionState::ALL {
-        for to in next(*from) {
-            text.push_str(&format!("    {from} -> {to};\n"));
-        }
+    for (from, to) in edges() {
+        let often = taken.get(&(from, to)).map(|often| format!(" [label=\"{often}\", penwidth=3]"));
+        text.push_str(&format!("    {from} -> {to}{};\n", often.unwrap_or_default()));
     }
     text.push_str("}\n");
     text
+}
+
+/// Every edge of the machine.
+fn edges() -> impl Iterator<Item = (ExecutionState, ExecutionState)> {
+    ExecutionState::ALL.iter().flat_map(|from| next(*from).iter().map(|to| (*from, *to)))
 }

@@ -1,5 +1,6 @@
 //! What commands show: one file per thing, as text for people and as JSON Lines for scripts.
 
+pub mod chronicle;
 pub mod context;
 pub mod explain;
 pub mod list;

@@ -425,6 +425,25 @@ fn state_draws_the_23_edges_of_the_machine() {
 }
 
 #[test]
+fn a_diagram_marks_the_edges_that_were_taken() {
+    let sandbox = started("true");
+    for _ in 0..3 {
+        say(&sandbox, "x");
+        step(&sandbox);
+    }
+    let mermaid = sandbox.run(["state", "ada", "--diagram", "--history"]);
+    for edge in
+        ["initializing --> runnable : 1\n", "running --> completed : 3\n", "    suspended --> resumed\n"]
+    {
+        assert!(mermaid.contains(edge), "{edge}: {mermaid}");
+    }
+    assert_eq!(mermaid.matches(" --> ").count(), 1 + 23);
+    let dot = sandbox.run(["state", "ada", "--diagram", "dot", "--history"]);
+    assert!(dot.contains("    running -> completed [label=\"3\", penwidth=3];\n"), "{dot}");
+    assert_eq!(sandbox.cmd(["state", "ada", "--history"]).output().code(), 2, "it is about a diagram");
+}
+
+#[test]
 fn runs_are_listed_newest_first_with_the_live_one() {
     let sandbox = started("test -e slow || exit 0; touch running; while [ ! -e go ]; do sleep 0.02; done");
     for _ in 0..3 {

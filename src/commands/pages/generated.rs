@@ -44,6 +44,7 @@ pub const MAN: &[(&str, &str)] = &[
     ("dormouse-queue-show", committed!("man/dormouse-queue-show.1")),
     ("dormouse-queue", committed!("man/dormouse-queue.1")),
     ("dormouse-recover", committed!("man/dormouse-recover.1")),
+    ("dormouse-report", committed!("man/dormouse-report.1")),
     ("dormouse-resume", committed!("man/dormouse-resume.1")),
     ("dormouse-run-list", committed!("man/dormouse-run-list.1")),
     ("dormouse-run-show", committed!("man/dormouse-run-show.1")),

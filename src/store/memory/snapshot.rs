@@ -220,6 +220,10 @@ impl<'a> Snapshot<'a> {
         }, dir => dir.runs(count))
     }
 
+    pub fn runs_since(&self, since: Time) -> Result<Vec<Run>> {
+        either!(self, _records => Ok(self.runs(usize::MAX)?.0), dir => dir.runs_since(since))
+    }
+
     pub fn run_ids(&self) -> Result<Vec<RunId>> {
         either!(self, _records => Ok(self.runs(usize::MAX)?.0.iter().map(|run| run.id).collect()), dir => dir.run_ids())
     }

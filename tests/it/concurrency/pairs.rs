@@ -103,6 +103,7 @@ const READERS: &[&str] = &[
     "queue show {message}",
     "run list -a ada --json",
     "briefs ada",
+    "report ada -o -",
     "work list -a ada --json",
     "work show {item}",
     "wait list -a ada",

@@ -1,0 +1,69 @@
+//! `report`: what agents have done, as a page.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::cli;
+use crate::engine::chronicle::doings;
+use crate::engine::session::{Session, agents};
+use crate::error::{Context, Error, Result, Status};
+use crate::report::chronicle::{Chronicle, html};
+use crate::report::text::count;
+
+use super::words::time_or_ago;
+use crate::engine::aside::Aside;
+
+pub fn report(session: &mut Session, args: cli::Report) -> Result<Status> {
+    let store = session.store()?;
+    let now = session.clock.now();
+    let since = time_or_ago("--since", &args.since, now)?.min(now);
+    let to_stdout = args.output == Path::new("-");
+    if to_stdout && (session.out.is_json() || io::stdout().is_terminal()) {
+        return Err(Error::Usage {
+            message: "--output -: the page would go to a terminal, or stand beside --json".to_owned(),
+            hint: Some("name a file: --output report.html".to_owned()),
+        });
+    }
+    let mut names = agents(&store, &args.agents, args.agents.is_empty())?;
+    names.sort();
+    names.dedup();
+    let home = store.home().to_string_lossy().into_owned();
+    let mut chronicle = Chronicle { home, since, now, agents: Vec::new(), unreadable: Vec::new() };
+    let mut status = Status::Done;
+    for name in &names {
+        match store.agent(name).and_then(|agent| doings(&agent, since, now)) {
+            Ok(doings) => chronicle.agents.push(doings),
+            // One that was named and is not there: nothing is written.
+            Err(error @ Error::NoAgent { .. }) if !args.agents.is_empty() => return Err(error),
+            // It has gone since the names were listed.
+            Err(Error::NoAgent { .. }) => {}
+            Err(error) => {
+                session.out.failure(&error, Some(name.as_str()), Some(name.as_str()));
+                status = status.graver(error.exit_status());
+                chronicle.unreadable.push((name.clone(), error.to_string()));
+            }
+        }
+    }
+    let page = html(&chronicle)?;
+    if to_stdout {
+        session.out.raw(page.as_bytes());
+        return Ok(status);
+    }
+    let aside = Aside::begin(&args.output, 0o666)?;
+    aside.file().write_all(page.as_bytes()).context("write", &args.output)?;
+    aside.place()?;
+    let object = json!({
+        "path": args.output.to_string_lossy(),
+        "agents": chronicle.agents.len(),
+        "since": since,
+        "until": now,
+        "bytes": page.len(),
+    });
+    session.out.result(&object, |out| {
+        let agents = count(chronicle.agents.len() as u64, "agent", "agents");
+        format!("{}: {agents} since {since}", out.safe(&args.output.to_string_lossy()))
+    });
+    Ok(status)
+}

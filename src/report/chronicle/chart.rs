@@ -1,0 +1,279 @@
+//! What all agents of a page have done together, in equal parts of the time, and its charts.
+
+use serde::Serialize;
+
+use crate::model::time::{Span, Time};
+use crate::rules::limits::dollars;
+
+use super::{Doings, Scale, Stay, moment, number, span};
+
+/// The units of a chart from left to right, and from its top to its bottom. The template says so too.
+const WIDTH: u64 = 1000;
+const HEIGHT: u64 = 100;
+
+/// How long a part may be, in minutes: an hour rather than 59 minutes.
+const PARTS: [u64; 13] = [1, 2, 5, 10, 15, 30, 60, 180, 360, 720, 1440, 10_080, 40_320];
+
+/// How many parts there are at most.
+const MOST: u64 = 50;
+
+/// What happened in one part of the time.
+#[derive(Debug, Default)]
+struct Part {
+    turns: u64,
+    bad: u64,
+    retries: u64,
+    /// How long each message that was taken up here had waited.
+    waited: Vec<Span>,
+    /// The most messages that were in the queues at once.
+    deepest: u64,
+    tokens: u64,
+    cost_usd: f64,
+}
+
+/// The time in equal parts.
+pub struct Parts {
+    first: Time,
+    long: Span,
+    parts: Vec<Part>,
+}
+
+impl Parts {
+    pub fn of(agents: &[&Doings], scale: Scale, now: Time) -> Parts {
+        let whole = scale.until.since(scale.from);
+        let minute = Span::from_secs(60);
+        let fits = |minutes: &u64| whole.as_millis() / minute.times(*minutes).as_millis().max(1) < MOST;
+        let longest = whole.as_millis() / minute.as_millis() / MOST + 1;
+        let long = minute.times(PARTS.into_iter().find(fits).unwrap_or(longest));
+        let millis = i64::try_from(long.as_millis()).unwrap_or(i64::MAX).max(1);
+        let first = Time::from_millis(scale.from.as_millis().div_euclid(millis) * millis);
+        let count =
+            usize::try_from(scale.until.since(first).as_millis() / long.as_millis().max(1)).unwrap_or(0);
+        let mut parts = Parts { first, long, parts: Vec::new() };
+        parts.parts.resize_with(count + 1, Part::default);
+        for turn in agents.iter().flat_map(|agent| &agent.turns) {
+            let part = parts.at(turn.started_at);
+            part.turns += 1;
+            part.bad += u64::from(turn.is_bad());
+            part.retries += u64::from(turn.is_retry());
+            let ended = parts.at(turn.ended_at);
+            ended.tokens = ended.tokens.saturating_add(turn.tokens);
+            ended.cost_usd += turn.cost_usd;
+        }
+        let stays: Vec<&Stay> = agents.iter().flat_map(|agent| &agent.stays).collect();
+        for stay in &stays {
+            parts.at(stay.taken_up.unwrap_or(now)).waited.push(stay.waited(now));
+        }
+        parts.fill_queue(&stays);
+        parts.parts.iter_mut().for_each(|part| part.waited.sort_unstable());
+        parts
+    }
+
+    /// The part of a moment. What lies before the first belongs to that.
+    fn at(&mut self, at: Time) -> &mut Part {
+        let part = usize::try_from(at.since(self.first).as_millis() / self.long.as_millis().max(1));
+        let last = self.parts.len() - 1;
+        &mut self.parts[part.unwrap_or(last).min(last)]
+    }
+
+    /// How deep the queues were at most.
+    fn fill_queue(&mut self, stays: &[&Stay]) {
+        // One that arrives when another leaves comes after it.
+        let arrived = stays.iter().map(|stay| (stay.arrived, 1));
+        let left = stays.iter().filter_map(|stay| Some((stay.left?, -1)));
+        let mut steps: Vec<(Time, i64)> = arrived.chain(left).collect();
+        steps.sort_unstable();
+        let mut steps = steps.into_iter().peekable();
+        let mut depth = 0i64;
+        for number in 0..self.parts.len() {
+            let end = self.begin(number + 1);
+            let mut deepest = depth;
+            while let Some((_, step)) = steps.next_if(|(at, _)| *at < end) {
+                depth += step;
+                deepest = deepest.max(depth);
+            }
+            self.parts[number].deepest = u64::try_from(deepest).unwrap_or(0);
+        }
+    }
+
+    fn begin(&self, number: usize) -> Time {
+        self.first.after(self.long.times(number as u64))
+    }
+
+    fn name(&self, number: usize) -> String {
+        let at = moment(self.begin(number));
+        let day = "2026-01-01".len();
+        let cut = if self.long >= Span::from_secs(86_400) { day } else { "2026-01-01 00:00".len() };
+        at.get(..cut).unwrap_or(&at).to_owned()
+    }
+
+    /// How long a part is, in words.
+    pub fn long(&self) -> String {
+        span(self.long)
+    }
+}
+
+/// A part as a row of a table.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    name: String,
+    turns: String,
+    bad: String,
+    retries: String,
+    median: String,
+    longest: String,
+    deepest: String,
+    tokens: String,
+    cost: String,
+}
+
+/// The parts in which anything happened.
+pub fn rows(parts: &Parts) -> Vec<Row> {
+    let is_empty =
+        |part: &Part| part.turns == 0 && part.waited.is_empty() && part.deepest == 0 && part.tokens == 0;
+    let row = |(number, part): (usize, &Part)| Row {
+        name: parts.name(number),
+        turns: super::number(part.turns),
+        bad: super::number(part.bad),
+        retries: super::number(part.retries),
+        median: median(&part.waited).map(span).unwrap_or_default(),
+        longest: part.waited.last().copied().map(span).unwrap_or_default(),
+        deepest: super::number(part.deepest),
+        tokens: super::number(part.tokens),
+        cost: cost(part.cost_usd),
+    };
+    parts.parts.iter().enumerate().filter(|(_, part)| !is_empty(part)).map(row).collect()
+}
+
+pub fn cost(usd: f64) -> String {
+    if usd > 0.0 { format!("{} $", dollars(usd)) } else { "0".to_owned() }
+}
+
+pub fn median(sorted: &[Span]) -> Option<Span> {
+    sorted.get(sorted.len() / 2).copied()
+}
+
+/// One chart: a bar for each part.
+#[derive(Debug, Serialize)]
+pub struct Chart {
+    title: &'static str,
+    /// What its bars are.
+    note: &'static str,
+    /// What the highest bar stands for.
+    most: String,
+    bars: Vec<Bar>,
+}
+
+#[derive(Debug, Serialize)]
+struct Bar {
+    x: u64,
+    width: u64,
+    /// From the bottom up: how high the whole is, and the lower part of it that is of another colour.
+    high: u64,
+    low: u64,
+    class: &'static str,
+    low_class: &'static str,
+    title: String,
+}
+
+/// The charts for which there is anything to draw.
+pub fn charts(parts: &Parts) -> Vec<Chart> {
+    let last = |part: &Part| part.waited.last().map_or(0, |span| span.as_millis());
+    let middle = |part: &Part| median(&part.waited).map_or(0, Span::as_millis);
+    let cents = |part: &Part| to_micros(part.cost_usd);
+    let all = [
+        chart(
+            parts,
+            "Turns",
+            "Turns that began; the red part of them failed.",
+            ("g", "b"),
+            |part| (part.turns, part.bad),
+            |part| format!("{} turns, {} failed, {} retries", part.turns, part.bad, part.retries),
+            number,
+        ),
+        chart(
+            parts,
+            "Waiting time of messages",
+            "From the arrival of a message until a step took it up: half of them waited no longer than the darker part.",
+            ("q", "d"),
+            |part| (last(part), middle(part)),
+            |part| {
+                let median = median(&part.waited).map(span).unwrap_or_default();
+                let longest = part.waited.last().copied().map(span).unwrap_or_default();
+                format!("{} messages, median {median}, longest {longest}", part.waited.len())
+            },
+            |most| span(Span::from_millis(most)),
+        ),
+        chart(
+            parts,
+            "Messages in the queues",
+            "The most messages that had not ended, at one moment.",
+            ("q", "q"),
+            |part| (part.deepest, 0),
+            |part| format!("at most {} messages", part.deepest),
+            number,
+        ),
+        chart(
+            parts,
+            "Tokens",
+            "Input and output tokens that turns reported.",
+            ("t", "t"),
+            |part| (part.tokens, 0),
+            |part| format!("{} tokens", number(part.tokens)),
+            number,
+        ),
+        chart(
+            parts,
+            "Cost",
+            "US dollars that turns reported.",
+            ("t", "t"),
+            |part| (cents(part), 0),
+            |part| cost(part.cost_usd),
+            |most| cost(from_micros(most)),
+        ),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+/// Millionths of a dollar, so that heights are compared as integers.
+fn to_micros(usd: f64) -> u64 {
+    (usd * 1e6).round() as u64
+}
+
+fn from_micros(micros: u64) -> f64 {
+    micros as f64 / 1e6
+}
+
+/// `values`: of a part, how much it is, and how much of that is the lower bar.
+fn chart(
+    parts: &Parts,
+    title: &'static str,
+    note: &'static str,
+    (class, low_class): (&'static str, &'static str),
+    values: impl Fn(&Part) -> (u64, u64),
+    words: impl Fn(&Part) -> String,
+    most_words: impl Fn(u64) -> String,
+) -> Option<Chart> {
+    let most = parts.parts.iter().map(|part| values(part).0).max().filter(|most| *most > 0)?;
+    let wide = WIDTH / parts.parts.len().max(1) as u64;
+    // What is not nothing is seen.
+    let high = |value: u64| {
+        let high = u128::from(value) * u128::from(HEIGHT) / u128::from(most);
+        u64::try_from(high).unwrap_or(HEIGHT).max(u64::from(value > 0))
+    };
+    let bars = parts.parts.iter().enumerate().filter(|(_, part)| values(part).0 > 0).map(|(number, part)| {
+        let (value, low) = values(part);
+        let title = format!("{}: {}", parts.name(number), words(part));
+        let x = number as u64 * WIDTH / parts.parts.len() as u64;
+        Bar {
+            x,
+            width: wide.saturating_sub(2).max(1),
+            high: high(value),
+            low: high(low),
+            class,
+            low_class,
+            title,
+        }
+    });
+    Some(Chart { title, note, most: most_words(most), bars: bars.collect() })
+}

@@ -1,0 +1,309 @@
+//! The page: everything as text, put into its template.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
+use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value};
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+use crate::model::time::{Span, Time};
+use crate::report::text::{count, escape_line, one_line, relative};
+
+use super::chart::{Chart, Parts, Row, charts, cost, median, rows};
+use super::strip::{self, Mark, marks};
+use super::{Chronicle, Doings, Scale, Turn, in_words, moment, number, shown, span};
+
+const TEMPLATE: &str = include_str!("page.html");
+
+/// How many turns are listed in tables, of all agents together, and of one at most.
+const LISTED: usize = 1500;
+const LISTED_OF_ONE: usize = 100;
+
+/// How many failures are listed.
+const FAILURES: usize = 50;
+
+/// The shortest time that a page shows: a picture of less would say nothing.
+const SHORTEST: Span = Span::from_secs(60);
+
+#[derive(Debug, Serialize)]
+struct Page {
+    home: String,
+    from: String,
+    until: String,
+    /// The asked for beginning, where nothing is known of the time after it.
+    asked: Option<String>,
+    version: &'static str,
+    tiles: Vec<Tile>,
+    alerts: Vec<Alert>,
+    part: String,
+    charts: Vec<Chart>,
+    rows: Vec<Row>,
+    axis: Vec<String>,
+    agents: Vec<Agent>,
+    listed: usize,
+    quiet: Vec<Quiet>,
+    kinds: Vec<Kinds>,
+    failures: Vec<Failure>,
+    more_failures: String,
+}
+
+/// A number of the whole.
+#[derive(Debug, Serialize)]
+struct Tile {
+    name: &'static str,
+    value: String,
+    is_bad: bool,
+}
+
+/// An agent that a person should look at.
+#[derive(Debug, Serialize)]
+struct Alert {
+    agent: String,
+    since: String,
+    what: Vec<String>,
+    act: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Agent {
+    name: String,
+    needs_attention: bool,
+    posture: String,
+    reason: String,
+    turns: String,
+    failed: String,
+    pending: usize,
+    tokens: String,
+    cost: String,
+    due: String,
+    /// The strip in words.
+    words: String,
+    marks: Vec<Mark>,
+    last: Vec<Listed>,
+}
+
+#[derive(Debug, Serialize)]
+struct Listed {
+    at: String,
+    took: String,
+    end: String,
+    is_bad: bool,
+    why: String,
+    said: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Quiet {
+    name: String,
+    posture: String,
+}
+
+/// How many turns came out in one way.
+#[derive(Debug, Serialize)]
+struct Kinds {
+    name: String,
+    count: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Failure {
+    agent: String,
+    at: String,
+    end: String,
+    said: String,
+}
+
+/// The page as HTML. The same chronicle makes the same bytes.
+pub fn html(chronicle: &Chronicle) -> Result<String> {
+    let mut environment = Environment::new();
+    let syntax =
+        SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build();
+    environment.set_syntax(syntax.map_err(|error| broken(&error))?);
+    environment.set_auto_escape_callback(|_| AutoEscape::Html);
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    let template =
+        environment.template_from_named_str("page.html", TEMPLATE).map_err(|error| broken(&error))?;
+    template.render(Value::from(Serde(page(chronicle)))).map_err(|error| broken(&error))
+}
+
+/// Our own template is wrong.
+fn broken(error: &minijinja::Error) -> Error {
+    Error::Failed { message: format!("the page of the report: {error}"), hint: None }
+}
+
+fn page(chronicle: &Chronicle) -> Page {
+    let now = chronicle.now;
+    let first = chronicle.agents.iter().filter_map(Doings::first).min().unwrap_or(chronicle.since);
+    let from = first.clamp(chronicle.since, now.before(SHORTEST).max(chronicle.since));
+    let scale = Scale { from, until: now };
+    let mut agents: Vec<&Doings> = chronicle.agents.iter().collect();
+    agents.sort_by_key(|agent| !agent.needs_attention());
+    let (quiet, busy): (Vec<&Doings>, Vec<&Doings>) = agents.iter().partition(|agent| agent.is_quiet());
+    let columns = strip::columns(busy.iter().map(|agent| (&agent.turns[..], &agent.pauses[..])), scale);
+    let parts = Parts::of(&busy, scale, now);
+    let listed = (LISTED / busy.len().max(1)).min(LISTED_OF_ONE);
+    let (kinds, failures, more) = failures(&busy);
+    Page {
+        home: escape_line(&chronicle.home).into_owned(),
+        from: moment(from),
+        until: moment(now),
+        asked: (from > chronicle.since).then(|| moment(chronicle.since)),
+        version: env!("CARGO_PKG_VERSION"),
+        tiles: tiles(chronicle),
+        alerts: alerts(chronicle),
+        part: parts.long(),
+        charts: charts(&parts),
+        rows: rows(&parts),
+        axis: axis(scale),
+        agents: busy.iter().map(|agent| row(agent, scale, columns, listed, now)).collect(),
+        listed,
+        quiet: quiet
+            .iter()
+            .map(|agent| Quiet {
+                name: agent.line.id.to_string(),
+                posture: in_words(agent.line.posture.name()),
+            })
+            .collect(),
+        kinds,
+        failures,
+        more_failures: if more > 0 { number(more as u64) } else { String::new() },
+    }
+}
+
+/// Moments at equal distances, to the day where the time is long enough.
+fn axis(scale: Scale) -> Vec<String> {
+    const MOMENTS: u64 = 5;
+    let whole = scale.until.since(scale.from).as_millis();
+    let (from, until) = if whole > 4 * 86_400_000 { (5, 10) } else { (5, 16) };
+    let at = |number: u64| moment(scale.from.after(Span::from_millis(whole / (MOMENTS - 1) * number)));
+    (0..MOMENTS).map(|number| at(number).get(from..until).unwrap_or_default().to_owned()).collect()
+}
+
+fn tiles(chronicle: &Chronicle) -> Vec<Tile> {
+    let turns = || chronicle.agents.iter().flat_map(|agent| &agent.turns);
+    let many = |of: usize| number(of as u64);
+    let mut waited: Vec<Span> = chronicle
+        .agents
+        .iter()
+        .flat_map(|agent| &agent.stays)
+        .map(|stay| stay.waited(chronicle.now))
+        .collect();
+    waited.sort_unstable();
+    let to_look_at = chronicle.agents.iter().filter(|agent| agent.needs_attention()).count();
+    let to_look_at = to_look_at + chronicle.unreadable.len();
+    let failed = turns().filter(|turn| turn.is_bad()).count();
+    let plain = |name, value| Tile { name, value, is_bad: false };
+    vec![
+        plain("agents", many(chronicle.agents.len() + chronicle.unreadable.len())),
+        Tile { name: "need attention", value: many(to_look_at), is_bad: to_look_at > 0 },
+        plain("turns", many(turns().count())),
+        Tile { name: "failed", value: many(failed), is_bad: failed > 0 },
+        plain("retries", many(turns().filter(|turn| turn.is_retry()).count())),
+        plain("messages wait now", many(chronicle.agents.iter().map(|agent| agent.line.pending).sum())),
+        plain("median waiting time", median(&waited).map_or_else(|| "–".to_owned(), span)),
+        plain("tokens", number(turns().map(|turn| turn.tokens).fold(0, u64::saturating_add))),
+        plain("cost", cost(turns().map(|turn| turn.cost_usd).sum())),
+    ]
+}
+
+/// What needs attention: those that can't be read, then those that are marked.
+fn alerts(chronicle: &Chronicle) -> Vec<Alert> {
+    let unreadable = chronicle.unreadable.iter().map(|(name, why)| Alert {
+        agent: name.to_string(),
+        since: String::new(),
+        what: vec![format!("can't be read: {}", shown(why))],
+        act: format!("dormouse doctor {name}"),
+    });
+    let marked = chronicle.agents.iter().filter(|agent| agent.needs_attention()).map(|agent| {
+        let line = &agent.line;
+        let mark = line.attention.as_ref();
+        let mut what: Vec<String> = mark
+            .into_iter()
+            .flat_map(|mark| mark.newest.iter().rev())
+            .map(|one| shown(&one.to_string()))
+            .collect();
+        let untold = mark.map_or(0, |mark| mark.count).saturating_sub(what.len() as u64);
+        if mark.is_some() && untold > 0 {
+            what.push(format!("and {untold} more"));
+        }
+        if what.is_empty() && line.dead > 0 {
+            what.push(count(line.dead, "dead letter", "dead letters"));
+        }
+        if line.rejected > 0 {
+            let files = count(line.rejected as u64, "file", "files");
+            what.push(format!("{files} in its inbox could not be admitted"));
+        }
+        let act = if line.rejected > 0 {
+            format!("dormouse queue rejected -a {}", line.id)
+        } else if line.dead > 0 {
+            format!("dormouse queue dead -a {}", line.id)
+        } else {
+            format!("dormouse get {}", line.id)
+        };
+        let since = mark.map(|mark| moment(mark.since)).unwrap_or_default();
+        Alert { agent: line.id.to_string(), since, what, act }
+    });
+    unreadable.chain(marked).collect()
+}
+
+fn row(agent: &Doings, scale: Scale, columns: u64, listed: usize, now: Time) -> Agent {
+    let line = &agent.line;
+    let failed = agent.turns.iter().filter(|turn| turn.is_bad()).count();
+    let retries = agent.turns.iter().filter(|turn| turn.is_retry()).count();
+    let words = format!(
+        "{} turns, {failed} failed, {retries} retries, {} waits",
+        agent.turns.len(),
+        agent.pauses.len()
+    );
+    Agent {
+        name: line.id.to_string(),
+        needs_attention: agent.needs_attention(),
+        posture: in_words(line.posture.name()),
+        reason: escape_line(&one_line(&line.reason, super::SAID)).into_owned(),
+        turns: number(agent.turns.len() as u64),
+        failed: number(failed as u64),
+        pending: line.pending,
+        tokens: number(agent.turns.iter().map(|turn| turn.tokens).fold(0, u64::saturating_add)),
+        cost: cost(agent.turns.iter().map(|turn| turn.cost_usd).sum()),
+        due: line.next_due_at.map_or_else(|| "–".to_owned(), |at| relative(at, now)),
+        words,
+        marks: marks(&agent.turns, &agent.pauses, scale, columns),
+        last: agent.turns.iter().rev().take(listed).map(listed_turn).collect(),
+    }
+}
+
+fn listed_turn(turn: &Turn) -> Listed {
+    Listed {
+        at: moment(turn.started_at),
+        took: span(turn.took),
+        end: turn.end(),
+        is_bad: turn.is_bad(),
+        why: turn.why.clone(),
+        said: turn.said.clone(),
+    }
+}
+
+/// How turns came out, the last ones that failed, and how many more did.
+fn failures(agents: &[&Doings]) -> (Vec<Kinds>, Vec<Failure>, usize) {
+    let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut failed = Vec::new();
+    for (agent, turn) in agents.iter().flat_map(|agent| agent.turns.iter().map(move |turn| (agent, turn))) {
+        *kinds.entry(turn.terminal.map_or("running", |terminal| terminal.name())).or_default() += 1;
+        if turn.is_bad() {
+            failed.push((agent, turn));
+        }
+    }
+    failed.sort_by_key(|(_, turn)| Reverse(turn.ended_at));
+    let more = failed.len().saturating_sub(FAILURES);
+    let kinds = kinds.into_iter().map(|(name, count)| Kinds { name: in_words(name), count: number(count) });
+    let failures = failed.into_iter().take(FAILURES).map(|(agent, turn)| Failure {
+        agent: agent.line.id.to_string(),
+        at: moment(turn.started_at),
+        end: turn.end(),
+        said: turn.said.clone(),
+    });
+    (kinds.collect(), failures.collect(), more)
+}

@@ -1,0 +1,130 @@
+//! The strip of one agent: its turns, retries and waits along the time.
+//!
+//! Turns that are denser than columns share a mark, so that a strip is never larger than its columns.
+
+use serde::Serialize;
+
+use super::{Kind, Pause, Scale, Turn, in_words, moment, span};
+use crate::model::time::Time;
+use crate::report::text::count;
+
+/// The units of a strip from left to right. Its height is 26 of them; the template says so too.
+pub const WIDTH: u64 = 2000;
+
+/// How many marks the strips of a page have together: each takes about 200 bytes.
+const MARKS: usize = 9000;
+
+/// How many columns a strip may have, the most first.
+const COLUMNS: [u64; 9] = [250, 125, 100, 80, 50, 40, 25, 20, 10];
+
+/// How wide a mark is at least: what lasted a second is seen, too.
+const LEAST: u64 = WIDTH / COLUMNS[0];
+
+/// Something that can be pointed at.
+#[derive(Debug, Serialize)]
+pub struct Mark {
+    shapes: Vec<Shape>,
+    title: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Shape {
+    class: &'static str,
+    path: String,
+}
+
+/// A rectangle.
+fn shape(class: &'static str, x: u64, width: u64, top: u64, bottom: u64) -> Shape {
+    Shape { class, path: format!("M{x} {top}h{width}V{bottom}H{x}z") }
+}
+
+/// The finest columns with which all strips together have no more marks than a page can bear.
+pub fn columns<'a>(strips: impl Iterator<Item = (&'a [Turn], &'a [Pause])> + Clone, scale: Scale) -> u64 {
+    let marks = |columns: u64| {
+        let of_one = |(turns, pauses): (&[Turn], &[Pause])| {
+            groups(turns, |turn| turn.started_at, scale, columns).len()
+                + groups(pauses, |pause| pause.since, scale, columns).len()
+        };
+        strips.clone().map(of_one).sum::<usize>()
+    };
+    COLUMNS.into_iter().find(|columns| marks(*columns) <= MARKS).unwrap_or(1)
+}
+
+/// Those that begin in the same column, from left to right.
+fn groups<T>(all: &[T], begin: impl Fn(&T) -> Time, scale: Scale, columns: u64) -> Vec<&[T]> {
+    all.chunk_by(|one, next| scale.x(begin(one), columns) == scale.x(begin(next), columns)).collect()
+}
+
+/// The marks of an agent, waits first.
+pub fn marks(turns: &[Turn], pauses: &[Pause], scale: Scale, columns: u64) -> Vec<Mark> {
+    let left = |at| scale.x(at, WIDTH).min(WIDTH - LEAST);
+    let wide = |x: u64, until| scale.x(until, WIDTH).saturating_sub(x).max(LEAST);
+    let waits = groups(pauses, |pause| pause.since, scale, columns).into_iter().filter_map(|group| {
+        let first = group.first()?;
+        let until = group.iter().map(|pause| pause.until).max()?;
+        let x = left(first.since);
+        Some(Mark { shapes: vec![shape("w", x, wide(x, until), 22, 26)], title: of_waits(group, first) })
+    });
+    let turns = groups(turns, |turn| turn.started_at, scale, columns).into_iter().filter_map(|group| {
+        let first = group.first()?;
+        let until = group.iter().map(|turn| turn.ended_at).max()?;
+        let x = left(first.started_at);
+        Some(Mark { shapes: shapes(group, x, wide(x, until)), title: of_turns(group, first) })
+    });
+    waits.chain(turns).collect()
+}
+
+/// A mark is as much coloured as failed as there are failures among its turns, and a little at least. It is then higher
+/// than others, for eyes that don't see the colour.
+fn shapes(group: &[Turn], x: u64, width: u64) -> Vec<Shape> {
+    let class = match group.first().map(Turn::kind) {
+        Some(Kind::Live) => "l",
+        Some(Kind::Cut) if group.len() == 1 => "c",
+        Some(Kind::Cut | Kind::Good | Kind::Bad) | None => "g",
+    };
+    let bad = group.iter().filter(|turn| turn.is_bad()).count();
+    let mut shapes = Vec::new();
+    let share = u64::try_from(bad * 14 / group.len().max(1)).unwrap_or(14);
+    if bad < group.len() {
+        shapes.push(shape(class, x, width, 6, 20));
+    }
+    if bad > 0 {
+        shapes.push(shape("b", x, width, 3, 6 + share.max(3)));
+    }
+    if group.iter().any(Turn::is_retry) {
+        shapes.push(shape("r", x, width, 0, 2));
+    }
+    shapes
+}
+
+fn of_turns(group: &[Turn], first: &Turn) -> String {
+    if group.len() == 1 {
+        let said = if first.said.is_empty() { String::new() } else { format!(": {}", first.said) };
+        let at = moment(first.started_at);
+        return format!("{at}, {}, {}, for {}{said}", first.end(), span(first.took), first.why);
+    }
+    let last = group.last().map_or(first.started_at, |turn| turn.started_at);
+    let bad = group.iter().filter(|turn| turn.is_bad()).count();
+    let retries = group.iter().filter(|turn| turn.is_retry()).count();
+    let mut title = format!("{} turns, {} to {}", group.len(), moment(first.started_at), moment(last));
+    if bad > 0 {
+        title.push_str(&format!(", {bad} failed"));
+    }
+    if retries > 0 {
+        title.push_str(&format!(", {}", count(retries as u64, "retry", "retries")));
+    }
+    title
+}
+
+fn of_waits(group: &[Pause], first: &Pause) -> String {
+    if group.len() == 1 {
+        let (kind, status) = (in_words(first.kind.name()), first.status);
+        let lasted = span(first.until.since(first.since));
+        return format!(
+            "waits for {kind} since {}, {lasted}, {status}: {}",
+            moment(first.since),
+            first.reason
+        );
+    }
+    format!("{} waits from {} on", group.len(), moment(first.since))
+}
