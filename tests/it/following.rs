@@ -231,15 +231,12 @@ fn a_tick_that_was_killed_beside_it_is_found() {
     eventually("the message is done", || (field(&sandbox, "queue.pending") == "0").then_some(()));
 }
 
-#[test]
-fn without_watches_it_says_so_and_looks_now_and_then() {
-    let sandbox = started("echo seen").with_real_clock();
-    let args = ["-qq", "-o", "/dev/null", "-e", "trace=inotify_add_watch"];
-    let mut words: Vec<std::ffi::OsString> = args.iter().map(Into::into).collect();
-    words.extend(["-e".into(), "inject=inotify_add_watch:error=ENOSPC".into(), dormouse().into()]);
+/// A follower of all agents under strace, and its own number.
+fn traced(sandbox: &Sandbox, args: &[&str]) -> (Beside, Pid) {
+    let mut words: Vec<std::ffi::OsString> = ["-qq"].iter().chain(args).map(Into::into).collect();
+    words.push(dormouse().into());
     words.extend(["tick", "--follow", "--all"].map(Into::into));
-    let cmd = sandbox.program("strace", words).into_command();
-    let follower = Beside::spawn(cmd);
+    let follower = Beside::spawn(sandbox.program("strace", words).into_command());
     let child = eventually("it runs", || {
         let children = format!("/proc/{0}/task/{0}/children", follower.0.id());
         let children = fs::read_to_string(children).ok()?;
@@ -247,13 +244,49 @@ fn without_watches_it_says_so_and_looks_now_and_then() {
         let is_ours = |pid: &&str| {
             fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "dormouse\n")
         };
-        children.split_whitespace().find(is_ours)?.parse::<i32>().ok()
+        Pid::from_raw(children.split_whitespace().find(is_ours)?.parse().ok()?)
     });
+    (follower, child)
+}
+
+#[test]
+fn without_watches_it_says_so_and_looks_now_and_then() {
+    let sandbox = started("echo seen").with_real_clock();
+    let no_watches =
+        ["-o", "/dev/null", "-e", "trace=inotify_add_watch", "-e", "inject=inotify_add_watch:error=ENOSPC"];
+    let (follower, child) = traced(&sandbox, &no_watches);
     say(&sandbox, "x");
     eventually_pending(&sandbox, "ada", 1);
-    kill_process(Pid::from_raw(child).unwrap(), Signal::TERM).unwrap();
+    kill_process(child, Signal::TERM).unwrap();
     let ran = follower.end();
     assert!(ran.code() == 0 && ran.stderr.contains("fs.inotify.max_user_watches"), "{ran}");
+}
+
+/// So a kill of it, at whatever moment, leaves what it found: the steps are other processes, the very ones that cron starts.
+#[test]
+fn it_writes_nothing_and_keeps_no_lock() {
+    let sandbox = started("echo seen").with_real_clock();
+    let trace = sandbox.home().join("trace");
+    let calls = "trace=/open.*,flock,/rename.*,/.*link.*,/mkdir.*,/.*sync.*,/.*truncate,fallocate,/fchmod.*,/fchown.*,pwrite64";
+    let (follower, child) = traced(&sandbox, &["-o", trace.to_str().unwrap(), "-e", calls]);
+    for turns in 1..4 {
+        say(&sandbox, "x");
+        eventually_pending(&sandbox, "ada", turns);
+    }
+    kill_process(child, Signal::TERM).unwrap();
+    assert_eq!(follower.end().code(), 0);
+    let text = fs::read_to_string(&trace).unwrap();
+    let calls: Vec<&str> =
+        text.lines().filter(|line| !line.starts_with("---") && !line.starts_with("+++")).collect();
+    assert!(calls.len() > 20, "{text}");
+    // A look whether a turn runs is one at its lock, which no other look keeps out and which waits for nothing.
+    let only_looks = |call: &&str| {
+        let opens = call.starts_with("open")
+            && !["O_WRONLY", "O_RDWR", "O_CREAT"].iter().any(|way| call.contains(way));
+        opens || call.starts_with("readlink") || call.contains("LOCK_SH|LOCK_NB") || call.contains("LOCK_UN")
+    };
+    let others: Vec<&str> = calls.into_iter().filter(|call| !only_looks(call)).collect();
+    assert_eq!(others, Vec::<&str>::new());
 }
 
 /// The kernel keeps so many events and drops those that come after: then anything may have changed.

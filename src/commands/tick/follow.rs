@@ -284,7 +284,7 @@ impl Follower<'_> {
         let unwatched = self.followed.values().filter(|agent| agent.is_unwatched).count() as u64;
         if std::mem::replace(&mut self.unwatched, unwatched) == 0 && unwatched > 0 {
             session.out.note(&format!(
-                "not every agent can be watched here (fs.inotify.max_user_watches, or a network file system): such agents are looked at every {LOOKS}"
+                "not every agent can be watched here (fs.inotify.max_user_watches or max_user_instances, or a network file system): such agents are looked at every {LOOKS}"
             ));
         }
     }
