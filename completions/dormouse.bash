@@ -25,6 +25,9 @@ _dormouse() {
             dormouse,briefs)
                 cmd="dormouse__subcmd__briefs"
                 ;;
+            dormouse,check-outcome)
+                cmd="dormouse__subcmd__check__subcmd__outcome"
+                ;;
             dormouse,checkpoint)
                 cmd="dormouse__subcmd__checkpoint"
                 ;;
@@ -79,9 +82,6 @@ _dormouse() {
             dormouse,merge-driver)
                 cmd="dormouse__subcmd__merge__subcmd__driver"
                 ;;
-            dormouse,metrics)
-                cmd="dormouse__subcmd__metrics"
-                ;;
             dormouse,next-wake)
                 cmd="dormouse__subcmd__next__subcmd__wake"
                 ;;
@@ -99,9 +99,6 @@ _dormouse() {
                 ;;
             dormouse,recover)
                 cmd="dormouse__subcmd__recover"
-                ;;
-            dormouse,report)
-                cmd="dormouse__subcmd__report"
                 ;;
             dormouse,resume)
                 cmd="dormouse__subcmd__resume"
@@ -145,9 +142,6 @@ _dormouse() {
             dormouse,trigger)
                 cmd="dormouse__subcmd__trigger"
                 ;;
-            dormouse,usage)
-                cmd="dormouse__subcmd__usage"
-                ;;
             dormouse,wait)
                 cmd="dormouse__subcmd__wait"
                 ;;
@@ -168,6 +162,9 @@ _dormouse() {
                 ;;
             dormouse__subcmd__help,briefs)
                 cmd="dormouse__subcmd__help__subcmd__briefs"
+                ;;
+            dormouse__subcmd__help,check-outcome)
+                cmd="dormouse__subcmd__help__subcmd__check__subcmd__outcome"
                 ;;
             dormouse__subcmd__help,checkpoint)
                 cmd="dormouse__subcmd__help__subcmd__checkpoint"
@@ -223,9 +220,6 @@ _dormouse() {
             dormouse__subcmd__help,merge-driver)
                 cmd="dormouse__subcmd__help__subcmd__merge__subcmd__driver"
                 ;;
-            dormouse__subcmd__help,metrics)
-                cmd="dormouse__subcmd__help__subcmd__metrics"
-                ;;
             dormouse__subcmd__help,next-wake)
                 cmd="dormouse__subcmd__help__subcmd__next__subcmd__wake"
                 ;;
@@ -243,9 +237,6 @@ _dormouse() {
                 ;;
             dormouse__subcmd__help,recover)
                 cmd="dormouse__subcmd__help__subcmd__recover"
-                ;;
-            dormouse__subcmd__help,report)
-                cmd="dormouse__subcmd__help__subcmd__report"
                 ;;
             dormouse__subcmd__help,resume)
                 cmd="dormouse__subcmd__help__subcmd__resume"
@@ -288,9 +279,6 @@ _dormouse() {
                 ;;
             dormouse__subcmd__help,trigger)
                 cmd="dormouse__subcmd__help__subcmd__trigger"
-                ;;
-            dormouse__subcmd__help,usage)
-                cmd="dormouse__subcmd__help__subcmd__usage"
                 ;;
             dormouse__subcmd__help,wait)
                 cmd="dormouse__subcmd__help__subcmd__wait"
@@ -683,7 +671,7 @@ _dormouse() {
 
     case "${cmd}" in
         dormouse)
-            opts="-C -q -v -h -V --dir --json --quiet --verbose --color --lock-timeout --help --version init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task trigger ingress supervise run briefs events usage metrics report recover fail preempt resume safe-point checkpoint yield non-preemptible doctor gc export import sync merge-driver service schema completions man help"
+            opts="-C -q -v -h -V --dir --json --quiet --verbose --color --lock-timeout --help --version init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task trigger ingress supervise run briefs events recover fail preempt resume safe-point checkpoint yield non-preemptible doctor gc export import sync merge-driver service schema check-outcome completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -833,7 +821,41 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__briefs)
-            opts="-a -C -q -v -h --agent --all --limit --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-C -q -v -h --limit --dir --json --quiet --verbose --color --lock-timeout --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --limit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -C)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --lock-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__check__subcmd__outcome)
+            opts="-a -C -q -v -h --agent --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -844,10 +866,6 @@ _dormouse() {
                     return 0
                     ;;
                 -a)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --limit)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -943,7 +961,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__create)
-            opts="-C -q -v -h --shell --from --description --parent --profile --visibility --secret-file --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-C -q -v -h --shell --from --template --description --parent --profile --visibility --secret-file --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -955,6 +973,10 @@ _dormouse() {
                     ;;
                 --from)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --template)
+                    COMPREPLY=($(compgen -W "script llm reviewer nightly" -- "${cur}"))
                     return 0
                     ;;
                 --description)
@@ -1113,20 +1135,12 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__events)
-            opts="-a -f -C -q -v -h --agent --all --kind --since --follow --limit --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-f -C -q -v -h --kind --since --follow --limit --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
-                --agent)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -a)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 --kind)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1333,7 +1347,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__help)
-            opts="init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task trigger ingress supervise run briefs events usage metrics report recover fail preempt resume safe-point checkpoint yield non-preemptible doctor gc export import sync merge-driver service schema completions man help"
+            opts="init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task trigger ingress supervise run briefs events recover fail preempt resume safe-point checkpoint yield non-preemptible doctor gc export import sync merge-driver service schema check-outcome completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1375,6 +1389,20 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__help__subcmd__briefs)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__help__subcmd__check__subcmd__outcome)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1640,20 +1668,6 @@ _dormouse() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        dormouse__subcmd__help__subcmd__metrics)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
         dormouse__subcmd__help__subcmd__next__subcmd__wake)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -1837,20 +1851,6 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__help__subcmd__recover)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        dormouse__subcmd__help__subcmd__report)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2298,20 +2298,6 @@ _dormouse() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        dormouse__subcmd__help__subcmd__usage)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
         dormouse__subcmd__help__subcmd__wait)
             opts="list cancel"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -2718,44 +2704,6 @@ _dormouse() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        dormouse__subcmd__metrics)
-            opts="-o -C -q -v -h --output --dir --json --quiet --verbose --color --lock-timeout --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --output)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -o)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --dir)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -C)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --color)
-                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
-                    return 0
-                    ;;
-                --lock-timeout)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
         dormouse__subcmd__next__subcmd__wake)
             opts="-C -q -v -h --all --format --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -3079,7 +3027,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__queue__subcmd__dead)
-            opts="-a -C -q -v -h --agent --all --ack --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-a -C -q -v -h --agent --ack --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3275,7 +3223,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__queue__subcmd__list)
-            opts="-a -C -q -v -h --agent --all --limit --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-a -C -q -v -h --agent --limit --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3468,48 +3416,6 @@ _dormouse() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        dormouse__subcmd__report)
-            opts="-o -C -q -v -h --output --since --dir --json --quiet --verbose --color --lock-timeout --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --output)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -o)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --since)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --dir)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -C)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --color)
-                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
-                    return 0
-                    ;;
-                --lock-timeout)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
         dormouse__subcmd__resume)
             opts="-C -q -v -h --all --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -3627,7 +3533,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__run__subcmd__list)
-            opts="-a -C -q -v -h --agent --all --limit --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-a -C -q -v -h --agent --limit --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3757,7 +3663,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__schema)
-            opts="-C -q -v -h --dir --json --quiet --verbose --color --lock-timeout --help agent brief dedupe event identity message run state submission task timer trigger wait wake_hint work"
+            opts="-C -q -v -h --dir --json --quiet --verbose --color --lock-timeout --help agent brief context dedupe event identity message outcome run state submission task timer trigger wait wake_hint work"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3851,7 +3757,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__state)
-            opts="-C -q -v -h --can --diagram --history --hooks --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-C -q -v -h --can --diagram --hooks --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4167,7 +4073,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__task__subcmd__list)
-            opts="-a -C -q -v -h --agent --all --ended --dir --json --quiet --verbose --color --lock-timeout --help"
+            opts="-a -C -q -v -h --agent --ended --dir --json --quiet --verbose --color --lock-timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -5053,44 +4959,6 @@ _dormouse() {
                     ;;
                 -a)
                     COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --dir)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -C)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --color)
-                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
-                    return 0
-                    ;;
-                --lock-timeout)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        dormouse__subcmd__usage)
-            opts="-C -q -v -h --since --by --dir --json --quiet --verbose --color --lock-timeout --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --since)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --by)
-                    COMPREPLY=($(compgen -W "agent day model" -- "${cur}"))
                     return 0
                     ;;
                 --dir)

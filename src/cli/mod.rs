@@ -135,6 +135,7 @@ pub enum Command {
     MergeDriver(MergeDriver),
     Service(Service),
     Schema(Schema),
+    CheckOutcome(CheckOutcome),
     Completions(Completions),
     Man(Man),
 }

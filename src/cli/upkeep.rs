@@ -1,18 +1,22 @@
-//! `doctor`, `gc`, `export`, `import`, `sync`, `merge-driver`, `schema`, `completions`, `man`.
+//! `doctor`, `gc`, `export`, `import`, `sync`, `merge-driver`, `schema`, `check-outcome`, `completions`, `man`.
 
 use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 
-/// The record kinds that have a published schema.
+use super::messages::PlaneAgent;
+
+/// The records and documents that have a published schema.
 pub const SCHEMAS: &[&str] = &[
     "agent",
     "brief",
+    "context",
     "dedupe",
     "event",
     "identity",
     "message",
+    "outcome",
     "run",
     "state",
     "submission",
@@ -127,12 +131,28 @@ pub struct MergeDriver {
     pub path: PathBuf,
 }
 
-/// Print the JSON Schema of a record
+/// Print the JSON Schema of a record, or of what a turn gets and gives
+///
+/// `context` is what a turn gets on stdin and in DORMOUSE_CONTEXT, `outcome` what it may write to
+/// DORMOUSE_OUTCOME, `agent` an agent.toml.
 #[derive(Debug, Args)]
 pub struct Schema {
-    /// Which record; without it, the names of all are printed
+    /// Which record or document; without it, the names of all are printed
     #[arg(value_parser = PossibleValuesParser::new(SCHEMAS))]
     pub kind: Option<String>,
+}
+
+/// Check the outcome of a turn before the turn ends
+///
+/// Reads the file as the settlement of the turn will read it. A mistake is shown with its line and column, the field
+/// that it is in, and what that field may have. Whether the records exist that the file names, only the settlement
+/// knows.
+#[derive(Debug, Args)]
+pub struct CheckOutcome {
+    /// The file; `-` for stdin
+    pub file: String,
+    #[command(flatten)]
+    pub agent: PlaneAgent,
 }
 
 /// Print the completions of a shell

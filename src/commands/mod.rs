@@ -1,6 +1,7 @@
 //! One file or directory per command family: what was said becomes a request, goes to the desk, and what came of it is
 //! reported. No family imports another.
 
+mod check_outcome;
 mod chronicle;
 mod create;
 mod doctor;
@@ -133,6 +134,7 @@ fn name(command: &Command) -> &'static str {
         Command::Fail(_) => "fail",
         Command::SafePoint(_) => "safe-point",
         Command::Checkpoint(_) => "checkpoint",
+        Command::CheckOutcome(_) => "check-outcome",
         Command::Yield(_) => "yield",
         Command::NonPreemptible(_) => "non-preemptible",
         Command::Stop(_) | Command::Pause(_) => "stop",
@@ -224,6 +226,7 @@ fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
         Command::Service(args) => service::service(session, args),
         Command::Sync(args) => sync::sync(session, args),
         Command::Schema(args) => pages::schema(session, args),
+        Command::CheckOutcome(args) => check_outcome::check_outcome(session, args),
         Command::Completions(args) => pages::completions(session, args),
         Command::Man(args) => pages::man(session, args),
     }

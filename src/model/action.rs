@@ -12,6 +12,7 @@ use super::work::{PlanStatus, Todo};
 /// One action. Spans count from the end of the turn. A moment before the turn began counts as past.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum Action {
     #[serde(rename = "work.add")]
     WorkAdd {

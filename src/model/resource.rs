@@ -34,6 +34,7 @@ impl Resource {
 /// a span counts from the end of the turn.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Deferral {
     pub resource: Option<String>,
     pub until: Option<Time>,

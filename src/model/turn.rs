@@ -9,8 +9,11 @@ use serde::{Deserialize, Serialize};
 /// The document that a turn may write to `$DORMOUSE_OUTCOME`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Outcome {
+    /// What the turn did, in a line or a few; absent: the last line of its stdout.
     pub brief: Option<String>,
+    /// Carried out in this order when the turn is settled: all of them, or none.
     pub actions: Vec<Action>,
     pub usage: Option<Usage>,
     /// Allowed with exit status 75 only.

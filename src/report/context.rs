@@ -3,22 +3,24 @@
 use std::path::Path;
 
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use crate::model::continuation::Continuation;
-use crate::model::id::{WaitId, WorkId};
+use crate::model::id::{AgentName, RunId, WaitId, WorkId};
 use crate::model::message::{AuthorityClass, Message};
 use crate::model::records::Records;
+use crate::model::resource::Deferred;
 use crate::model::run::Brief;
 use crate::model::state::CurrentRun;
 use crate::model::task::Task;
 use crate::model::time::Time;
 use crate::model::timer::Timer;
 use crate::model::wait::Wait;
-use crate::model::work::{Readiness, SchedulingState};
-use crate::rules::limits::left;
+use crate::model::work::{Readiness, SchedulingState, WorkItem};
+use crate::rules::limits::{Left, left};
 use crate::rules::transition::turn::Claimed;
 use crate::rules::work::{WaitsByItem, readiness, scheduling_state};
+
+use super::trigger::DefaultIngress;
 
 /// How many of the last briefs, reduced messages and interjections a turn is told.
 pub const BRIEFS: usize = 5;
@@ -32,7 +34,7 @@ pub struct Places<'a> {
     /// The directory that the turn works on.
     pub workspace: &'a Path,
     /// Where outside systems reach the agent, if something serves that.
-    pub ingress: Option<Value>,
+    pub ingress: Option<DefaultIngress>,
 }
 
 /// What happened before this turn. All lists are newest first.
@@ -49,35 +51,123 @@ pub struct Past {
 
 /// `context.json`. Long parts are borrowed, not copied.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Document<'a> {
+    #[cfg_attr(test, schemars(extend("const" = "dormouse/context/1")))]
     schema: &'static str,
-    agent: Value,
-    run: Value,
-    message: Value,
+    agent: About<'a>,
+    run: ThisRun<'a>,
+    /// What the turn is to deal with.
+    message: Told<'a>,
+    /// Why the turn runs.
     continuation: &'a Continuation,
     /// The waits that the message ends.
-    resolves: Vec<Value>,
-    reduced: Value,
+    resolves: Vec<Ended<'a>>,
+    reduced: Reduced<'a>,
+    /// What the operator said to earlier runs of the message, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    interjected: Vec<Value>,
+    interjected: Vec<Told<'a>>,
     work: Work<'a>,
+    /// The active waits, without those that the message ends.
     waits: Vec<&'a Wait>,
     tasks: &'a [Task],
     timers: &'a [Timer],
+    /// Newest first.
     recent_briefs: &'a [Brief],
-    capabilities: Value,
+    capabilities: Capabilities,
     #[serde(skip_serializing_if = "Option::is_none")]
-    default_external_ingress: Option<&'a Value>,
+    default_external_ingress: Option<&'a DefaultIngress>,
+}
+
+/// The agent whose turn it is.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct About<'a> {
+    id: &'a AgentName,
+    description: &'a Option<String>,
+}
+
+/// The run and, if its message was put off before, why.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct ThisRun<'a> {
+    id: RunId,
+    attempt: u32,
+    claimed_at: Time,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deferrals: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deferred: Option<&'a Deferred>,
+    /// The checkpoint of this message is gone, so this is no first attempt although the turn begins anew.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checkpoint_lost: Option<bool>,
+}
+
+/// A message, with a word that says whether its body is an instruction or only evidence.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Told<'a> {
+    #[serde(flatten)]
+    message: &'a Message,
+    body_is: BodyIs,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+enum BodyIs {
+    /// To be done.
+    Instruction,
+    /// To be weighed, not obeyed.
+    Evidence,
+}
+
+/// A wait that the message ends. Of a wait that is no longer on record there is only the id.
+#[derive(Serialize)]
+#[serde(untagged)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+enum Ended<'a> {
+    Whole {
+        #[serde(flatten)]
+        wait: &'a Wait,
+        age_ms: u64,
+    },
+    Gone {
+        id: &'a WaitId,
+    },
+}
+
+/// What was taken in without a turn since the last one that completed.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Reduced<'a> {
+    count: u64,
+    /// The newest of them, oldest first.
+    messages: Vec<Told<'a>>,
 }
 
 /// The item in focus, and what is open.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Work<'a> {
-    current: Option<Value>,
+    current: Option<Current<'a>>,
     open: Vec<OpenItem<'a>>,
 }
 
+/// The current work item with its plan.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Current<'a> {
+    #[serde(flatten)]
+    item: &'a WorkItem,
+    /// Relative to the directory of the agent.
+    plan_path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plan: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct OpenItem<'a> {
     id: WorkId,
     objective: &'a str,
@@ -85,14 +175,33 @@ struct OpenItem<'a> {
     readiness: Readiness,
 }
 
-/// The run and, if its message was put off before, why.
-fn this_run(run: &CurrentRun) -> Value {
-    let mut value = json!({ "id": run.run_id, "attempt": run.attempt, "claimed_at": run.claimed_at });
-    if let Some(deferred) = &run.deferred {
-        value["deferrals"] = json!(run.deferrals);
-        value["deferred"] = json!(deferred);
-    }
-    value
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Capabilities {
+    paths: Paths,
+    limits: Allowed,
+}
+
+/// JSON is text, and a path need not be. The environment has the exact paths.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Paths {
+    state_dir: String,
+    run_dir: String,
+    workspace: String,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Allowed {
+    max_message_bytes: u64,
+    max_outcome_bytes: u64,
+    max_actions: u64,
+    open_work_left: u64,
+    hops_left: u32,
+    attempts_left: u32,
+    timeout_ms: Option<u64>,
+    left: Left,
 }
 
 pub fn document<'a>(
@@ -102,48 +211,57 @@ pub fn document<'a>(
     past: &'a Past,
 ) -> Document<'a> {
     let run = &claimed.run;
-    let limits = &records.policy.limits;
-    let mut about_run = this_run(run);
-    if claimed.lost.is_some() {
-        // Otherwise the turn would take this for a first attempt.
-        about_run["checkpoint_lost"] = json!(true);
-    }
     Document {
         schema: "dormouse/context/1",
-        agent: json!({ "id": records.state.agent, "description": records.policy.description }),
-        run: about_run,
-        message: marked(&claimed.message),
+        agent: About { id: &records.state.agent, description: &records.policy.description },
+        run: this_run(run, claimed.lost.is_some()),
+        message: told(&claimed.message),
         continuation: &run.continuation,
         resolves: resolves(&run.continuation, records, run.claimed_at),
-        reduced: json!({
-            "count": past.reduced_count,
-            "messages": past.reduced.iter().rev().map(marked).collect::<Vec<_>>(),
-        }),
-        interjected: past.interjected.iter().rev().map(marked).collect(),
+        reduced: Reduced {
+            count: past.reduced_count,
+            messages: past.reduced.iter().rev().map(told).collect(),
+        },
+        interjected: past.interjected.iter().rev().map(told).collect(),
         work: work(records, past),
         waits: records.waits.iter().filter(|wait| !ends(&run.continuation, wait)).collect(),
         tasks: &records.tasks,
         timers: &records.timers,
         recent_briefs: &past.briefs,
-        capabilities: json!({
-            // JSON is text, and a path need not be. The environment has the exact paths.
-            "paths": {
-                "state_dir": places.state_dir.to_string_lossy(),
-                "run_dir": places.run_dir.to_string_lossy(),
-                "workspace": places.workspace.to_string_lossy(),
+        capabilities: Capabilities {
+            paths: Paths {
+                state_dir: places.state_dir.to_string_lossy().into_owned(),
+                run_dir: places.run_dir.to_string_lossy().into_owned(),
+                workspace: places.workspace.to_string_lossy().into_owned(),
             },
-            "limits": {
-                "max_message_bytes": limits.max_message.0,
-                "max_outcome_bytes": limits.max_outcome.0,
-                "max_actions": limits.max_actions,
-                "open_work_left": limits.max_open_work.saturating_sub(records.works.len() as u64),
-                "hops_left": limits.max_hops.saturating_sub(run.hops),
-                "attempts_left": records.policy.recovery.max_attempts.saturating_sub(run.attempt),
-                "timeout_ms": records.policy.turn.timeout.0.map(|limit| limit.as_millis()),
-                "left": left(&records.state, limits, run.claimed_at),
-            },
-        }),
+            limits: allowed(run, records),
+        },
         default_external_ingress: places.ingress.as_ref(),
+    }
+}
+
+fn this_run(run: &CurrentRun, has_lost_checkpoint: bool) -> ThisRun<'_> {
+    ThisRun {
+        id: run.run_id,
+        attempt: run.attempt,
+        claimed_at: run.claimed_at,
+        deferrals: run.deferred.as_ref().map(|_| run.deferrals),
+        deferred: run.deferred.as_ref(),
+        checkpoint_lost: has_lost_checkpoint.then_some(true),
+    }
+}
+
+fn allowed(run: &CurrentRun, records: &Records) -> Allowed {
+    let limits = &records.policy.limits;
+    Allowed {
+        max_message_bytes: limits.max_message.0,
+        max_outcome_bytes: limits.max_outcome.0,
+        max_actions: limits.max_actions,
+        open_work_left: limits.max_open_work.saturating_sub(records.works.len() as u64),
+        hops_left: limits.max_hops.saturating_sub(run.hops),
+        attempts_left: records.policy.recovery.max_attempts.saturating_sub(run.attempt),
+        timeout_ms: records.policy.turn.timeout.0.map(|limit| limit.as_millis()),
+        left: left(&records.state, limits, run.claimed_at),
     }
 }
 
@@ -152,25 +270,17 @@ fn ends(continuation: &Continuation, wait: &Wait) -> bool {
     continuation.resolves.contains(&wait.id)
 }
 
-/// The waits that the message ends, each with its age. Of a wait that is no longer on record there is only
-/// the id.
-fn resolves(continuation: &Continuation, records: &Records, now: Time) -> Vec<Value> {
-    let shown = |id: &WaitId| match records.waits.iter().find(|wait| wait.id == *id) {
-        Some(wait) => {
-            let mut value = json!(wait);
-            value["age_ms"] = json!(now.since(wait.created_at).as_millis());
-            value
-        }
-        None => json!({ "id": id }),
+/// The waits that the message ends, each with its age.
+fn resolves<'a>(continuation: &'a Continuation, records: &'a Records, now: Time) -> Vec<Ended<'a>> {
+    let shown = |id: &'a WaitId| match records.waits.iter().find(|wait| wait.id == *id) {
+        Some(wait) => Ended::Whole { wait: wait, age_ms: now.since(wait.created_at).as_millis() },
+        None => Ended::Gone { id },
     };
     continuation.resolves.iter().map(shown).collect()
 }
 
-/// A message, with a word that says whether its body is an instruction or only evidence.
-fn marked(message: &Message) -> Value {
-    let mut value = json!(message);
-    value["body_is"] = json!(if is_evidence(message) { "evidence" } else { "instruction" });
-    value
+fn told(message: &Message) -> Told<'_> {
+    Told { message, body_is: if is_evidence(message) { BodyIs::Evidence } else { BodyIs::Instruction } }
 }
 
 /// Whether a turn should weigh the message and not obey it: it comes from outside, or with a wake hint.
@@ -181,21 +291,17 @@ fn is_evidence(message: &Message) -> bool {
     }
 }
 
-fn work<'a>(records: &'a Records, past: &Past) -> Work<'a> {
+fn work<'a>(records: &'a Records, past: &'a Past) -> Work<'a> {
     let focus = records.state.focus;
-    let current = records.works.iter().find(|item| Some(item.id) == focus).map(|item| {
-        let mut value = json!(item);
-        value["plan_path"] = json!(format!("work/{}.plan.md", item.id));
-        if let Some(plan) = &past.plan {
-            value["plan"] = json!(plan);
-        }
-        value
+    let current = records.works.iter().find(|item| Some(item.id) == focus).map(|item| Current {
+        item,
+        plan_path: format!("work/{}.plan.md", item.id),
+        plan: past.plan.as_deref(),
     });
     let waits = WaitsByItem::of(&records.waits);
     let open = records.works.iter().map(|item| {
-        let scheduling_state = scheduling_state(item, &waits);
-        let readiness = readiness(scheduling_state);
-        OpenItem { id: item.id, objective: &item.objective, scheduling_state, readiness }
+        let state = scheduling_state(item, &waits);
+        OpenItem { id: item.id, objective: &item.objective, scheduling_state: state, readiness: readiness(state) }
     });
     Work { current, open: open.collect() }
 }

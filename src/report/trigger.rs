@@ -1,10 +1,12 @@
 //! A trigger as commands show it: its record without the hash of its secret, which is shown to nobody.
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::model::id::TriggerId;
 use crate::model::settings::IngressSettings;
 use crate::model::time::Time;
-use crate::model::trigger::{Trigger, TriggerScope};
+use crate::model::trigger::{DeliveryMode, Trigger, TriggerScope, Verify};
 
 /// What of a trigger is fixed.
 pub fn capability(trigger: &Trigger, ingress: &IngressSettings) -> Value {
@@ -41,15 +43,24 @@ pub fn object(trigger: &Trigger, waiting: (u64, Option<Time>), ingress: &Ingress
     object
 }
 
-/// Where outside systems reach an agent by default: the oldest trigger that is about nothing in particular, if
-/// something serves it.
-pub fn default_ingress(triggers: &[Trigger], ingress: &IngressSettings) -> Option<Value> {
+/// Where outside systems reach an agent by default.
+#[derive(Debug, Clone, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DefaultIngress {
+    id: TriggerId,
+    url: String,
+    delivery_mode: DeliveryMode,
+    verify: Verify,
+}
+
+/// The oldest trigger that is about nothing in particular, if something serves it.
+pub fn default_ingress(triggers: &[Trigger], ingress: &IngressSettings) -> Option<DefaultIngress> {
     let is_open = |trigger: &&Trigger| trigger.is_active() && trigger.scope == TriggerScope::Agent;
     let trigger = triggers.iter().filter(is_open).min_by_key(|trigger| trigger.id)?;
-    Some(json!({
-        "id": trigger.id,
-        "url": ingress.url(trigger)?,
-        "delivery_mode": trigger.delivery_mode,
-        "verify": trigger.verify,
-    }))
+    Some(DefaultIngress {
+        id: trigger.id,
+        url: ingress.url(trigger)?,
+        delivery_mode: trigger.delivery_mode,
+        verify: trigger.verify,
+    })
 }

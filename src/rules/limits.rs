@@ -20,6 +20,7 @@ const PARTS_OF_A_DOLLAR: f64 = 1e9;
 
 /// What is left of each limit that is set. The running turn is already counted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Left {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turns_per_hour: Option<u64>,

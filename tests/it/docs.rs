@@ -334,7 +334,8 @@ fn commands_of_the_contract() -> BTreeSet<String> {
 #[test]
 fn every_command_has_its_places() {
     // These read no agent, wait for others, or need a run that ended, which not every situation there has.
-    const NO_PAIRS: [&str; 6] = ["await", "completions", "man", "merge-driver", "run show", "schema"];
+    const NO_PAIRS: [&str; 7] =
+        ["await", "check-outcome", "completions", "man", "merge-driver", "run show", "schema"];
     // Git calls it, with files of its own.
     const NO_FUZZ: [&str; 1] = ["merge-driver"];
     let (contract, pairs, fuzz) = (

@@ -556,24 +556,24 @@ fn an_outcome_that_is_invalid_fails_the_turn_and_says_where() {
     for (outcome, wrong) in [
         (
             "{\"brief\": \"x\",\n  \"breif\": 1}",
-            "$: unknown field `breif`, expected one of `brief`, `actions`, `usage`, `deferred` at line 2 column 9",
+            ":2:12: $.breif: unknown field `breif`, expected one of `brief`, `actions`, `usage`, `deferred`",
         ),
-        ("{\"brief\": 7}", "$: invalid type: integer `7`, expected a string at line 1 column 11"),
-        ("{", "$: EOF while parsing an object at line 1 column 1"),
+        ("{\"brief\": 7}", ":1:11: $.brief: invalid type: integer `7`, expected a string"),
+        ("{", ":1:1: $: EOF while parsing an object"),
         (
             r#"{"deferred": {"untl": 1}}"#,
-            "$.deferred: unknown field `untl`, expected one of `resource`, `until`, `after`, `reason`",
+            ":1:23: $.deferred.untl: unknown field `untl`, expected one of `resource`, `until`, `after`, `reason`",
         ),
         (
             r#"{"deferred": {"after": "2h", "until": "2026-01-02T03:04:05Z"}}"#,
-            "$.deferred: `until` and `after` both say when: leave one out",
+            ":1:14: $.deferred: `until` and `after` both say when: leave one out",
         ),
-        ("", "$: EOF while parsing a value at line 1 column 0"),
+        ("", ":1:0: $: EOF while parsing a value"),
     ] {
         let (sandbox, stepped) = with_outcome(outcome, 0);
         assert_eq!(stepped["terminal"], "failed");
         let path = run_dir(&sandbox).join("outcome.json");
-        assert_eq!(reason(&stepped), format!("outcome file {}: {wrong}", path.display()));
+        assert_eq!(reason(&stepped), format!("outcome file {}{wrong}", path.display()));
         assert_eq!(field(&sandbox, "retry.attempt"), "2");
         assert_eq!(field(&sandbox, "counters.input_tokens"), "0");
     }

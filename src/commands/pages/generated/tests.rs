@@ -27,8 +27,10 @@ use crate::model::submission::Submission;
 use crate::model::task::Task;
 use crate::model::timer::Timer;
 use crate::model::trigger::Trigger;
+use crate::model::turn::Outcome;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
+use crate::report::context::Document;
 
 /// Generated files by their path from the root of the crate.
 type Texts = BTreeMap<String, String>;
@@ -208,6 +210,10 @@ fn schemas(texts: &mut Texts) {
     };
     // Requests and settings are written by people and carry no `schema`; an event has its own.
     add("agent", schema::<Policy>("agent.toml"));
+    add("outcome", schema::<Outcome>("what a turn may write to DORMOUSE_OUTCOME"));
+    // What is only written has its fields where they are written.
+    let told = SchemaSettings::draft2020_12().for_serialize();
+    add("context", schema_by::<Document<'_>>(told, "dormouse/context/1"));
     add("submission", schema::<Submission>("a request to admit a message"));
     add("event", schema::<Event>("dormouse/event/1"));
     add("brief", record::<Brief>());
@@ -225,7 +231,10 @@ fn schemas(texts: &mut Texts) {
 }
 
 fn schema<T: JsonSchema>(title: &str) -> Value {
-    let settings = SchemaSettings::draft2020_12();
+    schema_by::<T>(SchemaSettings::draft2020_12(), title)
+}
+
+fn schema_by<T: JsonSchema>(settings: SchemaSettings, title: &str) -> Value {
     let Value::Object(mut body) = settings.into_generator().into_root_schema_for::<T>().to_value() else {
         panic!("the schema of {title} is no object");
     };

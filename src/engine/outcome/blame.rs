@@ -1,0 +1,213 @@
+//! Which part of a JSON document keeps it from being read, and where in the text that part stands.
+//!
+//! A reader of tagged objects forgets on the way which field it was in. So the document is cut smaller as long as the
+//! reader says the same: what is left last is to blame.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+/// One step down into a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    Field(String),
+    Element(usize),
+}
+
+impl Step {
+    pub fn field(name: &str) -> Step {
+        Step::Field(name.to_owned())
+    }
+}
+
+/// The field whose value says how the others of its object are read.
+const TAG: &str = "do";
+
+/// The path to the part that keeps the document from being a `T`, and why.
+///
+/// `None` if it is a `T` once it has been read as JSON, or no JSON at all.
+pub fn find<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Option<(Vec<Step>, String)> {
+    let mut document: Value = serde_json::from_slice(bytes).ok()?;
+    let wrong = |document: &Value| T::deserialize(document).err().map(|error| error.to_string());
+    let why = wrong(&document)?;
+    let mut path = Vec::new();
+    while let Some(step) =
+        step_down(&mut document, &path, |trial| wrong(trial).as_deref() == Some(&why), &why)
+    {
+        path.push(step);
+    }
+    Some((path, why))
+}
+
+/// The one step from the part that `path` leads to towards what is to blame, and cuts the document down to that;
+/// `None` if that part is to blame itself.
+fn step_down(
+    document: &mut Value,
+    path: &[Step],
+    is_still_wrong: impl Fn(&Value) -> bool,
+    why: &str,
+) -> Option<Step> {
+    match part(document, path)?.take() {
+        Value::Object(fields) => {
+            let mut has = |trial: Map<String, Value>| {
+                if let Some(part) = part(document, path) {
+                    *part = Value::Object(trial);
+                }
+                is_still_wrong(document)
+            };
+            // If what is missing is missing here, any value for it makes that another mistake, or none.
+            let missing = why.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
+            if let Some(missing) = missing.filter(|missing| !fields.contains_key(*missing)) {
+                let mut trial = fields.clone();
+                trial.insert(missing.to_owned(), Value::Null);
+                if !has(trial) {
+                    return None;
+                }
+            }
+            let (tag, others): (Vec<_>, Vec<_>) = fields.into_iter().partition(|(name, _)| name == TAG);
+            let fields: Vec<(String, Value)> = tag.into_iter().chain(others).collect();
+            let first = |count: usize| fields.iter().take(count).cloned().collect::<Map<_, _>>();
+            let count = least(fields.len(), |count| has(first(count)));
+            has(first(count));
+            Some(Step::Field(fields.get(count.checked_sub(1)?)?.0.clone()))
+        }
+        Value::Array(elements) => {
+            let mut has = |count: usize| {
+                if let Some(part) = part(document, path) {
+                    *part = Value::Array(elements.iter().take(count).cloned().collect());
+                }
+                is_still_wrong(document)
+            };
+            let count = least(elements.len(), &mut has);
+            has(count);
+            count.checked_sub(1).map(Step::Element)
+        }
+        whole @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => {
+            *part(document, path)? = whole;
+            None
+        }
+    }
+}
+
+/// The least count of which `holds` is true, if it is true of `most` and of every count from the least one on.
+fn least(most: usize, mut holds: impl FnMut(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, most);
+    while low < high {
+        let middle = low.midpoint(high);
+        if holds(middle) { high = middle } else { low = middle + 1 }
+    }
+    high
+}
+
+fn part<'a>(document: &'a mut Value, path: &[Step]) -> Option<&'a mut Value> {
+    path.iter().try_fold(document, |value, step| match step {
+        Step::Field(name) => value.get_mut(name),
+        Step::Element(at) => value.get_mut(at),
+    })
+}
+
+/// The path as people write it: `$.actions[0].kind`.
+pub fn shown(path: &[Step]) -> String {
+    let mut text = "$".to_owned();
+    for step in path {
+        match step {
+            Step::Field(name) => text.push_str(&format!(".{name}")),
+            Step::Element(at) => text.push_str(&format!("[{at}]")),
+        }
+    }
+    text
+}
+
+/// Line and column, both from 1, at which the part begins that `path` leads to. Columns are counted in characters.
+pub fn place(bytes: &[u8], path: &[Step]) -> Option<(usize, usize)> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let mut here: &RawValue = serde_json::from_str(text).ok()?;
+    for step in path {
+        here = match step {
+            Step::Field(name) => {
+                serde_json::from_str::<BTreeMap<String, &RawValue>>(here.get()).ok()?.remove(name)?
+            }
+            Step::Element(at) => *serde_json::from_str::<Vec<&RawValue>>(here.get()).ok()?.get(*at)?,
+        };
+    }
+    let offset = (here.get().as_ptr() as usize).checked_sub(text.as_ptr() as usize)?;
+    let before = text.get(..offset)?;
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next()?.chars().count() + 1;
+    Some((line, column))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::turn::Outcome;
+
+    /// What is wrong with a document, as `LINE:COLUMN PATH: WHY`.
+    fn blamed(text: &str) -> String {
+        let (path, why) = find::<Outcome>(text.as_bytes()).unwrap();
+        let (line, column) = place(text.as_bytes(), &path).unwrap();
+        format!("{line}:{column} {}: {why}", shown(&path))
+    }
+
+    #[test]
+    fn the_part_that_is_wrong_is_found_wherever_it_stands() {
+        for (text, expected) in [
+            (r#"[1]"#, "1:2 $[0]: invalid type: integer `1`, expected a string"),
+            (r#""x""#, "1:1 $: invalid type: string \"x\", expected struct Outcome"),
+            (
+                "{\n  \"brief\": \"ü\", \"breif\": 1}",
+                "2:26 $.breif: unknown field `breif`, expected one of `brief`, `actions`, `usage`, `deferred`",
+            ),
+            (
+                r#"{"usage": {"input_tokens": -1}}"#,
+                "1:28 $.usage.input_tokens: invalid value: integer `-1`, expected u64",
+            ),
+            (
+                r#"{"actions": [{"do": "enqueue", "text": "a"}, {"text": "b"}]}"#,
+                "1:46 $.actions[1]: missing field `do`",
+            ),
+            (r#"{"actions": [{"reason": "r", "do": "wait"}]}"#, "1:14 $.actions[0]: missing field `kind`"),
+            (
+                r#"{"actions": [{"kind": "timer", "do": "wait"}]}"#,
+                "1:14 $.actions[0]: missing field `reason`",
+            ),
+            (
+                r#"{"actions": [{"do": "wait", "reason": "r", "kind": "extern"}]}"#,
+                "1:52 $.actions[0].kind: `extern` is not a wait kind: expected one of operator, task, external, timer, system",
+            ),
+            (
+                r#"{"actions": [{"objective": "o", "todo": [{"text": "a"}, {"txt": "b"}], "do": "work.add"}]}"#,
+                "1:57 $.actions[0].todo[1]: missing field `text`",
+            ),
+            (
+                r#"{"actions": [{"in": "soon", "do": "timer.add"}]}"#,
+                "1:21 $.actions[0].in: `soon` is not a duration: write 500ms, 90s, 10m, 1h30m or 2d",
+            ),
+        ] {
+            assert_eq!(blamed(text), expected);
+        }
+        assert_eq!(find::<Outcome>(b"{}"), None);
+        assert_eq!(find::<Outcome>(b"{"), None);
+    }
+
+    #[test]
+    fn an_unknown_action_is_told_which_there_are() {
+        let said = blamed("{\"actions\": [\n {\"text\": \"x\", \"do\": \"enque\"}]}");
+        assert!(
+            said.starts_with("2:22 $.actions[0].do: unknown variant `enque`, expected one of `work.add`"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn a_large_document_is_searched_in_a_few_readings() {
+        let todo = vec![r#"{"text": "a"}"#; 50_000].join(",");
+        let text =
+            format!(r#"{{"actions": [{{"do": "work.add", "objective": "o", "todo": [{todo}, {{}}]}}]}}"#);
+        let began = std::time::Instant::now();
+        assert!(blamed(&text).contains("$.actions[0].todo[50000]: missing field `text`"));
+        assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
+    }
+}

@@ -1,0 +1,101 @@
+//! The outcome file of a turn: read, and refused whole where any of it is wrong.
+
+mod blame;
+
+use std::fmt;
+use std::path::Path;
+
+use serde_json::error::Category;
+
+use crate::beneath::Spot;
+use crate::model::bound::{BRIEF, Bound};
+use crate::model::policy::Limits;
+use crate::model::turn::Outcome;
+
+/// What is wrong with an outcome, and where.
+#[derive(Debug)]
+pub struct Wrong {
+    /// Line and column, both from 1; zero where there is no such place.
+    pub line: usize,
+    pub column: usize,
+    /// The part of the document, such as `$.actions[0].kind`, and why it can't be taken.
+    pub why: String,
+}
+
+impl Wrong {
+    /// About the file as a whole.
+    fn of_all(why: String) -> Wrong {
+        Wrong { line: 0, column: 0, why }
+    }
+
+    /// About the part of a document that `path` leads to.
+    fn of_part(bytes: &[u8], path: &[blame::Step], why: impl fmt::Display) -> Wrong {
+        let (line, column) = blame::place(bytes, path).unwrap_or_default();
+        Wrong { line, column, why: format!("{}: {why}", blame::shown(path)) }
+    }
+
+    /// With the file that it is about in front.
+    fn in_file(&self, path: &Path) -> String {
+        match (self.line, self.column) {
+            (0, _) => format!("outcome file {}: {}", path.display(), self.why),
+            (line, column) => format!("outcome file {}:{line}:{column}: {}", path.display(), self.why),
+        }
+    }
+}
+
+/// The outcome file, if the turn wrote one; `Err` says where it is wrong.
+pub fn read(path: &Spot, limits: &Limits) -> std::result::Result<Outcome, String> {
+    let wrong = |wrong: Wrong| wrong.in_file(path.path());
+    if let Some(found) = path.look().map_err(|error| error.to_string())? {
+        check_length(u64::try_from(found.st_size).unwrap_or(0), limits).map_err(wrong)?;
+    }
+    match path.read(limits.max_outcome.0).map_err(|error| error.to_string())? {
+        Some(bytes) => check(&bytes, limits).map_err(wrong),
+        None => Ok(Outcome::default()),
+    }
+}
+
+/// An outcome document that can be taken as far as the document alone tells: whether the ids in it are of
+/// records that there are, only the settlement knows.
+pub fn check(bytes: &[u8], limits: &Limits) -> std::result::Result<Outcome, Wrong> {
+    check_length(bytes.len() as u64, limits)?;
+    let outcome = parse(bytes)?;
+    let (count, most) = (outcome.actions.len(), limits.max_actions);
+    if count as u64 > most {
+        let why = format!("it has {count} actions, more than limits.max_actions = {most}");
+        return Err(Wrong::of_part(bytes, &[blame::Step::field("actions")], why));
+    }
+    BRIEF
+        .check(outcome.brief.as_ref().map_or(0, |brief| brief.len() as u64))
+        .map_err(|refusal| Wrong::of_part(bytes, &[blame::Step::field("brief")], refusal.message))?;
+    Ok(outcome)
+}
+
+fn check_length(bytes: u64, limits: &Limits) -> std::result::Result<(), Wrong> {
+    Bound::outcome(limits.max_outcome).check(bytes).map_err(|refusal| Wrong::of_all(refusal.message))
+}
+
+/// An outcome document; `Err` names the part of it that is wrong.
+pub(super) fn parse(bytes: &[u8]) -> std::result::Result<Outcome, Wrong> {
+    let outcome: Outcome = serde_json::from_slice(bytes).map_err(|error| wrong_in(bytes, &error))?;
+    if outcome.deferred.as_ref().is_some_and(|said| said.until.is_some() && said.after.is_some()) {
+        let why = "`until` and `after` both say when: leave one out";
+        return Err(Wrong::of_part(bytes, &[blame::Step::field("deferred")], why));
+    }
+    Ok(outcome)
+}
+
+/// What keeps these bytes from being an outcome.
+fn wrong_in(bytes: &[u8], error: &serde_json::Error) -> Wrong {
+    let found = match error.classify() {
+        Category::Data => blame::find::<Outcome>(bytes),
+        Category::Syntax | Category::Eof | Category::Io => None,
+    };
+    if let Some((path, why)) = found {
+        return Wrong::of_part(bytes, &path, why);
+    }
+    // No JSON, or a field that is there twice: the reader knows the place itself.
+    let text = error.to_string();
+    let why = text.rsplit_once(" at line ").map_or(text.as_str(), |(why, _)| why);
+    Wrong { line: error.line(), column: error.column(), why: format!("$: {why}") }
+}
