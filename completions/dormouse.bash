@@ -82,6 +82,9 @@ _dormouse() {
             dormouse,merge-driver)
                 cmd="dormouse__subcmd__merge__subcmd__driver"
                 ;;
+            dormouse,metrics)
+                cmd="dormouse__subcmd__metrics"
+                ;;
             dormouse,next-wake)
                 cmd="dormouse__subcmd__next__subcmd__wake"
                 ;;
@@ -219,6 +222,9 @@ _dormouse() {
                 ;;
             dormouse__subcmd__help,merge-driver)
                 cmd="dormouse__subcmd__help__subcmd__merge__subcmd__driver"
+                ;;
+            dormouse__subcmd__help,metrics)
+                cmd="dormouse__subcmd__help__subcmd__metrics"
                 ;;
             dormouse__subcmd__help,next-wake)
                 cmd="dormouse__subcmd__help__subcmd__next__subcmd__wake"
@@ -671,7 +677,7 @@ _dormouse() {
 
     case "${cmd}" in
         dormouse)
-            opts="-C -q -v -h -V --dir --json --quiet --verbose --color --lock-timeout --help --version init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task trigger ingress supervise run briefs events recover fail preempt resume safe-point checkpoint yield non-preemptible doctor gc export import sync merge-driver service schema check-outcome completions man help"
+            opts="-C -q -v -h -V --dir --json --quiet --verbose --color --lock-timeout --help --version init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task trigger ingress supervise run briefs events metrics recover fail preempt resume safe-point checkpoint yield non-preemptible doctor gc export import sync merge-driver service schema check-outcome completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1347,7 +1353,7 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__help)
-            opts="init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task trigger ingress supervise run briefs events recover fail preempt resume safe-point checkpoint yield non-preemptible doctor gc export import sync merge-driver service schema check-outcome completions man help"
+            opts="init create start stop pause enqueue ask wake tick get list explain state await next-wake queue work wait timer task trigger ingress supervise run briefs events metrics recover fail preempt resume safe-point checkpoint yield non-preemptible doctor gc export import sync merge-driver service schema check-outcome completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1655,6 +1661,20 @@ _dormouse() {
             return 0
             ;;
         dormouse__subcmd__help__subcmd__merge__subcmd__driver)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__help__subcmd__metrics)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2681,6 +2701,44 @@ _dormouse() {
                 return 0
             fi
             case "${prev}" in
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -C)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --lock-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        dormouse__subcmd__metrics)
+            opts="-o -C -q -v -h --output --dir --json --quiet --verbose --color --lock-timeout --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --dir)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

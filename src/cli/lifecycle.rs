@@ -6,6 +6,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 pub const VISIBILITIES: &[&str] = &["public", "private"];
+pub const TEMPLATES: &[&str] = &["script", "llm", "reviewer", "nightly"];
 
 /// Make a state directory
 ///
@@ -21,7 +22,9 @@ pub struct Init {
 /// Make a new agent
 ///
 /// The agent is `booting` until it is started. The turn command follows `--`, as a program and its arguments;
-/// --shell takes one line for sh instead; --from takes a whole agent.toml.
+/// --shell takes one line for sh instead; --from takes a whole agent.toml. --template makes an agent that works
+/// at once, with its turn command as AGENT.sh beside the state directory: a script that is yours and says in its
+/// comments what can be done with it.
 ///
 /// The secret of the agent's trigger is shown only now: on a terminal, with --json, or in the file of
 /// --secret-file; never with --quiet.
@@ -35,6 +38,9 @@ pub struct Create {
     /// Take this file as its agent.toml
     #[arg(long, value_name = "FILE", conflicts_with_all = ["command", "description"])]
     pub from: Option<PathBuf>,
+    /// An agent that runs a script, asks a language model, reviews commits or works every night
+    #[arg(long, value_parser = PossibleValuesParser::new(TEMPLATES), conflicts_with_all = ["shell", "from", "command"])]
+    pub template: Option<String>,
     /// What the agent is for
     #[arg(long, value_name = "TEXT")]
     pub description: Option<String>,

@@ -273,7 +273,7 @@ fn ends(continuation: &Continuation, wait: &Wait) -> bool {
 /// The waits that the message ends, each with its age.
 fn resolves<'a>(continuation: &'a Continuation, records: &'a Records, now: Time) -> Vec<Ended<'a>> {
     let shown = |id: &'a WaitId| match records.waits.iter().find(|wait| wait.id == *id) {
-        Some(wait) => Ended::Whole { wait: wait, age_ms: now.since(wait.created_at).as_millis() },
+        Some(wait) => Ended::Whole { wait, age_ms: now.since(wait.created_at).as_millis() },
         None => Ended::Gone { id },
     };
     continuation.resolves.iter().map(shown).collect()
@@ -301,7 +301,12 @@ fn work<'a>(records: &'a Records, past: &'a Past) -> Work<'a> {
     let waits = WaitsByItem::of(&records.waits);
     let open = records.works.iter().map(|item| {
         let state = scheduling_state(item, &waits);
-        OpenItem { id: item.id, objective: &item.objective, scheduling_state: state, readiness: readiness(state) }
+        OpenItem {
+            id: item.id,
+            objective: &item.objective,
+            scheduling_state: state,
+            readiness: readiness(state),
+        }
     });
     Work { current, open: open.collect() }
 }

@@ -119,6 +119,8 @@ mod summary;
 mod tasks;
 #[cfg(target_os = "linux")]
 mod telling;
+#[cfg(target_os = "linux")]
+mod templates;
 mod tick;
 mod tidy;
 mod timeouts;

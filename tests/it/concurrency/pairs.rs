@@ -26,6 +26,7 @@ use crate::strace::{Call, record_inside};
 const WRITERS: &[(&str, &[i32])] = &[
     ("init", &[]),
     ("create eve -- true", &[4]),
+    ("create eve --template script", &[4]),
     ("enqueue ada hello", &[]),
     ("enqueue ada now --priority interject", &[]),
     ("enqueue ada hello --dedupe-key {unique}", &[]),

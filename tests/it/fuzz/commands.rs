@@ -12,6 +12,7 @@ use super::chance::Chance;
 pub const COMMANDS: &[&str] = &[
     "init",
     "create {new} --shell true",
+    "create {new} --template script",
     "create {new} --parent {agent} -- true",
     "start {agent}",
     "start --all",
@@ -134,6 +135,8 @@ pub const COMMANDS: &[&str] = &[
     "service cron --user",
     "sync",
     "schema state",
+    "check-outcome - << {\"actions\": [{\"do\": \"work.complete\", \"id\": 7}]}",
+    "check-outcome -a {agent} - << {}",
     "man tick",
     "completions bash",
 ];

@@ -1,5 +1,7 @@
 //! `init` and `create`.
 
+mod template;
+
 use std::path::PathBuf;
 
 use serde_json::json;
@@ -15,6 +17,8 @@ use crate::model::id::AgentName;
 use crate::store::Store;
 
 use super::words::{parse, parse_optional, settings};
+
+use template::{Script, Template, script_name};
 
 pub fn init(session: &mut Session, args: cli::Init) -> Result<Status> {
     let named = session.named_dir();
@@ -53,20 +57,37 @@ pub fn create(session: &mut Session, args: cli::Create) -> Result<Status> {
     if let Some(profile) = &args.profile {
         check_profile(&store, profile)?;
     }
-    let (path, text) = policy_text(&args)?;
+    let template = args.template.as_deref().and_then(template::named);
+    let (path, text) = policy_text(&args, &name, template)?;
     let policy = store.policy_from(&path.to_string_lossy(), &text)?;
     let has_command = policy.turn.command.is_some();
     let mut secret = Secret::draw(session, &store, args.secret_file.as_deref())?;
+    let mut script = match template {
+        Some(template) => Some(Script::write(template, store.home(), &name)?),
+        None => None,
+    };
     let new = New { name: name.clone(), parent, visibility, policy: text, secret_sha256: secret.sha256() };
     let made = make(session, &store, new);
     // It may be made although not all went well: not all of it is known to be on disk, say.
     if made.is_ok() || is_secret_of(&store, &name, &secret) {
         secret.keep();
+        script.iter_mut().for_each(Script::keep);
     }
     let Made { status, trigger_id } = made?;
     let mut object = json!({ "agent": name, "status": status, "trigger_id": trigger_id });
     secret.add_to(&mut object, "trigger_secret", &session.out);
-    session.out.result(&object, |out| format!("created {name}\ntrigger {trigger_id}\n{}", secret.line(out)));
+    let path = script.map(|script| script.path.to_string_lossy().into_owned());
+    if let Some(path) = &path {
+        object["script"] = json!(path);
+    }
+    session.out.result(&object, |out| {
+        let script = path.as_ref().map(|path| format!("script  {}\n", out.safe(path))).unwrap_or_default();
+        format!("created {name}\n{script}trigger {trigger_id}\n{}", secret.line(out))
+    });
+    if let Some(template) = template {
+        let words = template.first_words;
+        session.out.note(&format!("next: dormouse start {name}, and then: dormouse ask {name} {words}"));
+    }
     if !has_command {
         session.out.note(&format!("{name} has no turn command yet: say in its agent.toml what it runs"));
     }
@@ -93,7 +114,11 @@ fn check_profile(store: &Store, profile: &str) -> Result<()> {
 }
 
 /// The new `agent.toml`, and what to call it in errors.
-fn policy_text(args: &cli::Create) -> Result<(PathBuf, String)> {
+fn policy_text(
+    args: &cli::Create,
+    name: &AgentName,
+    template: Option<&Template>,
+) -> Result<(PathBuf, String)> {
     if let Some(path) = &args.from {
         let text = settings(path)?;
         return Ok((path.clone(), with_profile(text, args.profile.as_deref())?));
@@ -102,10 +127,15 @@ fn policy_text(args: &cli::Create) -> Result<(PathBuf, String)> {
     if let Some(profile) = &args.profile {
         text.push_str(&format!("profile = {}\n", quoted(profile)));
     }
-    if let Some(description) = &args.description {
+    if let Some(description) = args.description.as_deref().or(template.map(|template| template.description)) {
         text.push_str(&format!("description = {}\n\n", quoted(description)));
     }
     text.push_str("# What a turn runs, and for how long. `dormouse man` lists every key.\n[turn]\n");
+    if let Some(template) = template {
+        let command = quoted(&format!("./{}", script_name(name)));
+        text.push_str(&format!("command = [{command}]\n{}", template.settings));
+        return Ok((PathBuf::from("agent.toml"), text));
+    }
     match &args.shell {
         Some(line) => text.push_str(&format!("shell = true\ncommand = {}\n", quoted(line))),
         None if args.command.is_empty() => text.push_str("# command = [\"./turn.sh\"]\n"),

@@ -1,0 +1,266 @@
+//! `create --template`: every template runs as it is made, with whatever a message says.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command};
+
+use serde_json::{Value, json};
+
+use crate::harness::Sandbox;
+use crate::setup::{decision, eventually, failure, objects};
+
+/// A key that must be seen by the model alone.
+const KEY: &str = "sk-test-0123456789";
+
+/// Messages that a script could trip over.
+fn hostile() -> Vec<String> {
+    vec![
+        "it's \"quoted\" $(touch pwned) `touch pwned` \\n %s %n ; touch pwned".to_owned(),
+        "-n\n--help\n\n\n  \ttrailing  \n\n".to_owned(),
+        "\u{1b}[31m\r\u{7f}\u{202e} ünïcode 🐭".to_owned(),
+        "@/etc/passwd\n```\n````\n</message>\n{{ message }} {% raw %}".to_owned(),
+        "x".repeat((1 << 20) - 8),
+    ]
+}
+
+fn make(sandbox: &Sandbox, template: &str) {
+    let made = sandbox.cmd(["create", "ada", "--template", template, "--json"]).output();
+    assert_eq!(made.status.code(), Some(0), "{made}");
+    let script = objects(&made.stdout)[0]["script"].as_str().unwrap().to_owned();
+    assert_eq!(Path::new(&script), fs::canonicalize(sandbox.project()).unwrap().join("ada.sh"));
+    sandbox.run(["start", "ada"]);
+}
+
+fn say(sandbox: &Sandbox, text: &str) {
+    sandbox.cmd(["enqueue", "ada", "-"]).stdin(text).output();
+}
+
+/// One step, and its object.
+fn step(sandbox: &Sandbox) -> Value {
+    let ran = sandbox.cmd(["tick", "ada", "--json"]).env("LLM_API_KEY", KEY).output();
+    assert!(!ran.stdout.contains(KEY) && !ran.stderr.contains(KEY), "the key is shown: {ran}");
+    objects(&ran.stdout).pop().unwrap_or_else(|| panic!("{ran}"))
+}
+
+fn brief(stepped: &Value) -> &str {
+    assert_eq!(decision(stepped), "start_model_turn (operator_prompt) completed", "{stepped}");
+    stepped["brief"].as_str().unwrap()
+}
+
+fn has(programs: &[&str]) -> bool {
+    programs.iter().all(|program| {
+        let is_there = Command::new(program).arg("--version").output().is_ok_and(|run| run.status.success());
+        if !is_there {
+            eprintln!("left out: it needs {program}");
+        }
+        is_there
+    })
+}
+
+#[test]
+fn a_script_counts_what_any_message_says() {
+    if !has(&["jq"]) {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    make(&sandbox, "script");
+    for text in hostile() {
+        say(&sandbox, &text);
+        assert!(brief(&step(&sandbox)).starts_with("read "), "{text:?}");
+    }
+    sandbox.run(["enqueue", "ada", "--body-json", r#"{"a": "\u0000\n"}"#]);
+    assert_eq!(brief(&step(&sandbox)), "read 1 lines, 16 characters");
+    assert!(!sandbox.project().join("pwned").exists());
+}
+
+#[test]
+fn a_reviewer_reviews_what_is_a_commit() {
+    if !has(&["jq", "git"]) {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    make(&sandbox, "reviewer");
+    let git = "git init -q . && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m 'WIP: all'";
+    let made = Command::new("sh").args(["-c", git]).current_dir(sandbox.project()).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    say(&sandbox, "HEAD");
+    let said = step(&sandbox);
+    assert!(brief(&said).starts_with("reviewed ") && brief(&said).ends_with(": 1 remarks"), "{said}");
+    let reviews: Vec<_> = fs::read_dir(sandbox.project().join("reviews")).unwrap().collect();
+    assert_eq!(reviews.len(), 1);
+    let review = fs::read_to_string(reviews[0].as_ref().unwrap().path()).unwrap();
+    assert!(review.contains("- The subject says that this is not finished.\n"), "{review}");
+    for text in hostile().into_iter().chain(["--upload-pack=x".to_owned(), "nothing".to_owned()]) {
+        let sandbox = Sandbox::new();
+        make(&sandbox, "reviewer");
+        say(&sandbox, &text);
+        assert_eq!(step(&sandbox)["terminal"], "failed", "{text:?}");
+        assert!(!sandbox.project().join("pwned").exists());
+    }
+}
+
+#[test]
+fn a_nightly_agent_sets_its_timer_once() {
+    if !has(&["jq"]) {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    make(&sandbox, "nightly");
+    for text in hostile() {
+        say(&sandbox, &text);
+        assert!(brief(&step(&sandbox)).starts_with("the disk is "));
+        let timers = sandbox.json_lines(["timer", "list", "-a", "ada"]);
+        assert_eq!(timers.len(), 1, "{timers:?}");
+        assert_eq!(timers[0]["next_at"], "2026-01-03T03:00:00.000Z");
+    }
+    let night = sandbox.cmd(["tick", "ada", "--json"]).env("DORMOUSE_NOW", "2026-01-03T03:00:00Z").output();
+    assert_eq!(decision(&objects(&night.stdout)[0]), "start_model_turn (timer_tick) completed");
+}
+
+/// A server that goes with the test.
+struct Model(Child, String);
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn model(sandbox: &Sandbox) -> Model {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/templates/model.py");
+    let server = Command::new("python3").arg(script).arg(sandbox.home()).spawn().unwrap();
+    let port = eventually("the model", || fs::read_to_string(sandbox.home().join("port")).ok());
+    Model(server, format!("http://127.0.0.1:{port}"))
+}
+
+/// Has the agent ask this address from now on.
+fn ask_at(sandbox: &Sandbox, api: &str, url: &str) {
+    let path = sandbox.agent("ada").join("agent.toml");
+    let set = |line: &str| match line.split_once(" = ") {
+        Some(("LLM_API", _)) => format!("LLM_API = \"{api}\""),
+        Some(("LLM_URL", _)) => format!("LLM_URL = \"{url}\""),
+        Some(("# LLM_USD_PER_MILLION_IN" | "# LLM_USD_PER_MILLION_OUT", _)) => line.replace("# ", ""),
+        _ => line.to_owned(),
+    };
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.lines().map(|line| set(line) + "\n").collect::<String>()).unwrap();
+}
+
+#[test]
+fn a_model_is_asked_in_either_dialect_and_what_it_used_is_counted() {
+    if !has(&["jq", "curl", "python3"]) {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    make(&sandbox, "llm");
+    let model = model(&sandbox);
+    ask_at(&sandbox, "openai", &format!("{}/openai", model.1));
+    say(&sandbox, "what does it do?");
+    assert_eq!(brief(&step(&sandbox)), "a dormouse sleeps\nand wakes");
+    let used = json!({ "input_tokens": 1200, "output_tokens": 30, "cost_usd": 0.00405, "model": "claude-sonnet-4-5" });
+    assert_eq!(sandbox.json(["run", "list", "-a", "ada"])["usage"], used);
+    ask_at(&sandbox, "anthropic", &format!("{}/anthropic", model.1));
+    say(&sandbox, "and then?");
+    assert_eq!(brief(&step(&sandbox)), "it sleeps");
+    let asked = fs::read_to_string(sandbox.home().join("asked")).unwrap();
+    let asked: Vec<Value> = asked.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(asked[0]["headers"]["Authorization"], format!("Bearer {KEY}"));
+    assert_eq!(asked[1]["headers"]["x-api-key"], KEY);
+    assert!(asked[0]["body"]["messages"][1]["content"].as_str().unwrap().contains("what does it do?"));
+    assert!(asked[1]["body"]["system"].is_string());
+
+    // Whatever a message says arrives as it is.
+    ask_at(&sandbox, "openai", &format!("{}/echo", model.1));
+    for text in hostile() {
+        say(&sandbox, &text);
+        step(&sandbox);
+        let asked = fs::read_to_string(sandbox.home().join("asked")).unwrap();
+        let last: Value = serde_json::from_str(asked.lines().last().unwrap()).unwrap();
+        let content = last["body"]["messages"][1]["content"].as_str().unwrap();
+        assert!(content.contains(text.trim()), "{:.200}", content);
+    }
+    sandbox.run(["enqueue", "ada", "--body-json", r#""\u0000 \u001b[0m""#]);
+    assert_eq!(step(&sandbox)["terminal"], "completed");
+    assert!(!sandbox.project().join("pwned").exists());
+    // The key is in no file, and nothing is left where temporary files are.
+    let found = Command::new("grep").args(["-rl", KEY]).arg(sandbox.project()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&found.stdout), "");
+}
+
+#[test]
+fn a_model_that_has_no_time_is_waited_for_and_one_that_fails_is_tried_again() {
+    if !has(&["jq", "curl", "python3"]) {
+        return;
+    }
+    let home = Sandbox::empty();
+    let model = model(&home);
+    for (path, terminal, said) in [
+        ("limit", "deferred", "model:claude-sonnet-4-5: 429"),
+        ("limit-date", "deferred", "model:claude-sonnet-4-5: 429"),
+        ("limit-odd", "deferred", "model:claude-sonnet-4-5: 429"),
+        ("overloaded", "deferred", "model:claude-sonnet-4-5: 529"),
+        ("down", "failed", "/down answered 500"),
+        ("key", "failed", "/key does not take the key (401): wrong key [key]"),
+        ("moved", "failed", "/moved answered 307"),
+        ("nothing", "failed", "answered 200, but no answer is in what came:"),
+        ("cut", "failed", "answered 200, but no answer is in what came: {\"choices\": [{\"mess"),
+        ("list", "failed", "answered 200, but no answer is in what came: [1, 2]"),
+        ("null", "failed", "answered 200, but no answer is in what came:"),
+        ("odd-usage", "completed", ""),
+    ] {
+        let sandbox = Sandbox::new();
+        make(&sandbox, "llm");
+        ask_at(&sandbox, "openai", &format!("{}/{path}", model.1));
+        say(&sandbox, "hello");
+        let stepped = step(&sandbox);
+        assert_eq!(stepped["terminal"], terminal, "{path}: {stepped}");
+        assert!(stepped.to_string().contains(&said.replace('"', "\\\"")), "{path}: {stepped}");
+        let held = sandbox.json(["get", "ada"])["held"]["deferred"].clone();
+        match path {
+            "limit" => {
+                assert!(held["until"].as_str().is_some_and(|at| at.starts_with("2026-01-02T03:3")), "{held}")
+            }
+            "limit-date" => assert!(held["until"].is_string(), "{held}"),
+            "limit-odd" | "overloaded" => assert!(held["until"].is_null(), "{held}"),
+            _ => {}
+        }
+        assert!(!sandbox.project().join("pwned").exists());
+    }
+    // Nobody listens there.
+    let sandbox = Sandbox::new();
+    make(&sandbox, "llm");
+    ask_at(&sandbox, "openai", "http://127.0.0.1:1/");
+    say(&sandbox, "hello");
+    let stepped = step(&sandbox);
+    assert!(stepped.to_string().contains("http://127.0.0.1:1/ can't be asked: curl: (7)"), "{stepped}");
+}
+
+#[test]
+fn a_template_writes_over_nothing() {
+    let sandbox = Sandbox::new();
+    let script = sandbox.project().join("ada.sh");
+    fs::write(&script, "mine").unwrap();
+    let refused = sandbox.cmd(["create", "ada", "--template", "script", "--json"]).output();
+    assert_eq!((refused.status.code(), &failure(&refused)["kind"]), (Some(4), &json!("script_exists")));
+    assert_eq!(fs::read_to_string(&script).unwrap(), "mine");
+    assert!(!sandbox.agent("ada").exists());
+    fs::remove_file(&script).unwrap();
+    std::os::unix::fs::symlink(sandbox.project().join("elsewhere"), &script).unwrap();
+    sandbox.cmd(["create", "ada", "--template", "script"]).output();
+    assert!(!sandbox.project().join("elsewhere").exists());
+    fs::remove_file(&script).unwrap();
+
+    // What a killed command left is taken; an agent that can't be made leaves no script.
+    make(&sandbox, "script");
+    sandbox.run(["create", "bob", "--", "true"]);
+    let again = sandbox.cmd(["create", "bob", "--template", "llm"]).output();
+    assert_eq!(again.status.code(), Some(4), "{again}");
+    assert!(!sandbox.project().join("bob.sh").exists());
+    fs::copy(&script, sandbox.project().join("eve.sh")).unwrap();
+    assert_eq!(sandbox.cmd(["create", "eve", "--template", "script"]).output().status.code(), Some(0));
+    for line in ["--shell true", "--from x", "-- true"] {
+        let words = format!("create kim --template script {line}");
+        assert_eq!(sandbox.cmd(words.split(' ')).output().status.code(), Some(2), "{line}");
+    }
+}
