@@ -212,7 +212,7 @@ impl Error {
             Error::NoAgent { known: Some(known), .. } if known.is_empty() => {
                 Some("there is none yet: make one with `dormouse create`".into())
             }
-            Error::NoAgent { known: Some(known), .. } => Some(format!("there is {}", known.join(", "))),
+            Error::NoAgent { agent, known: Some(known) } => Some(instead_of(agent, known)),
             Error::NoAgent { known: None, .. } => None,
             Error::Busy { .. } => Some("try again, or wait longer with --lock-timeout".into()),
             Error::Newer { .. } => {
@@ -270,6 +270,21 @@ impl Error {
         let Error::NoAgent { agent, .. } = self else { return None };
         Some(agent)
     }
+}
+
+/// How many agents are named to a caller who has named none of them.
+const NAMED: usize = 10;
+
+/// Which agents there are, to a caller who has named another one: the nearest if one is near, else the first.
+fn instead_of(agent: &str, known: &[String]) -> String {
+    let likeness = |name: &&String| strsim::jaro_winkler(agent, name);
+    let nearest = known.iter().map(|name| (likeness(&name), name)).filter(|(likeness, _)| *likeness > 0.8);
+    if let Some((_, name)) = nearest.max_by(|one, other| one.0.total_cmp(&other.0)) {
+        return format!("did you mean `{name}`?");
+    }
+    let more = known.len().saturating_sub(NAMED);
+    let named = known.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if more > 0 { format!("there is {named}, and {more} more") } else { format!("there is {named}") }
 }
 
 /// What to do about an error of the system.

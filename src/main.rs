@@ -44,6 +44,9 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let argv: Vec<OsString> = std::env::args_os().collect();
+    if let Some(shell) = std::env::var_os(cli::COMPLETES) {
+        return commands::complete(&argv, &shell).into();
+    }
     match cli::Cli::read(&argv) {
         Ok(cli) => commands::run(cli),
         Err(error) => commands::refuse_usage(error),

@@ -169,7 +169,7 @@ pub struct Events {
     /// Only events of this kind (may be repeated)
     #[arg(long, value_name = "KIND")]
     pub kind: Vec<String>,
-    /// Only events since this time, or from this long ago on
+    /// Only events since this time (`yesterday`, `friday 17:30`, RFC 3339), or from this long ago on
     #[arg(long, value_name = "TIME|DURATION")]
     pub since: Option<String>,
     /// Go on printing events as they happen

@@ -25,7 +25,7 @@ pub struct Enqueue {
     /// Admit the message after this long, by a timer
     #[arg(long = "in", value_name = "DURATION", conflicts_with_all = ["at", "batch"])]
     pub within: Option<String>,
-    /// Admit the message at this time, by a timer
+    /// Admit the message at this time, by a timer: `tomorrow 9:00`, `friday 17:30`, RFC 3339
     #[arg(long, value_name = "TIME", conflicts_with = "batch")]
     pub at: Option<String>,
     /// Accept a time for --at that is past: the next step then admits the message

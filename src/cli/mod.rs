@@ -32,6 +32,9 @@ pub use tasks::*;
 pub use triggers::*;
 pub use upkeep::*;
 
+/// Set by the completion functions of a shell to its name: then the words after `--` are a line to be completed.
+pub const COMPLETES: &str = "DORMOUSE_COMPLETE";
+
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
     .usage(AnsiColor::Green.on_default().bold())
@@ -45,12 +48,13 @@ const STYLES: Styles = Styles::styled()
 /// daemon runs: everything that matters is in the records.
 #[derive(Debug, Parser)]
 #[command(name = "dormouse", version, styles = STYLES, max_term_width = 100, propagate_version = false)]
-#[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = false)]
+#[command(disable_help_subcommand = false)]
 pub struct Cli {
     #[command(flatten)]
     pub global: Global,
+    /// Absent: how things stand.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: Option<Command>,
 }
 
 /// Flags that every command takes
@@ -177,7 +181,7 @@ fn alone<A: Args>(argv: &[OsString], name: &'static str, wrap: fn(A) -> Command)
     let matches = matches?;
     let (_, words) = matches.subcommand()?;
     let command = wrap(A::from_arg_matches(words).ok()?);
-    Some(Cli { global: Global::from_arg_matches(&matches).ok()?, command })
+    Some(Cli { global: Global::from_arg_matches(&matches).ok()?, command: Some(command) })
 }
 
 #[cfg(test)]

@@ -164,7 +164,7 @@ pub struct Wait {
     /// A timer wait: how long
     #[arg(long = "in", value_name = "DURATION", conflicts_with = "at")]
     pub within: Option<String>,
-    /// A timer wait: until when
+    /// A timer wait: until when (`tomorrow 9:00`, `friday 17:30`, RFC 3339)
     #[arg(long, value_name = "TIME")]
     pub at: Option<String>,
     /// Accept a time for --at that is past: the next step then ends the wait
@@ -250,7 +250,7 @@ pub struct Schedule {
     /// Once, after this long
     #[arg(long = "in", value_name = "DURATION")]
     pub within: Option<String>,
-    /// Once, at this time
+    /// Once, at this time: `tomorrow 9:00`, `friday 17:30`, RFC 3339
     #[arg(long, value_name = "TIME")]
     pub at: Option<String>,
     /// Again and again, counted from now

@@ -156,6 +156,9 @@ pub struct CheckOutcome {
 }
 
 /// Print the completions of a shell
+///
+/// They know commands, flags, the agents of the state directory, and the ids of their records with what they stand for:
+/// at each key the shell asks `dormouse` itself, which therefore has to be in PATH.
 #[derive(Debug, Args)]
 pub struct Completions {
     /// Which shell

@@ -132,7 +132,7 @@ pub fn briefs(session: &mut Session, args: Briefs) -> Result<Status> {
         let briefs = store.agent(name)?.look(|seen, _| seen.briefs(count))?;
         for brief in &briefs {
             session.out.result(brief, |out| {
-                format!("{}  {}", out.paint(Tone::Quiet, &brief.at.to_string()), out.indented(&brief.text))
+                format!("{}  {}", out.paint(Tone::Quiet, &brief.at.local()), out.indented(&brief.text))
             });
         }
         Ok(Status::Done)
@@ -214,6 +214,6 @@ fn event_line(event: &Event, out: &Output) -> String {
         })
         .collect::<Vec<_>>()
         .join(" ");
-    let at = out.paint(Tone::Quiet, &event.at.to_string());
+    let at = out.paint(Tone::Quiet, &event.at.local());
     format!("{at}  {:>6}  {}  {}", event.seq, event.kind, one_line(&out.safe(&data), 400))
 }

@@ -221,7 +221,7 @@ fn machine_text(state: &State, history: &[Event], now: Time, out: &Output) -> St
     let row = |event: &Event| {
         let word = |name: &str| out.safe(&one_line(event.data[name].as_str().unwrap_or_default(), 200));
         let cause = word("cause");
-        vec![event.at.to_string(), format!("{} → {}", word("from"), word("to")), cause]
+        vec![event.at.local(), format!("{} → {}", word("from"), word("to")), cause]
     };
     text.push_str(&table(&history.iter().map(row).collect::<Vec<_>>()));
     text

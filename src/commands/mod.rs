@@ -3,6 +3,7 @@
 
 mod check_outcome;
 mod chronicle;
+mod completing;
 mod create;
 mod doctor;
 mod evidence;
@@ -20,6 +21,7 @@ mod planes;
 mod queue;
 mod recover;
 mod service;
+mod standing;
 mod supervise;
 mod sync;
 mod tasks;
@@ -33,7 +35,7 @@ mod words;
 
 use std::io::Write;
 
-use clap::error::ContextValue;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::cli::{Cli, Color, Command, Global};
 use crate::clock::Clock;
@@ -43,6 +45,8 @@ use crate::error::{Result, Status};
 use crate::process::limits;
 use crate::report::output::{Output, Style};
 use crate::report::text::escape_line;
+
+pub use completing::complete;
 
 use words::parse;
 
@@ -57,7 +61,11 @@ pub fn run(cli: Cli) -> Status {
             return out.finish(error.exit_status());
         }
     };
-    let status = dispatch(&mut session, cli.command).unwrap_or_else(|error| {
+    let done = match cli.command {
+        Some(command) => dispatch(&mut session, command),
+        None => standing::standing(&mut session),
+    };
+    let status = done.unwrap_or_else(|error| {
         session.fail(&error);
         error.exit_status()
     });
@@ -79,7 +87,10 @@ fn style(global: &Global) -> Style {
 fn said(cli: &Cli) -> Result<(Clock, Said)> {
     let clock = Clock::from_env()?;
     let patience = parse("--lock-timeout", &cli.global.lock_timeout)?;
-    Ok((clock, Said { command: name(&cli.command), dir: cli.global.dir.clone(), patience }))
+    Ok((
+        clock,
+        Said { command: cli.command.as_ref().map_or("", name), dir: cli.global.dir.clone(), patience },
+    ))
 }
 
 /// Says what is wrong with a command line, in JSON too where that was asked for. Help and version
@@ -92,16 +103,37 @@ pub fn refuse_usage(error: clap::Error) -> Status {
         // The first paragraph: what is missing stands below the line that says that something is.
         let said = text.lines().take_while(|line| !line.is_empty()).map(str::trim);
         let message = said.collect::<Vec<_>>().join(" ");
-        let object = serde_json::json!({ "error": {
+        let mut object = serde_json::json!({ "error": {
             "kind": "usage",
             "message": message.trim_start_matches("error: "),
             "exit_status": Status::Usage.code(),
         } });
+        let near = nearest(&error);
+        if !near.is_empty() {
+            object["error"]["hint"] = format!("did you mean {}?", near.join(" or ")).into();
+        }
         let _ = writeln!(std::io::stdout(), "{object}");
     }
+    let error = if error.kind() == ErrorKind::DisplayHelp { pages::with_examples(error) } else { error };
     // A closed pipe is no reason to fail: whoever asked has seen enough.
     let _ = without_what_hides(error).print();
     if is_mistake { Status::Usage } else { Status::Done }
+}
+
+/// What of our own is nearest to a word that nothing knows.
+fn nearest(error: &clap::Error) -> Vec<String> {
+    let suggested =
+        [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
+    let words = |kind| {
+        if let Some(ContextValue::String(word)) = error.get(kind) {
+            vec![word.clone()]
+        } else if let Some(ContextValue::Strings(words)) = error.get(kind) {
+            words.clone()
+        } else {
+            Vec::new()
+        }
+    };
+    suggested.into_iter().flat_map(words).map(|word| format!("`{word}`")).collect()
 }
 
 /// The same error, in which the words of the command line are fit to be shown.

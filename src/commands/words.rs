@@ -14,7 +14,7 @@ use crate::engine::session::Chosen;
 use crate::error::{Context, Error, Result};
 use crate::model::bound::{Bound, MAX_SETTINGS};
 use crate::model::id::AgentName;
-use crate::model::time::Time;
+use crate::model::time::{Direction, Span, Time};
 use crate::rules::schedule::to_come;
 use crate::store::Store;
 
@@ -36,19 +36,17 @@ where
     word.map(|word| parse(flag, word)).transpose()
 }
 
-/// A time, or a duration before `now`.
+/// A moment that was, or a duration before `now`.
 pub fn time_or_ago(flag: &str, word: &str, now: Time) -> Result<Time> {
-    if let Ok(span) = word.parse::<crate::model::time::Span>() {
-        return Ok(Time::from_millis(
-            now.as_millis().saturating_sub(i64::try_from(span.as_millis()).unwrap_or(i64::MAX)),
-        ));
+    if let Ok(span) = word.parse::<Span>() {
+        return Ok(now.before(span));
     }
-    Time::parse(word).map_err(|error| Error::in_word(flag, error))
+    Time::said(word, now, Direction::Back).map_err(|error| Error::in_word(flag, error))
 }
 
 /// A moment that is still to come; one that is past only where that is meant.
 pub fn moment(flag: &str, word: &str, now: Time, past_ok: bool) -> Result<Time> {
-    let at = Time::parse(word).map_err(|error| Error::in_word(flag, error))?;
+    let at = Time::said(word, now, Direction::Ahead).map_err(|error| Error::in_word(flag, error))?;
     Ok(to_come(at, now, past_ok)?)
 }
 

@@ -3,7 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use chrono::{DateTime, Datelike, Local, NaiveDate, NaiveDateTime, NaiveTime, TimeZone, Timelike, Utc};
+use chrono::{
+    DateTime, Datelike, Days, Local, LocalResult, NaiveDate, NaiveDateTime, NaiveTime, SecondsFormat,
+    TimeZone, Timelike, Utc, Weekday,
+};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::id::Malformed;
@@ -62,23 +65,101 @@ impl Time {
         Span(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
+    /// This moment as text for people: RFC 3339 like everywhere else, but in the local time zone and with its offset.
+    pub fn local(self) -> String {
+        self.utc().with_timezone(&Local).to_rfc3339_opts(SecondsFormat::Millis, true)
+    }
+
+    /// A moment as people say it: what [`Time::parse`] takes, or `now`, `in 2h`, `2h ago`, `17:30`, `tomorrow`,
+    /// `tomorrow 9:00`, `friday 17:30`. A day without a time of day is its beginning. A time of day or a weekday alone
+    /// is the nearest one in that direction from `now`.
+    pub fn said(text: &str, now: Time, direction: Direction) -> Result<Time, Malformed> {
+        let unknown = || {
+            Err(Malformed(format!(
+                "`{text}` is not a time: write words (tomorrow 9:00, friday 17:30, in 2h, 2h ago), a local date and time (2026-01-31 09:00), or RFC 3339 (2026-01-31T09:00:00Z)"
+            )))
+        };
+        let words: Vec<&str> = text.split_whitespace().collect();
+        match words.as_slice() {
+            ["now"] => return Ok(now),
+            ["in", span @ ..] if !span.is_empty() => return Ok(now.after(span.concat().parse()?)),
+            [span @ .., "ago"] if !span.is_empty() => return Ok(now.before(span.concat().parse()?)),
+            _ => {}
+        }
+        let of_day = |word: &str| {
+            ["%H:%M", "%H:%M:%S"].iter().find_map(|format| NaiveTime::parse_from_str(word, format).ok())
+        };
+        let (day, time) = match words.as_slice() {
+            [time] if of_day(time).is_some() => (None, of_day(time)),
+            [day] => (Some(*day), Some(NaiveTime::MIN)),
+            [day, time] | [day, "at", time] => (Some(*day), of_day(time)),
+            _ => return on_calendar(text).unwrap_or_else(unknown),
+        };
+        let Some(time) = time else { return on_calendar(text).unwrap_or_else(unknown) };
+        let today = now.utc().with_timezone(&Local).date_naive();
+        let day = day.map(str::to_lowercase);
+        let near = match day.as_deref() {
+            Some("today") => return at_local(today, time),
+            Some("tomorrow") => return at_local(today + Days::new(1), time),
+            Some("yesterday") => return at_local(today - Days::new(1), time),
+            None => today,
+            Some(word) => match word.parse::<Weekday>() {
+                Ok(weekday) => {
+                    let ahead = today.weekday().days_since(weekday);
+                    today - Days::new(u64::from(ahead))
+                }
+                Err(_) => return on_calendar(text).unwrap_or_else(unknown),
+            },
+        };
+        // `near` is today, or the last such weekday: the one that is meant is at most a week away.
+        let days = if day.is_some() { 7 } else { 1 };
+        let found = at_local(near, time)?;
+        match direction {
+            Direction::Ahead if found <= now => at_local(near + Days::new(days), time),
+            Direction::Back if found > now => at_local(near - Days::new(days), time),
+            Direction::Ahead | Direction::Back => Ok(found),
+        }
+    }
+
     /// RFC 3339, or a date with an optional time of day in the local time zone.
     pub fn parse(text: &str) -> Result<Time, Malformed> {
-        let malformed = || {
-            Malformed(format!(
+        on_calendar(text).unwrap_or_else(|| {
+            Err(Malformed(format!(
                 "`{text}` is not a time: write RFC 3339 (2026-01-31T09:00:00Z) or a local date and time (2026-01-31 09:00)"
-            ))
-        };
-        if let Ok(at) = DateTime::parse_from_rfc3339(text) {
-            return Ok(Time::from_millis(at.timestamp_millis()));
-        }
-        let local = ["%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M"]
-            .iter()
-            .find_map(|format| NaiveDateTime::parse_from_str(text, format).ok())
-            .or_else(|| Some(NaiveDate::parse_from_str(text, "%Y-%m-%d").ok()?.and_time(NaiveTime::MIN)))
-            .ok_or_else(malformed)?;
-        let at = Local.from_local_datetime(&local).earliest().ok_or_else(malformed)?;
-        Ok(Time::from_millis(at.timestamp_millis()))
+            )))
+        })
+    }
+}
+
+/// Where a time of day or a weekday is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    Ahead,
+    Back,
+}
+
+/// The moment that a date and a time of day name; `None` where the text is none of these.
+fn on_calendar(text: &str) -> Option<Result<Time, Malformed>> {
+    if let Ok(at) = DateTime::parse_from_rfc3339(text) {
+        return Some(Ok(Time::from_millis(at.timestamp_millis())));
+    }
+    let local = ["%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M"]
+        .iter()
+        .find_map(|format| NaiveDateTime::parse_from_str(text, format).ok())
+        .or_else(|| Some(NaiveDate::parse_from_str(text, "%Y-%m-%d").ok()?.and_time(NaiveTime::MIN)))?;
+    Some(at_local(local.date(), local.time()))
+}
+
+/// The moment at which clocks here show this: the first of two, where they are put back. Where they are put forward
+/// some times of day are shown never, and that is an error.
+fn at_local(date: NaiveDate, time: NaiveTime) -> Result<Time, Malformed> {
+    match Local.from_local_datetime(&date.and_time(time)) {
+        LocalResult::Single(at) => Ok(Time::from_millis(at.timestamp_millis())),
+        // Not every source of time zones has them in order.
+        LocalResult::Ambiguous(one, other) => Ok(Time::from_millis(one.min(other).timestamp_millis())),
+        LocalResult::None => Err(Malformed(format!(
+            "no clock here shows {time} on {date}: clocks are put forward then; name another time, or one with its offset"
+        ))),
     }
 }
 

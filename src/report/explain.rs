@@ -108,7 +108,7 @@ fn list(wakes: &mut Vec<String>, what: &str, all: impl Iterator<Item = String>) 
 }
 
 fn moment(at: Time, now: Time) -> String {
-    format!("{at} ({})", relative(at, now))
+    format!("{} ({})", at.local(), relative(at, now))
 }
 
 /// What ends a wait, and when it is looked at or given up.

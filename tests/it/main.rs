@@ -21,11 +21,15 @@ mod awaiting;
 #[cfg(target_os = "linux")]
 mod backlog;
 #[cfg(target_os = "linux")]
+mod beginning;
+#[cfg(target_os = "linux")]
 mod checker;
 mod clock;
 mod clones;
 mod committing;
 #[cfg(target_os = "linux")]
+#[cfg(target_os = "linux")]
+mod completions;
 mod concurrency;
 #[cfg(target_os = "linux")]
 mod cost;
@@ -76,6 +80,8 @@ mod messages;
 mod metrics;
 #[cfg(target_os = "linux")]
 mod model;
+#[cfg(target_os = "linux")]
+mod moments;
 mod naming;
 mod output;
 #[cfg(target_os = "linux")]

@@ -2,6 +2,7 @@
 
 mod generated;
 
+use clap::CommandFactory;
 use serde_json::{Value, json};
 
 use crate::cli::{self, Shell};
@@ -9,6 +10,39 @@ use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 
 use generated::{BASH, FISH, MAN, SCHEMAS, ZSH};
+
+/// The same help with the first example of the command's manual page. Only who asks for help pays for that.
+pub fn with_examples(help: clap::Error) -> clap::Error {
+    let grammar = exemplified(cli::Cli::command(), "dormouse");
+    grammar.try_get_matches_from(std::env::args_os()).err().unwrap_or(help)
+}
+
+fn exemplified(command: clap::Command, page: &str) -> clap::Command {
+    let example = MAN.iter().find(|(name, _)| *name == page).and_then(|(_, text)| first_example(text));
+    let command = match example {
+        Some(example) => command.after_long_help(format!("Example:\n{example}")),
+        None => command,
+    };
+    command.mut_subcommands(|child| {
+        let page = format!("{page}-{}", child.get_name());
+        exemplified(child, &page)
+    })
+}
+
+/// The first example of a manual page as plain text, indented.
+fn first_example(page: &str) -> Option<String> {
+    let (_, examples) = page.split_once(".SH EXAMPLES\n")?;
+    let (_, example) = examples.split_once(".EX\n")?;
+    let (example, _) = example.split_once(".EE")?;
+    let plain = |line: &str| {
+        line.replace("\\-", "-")
+            .replace("\\(aq", "'")
+            .replace("\\(dq", "\"")
+            .replace("\\e", "\\")
+            .replace("\\&", "")
+    };
+    Some(example.lines().map(|line| format!("  {}\n", plain(line))).collect())
+}
 
 pub fn schema(session: &mut Session, args: cli::Schema) -> Result<Status> {
     let Some(kind) = args.kind else {

@@ -132,7 +132,11 @@ fn show(session: &mut Session, store: &Store, found: Named<MessageId>) -> Result
     let now = session.clock.now();
     session.out.result(&show_object(&message, status), |out| {
         let mut text = format!("{}\n", line(&message, status, out));
-        text.push_str(&format!("created {} ({})\n", message.created_at, relative(message.created_at, now)));
+        text.push_str(&format!(
+            "created {} ({})\n",
+            message.created_at.local(),
+            relative(message.created_at, now)
+        ));
         for failure in &message.failures {
             let failed = out.paint(Tone::Bad, failure.terminal.name());
             text.push_str(&format!("attempt {} {failed}: {}\n", failure.attempt, out.safe(&failure.reason)));

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use clap::{Arg, Command, CommandFactory};
-use clap_complete::aot::{Shell, generate};
+use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
 use clap_mangen::Man;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -192,13 +192,20 @@ fn typeset(page: &str) -> String {
     typeset
 }
 
+/// The functions that ask the program itself what a word could become.
 fn completions(texts: &mut Texts) {
-    for (shell, name) in
-        [(Shell::Bash, "dormouse.bash"), (Shell::Zsh, "_dormouse"), (Shell::Fish, "dormouse.fish")]
-    {
+    let shells: [(&dyn EnvCompleter, &str); 3] =
+        [(&Bash, "dormouse.bash"), (&Zsh, "_dormouse"), (&Fish, "dormouse.fish")];
+    for (shell, name) in shells {
         let mut script = Vec::new();
-        generate(shell, &mut Cli::command(), "dormouse", &mut script);
-        texts.insert(format!("completions/{name}"), String::from_utf8(script).unwrap());
+        shell.write_registration(cli::COMPLETES, "dormouse", "dormouse", "dormouse", &mut script).unwrap();
+        // zsh calls the file itself as a function when it is first needed, and takes what that proposes.
+        let script = String::from_utf8(script).unwrap().replace(
+            "compdef _clap_dynamic_completer_dormouse dormouse",
+            "if [ \"$funcstack[1]\" = _dormouse ]; then\n    _clap_dynamic_completer_dormouse \"$@\"\n\
+             else\n    compdef _clap_dynamic_completer_dormouse dormouse\nfi",
+        );
+        texts.insert(format!("completions/{name}"), format!("{}\n", script.trim()));
     }
 }
 

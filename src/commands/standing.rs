@@ -1,0 +1,90 @@
+//! `dormouse` alone: how things stand in a few lines, or how to begin.
+
+use serde_json::{Map, json};
+
+use crate::engine::session::Session;
+use crate::engine::summaries;
+use crate::error::{Error, Result, Status};
+use crate::model::posture::Posture;
+use crate::report::output::Tone;
+use crate::report::text::{count, relative};
+
+/// How many agents that need attention are named.
+const NAMED: usize = 5;
+
+pub fn standing(session: &mut Session) -> Result<Status> {
+    let store = match session.store() {
+        Err(Error::NoStore { .. }) => return Ok(beginning(session)),
+        found => found?,
+    };
+    let now = session.clock.now();
+    let names = store.agents()?;
+    let mut lines = Vec::new();
+    let status = session.each_agent(&names, |_, name| {
+        lines.push(summaries::line(&store.agent(name)?, None, now)?);
+        Ok(Status::Done)
+    });
+    let postures: Vec<(Posture, usize)> = Posture::ALL
+        .iter()
+        .map(|posture| (*posture, lines.iter().filter(|line| line.posture == *posture).count()))
+        .filter(|(_, agents)| *agents > 0)
+        .collect();
+    let pending: usize = lines.iter().map(|line| line.pending).sum();
+    let attention: Vec<&str> =
+        lines.iter().filter(|line| line.attention.is_some()).map(|line| line.id.as_str()).collect();
+    let next_due_at = lines.iter().filter_map(|line| line.next_due_at).min();
+    let by_posture: Map<_, _> =
+        postures.iter().map(|(posture, agents)| (posture.to_string(), json!(agents))).collect();
+    let object = json!({
+        "dir": store.root().to_string_lossy(),
+        "agents": names.len(),
+        "postures": by_posture,
+        "pending": pending,
+        "attention": attention,
+        "next_due_at": next_due_at,
+    });
+    session.out.result(&object, |out| {
+        let dir = out.safe(&store.root().to_string_lossy());
+        if names.is_empty() {
+            return format!("no agents yet in {dir}\nmake one: dormouse create NAME --template script");
+        }
+        let stand: Vec<String> =
+            postures.iter().map(|(posture, agents)| format!("{agents} {posture}")).collect();
+        let agents = count(names.len() as u64, "agent", "agents");
+        let mut text = format!("{agents} in {dir}: {}\n", stand.join(", "));
+        if pending > 0 {
+            text.push_str(&format!("{} to be dealt with\n", count(pending as u64, "message", "messages")));
+        }
+        if let Some(at) = next_due_at {
+            text.push_str(&format!("the next step is due {} ({})\n", relative(at, now), at.local()));
+        }
+        if !attention.is_empty() {
+            let more = if attention.len() > NAMED { ", …" } else { "" };
+            let named = attention.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+            text.push_str(&out.paint(Tone::Bad, &format!("to look at: {named}{more}")));
+            text.push('\n');
+        }
+        text.push_str("see also: dormouse list, dormouse explain AGENT, dormouse --help");
+        text
+    });
+    Ok(status)
+}
+
+/// What to say where no state directory is.
+fn beginning(session: &mut Session) -> Status {
+    let steps = [
+        ("dormouse init", "make a state directory here"),
+        ("dormouse create ada --template script", "an agent, with a script that explains itself"),
+        ("dormouse start ada", "from now on steps run it"),
+        ("dormouse ask ada hello", "say something, and see what comes of it"),
+    ];
+    let object = json!({ "dir": null, "begin": steps.map(|(command, _)| command) });
+    session.out.result(&object, |_| {
+        let lines = steps.map(|(command, what)| format!("  {command:<38}  {what}"));
+        format!(
+            "There is no state directory here. To begin:\n\n{}\n\nSee also: dormouse --help",
+            lines.join("\n")
+        )
+    });
+    Status::Done
+}

@@ -1,0 +1,93 @@
+//! What a person meets first: the program alone, its help, and answers to slips of the pen.
+
+use serde_json::{Value, json};
+
+use crate::harness::Sandbox;
+use crate::setup::{add, failure, say, started};
+
+const NOTHING: [&str; 0] = [];
+
+#[test]
+fn alone_it_says_how_to_begin() {
+    let sandbox = Sandbox::empty();
+    let said = sandbox.run(NOTHING);
+    assert!(said.starts_with("There is no state directory here. To begin:\n\n  dormouse init  "), "{said}");
+    // The steps do what they say.
+    let steps = sandbox.json(NOTHING)["begin"].clone();
+    for step in steps.as_array().unwrap() {
+        let words: Vec<&str> = step.as_str().unwrap().split(' ').skip(1).collect();
+        let ran = sandbox.cmd(words).output();
+        assert_eq!(ran.code(), 0, "{ran}");
+    }
+}
+
+#[test]
+fn alone_it_says_how_the_agents_stand() {
+    let sandbox = Sandbox::new();
+    assert!(sandbox.run(NOTHING).starts_with("no agents yet in "));
+    add(&sandbox, "ada", "exit 1");
+    add(&sandbox, "bob", "true");
+    sandbox.run(["create", "kim", "--", "true"]);
+    say(&sandbox, "x");
+    let said = sandbox.run(NOTHING);
+    assert!(said.starts_with("3 agents in ") && said.contains(": 1 has_queued_input, 2 idle\n"), "{said}");
+    assert!(said.contains("\n1 message to be dealt with\n"), "{said}");
+    let object = sandbox.json(NOTHING);
+    assert_eq!(object["postures"], json!({ "has_queued_input": 1, "idle": 2 }));
+    assert_eq!(
+        (&object["agents"], &object["pending"], &object["attention"]),
+        (&json!(3), &json!(1), &json!([]))
+    );
+    sandbox.cmd(["fail", "ada", "--reason", "x"]).output();
+    for _ in 0..12 {
+        sandbox.cmd(["tick", "ada"]).output();
+        sandbox.cmd(["recover", "ada"]).output();
+    }
+    let said = sandbox.run(NOTHING);
+    assert!(said.contains("\nto look at: ada\n"), "{said}");
+    // One that can't be read hides no other.
+    std::fs::write(sandbox.agent("bob").join("state.json"), "{").unwrap();
+    let ran = sandbox.cmd(NOTHING).output();
+    assert!(ran.code() == 6 && ran.stdout.contains("\nto look at: ada\n"), "{ran}");
+    assert_eq!(sandbox.cmd(["-C", "nowhere"]).output().code(), 3);
+}
+
+#[test]
+fn help_says_what_a_command_is_for_and_ends_with_an_example() {
+    let sandbox = Sandbox::empty();
+    for command in ["tick", "enqueue", "queue drop", "create", "timer add", "check-outcome", "doctor"] {
+        let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
+        let help = sandbox.run(words);
+        assert!(!help.starts_with("Usage"), "{command}");
+        let (_, example) = help.split_once("\nExample:\n").unwrap_or_else(|| panic!("{command}: {help}"));
+        assert!(
+            example.starts_with("  ") && !example.contains("\\-") && !example.contains("\\("),
+            "{example}"
+        );
+    }
+    assert!(!sandbox.run(["tick", "-h"]).contains("Example"));
+    assert!(sandbox.run(["help", "tick"]).contains("\nExample:\n  dormouse tick "));
+    assert!(sandbox.run(["--help"]).contains("\nExample:\n"));
+}
+
+#[test]
+fn what_nothing_knows_is_answered_with_what_is_near() {
+    let sandbox = started("true");
+    for (line, near) in [
+        ("tik ada", "did you mean `task` or `tick`?"),
+        ("enqeue ada x", "did you mean `enqueue`?"),
+        ("tick ada --untill-idle", "did you mean `--until-idle`?"),
+        ("list --posture idel", "did you mean `idle`?"),
+        ("tick adda", "did you mean `ada`?"),
+        ("tick zzz", "there is ada"),
+    ] {
+        let ran = sandbox.cmd(line.split(' ').chain(["--json"])).output();
+        assert_eq!(failure(&ran)["hint"], Value::from(near), "{line}: {ran}");
+    }
+    for number in 0..30 {
+        sandbox.run(["create", &format!("kid{number}"), "--", "true"]);
+    }
+    let ran = sandbox.cmd(["tick", "zzz", "--json"]).output();
+    let hint = failure(&ran)["hint"].as_str().unwrap().to_owned();
+    assert!(hint.starts_with("there is ada, kid0, ") && hint.ends_with(", and 21 more"), "{hint}");
+}
