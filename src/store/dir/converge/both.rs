@@ -1,0 +1,321 @@
+//! An agent that two clones have changed: which of them is believed, and what becomes of the other's records.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::error::Result;
+use crate::model::id::AgentName;
+use crate::model::message::InboxKey;
+use crate::model::tree::Blob;
+use crate::store::dir::layout;
+use crate::store::dir::merge::{age, merge_lines};
+
+use super::{Around, Converged, Files, Kept, text};
+
+/// Which of two clones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Ours,
+    Theirs,
+}
+
+/// An agent that both clones have changed.
+pub struct Both<'t> {
+    prefix: String,
+    name: AgentName,
+    base: Files<'t>,
+    ours: Files<'t>,
+    theirs: Files<'t>,
+    /// Where both have changed `state.json`: the clone that is not believed.
+    loser: Option<Side>,
+}
+
+impl<'t> Both<'t> {
+    /// An agent of the files that lie in its directory: in what the clones had in common, in ours and in theirs.
+    pub fn new(prefix: String, name: AgentName, [base, ours, theirs]: [Files<'t>; 3]) -> Both<'t> {
+        Both { prefix, name, base, ours, theirs, loser: None }
+    }
+
+    /// Adds its files to those of the merged state directory.
+    pub fn merge(mut self, around: &mut dyn Around, merged: &mut Converged) -> Result<()> {
+        let state = [&self.base, &self.ours, &self.theirs].map(|side| side.get(layout::STATE).copied());
+        let [base, ours, theirs] = state;
+        let mut states = None;
+        if ours != base && theirs != base && ours != theirs {
+            let mut read = |blob: Option<&Blob>| -> Result<Value> {
+                let bytes = blob.map(|blob| around.read(blob)).transpose()?.unwrap_or_default();
+                Ok(serde_json::from_slice(&bytes).unwrap_or_default())
+            };
+            let found = [read(base)?, read(ours)?, read(theirs)?];
+            self.loser = Some(self.loser(&found, around)?);
+            states = Some(found);
+        }
+        let paths: BTreeSet<&str> = [&self.base, &self.ours, &self.theirs]
+            .into_iter()
+            .flat_map(|side| side.keys().copied())
+            .collect();
+        for path in paths.iter().copied().filter(|path| key(path).is_none()) {
+            self.file(path, around, merged)?;
+        }
+        self.messages(&paths, merged);
+        if let Some(states) = states {
+            self.settle_state(&states, merged);
+            self.revoke(around, merged)?;
+        }
+        Ok(())
+    }
+
+    /// A trigger that the clone which is not believed has revoked is revoked, whatever else has become of it: somebody
+    /// may have its secret. Only that of a wait which goes on is kept.
+    fn revoke(&self, around: &mut dyn Around, merged: &mut Converged) -> Result<()> {
+        let (lost, won) = self.sides();
+        let is_revoked = |path: &&str| {
+            path.split('/').next() == Some(layout::TRIGGERS)
+                && won.contains_key(*path)
+                && !lost.contains_key(*path)
+        };
+        for path in self.base.keys().copied().filter(is_revoked) {
+            let Some(blob) = won.get(path).copied() else { continue };
+            let trigger: Value = serde_json::from_slice(&around.read(blob)?).unwrap_or_default();
+            let wait = trigger["scope"].as_str().and_then(|scope| scope.strip_prefix("wait:"));
+            if wait.is_some_and(|id| won.contains_key(&*format!("{}/{id}.json", layout::WAITS))) {
+                continue;
+            }
+            merged.files.remove(&format!("{}{path}", self.prefix));
+            if self.base.get(path) != Some(&blob) {
+                self.put_aside(path, blob, merged);
+            }
+            // A wait that names it goes on without it.
+            let waits = won.iter().filter(|(path, _)| path.split('/').next() == Some(layout::WAITS));
+            for (place, blob) in waits {
+                let mut wait: Value = serde_json::from_slice(&around.read(blob)?).unwrap_or_default();
+                let Some(fields) =
+                    wait.as_object_mut().filter(|wait| wait.get("trigger_id") == trigger.get("id"))
+                else {
+                    continue;
+                };
+                fields.shift_remove("trigger_id");
+                merged.files.insert(format!("{}{place}", self.prefix), Kept::Made(bytes_of(&wait)));
+            }
+        }
+        Ok(())
+    }
+
+    /// The clone that is not believed, and the one that is.
+    fn sides(&self) -> (&Files<'_>, &Files<'_>) {
+        match self.loser {
+            Some(Side::Ours) => (&self.ours, &self.theirs),
+            Some(Side::Theirs) | None => (&self.theirs, &self.ours),
+        }
+    }
+
+    /// The clone that has moved the agent away is believed, for its stream is on its way. Else the one that has taken the
+    /// agent to step it; else the one whose records have come further, and where both have come as far the one that was
+    /// heard first.
+    fn loser(&self, [base, ours, theirs]: &[Value; 3], around: &dyn Around) -> Result<Side> {
+        let is_own = |state: &Value| match state["ticked_by"]["id"].as_str() {
+            Some(id) => around.is_own(&self.name, id).map(Some),
+            None => Ok(None),
+        };
+        let has_left = |state: &Value| base["moved"].is_null() && !state["moved"].is_null();
+        match (has_left(ours), has_left(theirs)) {
+            (true, false) => return Ok(Side::Theirs),
+            (false, true) => return Ok(Side::Ours),
+            (true, true) | (false, false) => {}
+        }
+        Ok(match (is_own(base)?, is_own(ours)?, is_own(theirs)?) {
+            (_, _, Some(true)) => Side::Theirs,
+            (_, _, Some(false)) | (_, Some(false), None) | (Some(true), _, None) => Side::Ours,
+            (_, _, None) if age(ours) > age(theirs) => Side::Theirs,
+            (_, _, None) => Side::Ours,
+        })
+    }
+
+    fn file(&self, path: &str, around: &mut dyn Around, merged: &mut Converged) -> Result<()> {
+        let [base, ours, theirs] = [&self.base, &self.ours, &self.theirs].map(|side| side.get(path).copied());
+        let place = format!("{}{path}", self.prefix);
+        let top = path.split('/').next().unwrap_or_default();
+        if top == layout::POLICY || top == layout::HOOKS {
+            text(&place, [base, ours, theirs], around, merged);
+            return Ok(());
+        }
+        if path.ends_with(layout::LINES) && (top == layout::LEDGER || top == layout::ARCHIVE) {
+            let kept = if ours == base || ours == theirs {
+                theirs.cloned().map(Kept::As)
+            } else if theirs == base {
+                ours.cloned().map(Kept::As)
+            } else {
+                let mut read = |blob: Option<&Blob>| {
+                    blob.map(|blob| around.read(blob)).transpose().map(Option::unwrap_or_default)
+                };
+                Some(Kept::Made(merge_lines(&read(base)?, &read(ours)?, &read(theirs)?)))
+            };
+            let kept = kept.filter(|kept| *kept != Kept::Made(Vec::new()));
+            merged.files.extend(kept.map(|kept| (place, kept)));
+            return Ok(());
+        }
+        // What only one clone may write.
+        let is_new =
+            base.is_none() && matches!(top, layout::WORK | layout::TIMERS | layout::TRIGGERS | layout::RUNS);
+        let is_new = is_new || top == layout::ARCHIVE || top == layout::LEDGER || top == layout::INBOX;
+        let (kept, other) = match self.loser {
+            Some(loser) => {
+                let (lost, won) = if loser == Side::Ours { (ours, theirs) } else { (theirs, ours) };
+                if won.is_none() && lost.is_some() && (is_new || top == layout::QUARANTINE) {
+                    (if lost == base { won } else { lost }, None)
+                } else {
+                    (won, lost.filter(|_| lost != base && lost != won))
+                }
+            }
+            None if ours == base || ours == theirs => (theirs, None),
+            None if theirs == base => (ours, None),
+            None => match (ours, theirs) {
+                (Some(ours), Some(theirs)) => {
+                    let mut read = |blob| -> Result<Value> {
+                        Ok(serde_json::from_slice(&around.read(blob)?).unwrap_or_default())
+                    };
+                    let (our, their) = (read(ours)?, read(theirs)?);
+                    let is_ours = age(&our) > age(&their);
+                    if is_ours { (Some(ours), Some(theirs)) } else { (Some(theirs), Some(ours)) }
+                }
+                (one, other) => (one.or(other), None),
+            },
+        };
+        merged.files.extend(kept.map(|blob| (place, Kept::As(blob.clone()))));
+        if let Some(other) = other {
+            self.put_aside(path, other, merged);
+        }
+        Ok(())
+    }
+
+    /// Keeps a version that is not believed.
+    fn put_aside(&self, path: &str, blob: &Blob, merged: &mut Converged) {
+        merged.aside.push(format!("{}{path}", self.prefix));
+        let is_dropped = path.starts_with(layout::INBOX) && !path.contains(layout::REJECTED);
+        let name = path.trim_start_matches("quarantine/").replace('/', "__");
+        let stem = match path.strip_suffix(".json").filter(|_| is_dropped) {
+            // Two clones have dropped files of one name: both are heard.
+            Some(stem) => format!("{}{stem}", self.prefix),
+            None => format!("{}{}/{name}", self.prefix, layout::QUARANTINE),
+        };
+        let ending = if is_dropped && path.ends_with(".json") { ".json" } else { "" };
+        let kept = Kept::As(blob.clone());
+        let places = (0..).map(|number| match (number, ending) {
+            (0, "") => stem.clone(),
+            (number, "") => format!("{stem}.{number}"),
+            (number, ending) => format!("{stem}-{}{ending}", number + 2),
+        });
+        for place in places {
+            let is_taken = self.is_taken(&place);
+            match merged.files.get(&place) {
+                Some(found) if *found == kept => return,
+                None if !is_taken => {
+                    merged.files.insert(place, kept);
+                    return;
+                }
+                Some(_) | None => {}
+            }
+        }
+    }
+
+    fn is_taken(&self, place: &str) -> bool {
+        let path = place.strip_prefix(&self.prefix).unwrap_or(place);
+        self.ours.contains_key(path) || self.theirs.contains_key(path)
+    }
+
+    /// Messages are merged by what they are, wherever in the inbox each clone has filed them.
+    fn messages(&self, paths: &BTreeSet<&str>, merged: &mut Converged) {
+        let keys: BTreeSet<&str> = paths.iter().filter_map(|path| key(path)).collect();
+        let by_key = |files: &Files<'_>| -> BTreeMap<String, (String, Blob)> {
+            let found = files.iter().filter_map(|(path, blob)| Some((key(path)?, path, blob)));
+            found.map(|(key, path, blob)| (key.to_owned(), ((*path).to_owned(), (*blob).clone()))).collect()
+        };
+        let [base, ours, theirs] = [&self.base, &self.ours, &self.theirs].map(by_key);
+        for key in keys {
+            let [base, ours, theirs] = [&base, &ours, &theirs].map(|side| side.get(key));
+            let (kept, other) = match self.loser {
+                Some(loser) => {
+                    let (lost, won) = if loser == Side::Ours { (ours, theirs) } else { (theirs, ours) };
+                    match (base, lost, won) {
+                        // It has arrived in the other clone.
+                        (None, Some((_, blob)), None) => {
+                            let direct = format!("{}/{key}.json", layout::INBOX);
+                            merged.files.insert(format!("{}{direct}", self.prefix), Kept::As(blob.clone()));
+                            continue;
+                        }
+                        (base, lost, won) => {
+                            let blob = |side: Option<&(String, Blob)>| side.map(|(_, blob)| blob.clone());
+                            let is_other = blob(lost) != blob(base) && blob(lost) != blob(won);
+                            (won, lost.filter(|_| is_other))
+                        }
+                    }
+                }
+                None if ours == base || ours == theirs => (theirs, None),
+                None if theirs == base => (ours, None),
+                // Taken out by one, and filed or changed by the other.
+                None => (ours.and(theirs), None),
+            };
+            if let Some((path, blob)) = kept {
+                merged.files.insert(format!("{}{path}", self.prefix), Kept::As(blob.clone()));
+            }
+            if let Some((_, blob)) = other {
+                self.put_message_aside(key, blob, merged);
+            }
+        }
+    }
+
+    /// A message that the other clone has gone on with is not to be heard once more.
+    fn put_message_aside(&self, key: &str, blob: &Blob, merged: &mut Converged) {
+        let path = format!("{}/{key}.json", layout::INBOX);
+        merged.aside.push(format!("{}{path}", self.prefix));
+        let name = path.replace('/', "__");
+        let place = format!("{}{}/{name}", self.prefix, layout::QUARANTINE);
+        merged.files.entry(place).or_insert(Kept::As(blob.clone()));
+    }
+
+    /// The state that is believed goes on from both: no number of the other clone comes again, and nothing that was
+    /// found at rest is taken for the merged records.
+    fn settle_state(&self, [base, ours, theirs]: &[Value; 3], merged: &mut Converged) {
+        let (won, lost) = if self.loser == Some(Side::Ours) { (theirs, ours) } else { (ours, theirs) };
+        let mut state = won.clone();
+        let most = |path: &[&str]| {
+            let of = |state: &Value| {
+                path.iter().try_fold(state, |value, key| value.get(key)).and_then(Value::as_u64).unwrap_or(0)
+            };
+            of(won).max(of(lost))
+        };
+        let (revision, events) = (most(&["revision"]), most(&["counters", "events"]));
+        let Some(fields) = state.as_object_mut() else { return };
+        fields.insert("revision".to_owned(), (revision + 1).into());
+        if let Some(counters) = fields.get_mut("counters").and_then(Value::as_object_mut) {
+            counters.insert("events".to_owned(), events.into());
+        }
+        fields.shift_remove("resting");
+        fields.shift_remove("rested_at");
+        // Whoever has taken it meanwhile has it.
+        let key = "ticked_by";
+        if ours.get(key) == base.get(key) && won.get(key) != theirs.get(key) {
+            match theirs.get(key) {
+                Some(by) => drop(fields.insert(key.to_owned(), by.clone())),
+                None => drop(fields.shift_remove(key)),
+            }
+        }
+        merged.files.insert(format!("{}{}", self.prefix, layout::STATE), Kept::Made(bytes_of(&state)));
+    }
+}
+
+/// A record as it is written.
+fn bytes_of(record: &Value) -> Vec<u8> {
+    let mut bytes = serde_json::to_vec_pretty(record).unwrap_or_default();
+    bytes.push(b'\n');
+    bytes
+}
+
+/// The key of a message, by the path of its file.
+fn key(path: &str) -> Option<&str> {
+    let name = path.strip_prefix(layout::INBOX)?.strip_prefix('/')?.rsplit('/').next()?;
+    let stem = name.strip_suffix(".json")?;
+    let is_rejected = path.split('/').nth(1) == Some(layout::REJECTED);
+    (!is_rejected && InboxKey::parse(stem).is_some()).then_some(stem)
+}
