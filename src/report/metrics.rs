@@ -114,6 +114,8 @@ impl Kind {
 }
 
 type Labels<'a> = [(&'a str, &'a str)];
+/// A value of a label, and the number of an agent that belongs to it.
+type Counted = (&'static str, fn(&Reading) -> f64);
 
 /// Gets the numbers one after the other, all of a name together.
 trait Sheet {
@@ -353,7 +355,7 @@ fn write_history(sheet: &mut impl Sheet, named: &[&Reading]) {
         sheet.number("_sum", &[agent], number(turns.sum_ms) / 1000.0);
         sheet.number("_count", &[agent], number(turns.count));
     }
-    let mut counter = |name, help, label, values: &[(&str, fn(&Reading) -> f64)]| {
+    let mut counter = |name, help, label, values: &[Counted]| {
         sheet.begin(name, Kind::Counter, help);
         for one in named {
             for (word, value) in values {

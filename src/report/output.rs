@@ -177,7 +177,8 @@ impl Output {
         let mut asked = [PollFd::new(&stdout, PollFlags::empty())];
         let is_answered =
             rustix::event::poll(&mut asked, Some(&Timespec::default())).is_ok_and(|count| count > 0);
-        !self.is_closed() && !(is_answered && asked[0].revents().contains(PollFlags::ERR))
+        let is_broken = is_answered && asked[0].revents().contains(PollFlags::ERR);
+        !(self.is_closed() || is_broken)
     }
 
     /// Text from outside for use within a line: it can neither end the line nor change its colour.
