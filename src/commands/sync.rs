@@ -13,7 +13,7 @@ pub fn sync(session: &mut Session, args: cli::Sync) -> Result<Status> {
     let store = session.store()?;
     authority::outside(session, &store, "sync")?;
     let exchange = Exchange::open(&store, args.remote.as_deref())?;
-    let terms = Terms { message: ("dormouse sync", ""), fetches: true, takes: None };
+    let terms = Terms { message: ("dormouse sync", ""), begins: true, takes: None };
     let found = exchange.run(session, &terms)?;
     found.say_aside(session);
     let line = &exchange.line;

@@ -64,8 +64,9 @@ impl Exchanged {
 pub struct Terms<'e> {
     /// The subject and the rest of the message of the commit that has what this clone has done.
     pub message: (&'e str, &'e str),
-    /// Whether the remote is asked before anything is pushed.
-    pub fetches: bool,
+    /// Whether the remote is asked before anything is pushed, and what goes there is looked at as well: it may be what a
+    /// person has written.
+    pub begins: bool,
     /// An agent that this clone takes, to step it alone.
     pub takes: Option<(&'e AgentName, &'e TickedBy)>,
 }
@@ -80,6 +81,12 @@ impl<'s> Exchange<'s> {
         Ok(Exchange { store, repository, line })
     }
 
+    /// The same one again, of this process: what it has found out before still holds.
+    pub fn again(store: &'s Store, line: Line) -> Exchange<'s> {
+        let repository = Repository::of(store.root(), store.git_settings(), store.patience());
+        Exchange { store, repository, line }
+    }
+
     /// Exchanges what this clone has with what the remote has.
     pub fn run(&self, session: &Session, terms: &Terms<'_>) -> Result<Exchanged> {
         let _alone = self.store.alone_in_clone(&self.line.git_dir, session.clock.now())?;
@@ -89,13 +96,13 @@ impl<'s> Exchange<'s> {
                 let chance = session.clock.stamp()?.chance;
                 std::thread::sleep(PAUSE.mul_f64(chance * f64::from(number.min(10)) / 10.0));
             }
-            if self.attempt(session, terms, number > 0 || terms.fetches, &mut found)? {
+            if self.attempt(session, terms, number > 0 || terms.begins, &mut found)? {
                 return Ok(found);
             }
         }
         Err(Error::Failed {
             message: format!(
-                "{}, branch {}: other clones were faster {TRIES} times in a row",
+                "{}, branch {}: other clones were faster, or the records here had changed, {TRIES} times in a row",
                 self.line.remote, self.line.branch
             ),
             hint: Some("nothing is lost: do this again".to_owned()),
@@ -113,24 +120,26 @@ impl<'s> Exchange<'s> {
         let (repository, line) = (&self.repository, &self.line);
         let head = self.snapshot(session, terms.message)?;
         let there = if fetches { repository.fetch(line)? } else { repository.known(line)? };
-        let (mut target, aside) = self.merge(&head, there.as_deref())?;
+        let (merged, aside) = self.merge(&head, there.as_deref())?;
+        let mut target = merged.clone();
         if let Some((name, by)) = terms.takes {
-            match self.taken(&target, name, by, session)? {
+            match self.taken(&merged, name, by, session)? {
                 Some(taken) => target = taken,
                 None => found.is_taken = true,
             }
         }
-        let changes = repository.differences(Some(&head), &target)?;
+        let differences = |from: Option<&str>, to: &str| {
+            if from == Some(to) { Ok(Vec::new()) } else { repository.differences(from, to) }
+        };
+        let changes = differences(Some(&head), &target)?;
         if changes.iter().any(|change| !line.is_inside(&change.path)) {
             repository.check_out_dry(line, &changes, &head, &target)?;
         }
-        let sent = match &there {
-            Some(there) if *there == target => Vec::new(),
-            there => repository.differences(there.as_deref(), &target)?,
-        };
-        // Where a person has asked for it, what goes to the remote is looked at as well, if the remote has anything yet.
-        let also = if terms.takes.is_none() && there.is_some() { &sent[..] } else { &[] };
-        self.check(&target, changes.iter().chain(also))?;
+        let sent = if terms.begins { differences(there.as_deref(), &target)? } else { Vec::new() };
+        // Where nothing was merged, what changes here is what this clone has made.
+        let new = if merged == head { &[] } else { &changes[..] };
+        let also = if there.is_some() { &sent[..] } else { &[] };
+        self.check(&target, new.iter().chain(also))?;
         if there.as_ref() != Some(&target) && repository.push(line, &target)? == Pushed::Overtaken {
             return Ok(false);
         }
@@ -249,9 +258,7 @@ impl<'s> Exchange<'s> {
     ) -> Result<Option<String>> {
         let path = git::state_of(name);
         let agent = self.store.agent(name)?;
-        let tree = self.repository.tree(&self.line, commit)?;
-        let Some(blob) = tree.get(&path) else { return Ok(None) };
-        let bytes = self.repository.contents(&[&blob.id])?.pop().unwrap_or_default();
+        let Some(bytes) = self.repository.content_at(&self.line, commit, &path)? else { return Ok(None) };
         let state = git::read_state(&self.store.root().join(&path), &bytes)?;
         if let Some(other) = &state.ticked_by {
             if other.id == by.id {
@@ -327,11 +334,11 @@ impl<'s> Exchange<'s> {
 /// Lets the other clones hear of a claim before its turn runs, where the command says so. The agent is this clone's
 /// already: what the remote does not hear now it hears with the settlement.
 pub fn publish(session: &Session, store: &Store, subject: &str) {
-    let Some(remote) = session.publishes_to.borrow().clone() else { return };
+    let Some(line) = session.publishes_to.borrow().clone() else { return };
     let terms = Terms { message: (subject, ""), ..Terms::default() };
-    if let Err(error) =
-        Exchange::open(store, Some(&remote)).and_then(|exchange| exchange.run(session, &terms))
-    {
+    let exchange = Exchange::again(store, line);
+    if let Err(error) = exchange.run(session, &terms) {
+        let remote = &exchange.line.remote;
         session.out.note(&format!("{subject}, and {remote} has not heard of it yet: {error}"));
     }
 }

@@ -12,6 +12,7 @@ use crate::model::refusal::Refusal;
 use crate::model::submission::{CalledBy, Caller};
 use crate::model::task::Task;
 use crate::model::time::{Span, Time};
+use crate::process::git::exchange::Line;
 use crate::process::{self, git, host};
 use crate::report::output::{Output, talk};
 use crate::store::{Opener, Store};
@@ -33,8 +34,8 @@ pub struct Session {
     pub cancelled_by: Cell<Option<i32>>,
     /// What the machine lacked for a turn to start: trouble of this command, beside that of the turn.
     pub lacked: RefCell<Option<Error>>,
-    /// The remote that hears of a claim before its turn runs.
-    pub publishes_to: RefCell<Option<String>>,
+    /// The branch of a remote that hears of a claim before its turn runs.
+    pub publishes_to: RefCell<Option<Line>>,
     /// The agent that the command is about, once it is known: its errors name it to scripts.
     subject: RefCell<Option<AgentName>>,
     said: Said,

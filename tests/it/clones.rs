@@ -365,7 +365,7 @@ fn a_clone_of_an_older_state_directory_is_brought_up_to_date() {
     assert!(text.lines().filter(|line| *line == "agents/*/lock").count() == 1 && text.contains("\nslots/\n"));
     assert_eq!(
         fs::read_to_string(&attributes).unwrap(),
-        "*.jsonl merge=union\n*.jsonl.zst binary\n*.md text"
+        "* -text -filter -ident\n*.jsonl merge=union\n*.jsonl.zst binary\n*.md text"
     );
     // Where there is no git, there is nothing to tell it.
     fs::remove_dir_all(clones.dirs[0].join(".git")).unwrap();

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -167,6 +168,119 @@ fn where_nothing_can_be_exchanged_that_is_said() {
     remote.git(0, &["remote", "remove", "other"]);
     remote.git(0, &["remote", "remove", "origin"]);
     refused(&remote, 0, 1, "the repository has no remote");
+}
+
+/// A hook of git that refuses whatever comes.
+fn git_hook(git_dir: &Path, name: &str) -> std::path::PathBuf {
+    let path = git_dir.join("hooks").join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, "#!/bin/sh\necho 'not today' >&2\nexit 1\n").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// What people set in their clones, and what kinds of clones there are.
+#[test]
+fn every_kind_of_clone_exchanges() {
+    let hooks = |dir: &Path| {
+        for name in ["pre-commit", "commit-msg", "pre-push", "post-commit", "reference-transaction"] {
+            git_hook(&dir.join(".git"), name);
+        }
+    };
+    type Prepare<'p> = &'p dyn Fn(&Path);
+    let nothing: Prepare<'_> = &|_| {};
+    let cases: [(&str, &[&str], &[&[&str]], Prepare<'_>); 8] = [
+        ("shallow", &["clone", "--quiet", "--depth", "1"], &[], nothing),
+        ("crlf", &["clone", "--quiet", "-c", "core.autocrlf=true"], &[], nothing),
+        ("input", &["clone", "--quiet", "-c", "core.autocrlf=input"], &[], nothing),
+        (
+            "signed",
+            &["clone", "--quiet"],
+            &[&["config", "commit.gpgSign", "true"], &["config", "gpg.program", "/bin/false"]],
+            nothing,
+        ),
+        ("hooked", &["clone", "--quiet"], &[], &hooks),
+        ("alone", &["clone", "--quiet"], &[&["branch", "--unset-upstream"]], nothing),
+        ("named", &["clone", "--quiet", "--origin", "elsewhere"], &[], nothing),
+        ("staged", &["clone", "--quiet"], &[&["rm", "--quiet", "--cached", "code"]], nothing),
+    ];
+    let remote = Remote::new(&["ada"], "echo done", 1);
+    let url = format!("file://{}", remote.bare().display());
+    for (name, clone, settings, prepare) in cases {
+        let dir = remote.sandbox.root().join(name);
+        remote.git(0, &[clone, &[&url, dir.to_str().unwrap()]].concat());
+        for words in settings {
+            remote.git(0, &[&["-C", dir.to_str().unwrap()], *words].concat());
+        }
+        prepare(&dir);
+        let before = raw_git(&remote.sandbox, &dir, &["diff", "--cached", "--name-status"]).stdout;
+        for words in [&["enqueue", "ada", "hello"][..], &["tick", "ada", "--push", "-q"], &["sync", "-q"]] {
+            let ran = remote.sandbox.cmd([&["-C", dir.to_str().unwrap()], words].concat()).output();
+            assert_eq!(ran.code(), 0, "{name}: {ran}");
+        }
+        let after = raw_git(&remote.sandbox, &dir, &["diff", "--cached", "--name-status"]).stdout;
+        assert_eq!(after, before, "{name}");
+        let short = raw_git(&remote.sandbox, &dir, &["status", "--short", ".dormouse"]).stdout;
+        assert_eq!(short, "", "{name}");
+    }
+    remote.agree();
+    let found = processed(&remote.agent(0, "ada"));
+    assert!(found.len() == 8 && found.values().all(|count| *count == 1), "{found:?}");
+    // A work tree beside the first has a branch of its own.
+    let dir = remote.sandbox.root().join("beside");
+    remote.git(0, &["worktree", "add", "--quiet", dir.to_str().unwrap(), "-b", "side"]);
+    for words in [&["enqueue", "ada", "hello"][..], &["tick", "ada", "--push", "-q"], &["sync", "-q"]] {
+        let ran = remote.sandbox.cmd([&["-C", dir.to_str().unwrap()], words].concat()).output();
+        assert_eq!(ran.code(), 0, "{ran}");
+    }
+    remote.git(0, &["rev-parse", "--verify", "refs/dormouse/origin/side"]);
+    remote.agree();
+}
+
+/// Nothing is taken, stepped or pushed where git would make other lines of the files.
+#[test]
+fn a_clone_that_changes_the_ends_of_lines_is_refused() {
+    let remote = Remote::new(&["ada"], "echo done", 1);
+    fs::write(remote.dirs[0].join(".dormouse/.gitattributes"), "*.jsonl merge=union\n").unwrap();
+    remote.enqueue(0, "ada", "hello");
+    remote.sync(0);
+    remote.git(0, &["config", "core.autocrlf", "true"]);
+    for words in [&["--json", "sync"][..], &["--json", "tick", "ada", "--push"]] {
+        let ran = remote.ran(0, words);
+        assert_eq!(ran.code(), 1, "{ran}");
+        assert!(failure(&ran)["message"].as_str().unwrap().contains("core.autocrlf is set"), "{ran}");
+    }
+    remote.run(0, &["doctor", "--repair"]);
+    remote.run(0, &["tick", "ada", "--push", "-q"]);
+    remote.git(0, &["config", "core.autocrlf", "false"]);
+    remote.agree();
+}
+
+/// A remote that takes nothing, for whatever reason: that is said, and another one goes on.
+#[test]
+fn a_remote_that_refuses_is_told_from_one_that_is_ahead() {
+    let remote = Remote::new(&["ada"], "echo done", 2);
+    let hook = git_hook(&remote.bare(), "pre-receive");
+    let id = remote.enqueue(0, "ada", "hello");
+    let begun = Instant::now();
+    for words in [&["--json", "sync"][..], &["--json", "tick", "ada", "--push"]] {
+        let ran = remote.ran(0, words);
+        assert_eq!(ran.code(), 1, "{ran}");
+        let message = failure(&ran)["message"].as_str().unwrap().to_owned();
+        assert!(
+            message.contains("can't push to origin, branch main") && message.contains("declined"),
+            "{ran}"
+        );
+    }
+    assert!(begun.elapsed() < Duration::from_secs(30), "it does not try again and again");
+    assert_eq!(queued(&remote.agent(0, "ada")), std::slice::from_ref(&id));
+    fs::remove_file(hook).unwrap();
+    remote.agree();
+    // Somebody has set the branch back: what the remote has lost it gets again.
+    remote.git(0, &["--git-dir", remote.bare().to_str().unwrap(), "update-ref", "refs/heads/main", "main~1"]);
+    remote.run(0, &["tick", "ada", "--push", "-q"]);
+    remote.agree();
+    assert_eq!(processed(&remote.agent(1, "ada")), std::collections::BTreeMap::from([(id, 1)]));
 }
 
 #[test]

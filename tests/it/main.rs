@@ -52,8 +52,10 @@ mod format;
 #[cfg(target_os = "linux")]
 mod fuzz;
 mod gc;
+mod git_kills;
 mod git_merges;
 mod git_push;
+mod git_races;
 mod git_sync;
 mod guests;
 mod harness;

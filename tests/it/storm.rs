@@ -48,6 +48,7 @@ fn weather(seconds: u64, seed: u64) {
         }
         let [elsewhere, dropper, governor, preempter, planner, reader, merger] =
             ["elsewhere", "dropper", "governor", "preempter", "planner", "reader", "merger"].map(actor);
+        let [caller, copier, exchanger] = ["caller", "copier", "exchanger"].map(actor);
         scope.spawn(|| elsewhere.produce_elsewhere());
         scope.spawn(|| dropper.drop_files());
         scope.spawn(|| governor.govern());
@@ -55,6 +56,9 @@ fn weather(seconds: u64, seed: u64) {
         scope.spawn(|| planner.plan());
         scope.spawn(|| reader.read());
         scope.spawn(|| merger.merge());
+        scope.spawn(|| caller.call_in());
+        scope.spawn(|| copier.copy());
+        scope.spawn(|| exchanger.exchange());
         for name in ["ticker-1", "ticker-2", "ticker-3"] {
             let actor = actor(name);
             scope.spawn(|| actor.tick());

@@ -25,10 +25,10 @@ const WITHOUT_TIMEOUT: Span = Span::from_secs(24 * 3600);
 /// Fetches what the other clones have done, and lets them have what this one has.
 pub fn begin<'s>(session: &Session, store: &'s Store, remote: &str) -> Result<Exchange<'s>> {
     let exchange = Exchange::open(store, Some(remote).filter(|remote| !remote.is_empty()))?;
-    let terms = Terms { message: ("dormouse tick --push", ""), fetches: true, ..Terms::default() };
+    let terms = Terms { message: ("dormouse tick --push", ""), begins: true, ..Terms::default() };
     let found = exchange.run(session, &terms)?;
     found.say_aside(session);
-    session.publishes_to.replace(Some(exchange.line.remote.clone()));
+    session.publishes_to.replace(Some(exchange.line.clone()));
     Ok(exchange)
 }
 

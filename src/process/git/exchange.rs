@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::index::{OwnIndex, index_lines};
-use super::{Call, Repository, Said, refuse};
+use super::{Call, Repository, Said, hint_about, refuse};
 use crate::error::{Error, Result};
 use crate::model::tree::{Blob, Tree};
 
@@ -62,13 +62,17 @@ impl Repository<'_> {
             return Err(refuse(message, "check one out with `git switch BRANCH`"));
         }
         let here = head.stdout.trim_end().to_owned();
-        let remotes = self.ask(&["remote"], MAKE_ONE)?;
-        let remotes: Vec<&str> = remotes.lines().collect();
-        let setting = |name: &str| -> Result<Option<String>> {
-            let said = self.run(&["config", "--get", &format!("branch.{here}.{name}")])?;
-            Ok(Some(said.stdout.trim_end().to_owned()).filter(|found| said.is_success() && !found.is_empty()))
-        };
-        let own = setting("remote")?.filter(|name| remotes.contains(&name.as_str()));
+        let said =
+            self.run(&["config", "-z", "--get-regexp", r"^(remote|branch)\.|^core\.(sshcommand|autocrlf)$"])?;
+        let settings: BTreeMap<&str, &str> =
+            said.stdout.split('\0').filter_map(|setting| setting.split_once('\n')).collect();
+        self.refuse_other_bytes(settings.get("core.autocrlf").copied())?;
+        let of_remotes = settings.keys().filter_map(|key| key.strip_prefix("remote.")?.rsplit_once('.'));
+        let mut remotes: Vec<&str> = of_remotes.map(|(name, _)| name).collect();
+        remotes.dedup();
+        let setting =
+            |name: &str| settings.get(&*format!("branch.{here}.{name}")).map(|value| (*value).to_owned());
+        let own = setting("remote").filter(|name| remotes.contains(&name.as_str()));
         let named = match (remote, &own, remotes.as_slice()) {
             (Some(name), _, _) if !remotes.contains(&name) => {
                 return Err(refuse(format!("there is no remote `{name}`"), MAKE_ONE));
@@ -83,7 +87,7 @@ impl Repository<'_> {
                 return Err(refuse(message, "name one of them"));
             }
         };
-        let there = setting("merge")?.filter(|_| own.as_ref() == Some(&named));
+        let there = setting("merge").filter(|_| own.as_ref() == Some(&named));
         let branch = there.and_then(|name| name.strip_prefix("refs/heads/").map(str::to_owned));
         let branch = branch.unwrap_or(here);
         let words = ["rev-parse", "--show-prefix", "--absolute-git-dir", "--git-path", "index"];
@@ -94,10 +98,29 @@ impl Repository<'_> {
         let (git_dir, index) = (place(), place());
         // A person's own way to ask for a passphrase stays; without one ssh must not ask, for nobody answers.
         let is_said = ["GIT_SSH_COMMAND", "GIT_SSH"].iter().any(|name| std::env::var_os(name).is_some())
-            || self.run(&["config", "--get", "core.sshCommand"])?.is_success();
+            || settings.contains_key("core.sshcommand");
         let ssh = (!is_said).then_some("ssh -o BatchMode=yes");
         let known = format!("refs/dormouse/{named}/{branch}");
         Ok(Line { remote: named, branch, prefix, git_dir, index, known, ssh })
+    }
+
+    /// Refuses a clone in which git makes other lines of the files: they could not be compared with what is committed.
+    fn refuse_other_bytes(&self, autocrlf: Option<&str>) -> Result<()> {
+        if autocrlf.is_none_or(|setting| setting == "false") {
+            return Ok(());
+        }
+        let said = self.ask(&["check-attr", "text", "--", "dormouse.toml"], "see `git status`")?;
+        if said.trim_end().ends_with(": unset") {
+            return Ok(());
+        }
+        let message = format!(
+            "core.autocrlf is set in this clone, and nothing keeps git from changing the ends of lines in {}",
+            self.state_dir.display()
+        );
+        Err(refuse(
+            message,
+            "`git config core.autocrlf false` and check its files out anew, or `dormouse doctor --repair` where they are right",
+        ))
     }
 
     /// The commit that is checked out, if there is any.
@@ -167,10 +190,8 @@ impl Repository<'_> {
         let first = reason.map(str::to_owned).or(words.clone().next().map(str::to_owned)).unwrap_or_default();
         let first = first.trim_start_matches("fatal: ").trim_start_matches("error: ").replace('\t', " ");
         let message = format!("can't {what} {}, branch {}: {first}", line.remote, line.branch);
-        refuse(
-            message,
-            "nothing here has changed but for commits of its own; try again when the remote answers",
-        )
+        let hint = "nothing here has changed but for commits of its own; try again when the remote answers";
+        refuse(message, hint_about(&first, hint))
     }
 
     /// The files of the state directory in a commit.
@@ -202,8 +223,8 @@ impl Repository<'_> {
             return Ok(Vec::new());
         }
         let asked = ids.iter().map(|id| format!("{id}\n")).collect::<String>();
-        let said =
-            self.call(&["cat-file", "--batch"], &Call { stdin: Some(asked.as_bytes()), ..Call::default() })?;
+        let call = Call { stdin: Some(asked.as_bytes()), is_raw: true, ..Call::default() };
+        let said = self.call(&["cat-file", "--batch"], &call)?;
         self.done(&said)?;
         let broken = || refuse("git does not give the contents of its objects".to_owned(), "see `git fsck`");
         let (mut found, mut rest) = (Vec::with_capacity(ids.len()), said.bytes.as_slice());
@@ -217,6 +238,12 @@ impl Repository<'_> {
             rest = rest.get(end + 2 + length..).unwrap_or_default();
         }
         Ok(found)
+    }
+
+    /// What a file of the state directory has in a commit.
+    pub fn content_at(&self, line: &Line, commit: &str, path: &str) -> Result<Option<Vec<u8>>> {
+        let said = self.run(&["cat-file", "blob", &format!("{commit}:{}{path}", line.prefix)])?;
+        Ok(said.is_success().then_some(said.bytes))
     }
 
     /// Keeps contents as an object.
@@ -311,7 +338,7 @@ impl Repository<'_> {
         }
         let first = said.stderr.lines().find(|line| !line.trim().is_empty()).unwrap_or("it gives no reason");
         let message = format!("git in {}: {}", self.state_dir.display(), first.trim_start_matches("fatal: "));
-        Err(refuse(message, "see `git status`"))
+        Err(refuse(message, hint_about(first, "see `git status`")))
     }
 }
 

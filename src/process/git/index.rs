@@ -4,7 +4,8 @@
 use std::path::PathBuf;
 
 use super::exchange::{Change, Line, raw_changes};
-use super::{BESIDE_OTHERS, Call, PAUSE, Repository, Said};
+use super::lock::IndexLock;
+use super::{BESIDE_OTHERS, Call, PAUSE, Repository, Said, hint_about, refuse};
 use crate::error::{Context, Error, Result};
 use crate::model::tree::Blob;
 
@@ -42,9 +43,15 @@ impl Repository<'_> {
         let head = self.head()?;
         let own = OwnIndex::copy(line)?;
         let index = own.call();
+        let touched = self.touched(line, &index)?;
+        if touched.is_empty() && head.is_some() {
+            return Ok(head);
+        }
+        // What is staged elsewhere is none of this commit's.
         let tree = head.as_deref().unwrap_or("--empty");
-        self.done(&self.call(&["read-tree", tree], &index)?)?;
-        let touched = self.touched(&index)?;
+        let words: &[&str] =
+            if head.is_some() { &["read-tree", "--reset", tree] } else { &["read-tree", tree] };
+        self.done(&self.call(words, &index)?)?;
         take_up(
             &|paths| {
                 let words = ["add", "--all", "--ignore-errors", "--"];
@@ -58,47 +65,50 @@ impl Repository<'_> {
         if let Some(head) = &head
             && self.call(&words, &index)?.is_success()
         {
-            self.align_index(head)?;
+            self.align_index(line, head)?;
             return Ok(Some(head.clone()));
         }
         let mut words = vec!["commit", "--quiet", "--message", subject];
         if !body.is_empty() {
             words.extend(["--message", body]);
         }
-        self.done(&self.call(&words, &index)?)?;
+        let said = self.call(&words, &index)?;
+        let first = said.stderr.lines().find(|line| !line.trim().is_empty());
+        if let Some(first) =
+            first.filter(|_| !said.is_success() && (self.settings.hooks || self.settings.sign))
+        {
+            let message = format!("git commit in {}: {first}", self.state_dir.display());
+            let hint = "the repository's hooks and signing run because [git] in dormouse.toml says so: see why they refuse";
+            return Err(refuse(message, hint_about(first, hint)));
+        }
+        self.done(&said)?;
         let now = self.head()?;
         if let Some(now) = &now {
-            self.align_index(now)?;
+            self.align_index(line, now)?;
         }
         Ok(now)
     }
 
     /// Makes the clone's own index have the state directory as it was committed, also where an exchange was killed
     /// between the two. A person's next commit would otherwise take back what is new.
-    fn align_index(&self, commit: &str) -> Result<()> {
+    fn align_index(&self, line: &Line, commit: &str) -> Result<()> {
         let words =
             ["diff-index", "--cached", "-z", "--raw", "--no-renames", "--no-abbrev", commit, "--", "."];
         let said = self.run(&words)?;
         self.done(&said)?;
         let mut changes = raw_changes(&said.stdout);
         changes.iter_mut().for_each(|change| change.after = change.before.take());
-        if changes.is_empty() { Ok(()) } else { self.set_index(&changes) }
+        if changes.is_empty() { Ok(()) } else { self.set_index(line, &changes) }
     }
 
-    /// The paths in the state directory that differ from an index, as far as git is to know them.
-    fn touched(&self, index: &Call<'_>) -> Result<Vec<String>> {
-        let _ = self.call(&["update-index", "--quiet", "--refresh"], index)?;
-        let mut found = Vec::new();
-        let changed = ["diff-files", "--name-only", "--relative", "-z", "--", "."];
-        let new = ["ls-files", "--others", "--exclude-standard", "-z", "--", "."];
-        for words in [&changed[..], &new[..]] {
-            let said = self.call(words, index)?;
-            self.done(&said)?;
-            found.extend(said.stdout.split('\0').filter(|path| !path.is_empty()).map(str::to_owned));
-        }
-        found.sort();
-        found.dedup();
-        Ok(found)
+    /// The paths in the state directory that differ from an index, or in it from what is checked out, as far as git is
+    /// to know them.
+    fn touched(&self, line: &Line, index: &Call<'_>) -> Result<Vec<String>> {
+        let words = ["status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--", "."];
+        let said = self.call(&words, index)?;
+        self.done(&said)?;
+        let paths = said.stdout.split('\0').filter_map(|entry| entry.get(3..)?.strip_prefix(&line.prefix));
+        Ok(paths.map(str::to_owned).collect())
     }
 
     /// Fails if what a person has not committed outside of the state directory is in the way of a commit.
@@ -109,7 +119,7 @@ impl Repository<'_> {
         let call = Call { stdin: Some(&inside), ..own.call() };
         self.done(&self.call(&["update-index", "-z", "--index-info"], &call)?)?;
         let index = own.call();
-        let _ = self.call(&["update-index", "--quiet", "--refresh"], &index)?;
+        let _ = self.call(&["update-index", "-q", "--refresh"], &index)?;
         self.not_in_the_way(&self.call(&["read-tree", "-m", "-u", "-n", from, to], &index)?)
     }
 
@@ -119,9 +129,9 @@ impl Repository<'_> {
     pub fn check_out(&self, line: &Line, changes: &[Change], from: &str, to: &str) -> Result<bool> {
         let inside: Vec<Change> =
             changes.iter().filter(|change| line.is_inside(&change.path)).cloned().collect();
-        self.set_index(&inside)?;
+        self.set_index(line, &inside)?;
         if inside.len() < changes.len() {
-            let _ = self.run(&["update-index", "--quiet", "--refresh"])?;
+            let _ = self.run(&["update-index", "-q", "--refresh"])?;
             self.not_in_the_way(&self.run(&["read-tree", "-m", "-u", from, to])?)?;
         }
         let said = self.run(&["update-ref", "-m", "dormouse: exchanged", "HEAD", to, from])?;
@@ -147,21 +157,15 @@ impl Repository<'_> {
         })
     }
 
-    /// Sets entries of the clone's own index, while other processes are in the way again and again.
-    fn set_index(&self, changes: &[Change]) -> Result<()> {
+    /// Sets entries of the clone's own index: in a copy, which takes its place, so that no git is killed with the lock.
+    fn set_index(&self, line: &Line, changes: &[Change]) -> Result<()> {
         let lines = index_lines(changes.iter().map(|change| (change.path.clone(), change.after.as_ref())));
-        let start = std::time::Instant::now();
-        loop {
-            let call = Call { stdin: Some(&lines), ..Call::default() };
-            let said = self.call(&["update-index", "-z", "--index-info"], &call)?;
-            if said.is_success() {
-                return Ok(());
-            }
-            if !said.stderr.contains("index.lock") || start.elapsed() >= self.patience {
-                return self.done(&said);
-            }
-            std::thread::sleep(PAUSE);
-        }
+        let aside = OwnIndex::path(line, ".lock");
+        let _lock = IndexLock::take(&line.index, &aside, self.patience)?;
+        let own = OwnIndex::copy(line)?;
+        let call = Call { stdin: Some(&lines), ..own.call() };
+        self.done(&self.call(&["update-index", "-z", "--index-info"], &call)?)?;
+        std::fs::rename(&own.path, &line.index).context("rename to", &line.index)
     }
 }
 
@@ -174,8 +178,12 @@ pub(super) struct OwnIndex {
 impl OwnIndex {
     const NAME: &'static str = "dormouse-index.";
 
+    fn path(line: &Line, ending: &str) -> PathBuf {
+        line.git_dir.join(format!("{}{}{ending}", OwnIndex::NAME, std::process::id()))
+    }
+
     pub(super) fn empty(line: &Line) -> OwnIndex {
-        let path = line.git_dir.join(format!("{}{}", OwnIndex::NAME, std::process::id()));
+        let path = OwnIndex::path(line, "");
         let _ = std::fs::remove_file(&path);
         OwnIndex { path }
     }

@@ -3,6 +3,7 @@
 
 pub mod exchange;
 mod index;
+mod lock;
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -99,7 +100,7 @@ impl<'a> Repository<'a> {
         for dir in [&git_dir, &objects] {
             rustix::fs::access(dir, Access::WRITE_OK).context("write into", dir)?;
         }
-        self.wait_for(&index)?;
+        lock::wait(&index, self.patience)?;
         for identity in ["GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"] {
             let hint = "set it with `git config user.name` and `git config user.email`";
             self.ask(&["var", identity], hint)?;
@@ -208,7 +209,9 @@ impl<'a> Repository<'a> {
             if let Some(dir) = attributes.parent() {
                 std::fs::create_dir_all(dir).context("make directory", dir)?;
             }
-            std::fs::write(&attributes, text).context("write", &attributes)?;
+            let staged = attributes.with_extension(format!("new-{}", std::process::id()));
+            std::fs::write(&staged, text).context("write", &staged)?;
+            std::fs::rename(&staged, &attributes).context("rename to", &attributes)?;
         }
         Ok(!is_known || is_new)
     }
@@ -234,22 +237,6 @@ impl<'a> Repository<'a> {
             return Ok(places);
         }
         Err(refuse(format!("{} is not in the work tree of a repository", self.state_dir.display()), hint))
-    }
-
-    /// Waits until no other git has the index locked.
-    fn wait_for(&self, index: &Path) -> Result<()> {
-        let mut lock = index.as_os_str().to_owned();
-        lock.push(".lock");
-        let (lock, start) = (PathBuf::from(lock), Instant::now());
-        while lock.symlink_metadata().is_ok() {
-            let waited = start.elapsed();
-            if waited >= self.patience {
-                let holder = "another git, or one that was killed (then remove the file)".to_owned();
-                return Err(Error::busy(lock, holder, waited));
-            }
-            std::thread::sleep(PAUSE);
-        }
-        Ok(())
     }
 
     /// Returns git's answer. If git fails, the error has the first line that git says, and the hint.
@@ -302,7 +289,7 @@ impl<'a> Repository<'a> {
         let child = command.spawn().map_err(|error| self.not_run(&error))?;
         let status = self.wait(child, words)?;
         let bytes = read(stdout)?;
-        let stdout = String::from_utf8_lossy(&bytes).into_owned();
+        let stdout = if with.is_raw { String::new() } else { String::from_utf8_lossy(&bytes).into_owned() };
         Ok(Said { status, stdout, bytes, stderr: String::from_utf8_lossy(&read(stderr)?).into_owned() })
     }
 
@@ -363,6 +350,8 @@ struct Call<'a> {
     stdin: Option<&'a [u8]>,
     /// An index in the place of the clone's own.
     index: Option<&'a Path>,
+    /// Whether it answers with bytes alone: they may be many.
+    is_raw: bool,
     /// How git runs ssh, where neither the user nor the repository says so.
     ssh: Option<&'a str>,
 }
@@ -371,7 +360,7 @@ struct Call<'a> {
 struct Said {
     status: ExitStatus,
     stdout: String,
-    /// The same as it came.
+    /// As it came; the other one is the same as text, unless only this was asked for.
     bytes: Vec<u8>,
     stderr: String,
 }
@@ -415,6 +404,12 @@ fn read(mut paper: File) -> Result<Vec<u8>> {
     let read = paper.rewind().and_then(|()| paper.read_to_end(&mut bytes));
     read.context("read", Path::new("what git said"))?;
     Ok(bytes)
+}
+
+/// What is to be done about what git says: a hint, unless it is a lock that is in the way.
+fn hint_about<'h>(words: &str, hint: &'h str) -> &'h str {
+    let is_locked = words.contains(".lock': File exists");
+    if is_locked { "another git is at work, or one was killed: then remove that file" } else { hint }
 }
 
 fn refuse(message: String, hint: &str) -> Error {

@@ -43,6 +43,8 @@ workspaces/
 ";
 
 const ATTRIBUTES: &str = "\
+# The same record is the same bytes in every clone, whatever its settings make of other files.
+* -text -filter -ident
 # Lines that two clones have added are all kept.
 *.jsonl merge=union
 # Packed lines never change: what two clones have packed stays side by side.
@@ -123,11 +125,14 @@ mod tests {
 
     #[test]
     fn a_line_is_missing_unless_it_stands_there_or_was_taken_out() {
-        assert_eq!(missing("", ATTRIBUTES), ["*.jsonl merge=union", "*.jsonl.zst binary"]);
+        assert_eq!(
+            missing("", ATTRIBUTES),
+            ["* -text -filter -ident", "*.jsonl merge=union", "*.jsonl.zst binary"]
+        );
         let none: [&str; 0] = [];
         for text in [ATTRIBUTES, "*.jsonl merge=binary\n", "# *.jsonl merge=union", "x\r\n*.jsonl  -text\r\n"]
         {
-            let text = format!("{text}\n*.jsonl.zst binary\n");
+            let text = format!("* -text -filter -ident\n{text}\n*.jsonl.zst binary\n");
             assert_eq!(missing(&text, ATTRIBUTES), none, "{text:?}");
         }
         let older = IGNORE.replace("*.new-*\nagents/.new-*", "agents/.new-*").replace("slots/\n", "!slots\n");

@@ -331,6 +331,91 @@ impl<'w> Actor<'w> {
         }
     }
 
+    /// Speaks through triggers, and has their secrets changed.
+    pub fn call_in(mut self) {
+        let mut held: Vec<(&str, String, String)> = Vec::new();
+        while !self.world.is_over() {
+            let agent = self.agent();
+            self.number += 1;
+            let fresh = self.world.out(&format!("secret-{}", self.number)).display().to_string();
+            let place = held.iter().position(|(of, ..)| *of == agent);
+            match (place, self.luck.below(12)) {
+                (None, _) => {
+                    let words = ["trigger", "create", "-a", agent, "--secret-file", &fresh, "--json"];
+                    let (_, said) = self.call(&words);
+                    let made = serde_json::from_str::<Value>(&said).unwrap_or_default();
+                    held.extend(made["id"].as_str().map(|id| (agent, id.to_owned(), fresh)));
+                }
+                (Some(at), 0) => {
+                    let id = held[at].1.clone();
+                    let words = ["trigger", "rotate", &id, "-a", agent, "--secret-file", &fresh];
+                    if matches!(self.call(&words).0, Ended::Status(0)) {
+                        held[at].2 = fresh;
+                    }
+                }
+                (Some(at), 1) => {
+                    let id = held.swap_remove(at).1;
+                    self.call(&["trigger", "revoke", &id, "-a", agent]);
+                }
+                (Some(_), _) if self.backlog(agent) > BACKLOG => pause(self.world, 100),
+                (Some(at), luck) => {
+                    let (text, (_, id, file)) = (self.text(), held[at].clone());
+                    let key = format!("{} {}", self.name, self.number / 30);
+                    let words = [
+                        "trigger",
+                        "deliver",
+                        &id,
+                        "-a",
+                        agent,
+                        "--secret-file",
+                        &file,
+                        &text,
+                        "--dedupe-key",
+                        &key,
+                    ];
+                    let most = if luck < 4 { words.len() } else { words.len() - 2 };
+                    let (ended, _) = self.call(&words[..most]);
+                    // A rotation that was killed may have been made.
+                    if matches!(ended, Ended::Status(4)) {
+                        held.swap_remove(at);
+                    }
+                }
+            }
+            let ms = self.luck.below(150);
+            pause(self.world, ms);
+        }
+    }
+
+    /// Takes copies of agents, whatever goes on with them, and looks at the copies elsewhere.
+    pub fn copy(mut self) {
+        let away = self.world.away();
+        while !self.world.is_over() {
+            let agent = self.agent();
+            let file = self.world.out("copy.tar").display().to_string();
+            if matches!(self.call(&["export", agent, "--output", &file]).0, Ended::Status(0)) {
+                let name = self.luck.of(&["copy", agent]);
+                let handicap = self.handicap();
+                let words = ["import", &file, "--as", name];
+                self.world.call(&self.name, &away, &words, &handicap, "");
+                self.world.call(&self.name, &away, &["doctor"], &Handicap::default(), "");
+                let _ = fs::remove_dir_all(away.join(".dormouse/agents").join(name));
+            }
+            let ms = 200 + self.luck.below(600);
+            pause(self.world, ms);
+        }
+    }
+
+    /// Has the two clones exchange what they have, by the remote between them.
+    pub fn exchange(mut self) {
+        while !self.world.is_over() {
+            let place = if self.luck.one_in(2) { self.world.clone() } else { self.world.project() };
+            let handicap = self.handicap();
+            self.world.call(&self.name, &place, &["sync"], &handicap, "");
+            let ms = 100 + self.luck.below(900);
+            pause(self.world, ms);
+        }
+    }
+
     /// Merges the two clones, both ways.
     pub fn merge(mut self) {
         while !self.world.is_over() {

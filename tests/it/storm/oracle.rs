@@ -154,6 +154,9 @@ fn answers(words: &[String], is_calm: bool) -> &'static [i32] {
         // What was put into an inbox lies there until a step takes it away.
         Some("doctor") if !is_calm => &[0, 5, 6],
         Some("enqueue" | "wake" | "list" | "get" | "explain" | "events" | "next-wake" | "doctor") => &[0, 5],
+        // What lies in an inbox by hand may be nothing that travels, and git may be in the middle of something.
+        Some("export" | "import") => &[0, 5, 6],
+        Some("sync") if !is_calm => &[0, 1, 4, 5, 6],
         Some("queue") if !is_calm => &[0, 3, 4, 5, 6],
         // What they name may be gone, or not be as they think it is.
         _ => &[0, 3, 4, 5],
@@ -224,8 +227,13 @@ fn floods(history: &[Event]) -> Vec<(u64, u64)> {
 /// The ids that commands have said, each with its agent: from then on they are kept for good.
 pub fn acknowledged(history: &[Event]) -> BTreeMap<String, String> {
     let mut said = BTreeMap::new();
-    for call in called(history).iter().filter(|call| call.words[0] == "enqueue") {
-        said.extend(ids(call.stdout).map(|id| (id.to_owned(), call.words[1].clone())));
+    for call in &called(history) {
+        let agent = match call.words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+            ["enqueue", agent, ..] => *agent,
+            ["trigger", "deliver", _, "-a", agent, ..] => *agent,
+            _ => continue,
+        };
+        said.extend(ids(call.stdout).map(|id| (id.to_owned(), agent.to_owned())));
     }
     said
 }

@@ -91,7 +91,12 @@ impl World {
         }
         self.must("git", &self.project(), &["add", "-A"]);
         self.must("git", &self.project(), &["commit", "-q", "-m", "before the storm"]);
-        self.must("git", self.root(), &["clone", "-q", "disk/project", "disk/clone"]);
+        self.must("git", self.root(), &["clone", "-q", "--bare", "disk/project", "disk/origin.git"]);
+        self.must("git", &self.project(), &["remote", "add", "origin", "../origin.git"]);
+        self.must("git", &self.project(), &["push", "-q", "-u", "origin", "main"]);
+        self.must("git", self.root(), &["clone", "-q", "disk/origin.git", "disk/clone"]);
+        fs::create_dir(self.away()).unwrap();
+        self.must(program, &self.away(), &["init"]);
     }
 
     pub fn root(&self) -> &Path {
@@ -105,6 +110,11 @@ impl World {
     /// The other clone, where agents are only spoken to.
     pub fn clone(&self) -> PathBuf {
         self.disk().join("clone")
+    }
+
+    /// Another state directory, to which copies of agents go.
+    pub fn away(&self) -> PathBuf {
+        self.root().join("away")
     }
 
     pub fn store(&self) -> PathBuf {

@@ -1,0 +1,204 @@
+//! `tick --push` and `sync`, cut at every git that they start and at every call of their own that changes something,
+//! and with a git that fails: both clones go on, nothing is lost, nothing is done twice, and no lock stays.
+//!
+//! A few places are cut. `DORMOUSE_CUTS=1 cargo test --test it git_kills` cuts every one.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::harness::{Cmd, Ran, each_in_parallel};
+use crate::remotes::{Remote, processed};
+use crate::setup::{eventually, extend_policy, failure};
+use crate::strace::{self, Call, Harm};
+
+/// What every turn writes into a log that both clones share.
+const TURN: &str =
+    r#"d=${DORMOUSE_DIR%%/project*}; echo "$DORMOUSE_MESSAGE" >> "${d%%/clone-*}/turns"; echo done"#;
+
+/// A git that does at one of its calls what the environment says.
+const GIT: &str = r#"#!/bin/sh
+real=$(PATH=${PATH#*:}; command -v git)
+number=$(($(cat "$GIT_CALLS/count") + 1))
+echo "$number" > "$GIT_CALLS/count"
+test "$number" = "$GIT_AT" || exec "$real" "$@"
+echo "$*" > "$GIT_CALLS/hit"
+case $GIT_HARM in
+before) kill -9 $PPID ;;
+after) "$real" "$@"; kill -9 $PPID ;;
+both)
+    # The machine is gone, or all that runs in a container: git has just made its lock.
+    strace -qq -o /dev/null -e trace=rename,renameat,renameat2,link -e inject=rename,renameat,renameat2,link:signal=SIGKILL:when=1 \
+        "$real" "$@"
+    kill -9 $PPID
+    ;;
+fail) echo 'fatal: it does not want to' >&2; exit 128 ;;
+esac
+"#;
+
+/// Two clones. In the first a message waits that the second does not know, and the other way round; and somebody has
+/// changed a file beside the state directory.
+fn two() -> Remote {
+    let remote = Remote::new(&["ada"], TURN, 2);
+    extend_policy(&remote.sandbox, "ada", "[recovery]\nbase = \"1ms\"\nmax_delay = \"1ms\"\n");
+    for at in 0..2 {
+        remote.git(at, &["remote", "set-url", "origin", "../origin.git"]);
+    }
+    remote.agree();
+    remote.enqueue(1, "ada", "from there");
+    fs::write(remote.dirs[1].join("code"), "two\n").unwrap();
+    remote.git(1, &["commit", "--quiet", "-m", "code", "code"]);
+    remote.sync(1);
+    remote.enqueue(0, "ada", "from here");
+    let bin = remote.sandbox.root().join("bin");
+    fs::create_dir(&bin).unwrap();
+    fs::write(bin.join("git"), GIT).unwrap();
+    fs::set_permissions(bin.join("git"), fs::Permissions::from_mode(0o755)).unwrap();
+    remote
+}
+
+fn copy(template: &Remote) -> Remote {
+    let sandbox = template.sandbox.copy();
+    let dirs = vec![sandbox.project(), sandbox.root().join("clone-1")];
+    Remote { sandbox, dirs }
+}
+
+/// The command in the first clone with our git before the other one.
+fn with_git<'r>(remote: &'r Remote, words: &[&str], at: usize, harm: &str) -> Cmd<'r> {
+    let root = remote.sandbox.root();
+    fs::write(root.join("count"), "0").unwrap();
+    let path = format!("{}:{}", root.join("bin").display(), std::env::var("PATH").unwrap());
+    let cmd = remote.sandbox.cmd(words.iter().copied());
+    cmd.env("PATH", path).env("GIT_CALLS", root).env("GIT_AT", at.to_string()).env("GIT_HARM", harm)
+}
+
+fn calls_of(template: &Remote, words: &[&str]) -> usize {
+    let remote = copy(template);
+    let ran = with_git(&remote, words, 0, "").output();
+    assert_eq!(ran.code(), 0, "{ran}");
+    fs::read_to_string(remote.sandbox.root().join("count")).unwrap().trim().parse().unwrap()
+}
+
+/// How many turns of each message there were.
+fn turns(remote: &Remote) -> BTreeMap<String, usize> {
+    let mut found = BTreeMap::new();
+    for id in fs::read_to_string(remote.sandbox.root().join("turns")).unwrap_or_default().lines() {
+        *found.entry(id.to_owned()).or_default() += 1;
+    }
+    found
+}
+
+/// Locks that a killed git has left, which only a person can judge.
+fn left_locks(remote: &Remote) -> Vec<PathBuf> {
+    let dirs = remote.dirs.iter().map(|dir| dir.join(".git")).chain([remote.bare()]);
+    let files = dirs.flat_map(walkdir::WalkDir::new).flatten().map(walkdir::DirEntry::into_path);
+    files
+        .filter(|path| path.extension().is_some_and(|end| end == "lock") && !path.ends_with("dormouse.lock"))
+        .collect()
+}
+
+/// Both clones go on. `may_repeat`: a turn that was cut off may run again.
+fn go_on(remote: &Remote, what: &str, may_repeat: bool) {
+    let must = |holds: bool, ran: &Ran| assert!(holds, "{what}: {ran}\n{}", remote.sandbox.root().display());
+    // A lock of git is told of, by its path; until it is removed nothing is exchanged.
+    let locks = left_locks(remote);
+    if !locks.is_empty() {
+        let ran = remote.ran(0, &["--json", "--lock-timeout", "100ms", "sync"]);
+        let is_named = locks.iter().any(|lock| {
+            lock.starts_with(&remote.dirs[0])
+                && ran.stdout.contains(lock.file_name().unwrap().to_str().unwrap())
+        });
+        must(ran.code() == 0 || is_named && [1, 5].contains(&ran.code()), &ran);
+        must(ran.code() == 0 || failure(&ran)["hint"].is_string(), &ran);
+        for lock in locks {
+            let _ = fs::remove_file(lock);
+        }
+    }
+    // A step that is not pushed is one of a single clone: it is pushed before another one looks.
+    let ways: [(usize, &[&str]); 3] =
+        [(0, &["tick", "ada", "-q"]), (0, &["sync", "-q"]), (1, &["tick", "ada", "--push", "-q"])];
+    for (at, words) in ways.iter().skip(if what.len() % 2 == 0 { 0 } else { 2 }) {
+        let ran = remote.ran(*at, words);
+        must([0, 7].contains(&ran.code()), &ran);
+    }
+    eventually(what, || {
+        for at in [0, 1] {
+            let ran = remote.ran(at, &["tick", "ada", "--push", "--until-idle", "-q"]);
+            must([0, 7].contains(&ran.code()), &ran);
+        }
+        (processed(&remote.agent(0, "ada")).len() == 2).then_some(())
+    });
+    remote.agree();
+    assert_eq!(fs::read_to_string(remote.dirs[0].join("code")).unwrap(), "two\n", "{what}");
+    for at in [0, 1] {
+        let found = processed(&remote.agent(at, "ada"));
+        assert!(found.len() == 2 && found.values().all(|count| *count == 1), "{what}: {found:?}");
+    }
+    let turns = turns(remote);
+    assert!(turns.len() == 2 && (may_repeat || turns.values().all(|count| *count == 1)), "{what}: {turns:?}");
+    let left = left_locks(remote);
+    assert!(left.is_empty(), "{what}: {left:?}");
+    let names = crate::setup::names(&remote.dirs[0].join(".git"));
+    let litter: Vec<&String> = names.iter().filter(|name| name.starts_with("dormouse-")).collect();
+    assert!(litter.is_empty(), "{what}: {litter:?}");
+}
+
+const COMMANDS: [&[&str]; 2] = [&["tick", "ada", "--push", "-q"], &["sync", "-q"]];
+
+fn every() -> usize {
+    std::env::var("DORMOUSE_CUTS").map_or(29, |every| every.parse().unwrap())
+}
+
+#[test]
+fn a_command_that_exchanges_can_be_killed_at_every_git() {
+    let template = two();
+    let mut cases = Vec::new();
+    for words in COMMANDS {
+        let count = calls_of(&template, words);
+        println!("{words:?}: {count} calls of git");
+        for at in 1..=count {
+            cases.extend(["before", "after", "both", "fail"].map(|harm| (words, at, harm)));
+        }
+    }
+    let cases: Vec<_> = cases.into_iter().step_by(every()).collect();
+    let hit = AtomicUsize::new(0);
+    each_in_parallel(&cases, |(words, at, harm)| {
+        let remote = copy(&template);
+        let ran = with_git(&remote, words, *at, harm).output();
+        let call = fs::read_to_string(remote.sandbox.root().join("hit")).unwrap_or_default();
+        hit.fetch_add(usize::from(!call.is_empty()), Ordering::Relaxed);
+        let what = format!("{words:?}: {harm} git {at}: {call}");
+        let is_well = match *harm {
+            "fail" => ran.code() != 101 && (ran.code() == 0 || !ran.stderr.is_empty()),
+            _ => ran.code() == 137 || call.is_empty(),
+        };
+        assert!(is_well, "{what}: {ran}");
+        // What goes on without its parent comes to its end.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        go_on(&remote, &what, false);
+    });
+    println!("{} of {} cuts", hit.into_inner(), cases.len());
+}
+
+#[test]
+fn a_command_that_exchanges_can_be_killed_at_every_change_of_a_file() {
+    const CHANGES: [&str; 9] =
+        ["rename", "unlink", "rmdir", "mkdir", "link", "linkat", "pwrite64", "write", "fdatasync"];
+    let template = two();
+    let mut cases = Vec::new();
+    for words in COMMANDS {
+        let points = strace::record(&copy(&template).sandbox, words, "").points();
+        let found = points.into_iter().filter(|call: &Call| CHANGES.contains(&call.act()));
+        cases.extend(found.map(|call| (words, call)));
+    }
+    println!("{} changes", cases.len());
+    let cases: Vec<_> = cases.into_iter().step_by(2 * every()).collect();
+    each_in_parallel(&cases, |(words, call)| {
+        let remote = copy(&template);
+        strace::harm(&remote.sandbox, words, "", call, Harm::Kill);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        go_on(&remote, &format!("{words:?}: killed at {call}"), true);
+    });
+}
