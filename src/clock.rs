@@ -77,8 +77,29 @@ fn random<const N: usize>() -> Result<[u64; N]> {
     Ok(words)
 }
 
+#[cfg(test)]
+thread_local! {
+    static SEED: std::cell::Cell<Option<u64>> = const { std::cell::Cell::new(None) };
+}
+
+/// Has this thread draw what it drew after the same seed before; `None`: whatever the kernel has.
+#[cfg(test)]
+pub fn seed(seed: Option<u64>) {
+    SEED.set(seed);
+}
+
 #[expect(clippy::disallowed_methods, reason = "this is where chance comes from")]
 fn fill(bytes: &mut [u8; 8]) -> Result<()> {
+    #[cfg(test)]
+    if let Some(seed) = SEED.get() {
+        // SplitMix64.
+        let next = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        SEED.set(Some(next));
+        let mixed = (next ^ next >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        *bytes = (mixed ^ mixed >> 31).to_le_bytes();
+        return Ok(());
+    }
     #[cfg(target_os = "linux")]
     if rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty()) == Ok(bytes.len()) {
         return Ok(());

@@ -2,6 +2,7 @@
 //! and what one reads it writes and reads again as the same.
 
 mod both_stores;
+mod random_lives;
 
 mod readers {
     use crate::engine::outcome;

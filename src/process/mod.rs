@@ -87,7 +87,7 @@ const KILL_TAKES: Duration = Duration::from_secs(10);
 
 /// Tests that start children take turns, because a turn ends every child of the process that runs it.
 #[cfg(test)]
-fn alone() -> std::sync::MutexGuard<'static, ()> {
+pub fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
     ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

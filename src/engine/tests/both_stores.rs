@@ -27,7 +27,7 @@ use crate::model::time::{Span, Time};
 use crate::model::timer::Timer;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
-use crate::process::host;
+use crate::process::{alone, host};
 use crate::report::output::{Output, Style};
 use crate::rules::admission::admit;
 use crate::rules::authority::OPERATOR;
@@ -57,16 +57,16 @@ max_attempts = 2
 "#;
 
 /// One agent, what was said of its steps, and what time it is.
-struct Play<'s> {
-    session: Session,
-    store: &'s Store,
-    agent: Agent<'s>,
+pub struct Play<'s> {
+    pub session: Session,
+    pub store: &'s Store,
+    pub agent: Agent<'s>,
     said: Vec<String>,
-    now: Time,
+    pub now: Time,
 }
 
 impl<'s> Play<'s> {
-    fn new(store: &'s Store) -> Result<Play<'s>> {
+    pub fn new(store: &'s Store) -> Result<Play<'s>> {
         let style = Style { json: true, quiet: true, verbose: false, color: Some(false) };
         let patience = Span::from_secs(10);
         let now = Time::parse("2026-03-04T05:06:07Z").expect("a time");
@@ -86,13 +86,13 @@ impl<'s> Play<'s> {
         Ok(Play { session, store, agent, said: Vec::new(), now })
     }
 
-    fn passes(&mut self, span: Span) {
+    pub fn passes(&mut self, span: Span) {
         self.now = self.now.after(span);
         self.session.clock = Clock::pinned(self.now);
     }
 
     /// A message from outside, a moment after the one before: ids in order are times in order.
-    fn message(&mut self, text: &str, key: Option<&str>) -> Result<Message> {
+    pub fn message(&mut self, text: &str, key: Option<&str>) -> Result<Message> {
         self.passes(Span::from_secs(1));
         let submission = Submission {
             text: Some(text.to_owned()),
@@ -103,12 +103,12 @@ impl<'s> Play<'s> {
         Ok(admit(self.agent.name(), submission, DeliverySurface::Cli, Speaker::Outside, &limits, &mut stamp)?)
     }
 
-    fn arrives(&mut self, text: &str) -> Result<()> {
+    pub fn arrives(&mut self, text: &str) -> Result<()> {
         let message = self.message(text, None)?;
         self.agent.arrive(&message)
     }
 
-    fn hint(&self) -> Result<WakeHint> {
+    pub fn hint(&self) -> Result<WakeHint> {
         let mut stamp = self.session.clock.stamp()?;
         Ok(WakeHint {
             id: MessageId(stamp.mint()),
@@ -132,25 +132,31 @@ impl<'s> Play<'s> {
     /// Steps until one does nothing, and looks before each what it would do.
     fn steps(&mut self) -> Result<()> {
         for _ in 0..20 {
-            let foreseen = foresee(&self.session, self.store, &self.agent, self.now)?.decision.report();
-            let report = step(&mut self.session, self.store, &self.agent)?;
-            let terminal = report.terminal.map(|terminal| terminal.name()).unwrap_or("-");
-            let brief = report.brief.as_deref().unwrap_or("-");
-            let line = format!(
-                "{} foreseen, {} ({}) {terminal} {brief} {} {} attempt {:?}",
-                foreseen.decision,
-                report.decision.decision,
-                report.decision.reason,
-                report.status,
-                report.execution_state,
-                report.attempt
-            );
+            let (line, did_something) = self.one_step()?;
             self.said.push(line);
-            if !report.did_something() {
+            if !did_something {
                 return Ok(());
             }
         }
         panic!("it does not come to rest: {:#?}", self.said)
+    }
+
+    /// One step, and what it would do before. Returns what both say, and whether it did anything.
+    pub fn one_step(&mut self) -> Result<(String, bool)> {
+        let foreseen = foresee(&self.session, self.store, &self.agent, self.now)?.decision.report();
+        let report = step(&mut self.session, self.store, &self.agent)?;
+        let terminal = report.terminal.map(|terminal| terminal.name()).unwrap_or("-");
+        let brief = report.brief.as_deref().unwrap_or("-");
+        let line = format!(
+            "{} foreseen, {} ({}) {terminal} {brief} {} {} attempt {:?}",
+            foreseen.decision,
+            report.decision.decision,
+            report.decision.reason,
+            report.status,
+            report.execution_state,
+            report.attempt
+        );
+        Ok((line, report.did_something()))
     }
 
     /// What there is, without ids and times.
@@ -306,7 +312,7 @@ fn a_task(play: &mut Play<'_>) -> Result<()> {
     Ok(())
 }
 
-fn opener() -> Opener {
+pub fn opener() -> Opener {
     Opener {
         command: "test".to_owned(),
         host: host::hostname,
@@ -316,7 +322,7 @@ fn opener() -> Opener {
     }
 }
 
-fn made(dir: &Path) -> std::path::PathBuf {
+pub fn made(dir: &Path) -> std::path::PathBuf {
     let turn = dir.join("turn");
     std::fs::write(&turn, TURN).expect("written");
     std::fs::set_permissions(&turn, std::fs::Permissions::from_mode(0o755)).expect("made a program");
@@ -325,6 +331,7 @@ fn made(dir: &Path) -> std::path::PathBuf {
 
 #[test]
 fn steps_come_to_the_same_on_both_stores() {
+    let _alone = alone();
     let (one, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let directory = Store::open(made(one.path()), opener()).expect("open");
     let place = made(other.path());

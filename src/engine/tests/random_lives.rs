@@ -1,0 +1,249 @@
+//! Random lives on both stores: after each request and each step the records are the same, to the last field.
+//!
+//! Time is pinned and chance comes from a seed, so that both lives draw the same ids: any difference is one of the stores.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::clock::seed;
+use crate::engine::desk::Desk;
+use crate::engine::gate::{Stop, open_gate};
+use crate::engine::stop::stop_agent;
+use crate::error::{Error, Result};
+use crate::model::message::Message;
+use crate::model::meters::Meters;
+use crate::model::record::Kept;
+use crate::model::refusal::Refusal;
+use crate::model::run::{Brief, Run};
+use crate::model::state::State;
+use crate::model::task::Task;
+use crate::model::time::Span;
+use crate::model::timer::Timer;
+use crate::model::trigger::Trigger;
+use crate::model::wait::Wait;
+use crate::model::work::WorkItem;
+use crate::process::alone;
+use crate::rules::authority::OPERATOR;
+use crate::rules::transition::draft::Draft;
+use crate::rules::transition::inbox::requeue;
+use crate::rules::transition::{timer, wait, work};
+use crate::store::{Snapshot, Store};
+
+use super::both_stores::{Play, made, opener};
+
+/// What is asked of an agent. A number chooses among what is open.
+#[derive(Debug, Clone)]
+enum Act {
+    Say(&'static str),
+    SayOnce(&'static str),
+    Together(usize),
+    Wake,
+    Step,
+    Pass(u64),
+    Stop { requeue: bool },
+    Start,
+    Block(usize),
+    Pick(usize),
+    EndWait(usize),
+    EndTimer(usize),
+    Requeue,
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let number = || 0usize..3;
+    prop_oneof![
+        6 => proptest::sample::select(&["plan", "left", "fail", "x"][..]).prop_map(Act::Say),
+        2 => proptest::sample::select(&["one", "other"][..]).prop_map(Act::SayOnce),
+        1 => (1usize..4).prop_map(Act::Together),
+        2 => Just(Act::Wake),
+        9 => Just(Act::Step),
+        4 => prop_oneof![Just(1u64), Just(70), Just(3601), Just(90_000)].prop_map(Act::Pass),
+        1 => any::<bool>().prop_map(|requeue| Act::Stop { requeue }),
+        2 => Just(Act::Start),
+        1 => number().prop_map(Act::Block),
+        1 => number().prop_map(Act::Pick),
+        1 => number().prop_map(Act::EndWait),
+        1 => number().prop_map(Act::EndTimer),
+        1 => Just(Act::Requeue),
+    ]
+}
+
+impl Play<'_> {
+    /// What came of it, in words.
+    fn act(&mut self, act: &Act) -> Result<String> {
+        Ok(match act {
+            Act::Say(text) => said(self.arrives(text)),
+            Act::SayOnce(key) => {
+                let message = self.message("once", Some(key))?;
+                said(self.agent.arrive(&message))
+            }
+            Act::Together(count) => {
+                let all = (0..*count).map(|_| self.message("x", None)).collect::<Result<Vec<_>>>()?;
+                let mut batch = self.agent.batch(self.session.clock.stamp()?.mint())?;
+                all.iter().try_for_each(|message| batch.stage(message))?;
+                batch.sync()?;
+                said(batch.admit(all.iter().map(Message::key), self.now))
+            }
+            Act::Wake => {
+                self.passes(Span::from_secs(1));
+                said(self.agent.arrive_hint(&self.hint()?))
+            }
+            Act::Step => self.one_step()?.0,
+            Act::Pass(seconds) => {
+                self.passes(Span::from_secs(*seconds));
+                String::new()
+            }
+            Act::Stop { requeue } => {
+                let how = Stop { grace: None, now: true, requeue: *requeue, reason: None, by: OPERATOR };
+                said(stop_agent(&self.session, self.store, &self.agent, &how))
+            }
+            Act::Start => said(open_gate(&self.session, self.store, &self.agent, &OPERATOR)),
+            Act::Block(at) => self.on_open(*at, |draft, item: &WorkItem| {
+                work::block(draft, item.id, "why".to_owned(), None).map(drop)
+            })?,
+            Act::Pick(at) => {
+                self.on_open(*at, |draft, item: &WorkItem| work::pick(draft, item.id, None).map(drop))?
+            }
+            Act::EndWait(at) => {
+                self.on_open(*at, |draft, open: &Wait| wait::cancel(draft, open.id).map(drop))?
+            }
+            Act::EndTimer(at) => {
+                self.on_open(*at, |draft, open: &Timer| timer::cancel(draft, open.id).map(drop))?
+            }
+            Act::Requeue => {
+                let dead = self.agent.look(|seen, _| {
+                    let is_dead =
+                        |message: &Message| message.settlement.as_ref().is_some_and(|end| end.dead_letter);
+                    Ok(seen.recent(self.now, 1, is_dead)?.pop())
+                })?;
+                let Some(dead) = dead else { return Ok(String::new()) };
+                said(Desk::new(&self.session, &self.agent).change(|draft| requeue(draft, dead)))
+            }
+        })
+    }
+
+    /// Changes one of the open records of a kind.
+    fn on_open<T: Kept>(
+        &self,
+        at: usize,
+        change: impl FnOnce(&mut Draft, &T) -> std::result::Result<(), Refusal>,
+    ) -> Result<String> {
+        let mut open: Vec<T> = self.agent.look(|seen, _| seen.open())?;
+        if at >= open.len() {
+            return Ok(String::new());
+        }
+        let one = open.swap_remove(at);
+        Ok(said(Desk::new(&self.session, &self.agent).change(|draft| change(draft, &one))))
+    }
+
+    /// All records, and what a reader can ask of them.
+    fn records(&self) -> Result<Value> {
+        self.agent.look(|seen, state| {
+            let mut events = Vec::new();
+            seen.events(&state, None, |event| {
+                events.push(json!(event));
+                Ok(())
+            })?;
+            // Those of one moment are in no order.
+            let mut runs: Vec<Run> = seen.runs(usize::MAX)?.0;
+            runs.sort_by_key(|run| run.id);
+            let queued: Vec<_> = seen.keys()?.iter().map(|key| seen.read(&found(&seen, key.id)?)).collect::<Result<_>>()?;
+            // How long turns and locks took on this machine.
+            let state = State { meters: Meters::default(), ..state };
+            let mut all = json!({
+                "state": state,
+                "queued": queued,
+                "hints": seen.hints()?.0,
+                "first": seen.first(2)?.iter().map(|waiting| waiting.key.to_string()).collect::<Vec<_>>(),
+                "last_interject": seen.last_interject()?,
+                "has_background": seen.has_background()?,
+                "waits_since": seen.waits_since()?,
+                "works": open::<WorkItem>(&seen)?,
+                "waits": open::<Wait>(&seen)?,
+                "timers": open::<Timer>(&seen)?,
+                "tasks": open::<Task>(&seen)?,
+                "triggers": open::<Trigger>(&seen)?,
+                "plans": seen.open::<WorkItem>()?.iter().map(|item| seen.plan(item.id)).collect::<Result<Vec<_>>>()?,
+                "ended": [ended::<Message>(&seen)?, ended::<WorkItem>(&seen)?, ended::<Wait>(&seen)?, ended::<Timer>(&seen)?],
+                "runs": runs,
+                "briefs": seen.briefs(usize::MAX)?.iter().map(|brief: &Brief| json!(brief)).collect::<Vec<_>>(),
+                "events": events,
+                "is_quiet": self.agent.is_quiet(&state)?,
+            });
+            forget_durations(&mut all);
+            Ok(all)
+        })
+    }
+}
+
+/// How long a turn took on this machine.
+fn forget_durations(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.remove("duration_ms");
+            fields.values_mut().for_each(forget_durations);
+        }
+        Value::Array(all) => all.iter_mut().for_each(forget_durations),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn found(seen: &Snapshot<'_>, id: crate::model::id::MessageId) -> Result<crate::store::Waiting> {
+    Ok(seen.waiting(id)?.expect("what was listed is found"))
+}
+
+fn open<T: Kept>(seen: &Snapshot<'_>) -> Result<Vec<T>> {
+    let open = seen.open::<T>()?;
+    let ids: Vec<T::Id> = open.iter().map(Kept::id).collect();
+    assert!(ids == seen.open_ids::<T>()?, "what is listed is what is read");
+    for id in ids {
+        assert!(seen.is_open::<T>(id)? && seen.open_one::<T>(id)?.is_some());
+    }
+    Ok(open)
+}
+
+fn ended<T: crate::model::record::Record>(seen: &Snapshot<'_>) -> Result<Vec<Value>> {
+    let mut all = Vec::new();
+    seen.ended(|record: T| {
+        all.push(json!(record));
+        true
+    })?;
+    Ok(all)
+}
+
+fn said<T, E: Into<Error>>(result: std::result::Result<T, E>) -> String {
+    result.map_or_else(|error| error.into().to_string(), |_| "done".to_owned())
+}
+
+/// The records after each act.
+fn live(store: &Store, acts: &[Act]) -> Result<Vec<(String, Value)>> {
+    seed(Some(7));
+    let mut play = Play::new(store)?;
+    let mut lived = vec![("made".to_owned(), play.records()?)];
+    for act in acts {
+        let said = play.act(act)?;
+        lived.push((format!("{act:?}: {said}"), play.records()?));
+    }
+    seed(None);
+    Ok(lived)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_lives_are_the_same_on_both_stores(acts in proptest::collection::vec(act(), 1..30)) {
+        let _alone = alone();
+        let (one, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+        let directory = Store::open(made(one.path()), opener()).expect("open");
+        let memory = Store::in_memory(made(other.path()), opener()).expect("open");
+        let in_directory = live(&directory, &acts).expect("lived");
+        let in_memory = live(&memory, &acts).expect("lived");
+        for ((act, one), (other_act, other)) in in_directory.iter().zip(&in_memory) {
+            prop_assert_eq!(act, other_act);
+            for (part, one) in one.as_object().expect("records") {
+                prop_assert_eq!(one, &other[part], "{} after {}", part, act);
+            }
+        }
+    }
+}
