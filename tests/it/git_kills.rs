@@ -119,7 +119,7 @@ fn go_on(remote: &Remote, what: &str, may_repeat: bool) {
     // A step that is not pushed is one of a single clone: it is pushed before another one looks.
     let ways: [(usize, &[&str]); 3] =
         [(0, &["tick", "ada", "-q"]), (0, &["sync", "-q"]), (1, &["tick", "ada", "--push", "-q"])];
-    for (at, words) in ways.iter().skip(if what.len() % 2 == 0 { 0 } else { 2 }) {
+    for (at, words) in ways.iter().skip(if what.len().is_multiple_of(2) { 0 } else { 2 }) {
         let ran = remote.ran(*at, words);
         must([0, 7].contains(&ran.code()), &ran);
     }

@@ -188,8 +188,9 @@ fn every_kind_of_clone_exchanges() {
         }
     };
     type Prepare<'p> = &'p dyn Fn(&Path);
+    type Words = &'static [&'static str];
     let nothing: Prepare<'_> = &|_| {};
-    let cases: [(&str, &[&str], &[&[&str]], Prepare<'_>); 8] = [
+    let cases: [(&str, Words, &[Words], Prepare<'_>); 8] = [
         ("shallow", &["clone", "--quiet", "--depth", "1"], &[], nothing),
         ("crlf", &["clone", "--quiet", "-c", "core.autocrlf=true"], &[], nothing),
         ("input", &["clone", "--quiet", "-c", "core.autocrlf=input"], &[], nothing),
