@@ -1,4 +1,4 @@
-//! `get`, `list`, `explain`, `state`, `run`, `briefs`, `events`.
+//! `get`, `list`, `explain`, `state`, `run`, `briefs`, `events`, `logs`.
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
@@ -72,6 +72,8 @@ pub struct Await {
 }
 
 /// List agents, a line each
+///
+/// Those that need attention come first. On a terminal the last column is cut to its width.
 #[derive(Debug, Args)]
 pub struct List {
     /// Only agents of this posture (may be repeated)
@@ -83,6 +85,38 @@ pub struct List {
     /// Only agents of this kind
     #[arg(long, value_parser = PossibleValuesParser::new(AGENT_KINDS))]
     pub kind: Option<String>,
+    /// Which columns, in this order [default: agent,posture,queue,last,due,note]
+    #[arg(long, value_name = "COLUMNS", value_enum, value_delimiter = ',')]
+    pub columns: Vec<ListColumn>,
+    /// Sort by this column alone [default: who needs attention, then by name]
+    #[arg(long, value_name = "COLUMN", value_enum)]
+    pub sort: Option<ListColumn>,
+    /// At most this many; 0 for all
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub limit: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ListColumn {
+    /// The name; with a `!` where something needs attention
+    Agent,
+    /// How it stands, in a word
+    Posture,
+    /// How many messages wait
+    Queue,
+    /// When its last turn ended
+    Last,
+    /// When it is due although nothing arrives
+    Due,
+    /// Why it stands so; what is wrong comes first
+    Note,
+    Status,
+    /// The execution state
+    State,
+    /// Dead letters
+    Dead,
+    /// What needs attention
+    Attention,
 }
 
 /// Say what the next step would do, and why
@@ -138,7 +172,7 @@ pub enum RunCommand {
     },
     /// Show one run
     Show {
-        /// The run, or at least four characters of its id
+        /// The run, at least four characters of its id, or `latest`
         id: String,
         #[command(flatten)]
         agent: PlaneAgent,
@@ -148,6 +182,9 @@ pub enum RunCommand {
         /// Print what the turn wrote to stderr instead
         #[arg(long)]
         stderr: bool,
+        /// Print what the turn writes, to stdout or with --stderr to that, until it ends
+        #[arg(short, long)]
+        follow: bool,
     },
 }
 
@@ -178,4 +215,19 @@ pub struct Events {
     /// At most this many of each agent, the newest; 0 for all
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub limit: usize,
+}
+
+/// Show what happened, in plain words and local time, with what turns have written
+///
+/// Of the agents that are named; of all where none is named, outside a turn.
+#[derive(Debug, Args)]
+pub struct Logs {
+    #[command(flatten)]
+    pub agents: PlaneAgents,
+    /// Only what happened since this time, or from this long ago on
+    #[arg(long, value_name = "TIME|DURATION", default_value = "24h")]
+    pub since: String,
+    /// Go on telling as it happens, and as turns write it
+    #[arg(short, long)]
+    pub follow: bool,
 }

@@ -120,6 +120,7 @@ pub enum Command {
     Run(Run),
     Briefs(Briefs),
     Events(Events),
+    Logs(Logs),
     Usage(Usage),
     Metrics(Metrics),
     Report(Report),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::cli;
+use crate::cli::{self, ListColumn};
 use crate::engine::foresee::{Foreseen, foresee};
 use crate::engine::installed::{self, Installed};
 use crate::engine::session::Session;
@@ -15,6 +15,7 @@ use crate::model::posture::Posture;
 use crate::model::state::State;
 use crate::model::time::Time;
 use crate::report::explain::{self, Taken};
+use crate::report::list::{self, Column};
 use crate::report::output::{Output, Tone};
 use crate::report::summary::{self, Field, field, raw, shown};
 use crate::report::text::{one_line, relative, table};
@@ -64,7 +65,11 @@ pub fn list(session: &mut Session, args: cli::List) -> Result<Status> {
     let statuses: Vec<AgentStatus> =
         args.status.iter().map(|word| parse("--status", word)).collect::<Result<_>>()?;
     let kind: Option<AgentKind> = args.kind.as_deref().map(|word| parse("--kind", word)).transpose()?;
-    let mut rows = Vec::new();
+    let sort = args.sort.map(column);
+    let limit = if args.limit > 0 { args.limit } else { usize::MAX };
+    // Scripts get each as it is read, by name, unless they ask for something else.
+    let at_once = session.out.is_json() && sort.is_none() && args.limit == 0;
+    let mut lines = Vec::new();
     let status = session.each_agent(&names, |session, name| {
         let agent = store.agent(name)?;
         let asked = kind.is_some() || session.out.is_json();
@@ -75,19 +80,45 @@ pub fn list(session: &mut Session, args: cli::List) -> Result<Status> {
         let line = summaries::line(&agent, identity, now)?;
         let wanted = (postures.is_empty() || postures.contains(&line.posture))
             && (statuses.is_empty() || statuses.contains(&line.status));
-        if wanted && session.out.is_json() {
+        if wanted && at_once {
             session.out.json_line(&line);
         } else if wanted {
-            rows.push(line.cells(&session.out, now));
+            lines.push(line);
         }
         Ok(Status::Done)
     });
-    if !rows.is_empty() {
-        session.out.line(&table(&rows));
+    lines.sort_by(|one, other| one.order(other, sort));
+    let left_out = lines.len().saturating_sub(limit);
+    lines.truncate(limit);
+    if session.out.is_json() {
+        lines.iter().for_each(|line| session.out.json_line(line));
+    } else if !lines.is_empty() {
+        let columns: Vec<Column> = args.columns.iter().copied().map(column).collect();
+        let columns = if columns.is_empty() { &Column::USUAL[..] } else { &columns };
+        let text = list::text(&lines, columns, session.out.width(), &session.out, now);
+        session.out.line(&text);
+        if left_out > 0 {
+            session.out.note(&format!("{left_out} more; --limit 0 lists all"));
+        }
     } else if names.is_empty() {
         session.out.note("no agents yet: make one with `dormouse create`");
     }
     Ok(status)
+}
+
+fn column(word: ListColumn) -> Column {
+    match word {
+        ListColumn::Agent => Column::Agent,
+        ListColumn::Posture => Column::Posture,
+        ListColumn::Queue => Column::Queue,
+        ListColumn::Last => Column::Last,
+        ListColumn::Due => Column::Due,
+        ListColumn::Note => Column::Note,
+        ListColumn::Status => Column::Status,
+        ListColumn::State => Column::State,
+        ListColumn::Dead => Column::Dead,
+        ListColumn::Attention => Column::Attention,
+    }
 }
 
 pub fn explain(session: &mut Session, args: cli::Explain) -> Result<Status> {

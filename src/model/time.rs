@@ -50,6 +50,11 @@ impl Time {
         self.utc().with_timezone(&Local).format("%Y-%m-%d").to_string()
     }
 
+    /// `yyyy-mm-dd hh:mm:ss` in the local time zone.
+    pub fn local_second(self) -> String {
+        self.utc().with_timezone(&Local).format("%Y-%m-%d %H:%M:%S").to_string()
+    }
+
     /// This moment and a span later; the end of time if that lies beyond it.
     pub fn after(self, span: Span) -> Time {
         Time::from_millis(self.0.saturating_add(i64::try_from(span.0).unwrap_or(i64::MAX)))

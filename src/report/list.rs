@@ -1,4 +1,6 @@
-//! A line of `list`: an agent, its state, and what is wrong with it.
+//! `list`: the agents, how each stands, and what is wrong with it.
+
+use std::cmp::Ordering;
 
 use serde::Serialize;
 
@@ -15,7 +17,91 @@ use crate::rules::posture::{posture, waking_hint};
 
 use super::output::{Output, Tone};
 use super::summary::{Arrivals, next_act};
-use super::text::{count, one_line, relative};
+use super::text::{count, one_line, relative, table, text_width};
+
+/// A column of `list`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Column {
+    Agent,
+    Posture,
+    Queue,
+    Last,
+    Due,
+    Note,
+    Status,
+    State,
+    Dead,
+    Attention,
+}
+
+impl Column {
+    /// Those that are shown unless others are asked for.
+    pub const USUAL: [Column; 6] =
+        [Column::Agent, Column::Posture, Column::Queue, Column::Last, Column::Due, Column::Note];
+
+    const fn head(self) -> &'static str {
+        match self {
+            Column::Agent => "AGENT",
+            Column::Posture => "POSTURE",
+            Column::Queue => "QUEUE",
+            Column::Last => "LAST TURN",
+            Column::Due => "DUE",
+            Column::Note => "NOTE",
+            Column::Status => "STATUS",
+            Column::State => "STATE",
+            Column::Dead => "DEAD",
+            Column::Attention => "ATTENTION",
+        }
+    }
+}
+
+/// How wide a note is at least, and where nothing limits it.
+const NOTE: (usize, usize) = (20, 160);
+
+/// The agents as a table with a header. `width`: that of the terminal, to which notes are cut.
+pub fn text(lines: &[Line], columns: &[Column], width: Option<usize>, out: &Output, now: Time) -> String {
+    let table_of = |room: usize| {
+        let head = columns.iter().map(|column| out.paint(Tone::Quiet, column.head())).collect();
+        let row = |line: &Line| columns.iter().map(|column| line.cell(*column, out, now, room)).collect();
+        let rows: Vec<Vec<String>> = std::iter::once(head).chain(lines.iter().map(row)).collect();
+        table(&rows)
+    };
+    let wide = table_of(NOTE.1);
+    let Some(width) = width else { return wide };
+    let over = wide.lines().map(text_width).max().unwrap_or(0).saturating_sub(width);
+    // The widest note is as wide as the table is too wide, and the rest stays.
+    let widest = lines.iter().map(|line| text_width(&one_line(&out.safe(&line.words(now)), NOTE.1))).max();
+    match widest {
+        Some(widest) if over > 0 && columns.contains(&Column::Note) => {
+            table_of(widest.saturating_sub(over).max(NOTE.0))
+        }
+        Some(_) | None => wide,
+    }
+}
+
+/// Compares names as people do: numbers in them by their value.
+fn natural(one: &str, other: &str) -> Ordering {
+    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+    let (mut left, mut right) = (one, other);
+    while let (Some(a), Some(b)) = (left.chars().next(), right.chars().next()) {
+        let (of_left, of_right) = (digits(left), digits(right));
+        if of_left > 0 && of_right > 0 {
+            let (number, rest) = left.split_at(of_left);
+            let (against, after) = right.split_at(of_right);
+            let (number, against) = (number.trim_start_matches('0'), against.trim_start_matches('0'));
+            let order = number.len().cmp(&against.len()).then_with(|| number.cmp(against));
+            if order.is_ne() {
+                return order;
+            }
+            (left, right) = (rest, after);
+        } else if a == b {
+            (left, right) = (&left[a.len_utf8()..], &right[b.len_utf8()..]);
+        } else {
+            return a.cmp(&b);
+        }
+    }
+    left.len().cmp(&right.len()).then_with(|| one.cmp(other))
+}
 
 /// Where an agent comes from, and to whom it is shown.
 #[derive(Debug, Clone, Serialize)]
@@ -105,20 +191,55 @@ impl Line {
         }
     }
 
-    pub fn cells(&self, out: &Output, now: Time) -> Vec<String> {
-        let mark = if self.attention.is_some() { " !" } else { "" };
-        vec![
-            out.paint(Tone::Strong, &format!("{}{mark}", self.id)),
-            self.status.to_string(),
-            self.posture.to_string(),
-            match self.rejected {
-                0 => format!("{} pending", self.pending),
-                rejected => format!("{} pending, {rejected} rejected", self.pending),
+    fn cell(&self, column: Column, out: &Output, now: Time, room: usize) -> String {
+        let moment = |at: Option<Time>| at.map_or_else(|| "-".to_owned(), |at| relative(at, now));
+        match column {
+            Column::Agent => {
+                let mark = if self.attention.is_some() { " !" } else { "" };
+                out.paint(Tone::Strong, &format!("{}{mark}", self.id))
+            }
+            Column::Posture => self.posture.to_string(),
+            Column::Queue => match self.rejected {
+                0 => self.pending.to_string(),
+                rejected => format!("{}, {rejected} rejected", self.pending),
             },
-            self.last_turn_at
-                .map_or_else(|| "no turn yet".to_owned(), |at| format!("turn {}", relative(at, now))),
-            out.safe(&self.words(now)),
-        ]
+            Column::Last => moment(self.last_turn_at),
+            Column::Due => moment(self.next_due_at),
+            Column::Note => one_line(&out.safe(&self.words(now)), room),
+            Column::Status => self.status.to_string(),
+            Column::State => self.execution_state.to_string(),
+            Column::Dead => self.dead.to_string(),
+            Column::Attention => self.marks().to_string(),
+        }
+    }
+
+    fn marks(&self) -> u64 {
+        self.attention.as_ref().map_or(0, |mark| mark.count)
+    }
+
+    /// Who comes first: by a column, else who needs attention. Among equals it is the name.
+    pub fn order(&self, other: &Line, by: Option<Column>) -> Ordering {
+        let last = |one: Option<Time>, other: Option<Time>| match (one, other) {
+            (Some(one), Some(other)) => one.cmp(&other),
+            (one, other) => other.is_some().cmp(&one.is_some()),
+        };
+        let order = match by {
+            None => self.attention.is_none().cmp(&other.attention.is_none()),
+            Some(Column::Agent) => Ordering::Equal,
+            Some(Column::Posture) => self.posture.cmp(&other.posture),
+            Some(Column::Queue) => other.pending.cmp(&self.pending),
+            Some(Column::Last) => match (self.last_turn_at, other.last_turn_at) {
+                (Some(one), Some(other)) => other.cmp(&one),
+                (one, other) => last(one, other),
+            },
+            Some(Column::Due) => last(self.next_due_at, other.next_due_at),
+            Some(Column::Note) => self.reason.cmp(&other.reason),
+            Some(Column::Status) => self.status.name().cmp(other.status.name()),
+            Some(Column::State) => self.execution_state.cmp(&other.execution_state),
+            Some(Column::Dead) => other.dead.cmp(&self.dead),
+            Some(Column::Attention) => other.marks().cmp(&self.marks()),
+        };
+        order.then_with(|| natural(self.id.as_str(), other.id.as_str()))
     }
 
     /// Why the agent is in its state. What is wrong comes first.
@@ -140,5 +261,17 @@ impl Line {
         let moved = self.moved.as_ref().map(|moved| format!("moved to {}", one_line(&moved.to, 60)));
         let wrong: Vec<String> = moved.into_iter().chain(attention).chain(dead).chain(retry).collect();
         if wrong.is_empty() { why } else { format!("{}; {why}", wrong.join(", ")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_in_the_order_in_which_people_count() {
+        let mut names = ["a10", "b", "a2", "a", "a2-x", "a02", "10", "9", "a-b"];
+        names.sort_by(|one, other| natural(one, other));
+        assert_eq!(names, ["9", "10", "a", "a-b", "a02", "a2", "a2-x", "a10", "b"]);
     }
 }

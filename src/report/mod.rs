@@ -4,6 +4,7 @@ pub mod chronicle;
 pub mod context;
 pub mod explain;
 pub mod list;
+pub mod log;
 pub mod metrics;
 pub mod output;
 pub mod prompt;

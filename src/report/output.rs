@@ -100,6 +100,12 @@ impl Output {
         self.to_terminal
     }
 
+    /// How many columns the terminal has to which results go.
+    pub fn width(&self) -> Option<usize> {
+        let size = rustix::termios::tcgetwinsize(io::stdout()).ok().filter(|_| self.to_terminal)?;
+        Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+    }
+
     /// A message that only `--verbose` shows.
     pub fn detail(&self, text: &str) {
         if self.style.verbose {

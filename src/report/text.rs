@@ -152,7 +152,7 @@ pub fn paint(colored: bool, tone: Tone, text: &str) -> String {
 }
 
 /// How many columns of a terminal a text takes. The sequences of `paint` take none.
-fn width(text: &str) -> usize {
+pub fn text_width(text: &str) -> usize {
     let of_text: usize = text.chars().map(|c| c.width().unwrap_or(0)).sum();
     // The first character of a sequence has no width already.
     let of_colours: usize =
@@ -166,7 +166,7 @@ const CHARS_PER_COLUMN: usize = 4;
 /// The first line that isn't blank, cut to a number of columns.
 pub fn one_line(text: &str, max: usize) -> String {
     let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
-    let fits = |line: &str| width(line) <= max && line.chars().count() <= max * CHARS_PER_COLUMN;
+    let fits = |line: &str| text_width(line) <= max && line.chars().count() <= max * CHARS_PER_COLUMN;
     if fits(line) && text.trim().lines().count() <= 1 {
         return line.to_owned();
     }
@@ -184,7 +184,8 @@ pub fn one_line(text: &str, max: usize) -> String {
 /// Columns, each as wide as its widest cell; the last is not padded.
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let widest = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| width(cell)).max();
+    let widest =
+        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| text_width(cell)).max();
     let widths: Vec<usize> = (0..columns).map(|column| widest(column).unwrap_or(0)).collect();
     let mut text = String::new();
     for row in rows {
@@ -192,7 +193,7 @@ pub fn table(rows: &[Vec<String>]) -> String {
         for (column, cell) in row.iter().enumerate() {
             line.push_str(cell);
             if column + 1 < row.len() {
-                line.extend(std::iter::repeat_n(' ', widths[column] - width(cell) + 2));
+                line.extend(std::iter::repeat_n(' ', widths[column] - text_width(cell) + 2));
             }
         }
         text.push_str(line.trim_end());

@@ -171,9 +171,10 @@ fn list_shows_a_line_per_agent() {
     sandbox
         .cmd(["list"])
         .stdout(
-            "ada   awake_idle  has_queued_input  1 pending  turn 3s ago  next is a message of kind operator_prompt\n\
-             bob   asleep      idle              0 pending  no turn yet  nothing to do\n\
-             carl  booting     idle              0 pending  no turn yet  nothing to do\n",
+            "AGENT  POSTURE           QUEUE  LAST TURN  DUE  NOTE\n\
+             ada    has_queued_input  1      3s ago     -    next is a message of kind operator_prompt\n\
+             bob    idle              0      -          -    nothing to do\n\
+             carl   idle              0      -          -    nothing to do\n",
         )
         .check();
     let lines = sandbox.json_lines(["list"]);
@@ -216,8 +217,9 @@ fn one_damaged_agent_does_not_hide_the_others_from_the_list() {
         .cmd(["list"])
         .status(6)
         .stdout(
-            "ada  awake_idle  idle  0 pending  no turn yet  nothing to do\n\
-             eve  awake_idle  idle  0 pending  no turn yet  nothing to do\n",
+            "AGENT  POSTURE  QUEUE  LAST TURN  DUE  NOTE\n\
+             ada    idle     0      -          -    nothing to do\n\
+             eve    idle     0      -          -    nothing to do\n",
         )
         .stderr(&format!("dormouse: bob: {missing}\nhint: {hint}\n"))
         .check();

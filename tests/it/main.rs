@@ -5,7 +5,7 @@
 //! 1. `harness` (a directory for each test, and how a command is run), `setup` (agents as tests need them),
 //!    `checker` (a second check of records).
 //! 2. What one command does: `lifecycle`, `making`, `messages`, `tick`, `turns`, `planes`, `tasks`, `triggers`, `ingress`, `hooks`,
-//!    `inspect`, `doctor`, `verdicts`, `following`, `services`, `metrics`, `usage`, `naming`, `reported`; then the file of whatever you change.
+//!    `inspect`, `doctor`, `verdicts`, `following`, `services`, `metrics`, `usage`, `naming`, `logs`, `listing`, `reported`; then the file of whatever you change.
 //! 3. What two parts do to each other: `edges`, `stop`, `preemption`, `slots`, `delegation`, `silence`, and `model`,
 //!    which runs a reference beside the program.
 //! 4. What machines do: `strace` and `held` (a command at one of its system calls), `scenarios`, `crash`, `faults`,
@@ -71,8 +71,11 @@ mod leavings;
 mod lifecycle;
 #[cfg(target_os = "linux")]
 mod limits;
+mod listing;
 #[cfg(target_os = "linux")]
 mod litter;
+#[cfg(target_os = "linux")]
+mod logs;
 #[cfg(target_os = "linux")]
 mod looking;
 mod making;

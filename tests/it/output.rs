@@ -184,8 +184,13 @@ fn whoever_holds_a_lock_is_named() {
 #[test]
 fn colours_are_for_terminals_and_for_who_asks() {
     let sandbox = started("true");
-    let plain = "ada  awake_idle  idle  0 pending  no turn yet  nothing to do\n";
-    let painted = "\x1b[1mada\x1b[0m  awake_idle  idle  0 pending  no turn yet  nothing to do\n";
+    let plain =
+        "AGENT  POSTURE  QUEUE  LAST TURN  DUE  NOTE\nada    idle     0      -          -    nothing to do\n";
+    let head =
+        ["AGENT", "POSTURE", "QUEUE", "LAST TURN", "DUE", "NOTE"].map(|word| format!("\x1b[2m{word}\x1b[0m"));
+    let painted =
+        format!("{}\n\x1b[1mada\x1b[0m    idle     0      -          -    nothing to do\n", head.join("  "));
+    let painted = painted.as_str();
     sandbox.cmd(["list"]).stdout(plain).check();
     sandbox.cmd(["list", "--color", "never"]).stdout(plain).check();
     sandbox.cmd(["list", "--color", "always"]).stdout(painted).check();

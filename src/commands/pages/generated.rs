@@ -29,6 +29,7 @@ pub const MAN: &[(&str, &str)] = &[
     ("dormouse-ingress", committed!("man/dormouse-ingress.1")),
     ("dormouse-init", committed!("man/dormouse-init.1")),
     ("dormouse-list", committed!("man/dormouse-list.1")),
+    ("dormouse-logs", committed!("man/dormouse-logs.1")),
     ("dormouse-man", committed!("man/dormouse-man.1")),
     ("dormouse-merge-driver", committed!("man/dormouse-merge-driver.1")),
     ("dormouse-metrics", committed!("man/dormouse-metrics.1")),

@@ -8,6 +8,8 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::model::id::AgentName;
 
+use crate::workdir::Dir;
+
 use super::{Agent, layout};
 
 /// How long a watch is relied on: on a network file system the writes of other machines raise no event.
@@ -44,6 +46,19 @@ impl Watch {
     /// Adds an agent's records alone, for a caller that does not wait for arrivals.
     pub fn follow_records(&mut self, agent: &Agent<'_>) {
         self.add(agent.dir.path());
+    }
+
+    /// The same for what a run of the agent writes. To be called before each look at that: the directory of a run that
+    /// has just begun comes to be later.
+    pub fn follow_output(&mut self, agent: &Agent<'_>, run: &Dir) {
+        let runs = agent.dir.join(layout::RUNS);
+        if runs.is_dir().is_ok_and(|is_dir| is_dir) {
+            self.add(runs.path());
+        }
+        if run.exists() {
+            let dir = run.path();
+            self.changes = self.changes.take().filter(|changes| kernel::add_written(changes, dir).is_ok());
+        }
     }
 
     /// Watches one more directory. If the system has no more watches to give, `wait` returns often instead.
@@ -85,6 +100,10 @@ mod kernel {
         let changes = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO;
         add_watch(watch, dir, changes).map(drop)
     }
+
+    pub fn add_written(watch: &OwnedFd, dir: &Path) -> Result<()> {
+        add_watch(watch, dir, WatchFlags::CREATE | WatchFlags::MODIFY | WatchFlags::MOVED_TO).map(drop)
+    }
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -99,6 +118,10 @@ mod kernel {
     }
 
     pub fn add(_: &OwnedFd, _: &Path) -> Result<()> {
+        Err(Errno::NOSYS)
+    }
+
+    pub fn add_written(_: &OwnedFd, _: &Path) -> Result<()> {
         Err(Errno::NOSYS)
     }
 }

@@ -95,6 +95,7 @@ const WRITERS: &[(&str, &[i32])] = &[
 const READERS: &[&str] = &[
     "get ada --json",
     "list --json",
+    "list --sort queue --limit 1",
     "explain ada --json",
     "state ada --json",
     "events ada --json --limit 0",
@@ -117,6 +118,8 @@ const READERS: &[&str] = &[
     "next-wake ada",
     "service systemd",
     "usage --by model",
+    "logs ada",
+    "logs --all --json",
     "metrics",
     "metrics -o numbers",
     "tick ada --dry-run",

@@ -1,4 +1,6 @@
-//! `run`, `briefs`, `events`: what happened.
+//! `run`, `briefs`, `events`, `logs`: what happened.
+
+pub mod logs;
 
 use std::collections::{HashMap, HashSet};
 use std::str::FromStr;
@@ -19,8 +21,8 @@ use crate::report::text::{Characters, one_line};
 use crate::store::{Agent, Store, Watch};
 use crate::workdir::Stream;
 
-use super::words::time_or_ago;
-use super::words::{plane_agent, several_agents};
+use crate::commands::words::time_or_ago;
+use crate::commands::words::{plane_agent, several_agents};
 
 pub fn run(session: &mut Session, command: RunCommand) -> Result<Status> {
     let store = session.store()?;
@@ -29,19 +31,36 @@ pub fn run(session: &mut Session, command: RunCommand) -> Result<Status> {
             let chosen = several_agents(&store, &agents)?;
             session.each_chosen(&chosen, |session, name| list(session, &store, name, limit))
         }
-        RunCommand::Show { id, agent, stdout, stderr } => {
-            let found = lookup::run(&store, plane_agent(&agent)?, &id)?;
-            if stdout || stderr {
-                return show_output(
-                    session,
-                    &store,
-                    &found,
-                    if stdout { Stream::Stdout } else { Stream::Stderr },
-                );
+        RunCommand::Show { id, agent, stdout, stderr, follow } => {
+            let agent = plane_agent(&agent)?;
+            let found =
+                if id == "latest" { latest(&store, agent)? } else { lookup::run(&store, agent, &id)? };
+            let stream = if stderr { Stream::Stderr } else { Stream::Stdout };
+            if follow {
+                logs::follow_output(session, &store.agent(&found.agent)?, found.id, stream)
+            } else if stdout || stderr {
+                show_output(session, &store, &found, stream)
+            } else {
+                show(session, &store, &found)
             }
-            show(session, &store, &found)
         }
     }
+}
+
+/// The run that was claimed last: of an agent, or of all.
+fn latest(store: &Store, agent: Option<AgentName>) -> Result<Named<RunId>> {
+    let names = agent.map_or_else(|| store.agents(), |name| Ok(vec![name]))?;
+    let mut newest: Option<Named<RunId>> = None;
+    for name in names {
+        let state = store.agent(&name)?.peek()?;
+        let live = state.current_run.map(|run| run.run_id);
+        if let Some(id) = live.or(state.last_turn.map(|turn| turn.run_id))
+            && newest.as_ref().is_none_or(|newest| newest.id < id)
+        {
+            newest = Some(Named { agent: name, id });
+        }
+    }
+    newest.ok_or(Error::NoRecord { what: "run", id: "latest".to_owned() })
 }
 
 /// A run as it is shown: its record, or, while it is live, what is known of it.

@@ -1,0 +1,106 @@
+//! `logs`: what happened to an agent, in plain words and local time.
+
+use serde_json::Value;
+
+use crate::model::event::{Event, EventKind};
+
+use super::output::{Output, Tone};
+use super::text::one_line;
+
+/// How long a text from outside may be within a line, in characters.
+const LONGEST: usize = 160;
+
+/// An event as a line for people; nothing for what only says in other words what another event tells.
+pub fn line(event: &Event, out: &Output) -> Option<String> {
+    let (words, tone) = words(event)?;
+    let words = out.safe(&one_line(&words, LONGEST));
+    let words = tone.map_or_else(|| words.clone(), |tone| out.paint(tone, &words));
+    Some(format!("{}  {words}", out.paint(Tone::Quiet, &event.at.local_second())))
+}
+
+/// A line that a turn has written.
+pub fn output(text: &str, out: &Output) -> String {
+    format!("{}  {} {}", " ".repeat("yyyy-mm-dd hh:mm:ss".len()), out.paint(Tone::Quiet, "|"), out.safe(text))
+}
+
+fn words(event: &Event) -> Option<(String, Option<Tone>)> {
+    let field = |name: &str| text(&event.data[name]);
+    let because = |words: String| match field("reason").or_else(|| field("cause")) {
+        Some(why) => format!("{words}: {why}"),
+        None => words,
+    };
+    let of = |name: &str| field(name).unwrap_or_default();
+    let plain = |name: &str| of(name).replace('_', " ");
+    let bad = Some(Tone::Bad);
+    Some(match event.kind {
+        // Of these another event tells, or nobody but a debugger wants to know.
+        EventKind::StateTransition
+        | EventKind::ControlRequestAdmitted
+        | EventKind::CurrentRunAborted
+        | EventKind::WakeHintCoalesced
+        | EventKind::Advisory => return None,
+        EventKind::SchedulerDecision if of("decision") == "start_model_turn" => {
+            (format!("a turn starts: {}", plain("reason")), Some(Tone::Strong))
+        }
+        EventKind::SchedulerDecision => (because(plain("decision")).replace('_', " "), None),
+        EventKind::RunSettled => {
+            let terminal = of("terminal");
+            let tone = if terminal == "completed" { Tone::Good } else { Tone::Bad };
+            (because(format!("the turn {}", ended(&terminal))), Some(tone))
+        }
+        EventKind::RunInterrupted => (because("the turn was interrupted".to_owned()), bad),
+        EventKind::AgentCreated => ("created".to_owned(), None),
+        EventKind::ControlApplied => (because(plain("action")), Some(Tone::Strong)),
+        EventKind::MessageAdmitted => (format!("takes in {} from {}", plain("kind"), of("origin")), None),
+        EventKind::MessageSettled if of("status") == "processed" => return None,
+        EventKind::MessageSettled => (because(format!("{} is {}", of("message_id"), plain("status"))), bad),
+        EventKind::MessageRejected => (format!("{} is no message: {}", of("file"), of("reason")), bad),
+        EventKind::RejectedAccepted => (format!("{} is tried again", of("file")), None),
+        EventKind::RejectedRemoved => (format!("{} was removed", of("file")), None),
+        EventKind::MessageRequeued => (format!("{} goes back into the queue", of("message_id")), None),
+        EventKind::TaskTransition => (because(format!("{} is {}", of("task_id"), plain("to"))), None),
+        EventKind::WaitTransition => {
+            let what = field("resource").map(|resource| format!(" ({resource})")).unwrap_or_default();
+            (because(format!("{}{what} is {}", of("wait_id"), plain("to"))), None)
+        }
+        EventKind::WorkTransition => (because(format!("{}: {}", of("work_item_id"), plain("action"))), None),
+        EventKind::TimerTransition => (format!("{}: {}", of("timer_id"), plain("action")), None),
+        EventKind::TriggerTransition => (format!("{}: {}", of("trigger_id"), plain("action")), None),
+        EventKind::HookEnded if event.data["success"] == Value::Bool(true) => return None,
+        EventKind::HookEnded => (because(format!("the hook {} failed", of("hook"))), bad),
+        EventKind::Attention => (because(format!("needs attention: {}", plain("subject"))), bad),
+        EventKind::AttentionAcknowledged => ("what needed attention was acknowledged".to_owned(), None),
+        EventKind::MovedAway => (format!("moved away to {}", of("to")), Some(Tone::Strong)),
+        EventKind::MovedIn => ("moved in".to_owned(), Some(Tone::Strong)),
+        EventKind::PreemptionRequested => (because("the turn is asked to yield".to_owned()), None),
+        EventKind::PreemptionForced => (because("the turn is ended by force".to_owned()), bad),
+        EventKind::RunYielded => ("the turn yields".to_owned(), None),
+        EventKind::CheckpointSaved => ("the turn saves a checkpoint".to_owned(), None),
+        EventKind::CheckpointLost => ("the checkpoint is lost, the turn begins anew".to_owned(), bad),
+        EventKind::WakeHintIgnored
+        | EventKind::TriggerIgnored
+        | EventKind::RecordRepaired
+        | EventKind::Collected
+        | EventKind::WorkspaceReleased => (because(event.kind.name().replace('_', " ")), None),
+    })
+}
+
+/// How a turn ended, in words.
+fn ended(terminal: &str) -> String {
+    match terminal {
+        "completed" | "failed" => terminal.to_owned(),
+        "timed_out" => "reached its timeout".to_owned(),
+        "suspended" => "is suspended".to_owned(),
+        "deferred" => "puts its message off".to_owned(),
+        other => format!("was {}", other.replace('_', " ")),
+    }
+}
+
+/// A field that people can read within a line.
+fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) if !text.is_empty() => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::String(_) | Value::Bool(_) | Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}

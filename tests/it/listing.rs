@@ -1,0 +1,55 @@
+//! `list` as people see it: a table, in an order that they expect, as wide as their terminal.
+
+use crate::harness::Sandbox;
+use crate::setup::{add, extend_policy, started};
+
+/// Agents with numbers in their names, one of which needs attention.
+fn fleet() -> Sandbox {
+    let sandbox = started("true");
+    for name in ["a10", "a2", "zoe"] {
+        add(&sandbox, name, "exit 1");
+    }
+    extend_policy(&sandbox, "zoe", "[recovery]\nmax_attempts = 1\n");
+    for name in ["zoe", "a10", "a10", "a2"] {
+        sandbox.run(["enqueue", name, "go"]);
+    }
+    sandbox.cmd(["tick", "zoe", "--until-idle"]).output();
+    sandbox
+}
+
+fn first_words(text: &str) -> Vec<&str> {
+    text.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect()
+}
+
+#[test]
+fn who_needs_attention_comes_first_and_numbers_count() {
+    let sandbox = fleet();
+    let text = sandbox.run(["list"]);
+    assert!(text.starts_with("AGENT  POSTURE "), "{text}");
+    assert_eq!(first_words(&text), ["zoe", "a2", "a10", "ada"], "{text}");
+    assert!(text.lines().nth(1).unwrap().starts_with("zoe !  "), "{text}");
+    let sorted = |line: &[&str]| {
+        let text = sandbox.run([&["list"][..], line].concat());
+        first_words(&text).join(" ")
+    };
+    assert_eq!(sorted(&["--sort", "agent"]), "a2 a10 ada zoe");
+    assert_eq!(sorted(&["--sort", "queue"]), "a10 a2 ada zoe");
+    assert_eq!(sorted(&["--sort", "last"]), "zoe a2 a10 ada");
+    assert_eq!(sorted(&["--sort", "dead"]), "zoe a2 a10 ada");
+    let text = sandbox.run(["list", "--columns", "agent,queue,state", "--sort", "agent"]);
+    assert_eq!(text.lines().next(), Some("AGENT  QUEUE  STATE"));
+    assert!(text.lines().nth(1).unwrap().starts_with("a2     1      "), "{text}");
+    let ran = sandbox.cmd(["list", "--limit", "2"]).output();
+    assert_eq!(
+        (first_words(&ran.stdout).len(), ran.stderr.as_str()),
+        (2, "dormouse: 2 more; --limit 0 lists all\n")
+    );
+    // Scripts get them as before, unless they ask.
+    let names = |line: &[&str]| {
+        let objects = sandbox.json_lines([&["list"][..], line].concat());
+        objects.iter().map(|object| object["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&[]), ["a10", "a2", "ada", "zoe"]);
+    assert_eq!(names(&["--sort", "queue", "--limit", "2"]), ["a10", "a2"]);
+    assert_eq!(sandbox.cmd(["list", "--columns", "nonsense"]).output().code(), 2);
+}
