@@ -89,7 +89,12 @@ fn what_a_killed_clone_has_taken_is_its_own_until_its_time_is_over() {
     let turn = r#"d=${DORMOUSE_DIR%%/project*}; d=${d%%/clone-*}; if test -e "$d/go"; then echo done; else touch "$d/begun"; sleep 600; fi"#;
     let remote = Remote::new(&["ada"], turn, 3);
     let id = remote.enqueue(0, "ada", "hello");
-    let mut child = remote.cmd(0, &["tick", "ada", "--push", "-q"]).into_command().spawn().unwrap();
+    let mut child = remote
+        .cmd(0, &["tick", "ada", "--push", "-q"])
+        .into_command()
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
     wait_for(&remote.sandbox.root().join("begun"));
     child.kill().unwrap();
     child.wait().unwrap();
@@ -165,7 +170,12 @@ fn race(kills: bool) {
                         said.lock().unwrap().push(id);
                     }
                     let words = ["tick", "--all", "--push", "--until-idle", "-q"];
-                    let mut child = remote.cmd(at, &words).into_command().spawn().unwrap();
+                    let mut child = remote
+                        .cmd(at, &words)
+                        .into_command()
+                        .stdout(std::process::Stdio::null())
+                        .spawn()
+                        .unwrap();
                     if kills && !(round + at as u64).is_multiple_of(3) {
                         std::thread::sleep(Duration::from_millis(
                             90 + 170 * ((round * 5 + at as u64 * 3) % 7),

@@ -83,7 +83,8 @@ fn play(remote: &Remote, at: usize, acts: &[Act], is_pushed: bool) -> Vec<(&'sta
             Act::Sync => drop(remote.run(at, SYNC)),
             Act::Killed(words, ms) => {
                 let words = if is_pushed { words } else { SYNC };
-                let mut child = remote.cmd(at, words).into_command().spawn().unwrap();
+                let mut child =
+                    remote.cmd(at, words).into_command().stdout(std::process::Stdio::null()).spawn().unwrap();
                 std::thread::sleep(std::time::Duration::from_millis(*ms));
                 let _ = child.kill();
                 child.wait().unwrap();

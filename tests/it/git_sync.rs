@@ -188,9 +188,10 @@ fn every_kind_of_clone_exchanges() {
         }
     };
     type Prepare<'p> = &'p dyn Fn(&Path);
-    type Words = &'static [&'static str];
+    /// Its name, how it is made, what is set in it, and what else is done to it.
+    type Case<'c> = (&'c str, &'c [&'c str], &'c [&'c [&'c str]], Prepare<'c>);
     let nothing: Prepare<'_> = &|_| {};
-    let cases: [(&str, Words, &[Words], Prepare<'_>); 8] = [
+    let cases: [Case<'_>; 8] = [
         ("shallow", &["clone", "--quiet", "--depth", "1"], &[], nothing),
         ("crlf", &["clone", "--quiet", "-c", "core.autocrlf=true"], &[], nothing),
         ("input", &["clone", "--quiet", "-c", "core.autocrlf=input"], &[], nothing),
@@ -442,7 +443,12 @@ fn clones_that_race_and_are_killed_lose_nothing() {
                     }
                     remote.run(at, &["tick", own, "-q"]);
                     if (round + at as u32).is_multiple_of(2) {
-                        let mut child = remote.cmd(at, &["sync", "-q"]).into_command().spawn().unwrap();
+                        let mut child = remote
+                            .cmd(at, &["sync", "-q"])
+                            .into_command()
+                            .stdout(std::process::Stdio::null())
+                            .spawn()
+                            .unwrap();
                         std::thread::sleep(Duration::from_millis(u64::from(40 + 57 * round)));
                         let _ = child.kill();
                         child.wait().unwrap();
