@@ -247,7 +247,7 @@ fn refuse_inside(session: &Session, store: &Store) -> Result<()> {
     Err(Error::Refused {
         kind: "not_own_child",
         message: format!("this is a turn or task of `{caller}`: it can't import agents"),
-        hint: Some("whoever is outside can; or set `authority.lifecycle = \"all\"`".to_owned()),
+        hint: Some("call it from outside the turn, or set `authority.lifecycle = \"all\"`".to_owned()),
     })
 }
 

@@ -17,15 +17,15 @@ use super::layout;
 use super::litter::{abandoned, make_dir_unlocked};
 use super::record::{decode, encode};
 
-/// Messages on their way into the inbox. Dropping it drops those that were not admitted.
+/// Messages on their way into the inbox. Dropping this removes those that were not admitted.
 #[derive(Debug)]
 pub struct Batch<'a> {
     agent: &'a Agent<'a>,
     disk: Disk,
     dir: Spot,
-    /// Those that are admitted together: this directory can become a pile as it is.
+    /// The messages that are admitted together. This directory can become a pile as it is.
     pile: Spot,
-    /// Held for as long as the batch is being made, so that nobody takes it for a leftover.
+    /// Held for as long as the batch is being made, so that no command takes it for a leftover.
     _lock: File,
     unsynced: Unsynced,
     /// How many were written.
@@ -33,14 +33,15 @@ pub struct Batch<'a> {
 }
 
 impl Agent<'_> {
-    /// Begins to put many messages into the inbox. The name is one that nobody else has.
+    /// Begins to put many messages into the inbox. `name` must be one that no other batch has.
     pub fn batch(&self, name: Uuid) -> Result<Batch<'_>> {
         Batch::begin(self, self.store.disk, name)
     }
 }
 
 impl<'a> Batch<'a> {
-    /// Begins a batch in a directory of its own, and removes what killed ones left where the owner makes his.
+    /// Begins a batch in a directory of its own. If the owner makes it, it also removes the batches of killed
+    /// commands.
     pub(super) fn begin(agent: &'a Agent<'_>, disk: Disk, name: Uuid) -> Result<Batch<'a>> {
         if agent.store().guest().is_none() {
             sweep(&agent.tmp())?;
@@ -49,18 +50,18 @@ impl<'a> Batch<'a> {
         let lock = make_dir_unlocked(&dir, disk.access)?;
         let pile = dir.join("pile");
         let unsynced = disk.unsynced();
-        // From here on it removes what it has made.
+        // From here on, dropping the batch removes what was made.
         let batch = Batch { agent, disk, dir, pile, _lock: lock, unsynced, count: 0 };
         batch.pile.make_dir_for(disk.access)?;
         Ok(batch)
     }
 
-    /// Writes a message aside that is to be admitted with the others.
+    /// Writes a message aside that will be admitted together with the others.
     pub fn stage(&mut self, message: &Message) -> Result<()> {
         self.stage_at(staged(&self.pile, message.key()), message)
     }
 
-    /// Writes a message aside that is to be read back and admitted in another way.
+    /// Writes a message aside that will be read back and admitted in another way.
     pub fn stage_apart(&mut self, message: &Message) -> Result<()> {
         self.stage_at(staged(&self.dir, message.key()), message)
     }
@@ -71,7 +72,7 @@ impl<'a> Batch<'a> {
         if self.count <= ONE_BY_ONE { self.unsynced.add(file, &path) } else { Ok(()) }
     }
 
-    /// Makes everything durable that was staged. Must come before the first is admitted.
+    /// Makes all staged messages durable. Must be called before the first is admitted.
     pub fn sync(&mut self) -> Result<()> {
         self.unsynced.sync()?;
         if self.count > ONE_BY_ONE { self.disk.sync_file_system(&self.dir) } else { Ok(()) }
@@ -84,12 +85,13 @@ impl<'a> Batch<'a> {
         decode(&path, &bytes)
     }
 
-    /// Lets all that were staged for it appear in the inbox, for good: many of them as a pile, in one call.
-    /// `keys`: theirs, in any order.
+    /// Puts all staged messages into the inbox, for good: if there are many, as a pile, in one call. `keys`:
+    /// theirs, in any order.
     ///
     /// # Errors
     ///
-    /// `moved`, with nothing left of those that its stream lacks, if the agent was moved away meanwhile.
+    /// `moved` if the agent was moved away meanwhile. Of these messages, only those that are in the agent's
+    /// stream are then left.
     pub fn admit(self, keys: impl Iterator<Item = InboxKey> + Clone, now: Time) -> Result<()> {
         self.place(keys.clone())?;
         let names: Vec<String> = keys.map(|key| format!("{key}.json")).collect();
@@ -97,7 +99,7 @@ impl<'a> Batch<'a> {
     }
 
     fn place(&self, keys: impl Iterator<Item = InboxKey> + Clone) -> Result<()> {
-        // A directory that another user has made is none of the agent's.
+        // A directory that another user has made never counts as a pile.
         if self.disk.access == Access::Owner
             && keys.clone().nth(SEGMENT).is_some()
             && let Some(first) = keys.clone().min()
@@ -118,15 +120,15 @@ fn staged(dir: &Spot, key: InboxKey) -> Spot {
 
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
-        // What stays behind is swept by the next batch.
+        // If this fails, the next batch removes the directory.
         let _ = self.dir.remove_tree();
     }
 }
 
 const PREFIX: &str = "batch-";
 
-/// How many files are synced by themselves: for more, the whole file system is synced once, which takes a
-/// disk less time.
+/// Up to this many files are synced one by one. For more, the whole file system is synced once, which is
+/// faster.
 const ONE_BY_ONE: usize = 256;
 
 /// Removes the batches whose makers are gone.

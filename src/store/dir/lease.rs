@@ -10,7 +10,7 @@ use crate::model::time::Time;
 use super::lock::{self, Guard, Sharing};
 use super::{Agent, layout};
 
-/// What a process is at for as long as it holds a lease.
+/// What a process works on for as long as it holds a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
     /// The agent's run, of which there is one at a time.
@@ -20,17 +20,17 @@ pub enum Subject {
 }
 
 impl Agent<'_> {
-    /// The lease of a run or a task: free, and then held by the caller, or `None`: a living process has it.
+    /// Takes the lease of a run or a task. `None`: a living process has it.
     pub fn lease(&self, subject: Subject, now: Time) -> Result<Option<Guard>> {
         lock::try_acquire(&self.lease_of(subject)?, Some(&self.store.holder(now)))
     }
 
-    /// The same, waiting for the process that has it as long as for any lock.
+    /// Takes the lease, and waits for a process that has it as long as for any lock.
     pub fn lease_in_time(&self, subject: Subject, now: Time) -> Result<Guard> {
         lock::acquire(&self.lease_of(subject)?, &self.store.holder(now), self.store.opener.patience)
     }
 
-    /// The same lease, held already by the process that has started this one: it came with the start.
+    /// Takes over a lease that the process which has started this one held already.
     pub fn inherited_lease(&self, subject: Subject, file: File, now: Time) -> Result<Guard> {
         lock::inherited(&self.place_of(subject), file, &self.store.holder(now))
     }
@@ -56,17 +56,17 @@ impl Agent<'_> {
         Ok(spot)
     }
 
-    /// Held, together with others, by each process that has transitions to tell of; alone by one that tells
-    /// what others have left. `None`: it is not to be had.
+    /// The lock of telling. Processes that have transitions to tell share it; a process that tells what
+    /// others have left takes it alone. `None`: it is not free.
     pub fn telling(&self, sharing: Sharing) -> Result<Option<Guard>> {
         let path = self.dir.join(layout::TELLING);
         path.parent().make_dirs()?;
         lock::occupy(&path, sharing)
     }
 
-    /// The right to hand interjections over to the agent's turn. `None`: another safe point is doing it.
-    /// The directory that stands for it is one that nobody else can open: who may drop files could hold the
-    /// inbox for ever.
+    /// The right to hand interjections over to the agent's turn. `None`: another `safe-point` is doing it.
+    /// The right is a lock on a directory that no other user can open: a user who may drop files could hold a
+    /// lock on the inbox for ever.
     pub fn hand_over_alone(&self) -> Result<Option<File>> {
         lock::try_dir(&self.dir.join(layout::RUNS))
     }

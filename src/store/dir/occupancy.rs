@@ -1,7 +1,7 @@
 //! Places and slots: locks of the state directory that a tick holds for as long as its turn lasts.
 //!
-//! The kernel lets go of them however the tick ends. Nobody waits for one: who doesn't get it
-//! comes back with a later step.
+//! The kernel releases them however the tick ends. No tick waits for one: if it is taken, a later step tries
+//! again.
 
 use std::io;
 use std::num::NonZeroU32;
@@ -16,16 +16,16 @@ use crate::model::time::Time;
 use super::lock::{self, Guard, Holder, Sharing};
 use super::{Store, layout};
 
-/// A directory where turns work. Whatever way leads to it, it is the same place: it is known by
-/// its device and inode, not by its name.
+/// A directory where turns work. It is known by its device and inode, not by its name, so all paths that lead
+/// to it mean the same place.
 #[derive(Debug, Clone)]
 pub struct Place {
-    /// As it is shown: without symbolic links.
+    /// The path as it is shown: without symbolic links.
     pub path: PathBuf,
     lock: Spot,
 }
 
-/// Who has what somebody else would like to have.
+/// The agent that holds a place or slot that another agent needs.
 #[derive(Debug)]
 pub struct Occupant {
     pub agent: Option<AgentName>,
@@ -45,8 +45,8 @@ impl Store {
         Ok(Place { path, lock: self.spot().join(layout::WORKSPACES).join(name) })
     }
 
-    /// Occupies a place: `None` if somebody has it. Until it is signed, `occupant` says who was the
-    /// last to have it.
+    /// Occupies a place: `None` if another tick has it. Until the lock is signed, `occupant` names the agent
+    /// that had it before.
     pub fn occupy(&self, place: &Place, sharing: Sharing) -> Result<Option<Guard>> {
         place.lock.parent().make_dirs()?;
         lock::occupy(&place.lock, sharing)
@@ -62,7 +62,7 @@ impl Store {
         lock::is_vacant(&place.lock, sharing)
     }
 
-    /// Who has a place, or was the last to have it.
+    /// The agent that has a place, or was the last to have it.
     pub fn occupant(&self, place: &Place) -> Occupant {
         occupant(&place.lock)
     }
@@ -72,12 +72,12 @@ impl Store {
         self.config.scheduler.max_running.map(NonZeroU32::get)
     }
 
-    /// How much more urgent an agent must be to ask a turn for its slot; `None`: nobody asks.
+    /// How much more urgent an agent must be to ask a turn for its slot; `None`: no agent asks.
     pub fn preempt_margin(&self) -> Option<u32> {
         self.config.scheduler.preempt_margin.map(NonZeroU32::get)
     }
 
-    /// Takes one of so many slots for an agent: `None` if all are in use.
+    /// Takes one of `slots` slots for an agent: `None` if all are in use.
     pub fn take_slot(&self, slots: u32, agent: &AgentName, now: Time) -> Result<Option<Guard>> {
         self.spot().join(layout::SLOTS).make_dirs()?;
         lock::occupy_any((1..=slots).map(|slot| self.slot(slot)), &self.holder_for(agent, now))
@@ -93,7 +93,7 @@ impl Store {
         Ok(false)
     }
 
-    /// Who has the slots, or was the last to have each.
+    /// The agents that have the slots, or were the last to have each.
     pub fn slot_holders(&self, slots: u32) -> Vec<Occupant> {
         (1..=slots).map(|slot| occupant(&self.slot(slot))).collect()
     }
