@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
-"""What deliveries by HTTP cost, and how soon a follower begins a turn (docs/PERFORMANCE.md).
+"""What the ways in and out of a state directory cost (docs/PERFORMANCE.md): deliveries by HTTP, the start of a turn by a
+follower, steps of several clones, and agents that travel.
 
     cargo build --release
-    benches/outside.py [ROUNDS] [AGENTS]
+    benches/outside.py [ROUNDS] [AGENTS] [PART...]
+
+The parts are `deliveries`, `follow`, `push` and `travel`; without one all of them.
 
 Deliveries go through lighttpd (Debian's package of that name), beside a static file and a CGI script of two lines behind
 the same server: in turn for the latency, and each for four seconds over 32 connections at once for the rate. A follower
@@ -193,10 +196,106 @@ def follow(rounds, agents):
     follower.wait()
 
 
+def git(*args):
+    subprocess.run(["git", *args], env=ENV, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def push(rounds):
+    """A step with `--push` beside git's own commit and push of one changed file, in turn in one repository."""
+    pathlib.Path("home").mkdir()
+    ENV["HOME"] = str(pathlib.Path("home").resolve())
+    pathlib.Path("home/.gitconfig").write_text("[user]\nname = a\nemail = a@b\n", encoding="utf-8")
+    git("init", "-q", "--bare", "remote")
+    git("clone", "-q", "remote", "clone")
+    os.chdir("clone")
+    run("init", "-q")
+    run("-q", "create", "ada", "--", "true")
+    run("start", "ada")
+    git("add", ".")
+    git("commit", "-qm", "begin")
+    git("push", "-q", "-u", "origin", "HEAD")
+    of_git, of_steps = [], []
+    for number in range(rounds + 2):
+        pathlib.Path("file").write_text(f"{number}\n" * 100, encoding="utf-8")
+        begun = time.perf_counter()
+        git("add", "file")
+        git("commit", "-qm", "x")
+        git("push", "-q", "origin", "HEAD")
+        between = time.perf_counter()
+        run("enqueue", "ada", "x")
+        git("add", ".")
+        step = time.perf_counter()
+        run("tick", "ada", "--push", "-q")
+        of_steps.append(time.perf_counter() - step)
+        of_git.append(between - begun)
+    of_git, of_steps = of_git[2:], of_steps[2:]
+    shown = [f"{percentile(of, 50):.0f} ms (minimum {min(of) * 1000:.0f})" for of in (of_steps, of_git)]
+    print(f"\n`tick --push` with a turn of `true`: {shown[0]}; git's add, commit and push: {shown[1]};")
+    print(f"as many times that: {percentile(of_steps, 50) / percentile(of_git, 50):.1f}")
+
+
+def watched(command):
+    """Runs a command; returns its seconds, and the most memory that it had, in MiB, as looks every 2 ms see it."""
+    begun, most = time.perf_counter(), 0
+    child = subprocess.Popen(command, env=ENV, stdout=subprocess.DEVNULL)
+    while child.poll() is None:
+        try:
+            status = pathlib.Path(f"/proc/{child.pid}/status").read_text(encoding="utf-8")
+            words = [line.split() for line in status.splitlines()]
+            most = max([most] + [int(line[1]) for line in words if line[:1] == ["VmHWM:"] and "python" not in status])
+        except (OSError, ValueError):
+            pass
+        time.sleep(0.002)
+    assert child.returncode == 0, command
+    return time.perf_counter() - begun, most / 1024
+
+
+def travel():
+    """Agents with much to carry: `export` and `import` beside tar."""
+    print("\n| what travels | `export` | tar, sync | `import` | tar, sync | memory, MiB |\n|---|---|---|---|---|---|")
+    mib = 1 << 20
+    for what in ("100,000 messages", "1 GiB of output"):
+        os.mkdir(what)
+        os.chdir(what)
+        run("init", "-q")
+        output = 'head -c 1073741824 /dev/urandom >"${DORMOUSE_OUTCOME%/*}/output"' if "GiB" in what else "true"
+        run("-q", "create", "ada", "--shell", output)
+        if "GiB" in what:
+            run("start", "ada")
+            run("enqueue", "ada", "x")
+            run("tick", "ada", "-q")
+        else:
+            lines = "".join(json.dumps({"text": f"message {number}"}) + "\n" for number in range(100_000))
+            subprocess.run([DORMOUSE, "enqueue", "ada", "--batch", "-q"], env=ENV, check=True, input=lines, text=True,
+                           stdout=subprocess.DEVNULL)
+        run("init", "-q", "there")
+        os.mkdir("beside")
+        os.sync()
+        taken, most_out = watched([DORMOUSE, "export", "ada", "-o", "ada.tar", "-q"])
+        tarred, _ = watched(["sh", "-c", "tar -C .dormouse -cf other.tar agents/ada && sync -f other.tar"])
+        os.sync()
+        brought, most_in = watched([DORMOUSE, "-C", "there", "import", "ada.tar", "-q"])
+        unpacked, _ = watched(["sh", "-c", "tar -C beside -xf other.tar && sync -f beside"])
+        size = pathlib.Path("ada.tar").stat().st_size / mib
+        print(f"| {what} ({size:.0f} MiB) | {taken:.1f} s | {tarred:.1f} s | {brought:.1f} s | {unpacked:.1f} s "
+              f"| {most_out:.0f}, {most_in:.0f} |")
+        os.chdir("..")
+
+
 def main():
-    rounds, agents = [int(word) for word in (sys.argv[1:] + ["300", "1000"][len(sys.argv) - 1:])[:2]]
+    words = [word for word in sys.argv[1:] if not word.isdigit()]
+    numbers = [int(word) for word in sys.argv[1:] if word.isdigit()]
+    rounds, agents = (numbers + [300, 1000][len(numbers):])[:2]
+    parts = {
+        "deliveries": lambda: Deliveries().measure(rounds),
+        "follow": lambda: follow(rounds, agents),
+        "push": lambda: push(min(rounds, 30)),
+        "travel": travel,
+    }
     parent = os.environ.get("DORMOUSE_BENCH_DIR")
-    for measure in (lambda: Deliveries().measure(rounds), lambda: follow(rounds, agents)):
+    for name, measure in parts.items():
+        if words and name not in words:
+            continue
         with tempfile.TemporaryDirectory(dir=parent) as place:
             os.chdir(place)
             measure()
