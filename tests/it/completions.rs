@@ -166,7 +166,7 @@ fn ten_thousand_agents_are_listed_at_a_key() {
     let words = ["-qq", "-e", "trace=/open.*", "-o"].map(OsString::from);
     let words = words.into_iter().chain([trace.clone().into(), dormouse().into()]);
     let words = words.chain(["--", "dormouse", "tick", "agent-999"].map(OsString::from));
-    let asking = sandbox.program("strace", words).env("DORMOUSE_COMPLETE", "bash");
+    let asking = sandbox.program("strace", words.collect()).env("DORMOUSE_COMPLETE", "bash");
     let ran = asking.env("_CLAP_COMPLETE_INDEX", "2").output();
     assert_eq!(ran.stdout.lines().count(), 11, "{ran}");
     let opened = fs::read_to_string(&trace).unwrap();

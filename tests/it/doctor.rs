@@ -258,7 +258,7 @@ fn what_is_no_agent_is_told() {
     symlink("ada", agents.join("link")).unwrap();
     let found = findings(&sandbox, &[], 6);
     assert_eq!(kinds(&found), ["not_an_agent", "not_an_agent", "not_an_agent"]);
-    sandbox.cmd(["list"]).stdout("ada  awake_idle  idle  0 pending  no turn yet  nothing to do\n").check();
+    sandbox.cmd(["list", "--columns", "agent,status"]).stdout("AGENT  STATUS\nada    awake_idle\n").check();
 }
 
 #[test]

@@ -299,8 +299,8 @@ fn a_child_has_a_parent_that_there_is() {
         .stderr("dormouse: no agent `nobody`\nhint: there is ada, kid\n")
         .check();
     sandbox
-        .cmd(["list", "--kind", "child"])
-        .stdout("kid  booting  idle  0 pending  no turn yet  nothing to do\n")
+        .cmd(["list", "--kind", "child", "--columns", "agent,status,posture"])
+        .stdout("AGENT  STATUS   POSTURE\nkid    booting  idle\n")
         .check();
 }
 
@@ -789,8 +789,8 @@ fn the_whole_life_of_an_agent() {
         .check();
     sandbox.cmd(["tick", "--all"]).stdout("ada  stop (stopped)\n").check();
     sandbox
-        .cmd(["list"])
-        .stdout("ada  stopped  archived  1 pending  turn 4s ago  the agent is stopped\n")
+        .cmd(["list", "--columns", "agent,status,posture,queue,last"])
+        .stdout("AGENT  STATUS   POSTURE   QUEUE  LAST TURN\nada    stopped  archived  1      4s ago\n")
         .check();
     sandbox.cmd(["start", "ada"]).stdout("ada  stopped → awake_idle\n").check();
     sandbox
