@@ -188,6 +188,15 @@ pub fn gone<'t>(copy: &Copy, changes: &Changes, touched: &'t [Touched]) -> Vec<&
     touched.iter().filter(is_gone).collect()
 }
 
+/// Whether the command writes where it is told to, or beside the state directory by itself.
+pub fn may_write_elsewhere(line: &Line) -> bool {
+    const TOLD: &[&str] = &["--secret-file", "--output", "--template"];
+    line.args.iter().any(|arg| {
+        let word = arg.to_string_lossy();
+        word == "init" || word == "report" || TOLD.iter().any(|flag| word.starts_with(flag))
+    })
+}
+
 /// Whether the command was told to drop this rejected file: then it goes, whatever it is, and its reason with it.
 pub fn is_dropped_by_name(line: &Line, path: &Path) -> bool {
     let drops = line.args.iter().any(|arg| arg == "--drop");

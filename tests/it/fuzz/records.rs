@@ -56,7 +56,7 @@ fn judged(
     let ran = worker.place.run(line);
     let mut wrong = judge::of_its_end(line, &ran, &worker.documented);
     let mut changes = worker.copy.changes();
-    if !line.args.iter().any(|arg| arg == "init") {
+    if !judge::may_write_elsewhere(line) {
         wrong.extend(judge::of_the_files(&worker.copy, &changes, &touched));
     }
     let mut suspects = Vec::new();

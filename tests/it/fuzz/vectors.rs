@@ -121,14 +121,8 @@ pub fn case(
         let _ = fs::remove_dir_all(dir);
     }
     let mut wrong = judge::of_its_end(&line, &ran, &worker.documented);
-    // These write where they are told to, or beside the state directory by themselves.
-    let writes = line.args.iter().any(|arg| {
-        let word = arg.to_string_lossy();
-        let told = ["--secret-file", "--output", "--template"];
-        word == "init" || word == "report" || told.iter().any(|flag| word.starts_with(flag))
-    });
     let changes = worker.copy.changes();
-    if !writes {
+    if !judge::may_write_elsewhere(&line) {
         wrong.extend(judge::of_the_files(&worker.copy, &changes, &[]));
     }
     worker.copy.restore(changes, &[]);
