@@ -72,7 +72,7 @@ const WRITERS: &[(&str, &[i32])] = &[
     ("trigger deliver {trigger} hello --secret-file secret", &[4]),
     ("trigger deliver {trigger} hello --secret-file secret --dedupe-key {unique}", &[4]),
     ("trigger rotate {trigger}", &[3]),
-    ("trigger revoke {trigger}", &[]),
+    ("trigger revoke {trigger}", &[3]),
     ("tick kid", &[3, 7]),
     ("stop kid --grace 5s", &[3]),
     ("@safe-point", &[4, 10, 137, 143]),
