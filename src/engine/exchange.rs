@@ -293,7 +293,7 @@ impl<'s> Exchange<'s> {
         let scratch = Scratch::make(&line.git_dir, "dormouse-check")?;
         let ids: Vec<&str> = wanted.iter().map(|(_, blob)| blob.id.as_str()).collect();
         for ((path, _), bytes) in wanted.iter().zip(repository.contents(&ids)?) {
-            scratch.put(path, &bytes)?;
+            scratch.put(path, &bytes?)?;
         }
         let present: BTreeSet<&str> = wanted.iter().filter_map(|(path, _)| agent_of(path)).collect();
         self.look_at(scratch.path(), &present)
@@ -320,14 +320,17 @@ impl<'s> Exchange<'s> {
             .flatten()
             .map(|blob| &*blob.id)
             .collect();
-        let mut contents = self.repository.contents(&ids)?.into_iter();
-        let brought = |change: &&Change| Brought {
-            path: change.path.strip_prefix(&line.prefix).unwrap_or_default().to_owned(),
-            before: change.before.as_ref().and_then(|_| contents.next()),
-            after: change.after.as_ref().and_then(|_| contents.next()),
-            is_program: change.after.as_ref().is_some_and(Blob::is_program),
+        let mut contents = self.repository.contents(&ids)?;
+        let mut content = |blob: &Option<Blob>| blob.as_ref().and_then(|_| contents.next()).transpose();
+        let brought = |change: &&Change| -> Result<Brought> {
+            Ok(Brought {
+                path: change.path.strip_prefix(&line.prefix).unwrap_or_default().to_owned(),
+                before: content(&change.before)?,
+                after: content(&change.after)?,
+                is_program: change.after.as_ref().is_some_and(Blob::is_program),
+            })
         };
-        self.store.bring(inside.iter().map(brought).collect(), session.clock.now())
+        self.store.bring(inside.iter().map(brought).collect::<Result<_>>()?, session.clock.now())
     }
 }
 
@@ -381,7 +384,7 @@ struct FromGit<'e> {
 
 impl Around for FromGit<'_> {
     fn read(&mut self, blob: &Blob) -> Result<Vec<u8>> {
-        Ok(self.exchange.repository.contents(&[&blob.id])?.pop().unwrap_or_default())
+        Ok(self.exchange.repository.contents(&[&blob.id])?.next().transpose()?.unwrap_or_default())
     }
 
     fn merged_text(&self, path: &str) -> Option<Blob> {

@@ -2,11 +2,13 @@
 //! commit becomes what this clone has checked out. No call here sets anything in the work tree back.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek};
+use std::path::{Path, PathBuf};
 
 use super::index::{OwnIndex, index_lines};
-use super::{Call, Repository, Said, hint_about, refuse};
-use crate::error::{Error, Result};
+use super::{Call, Repository, Said, hint_about, paper, refuse};
+use crate::error::{Context, Error, Result};
 use crate::model::tree::{Blob, Tree};
 
 /// Where a clone exchanges its commits.
@@ -217,27 +219,17 @@ impl Repository<'_> {
         Ok(tree)
     }
 
-    /// The contents of these objects, in order.
-    pub fn contents(&self, ids: &[&str]) -> Result<Vec<Vec<u8>>> {
+    /// The contents of these objects, in order, each read when it is asked for: all together may be large.
+    pub fn contents(&self, ids: &[&str]) -> Result<Contents> {
         if ids.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Contents { answer: BufReader::new(paper()?), left: 0 });
         }
         let asked = ids.iter().map(|id| format!("{id}\n")).collect::<String>();
-        let call = Call { stdin: Some(asked.as_bytes()), is_raw: true, ..Call::default() };
-        let said = self.call(&["cat-file", "--batch"], &call)?;
+        let call = Call { stdin: Some(asked.as_bytes()), ..Call::default() };
+        let (said, mut answer) = self.answer(&["cat-file", "--batch"], &call)?;
         self.done(&said)?;
-        let broken = || refuse("git does not give the contents of its objects".to_owned(), "see `git fsck`");
-        let (mut found, mut rest) = (Vec::with_capacity(ids.len()), said.bytes.as_slice());
-        for _ in ids {
-            let end = rest.iter().position(|byte| *byte == b'\n').ok_or_else(broken)?;
-            let head = String::from_utf8_lossy(&rest[..end]);
-            let length: usize =
-                head.rsplit(' ').next().and_then(|word| word.parse().ok()).ok_or_else(broken)?;
-            let bytes = rest.get(end + 1..end + 1 + length).ok_or_else(broken)?;
-            found.push(bytes.to_vec());
-            rest = rest.get(end + 2 + length..).unwrap_or_default();
-        }
-        Ok(found)
+        answer.rewind().context("read", Path::new("what git said"))?;
+        Ok(Contents { answer: BufReader::new(answer), left: ids.len() })
     }
 
     /// What a file of the state directory has in a commit.
@@ -362,4 +354,35 @@ pub(super) fn raw_changes(text: &str) -> Vec<Change> {
         found.push(Change { path: path.to_owned(), before: blob(mode, id), after: blob(new_mode, new_id) });
     }
     found
+}
+
+/// The contents of objects, as git writes them one after the other.
+pub struct Contents {
+    answer: BufReader<File>,
+    left: usize,
+}
+
+impl Iterator for Contents {
+    type Item = Result<Vec<u8>>;
+
+    fn next(&mut self) -> Option<Result<Vec<u8>>> {
+        self.left = self.left.checked_sub(1)?;
+        let one = self.one().map_err(|_| {
+            refuse("git does not give the contents of its objects".to_owned(), "see `git fsck`")
+        });
+        Some(one)
+    }
+}
+
+impl Contents {
+    /// A line that ends with the length, the content, and the end of a line.
+    fn one(&mut self) -> io::Result<Vec<u8>> {
+        let mut head = String::new();
+        self.answer.read_line(&mut head)?;
+        let length = head.trim_end().rsplit(' ').next().and_then(|word| word.parse().ok());
+        let mut bytes = vec![0; length.ok_or(io::ErrorKind::InvalidData)?];
+        self.answer.read_exact(&mut bytes)?;
+        self.answer.read_exact(&mut [0])?;
+        Ok(bytes)
+    }
 }

@@ -258,6 +258,14 @@ impl<'a> Repository<'a> {
 
     /// The same with more than words.
     fn call(&self, words: &[&str], with: &Call<'_>) -> Result<Said> {
+        let (mut said, answer) = self.answer(words, with)?;
+        said.bytes = read(answer)?;
+        said.stdout = String::from_utf8_lossy(&said.bytes).into_owned();
+        Ok(said)
+    }
+
+    /// The same, with git's answer as a file in memory to be read from its beginning: it may be large.
+    fn answer(&self, words: &[&str], with: &Call<'_>) -> Result<(Said, File)> {
         let mut command = Command::new("git");
         command.current_dir(self.state_dir);
         command.stdin(match with.stdin {
@@ -288,9 +296,8 @@ impl<'a> Repository<'a> {
         spawn::give_back(&mut command);
         let child = command.spawn().map_err(|error| self.not_run(&error))?;
         let status = self.wait(child, words)?;
-        let bytes = read(stdout)?;
-        let stdout = if with.is_raw { String::new() } else { String::from_utf8_lossy(&bytes).into_owned() };
-        Ok(Said { status, stdout, bytes, stderr: String::from_utf8_lossy(&read(stderr)?).into_owned() })
+        let stderr = String::from_utf8_lossy(&read(stderr)?).into_owned();
+        Ok((Said { status, stdout: String::new(), bytes: Vec::new(), stderr }, stdout))
     }
 
     /// Waits for git until `git.timeout`, and then ends it.
@@ -350,8 +357,6 @@ struct Call<'a> {
     stdin: Option<&'a [u8]>,
     /// An index in the place of the clone's own.
     index: Option<&'a Path>,
-    /// Whether it answers with bytes alone: they may be many.
-    is_raw: bool,
     /// How git runs ssh, where neither the user nor the repository says so.
     ssh: Option<&'a str>,
 }
@@ -360,7 +365,7 @@ struct Call<'a> {
 struct Said {
     status: ExitStatus,
     stdout: String,
-    /// As it came; the other one is the same as text, unless only this was asked for.
+    /// As it came; the other one is the same as text.
     bytes: Vec<u8>,
     stderr: String,
 }
