@@ -3,6 +3,7 @@
 //! Time is pinned and chance comes from a seed, so that both lives draw the same ids: any difference is one of the stores.
 
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 use serde_json::{Value, json};
 
 use crate::clock::seed;
@@ -228,8 +229,17 @@ fn live(store: &Store, acts: &[Act]) -> Result<Vec<(String, Value)>> {
     Ok(lived)
 }
 
+/// The same lives each time: another seed tries others.
+const SEED: u64 = 1;
+const CASES: u32 = 24;
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: CASES,
+        rng_seed: RngSeed::Fixed(SEED),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn random_lives_are_the_same_on_both_stores(acts in proptest::collection::vec(act(), 1..30)) {
