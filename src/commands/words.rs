@@ -10,7 +10,7 @@ use std::str::FromStr;
 use serde_json::Value;
 
 use crate::cli::{AgentAndText, PlaneAgent, PlaneAgents};
-use crate::engine::session::Chosen;
+use crate::engine::session::{Chosen, agents};
 use crate::error::{Context, Error, Result};
 use crate::model::bound::{Bound, MAX_SETTINGS};
 use crate::model::id::AgentName;
@@ -182,13 +182,7 @@ pub fn several_agents(store: &Store, args: &PlaneAgents) -> Result<Chosen> {
         return Err(two_agents(&words.join(" "), &flags.join(" --agent ")));
     }
     let named = if words.is_empty() { flags } else { words };
-    let mut names: Vec<AgentName> = Vec::new();
-    for word in named {
-        let name: AgentName = parse("AGENT", word)?;
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
+    let mut names = agents(store, named, false)?;
     if names.is_empty() {
         names.push(one_agent(None, None)?.ok_or_else(|| Error::Usage {
             message: "which agent?".to_owned(),

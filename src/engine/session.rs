@@ -241,10 +241,17 @@ impl From<Refusal> for Error {
     }
 }
 
-/// Those named, or all.
+/// Those named, each once, or all.
 pub fn agents(store: &Store, named: &[String], all: bool) -> Result<Vec<AgentName>> {
     if all {
         return store.agents();
     }
-    named.iter().map(|name| name.parse().map_err(|error| Error::in_word("AGENT", error))).collect()
+    let mut names: Vec<AgentName> = Vec::with_capacity(named.len());
+    for word in named {
+        let name = word.parse().map_err(|error| Error::in_word("AGENT", error))?;
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    Ok(names)
 }

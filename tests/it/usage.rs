@@ -55,6 +55,9 @@ fn turns_are_added_up_by_agent_day_and_model() {
     assert_eq!((&bob["turns"], &bob["left"]), (&json!(0), &Value::Null), "{bob}");
     let total = objects.last().unwrap();
     assert_eq!((&total["total"]["turns"], &total["total"]["cost_usd"]), (&json!(4), &json!(0.5)));
+    // Named twice is one agent.
+    let twice = sandbox.json_lines(["usage", "ada", "ada"]);
+    assert_eq!(of(&twice, "agent", "ada")["turns"], 4, "{twice:?}");
     // A failed turn has said no model.
     let objects = sandbox.json_lines(["usage", "--by", "model"]);
     assert_eq!(of(&objects, "model", "small")["turns"], 2);
