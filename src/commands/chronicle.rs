@@ -7,13 +7,13 @@ use serde_json::json;
 
 use crate::cli;
 use crate::engine::chronicle::doings;
+use crate::engine::new_file::Replacement;
 use crate::engine::session::{Session, agents};
 use crate::error::{Context, Error, Result, Status};
 use crate::report::chronicle::{Chronicle, html};
 use crate::report::text::count;
 
 use super::words::time_or_ago;
-use crate::engine::aside::Aside;
 
 pub fn report(session: &mut Session, args: cli::Report) -> Result<Status> {
     let store = session.store()?;
@@ -28,7 +28,6 @@ pub fn report(session: &mut Session, args: cli::Report) -> Result<Status> {
     }
     let mut names = agents(&store, &args.agents, args.agents.is_empty())?;
     names.sort();
-    names.dedup();
     let home = store.home().to_string_lossy().into_owned();
     let mut chronicle = Chronicle { home, since, now, agents: Vec::new(), unreadable: Vec::new() };
     let mut status = Status::Done;
@@ -51,9 +50,9 @@ pub fn report(session: &mut Session, args: cli::Report) -> Result<Status> {
         session.out.raw(page.as_bytes());
         return Ok(status);
     }
-    let aside = Aside::begin(&args.output, 0o666)?;
-    aside.file().write_all(page.as_bytes()).context("write", &args.output)?;
-    aside.place()?;
+    let new = Replacement::begin(&args.output, 0o666)?;
+    new.file().write_all(page.as_bytes()).context("write", &args.output)?;
+    new.place()?;
     let object = json!({
         "path": args.output.to_string_lossy(),
         "agents": chronicle.agents.len(),

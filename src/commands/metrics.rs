@@ -5,7 +5,7 @@ use std::io::Write;
 use serde_json::json;
 
 use crate::cli::Metrics;
-use crate::engine::aside::Aside;
+use crate::engine::new_file::Replacement;
 use crate::engine::session::Session;
 use crate::engine::summaries::readings;
 use crate::error::{Context, Result, Status};
@@ -29,10 +29,10 @@ pub fn metrics(session: &mut Session, args: Metrics) -> Result<Status> {
         return Ok(status);
     };
     // The collector that reads it is mostly another user.
-    let aside = Aside::begin(path, 0o644)?;
+    let new = Replacement::begin(path, 0o644)?;
     let text = text(&readings, Naming::All, now);
-    aside.file().write_all(text.as_bytes()).context("write", path)?;
-    aside.place()?;
+    new.file().write_all(text.as_bytes()).context("write", path)?;
+    new.place()?;
     if out.is_json() {
         out.json_line(&json!({ "file": path.to_string_lossy(), "agents": names.len(), "bytes": text.len() }));
     }

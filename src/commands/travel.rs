@@ -7,11 +7,11 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::cli;
-use crate::engine::aside::Aside;
 use crate::engine::authority;
 use crate::engine::checks;
 use crate::engine::desk::Desk;
 use crate::engine::due::unseen;
+use crate::engine::new_file::Replacement;
 use crate::engine::owner::refuse_taken_elsewhere;
 use crate::engine::recover::account_for;
 use crate::engine::session::Session;
@@ -70,10 +70,10 @@ pub fn export(session: &mut Session, args: cli::Export) -> Result<Status> {
     }
     match &args.output {
         Some(path) => {
-            let aside = Aside::begin(path, 0o600)?;
+            let new = Replacement::begin(path, 0o600)?;
             let reports =
-                write(session, &store, &names, args.to.as_deref(), BufWriter::new(aside.file()), path)?;
-            aside.place()?;
+                write(session, &store, &names, args.to.as_deref(), BufWriter::new(new.file()), path)?;
+            new.place()?;
             for report in reports {
                 session.out.result(&report, |out| report.text(out));
             }

@@ -1,7 +1,6 @@
 //! What a step and every change of an agent are made of: the only code that knows rules, store and processes together.
 
 pub mod arrivals;
-pub mod aside;
 pub mod attention;
 pub mod authority;
 pub mod background;
@@ -24,6 +23,7 @@ pub mod load;
 pub mod lookup;
 pub mod merging;
 pub mod new_agent;
+pub mod new_file;
 pub mod outbox;
 pub mod outcome;
 pub mod outside;

@@ -1,9 +1,7 @@
 //! A secret on its way to the caller who asked for it: shown once, in one place, and nowhere else.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -12,12 +10,13 @@ use crate::model::digest::sha256;
 use crate::report::output::Output;
 use crate::store::Store;
 
+use super::new_file::{NewFile, dir_of};
 use super::session::Session;
 
 /// A new secret. What is stored of it is its hash.
 pub struct Secret {
     word: String,
-    file: Option<SecretFile>,
+    file: Option<NewFile>,
 }
 
 impl Secret {
@@ -26,7 +25,7 @@ impl Secret {
     /// the file, unless `keep` was called.
     pub fn draw(session: &Session, store: &Store, into: Option<&Path>) -> Result<Secret> {
         let word = session.clock.secret()?;
-        let file = into.map(|path| SecretFile::write(store, path, &word)).transpose()?;
+        let file = into.map(|path| secret_file(store, path, &word)).transpose()?;
         Ok(Secret { word, file })
     }
 
@@ -41,13 +40,13 @@ impl Secret {
 
     /// Keeps the file: a trigger depends on the secret from now on.
     pub fn keep(&mut self) {
-        self.file.iter_mut().for_each(|file| file.is_kept = true);
+        self.file.iter_mut().for_each(NewFile::keep);
     }
 
     /// Adds it to the object that a command prints, under `field`, or the file in which it is.
     pub fn add_to(&self, object: &mut Value, field: &str, out: &Output) {
         match &self.file {
-            Some(file) => object["secret_file"] = json!(file.path.to_string_lossy()),
+            Some(file) => object["secret_file"] = json!(file.path().to_string_lossy()),
             None if out.is_quiet() => {}
             None => object[field] = json!(self.word),
         }
@@ -57,7 +56,7 @@ impl Secret {
     pub fn line(&self, out: &Output) -> String {
         match &self.file {
             _ if out.is_quiet() => String::new(),
-            Some(file) => format!("secret  in {}", out.safe(&file.path.to_string_lossy())),
+            Some(file) => format!("secret  in {}", out.safe(&file.path().to_string_lossy())),
             None if out.is_on_terminal() => format!("secret  {}", self.word),
             // It would be in a log, or in the mail of cron.
             None => "secret  not shown in a pipe: --secret-file FILE keeps it, or --json shows it".to_owned(),
@@ -66,63 +65,24 @@ impl Secret {
 }
 
 /// A new file with a secret in it, for its owner alone.
-struct SecretFile {
-    path: PathBuf,
-    is_kept: bool,
-}
-
-impl SecretFile {
-    fn write(store: &Store, path: &Path, word: &str) -> Result<SecretFile> {
-        if path == Path::new("-") {
-            return Err(Error::Usage {
-                message: "--secret-file: `-` is no file".to_owned(),
-                hint: Some("for stdout there is --json".to_owned()),
-            });
-        }
-        let dir = dir_of(path);
-        let real = fs::canonicalize(dir).context("find", dir)?;
-        if fs::canonicalize(store.root()).is_ok_and(|root| real.starts_with(root)) {
-            return Err(Error::Usage {
-                message: format!("--secret-file: {} is in the state directory", path.display()),
-                hint: Some("that is cloned and shared: put the secret somewhere else".to_owned()),
-            });
-        }
-        // The file must be new, and no link to another one.
-        let file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                return Err(Error::Refused {
-                    kind: "secret_file_exists",
-                    message: format!("--secret-file: {} is there already", path.display()),
-                    hint: Some(
-                        "a secret is never written over anything: name a new file, or remove that one"
-                            .to_owned(),
-                    ),
-                });
-            }
-            opened => opened.context("create", path)?,
-        };
-        let written = SecretFile { path: path.to_owned(), is_kept: false };
-        written.fill(file, word)?;
-        Ok(written)
+fn secret_file(store: &Store, path: &Path, word: &str) -> Result<NewFile> {
+    if path == Path::new("-") {
+        return Err(Error::Usage {
+            message: "--secret-file: `-` is no file".to_owned(),
+            hint: Some("for stdout there is --json".to_owned()),
+        });
     }
-
-    fn fill(&self, mut file: File, word: &str) -> Result<()> {
-        file.write_all(format!("{word}\n").as_bytes()).context("write", &self.path)?;
-        file.sync_all().context("sync", &self.path)?;
-        let dir = dir_of(&self.path);
-        File::open(dir).and_then(|dir| dir.sync_all()).context("sync directory", dir)
+    let dir = dir_of(path);
+    let real = fs::canonicalize(dir).context("find", dir)?;
+    if fs::canonicalize(store.root()).is_ok_and(|root| real.starts_with(root)) {
+        return Err(Error::Usage {
+            message: format!("--secret-file: {} is in the state directory", path.display()),
+            hint: Some("that is cloned and shared: put the secret somewhere else".to_owned()),
+        });
     }
-}
-
-impl Drop for SecretFile {
-    fn drop(&mut self) {
-        if !self.is_kept {
-            // Nothing depends on it: the error that got us here is the one worth telling.
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-}
-
-fn dir_of(path: &Path) -> &Path {
-    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    NewFile::write(path, 0o600, format!("{word}\n").as_bytes())?.ok_or_else(|| Error::Refused {
+        kind: "secret_file_exists",
+        message: format!("--secret-file: {} is there already", path.display()),
+        hint: Some("a secret is never written over anything: name a new file, or remove that one".to_owned()),
+    })
 }

@@ -146,7 +146,9 @@ fn a_page_that_can_not_be_written_leaves_the_one_before() {
     assert_eq!(sandbox.cmd(["report", "nobody"]).output().code(), 3);
     assert_eq!(sandbox.cmd(["report", "--json", "-o", "-"]).output().code(), 2);
     assert_eq!(sandbox.cmd(["report", "--since", "never"]).output().code(), 2);
-    assert_eq!(sandbox.cmd(["report", "-o", "nowhere/report.html"]).output().code(), 1);
+    let ran = sandbox.cmd(["report", "-o", "nowhere/report.html"]).output();
+    assert_eq!(ran.code(), 1);
+    assert!(ran.stderr.contains(" nowhere/report.html: "), "{ran}");
     assert_eq!(fs::read(&path).unwrap(), before);
 }
 

@@ -395,7 +395,7 @@ const OF_OUTSIDE: &[&str] = &[
     "src/commands/tasks.rs",
     "src/commands/travel.rs",
     "src/commands/words.rs",
-    "src/engine/aside.rs",
+    "src/engine/new_file.rs",
     "src/engine/installed.rs",
     "src/engine/merging.rs",
     "src/engine/new_agent.rs",
