@@ -65,7 +65,7 @@ fn words(event: &Event) -> Option<(String, Option<Tone>)> {
         }
         EventKind::WorkTransition => (because(format!("{}: {}", of("work_item_id"), plain("action"))), None),
         EventKind::TimerTransition => (format!("{}: {}", of("timer_id"), plain("action")), None),
-        EventKind::TriggerTransition => (format!("{}: {}", of("trigger_id"), plain("action")), None),
+        EventKind::TriggerTransition => (because(format!("{} is {}", of("trigger_id"), plain("to"))), None),
         EventKind::HookEnded if event.data["success"] == Value::Bool(true) => return None,
         EventKind::HookEnded => (because(format!("the hook {} failed", of("hook"))), bad),
         EventKind::Attention => (because(format!("needs attention: {}", plain("subject"))), bad),

@@ -75,6 +75,17 @@ fn what_happened_is_told_in_words_and_local_time() {
 }
 
 #[test]
+fn what_becomes_of_a_trigger_is_told() {
+    let sandbox = started("true");
+    let id = sandbox.json(["trigger", "create", "-a", "ada"])["id"].as_str().unwrap().to_owned();
+    sandbox.run(["trigger", "revoke", &id]);
+    let text = sandbox.run(["logs", "ada"]);
+    for word in ["active", "revoked"] {
+        assert!(text.contains(&format!("{id} is {word}")), "{text}");
+    }
+}
+
+#[test]
 fn a_turn_is_heard_while_it_runs() {
     let sandbox =
         started("echo one; until test -e \"$HOME/go\"; do sleep 0.01; done; echo two").with_real_clock();
