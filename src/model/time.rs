@@ -45,14 +45,18 @@ impl Time {
         self.utc().format("%Y-%m-%d").to_string()
     }
 
+    fn here(self) -> DateTime<Local> {
+        self.utc().with_timezone(&Local)
+    }
+
     /// `yyyy-mm-dd` in the local time zone.
     pub fn local_day(self) -> String {
-        self.utc().with_timezone(&Local).format("%Y-%m-%d").to_string()
+        self.here().format("%Y-%m-%d").to_string()
     }
 
     /// `yyyy-mm-dd hh:mm:ss` in the local time zone.
     pub fn local_second(self) -> String {
-        self.utc().with_timezone(&Local).format("%Y-%m-%d %H:%M:%S").to_string()
+        self.here().format("%Y-%m-%d %H:%M:%S").to_string()
     }
 
     /// This moment and a span later; the end of time if that lies beyond it.
@@ -72,7 +76,7 @@ impl Time {
 
     /// This moment as text for people: RFC 3339 like everywhere else, but in the local time zone and with its offset.
     pub fn local(self) -> String {
-        self.utc().with_timezone(&Local).to_rfc3339_opts(SecondsFormat::Millis, true)
+        self.here().to_rfc3339_opts(SecondsFormat::Millis, true)
     }
 
     /// A moment as people say it: what [`Time::parse`] takes, or `now`, `in 2h`, `2h ago`, `17:30`, `tomorrow`,
@@ -101,7 +105,7 @@ impl Time {
             _ => return on_calendar(text).unwrap_or_else(unknown),
         };
         let Some(time) = time else { return on_calendar(text).unwrap_or_else(unknown) };
-        let today = now.utc().with_timezone(&Local).date_naive();
+        let today = now.here().date_naive();
         let day = day.map(str::to_lowercase);
         let near = match day.as_deref() {
             Some("today") => return at_local(today, time),

@@ -21,8 +21,7 @@ use crate::report::text::{Characters, one_line};
 use crate::store::{Agent, Store, Watch};
 use crate::workdir::Stream;
 
-use crate::commands::words::time_or_ago;
-use crate::commands::words::{plane_agent, several_agents};
+use crate::commands::words::{plane_agent, several_agents, time_or_ago};
 
 pub fn run(session: &mut Session, command: RunCommand) -> Result<Status> {
     let store = session.store()?;

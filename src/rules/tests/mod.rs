@@ -46,7 +46,7 @@ use crate::model::execution::{Execution, ExecutionState};
 use crate::model::id::{AgentName, MessageId, RunId, TaskId, TimerId, WaitId, WorkId};
 use crate::model::message::{
     AdmissionContext, AuthorityClass, Body, DeliverySurface, Message, MessageKind, Origin, OriginKind,
-    Priority, WakeHint,
+    WakeHint,
 };
 use crate::model::meters::Meters;
 use crate::model::policy::Policy;
@@ -65,6 +65,7 @@ use crate::model::wait::{Wait, WaitKind, WaitStatus};
 use crate::model::work::{PlanStatus, WorkItem, WorkState};
 
 use super::transition::draft::Draft;
+use crate::rules::admission::{New, message as admitted};
 
 /// The moment of every test, 2023-11-14T22:13:20Z.
 pub const NOW_MS: i64 = 1_700_000_000_000;
@@ -214,38 +215,18 @@ fn provenance(kind: MessageKind) -> (OriginKind, AuthorityClass, Option<TriggerK
 pub fn message(number: u32, kind: MessageKind) -> Message {
     let (origin, authority_class, trigger_kind) = provenance(kind);
     Message {
-        id: message_id(number),
-        agent: agent(),
-        kind,
-        priority: Priority::Normal,
-        origin: Origin { kind: origin, id: None },
         authority_class,
-        delivery_surface: DeliverySurface::Cli,
-        admission_context: AdmissionContext::LocalProcess,
         trigger_kind,
-        body: text("do it"),
-        work_item_id: None,
-        task_id: None,
-        task_status: None,
-        wait_id: None,
-        trigger_id: None,
-        resource: None,
-        correlation_id: None,
-        causation_id: None,
-        source_refs: Vec::new(),
-        dedupe_key: None,
-        idempotency_key: None,
-        hint: None,
-        expires_at: None,
-        hops: 0,
-        attempt: 1,
-        created_at: at(-1000),
-        continuation: None,
-        failures: Vec::new(),
-        interjected: Vec::new(),
-        checkpoint: None,
-        settlement: None,
-        extra: Extra::new(),
+        ..admitted(New {
+            id: message_id(number),
+            agent: agent(),
+            kind,
+            origin: Origin { kind: origin, id: None },
+            delivery_surface: DeliverySurface::Cli,
+            admission_context: AdmissionContext::LocalProcess,
+            body: text("do it"),
+            created_at: at(-1000),
+        })
     }
 }
 
