@@ -25,19 +25,10 @@ import tempfile
 import threading
 import time
 
-HERE = pathlib.Path(__file__).resolve().parent.parent
+from built import program
+
 CONNECTIONS, SECONDS = 32, 4
 ENV = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "TZ": "UTC"}
-
-
-def program():
-    named = os.environ.get("DORMOUSE")
-    found = [pathlib.Path(named)] if named else sorted(HERE.glob("target/*/release/dormouse"))
-    if not found:
-        sys.exit("outside.py: there is no release build: cargo build --release, or set DORMOUSE")
-    return str(found[-1].resolve())
-
-
 DORMOUSE = program()
 
 

@@ -3,6 +3,10 @@
 # built where DORMOUSE names none yet.
 
 if [ -z "${DORMOUSE:-}" ]; then
+    command -v cargo >/dev/null || {
+        echo "building dormouse needs Rust 1.91 or newer: https://rustup.rs" >&2
+        exit 1
+    }
     echo "building dormouse (set DORMOUSE=/path/to/dormouse to skip this)"
     project=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
     while [ ! -e "$project/examples/program.sh" ]; do project=$(dirname -- "$project"); done

@@ -4,8 +4,10 @@
 #
 #   packaging/release.sh [--target TRIPLE] [--binary FILE] OUT
 #
-# OUT is a directory. Without --target it is the target of this machine. With --binary that program is packed, and
-# nothing is built. Needs: cargo, cargo-deb (cargo install cargo-deb --locked), GNU tar, gzip, sha256sum.
+# OUT is a directory. Without --target it is the target of this machine. For another one its C compiler links, as Debian
+# names it: `rustup target add aarch64-unknown-linux-gnu`, `apt install gcc-aarch64-linux-gnu libc6-dev-arm64-cross`. With
+# --binary that program is packed, and nothing is built. Needs: cargo, cargo-deb (cargo install cargo-deb --locked), GNU
+# tar, gzip, sha256sum.
 set -euo pipefail
 
 usage() {
@@ -13,7 +15,8 @@ usage() {
     exit 2
 }
 
-target=$(rustc -vV | sed -n 's/^host: //p') binary='' out=''
+host=$(rustc -vV | sed -n 's/^host: //p')
+target=$host binary='' out=''
 while [ $# -gt 0 ]; do
     case $1 in
         --target) target=${2:?--target needs a triple}; shift ;;
@@ -46,9 +49,14 @@ if [ -n "$binary" ]; then
 else
     # The paths of this machine stand in no message and no symbol. The flags of .cargo/config.toml make the program
     # static; a variable with flags takes their place, so they are said again.
+    if [ "$target" != "$host" ]; then
+        linker=CARGO_TARGET_$(printf '%s' "$target" | tr 'a-z-' 'A-Z_')_LINKER
+        export "$linker=${!linker:-${target/-unknown/}-gcc}"
+    fi
     flags=(-C target-feature=+crt-static -C relocation-model=static
         --remap-path-prefix="$PWD=dormouse" --remap-path-prefix="${CARGO_HOME:-$HOME/.cargo}=cargo")
-    CARGO_ENCODED_RUSTFLAGS=$(printf '%s\x1f' "${flags[@]}") CARGO_INCREMENTAL=0 CARGO_TARGET_DIR=$work/target \
+    # One separator between two flags, and none behind the last: rustc would take nothing for a file.
+    CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f'; printf '%s' "${flags[*]}") CARGO_INCREMENTAL=0 CARGO_TARGET_DIR=$work/target \
         cargo build --release --locked --target "$target"
 fi
 

@@ -63,6 +63,7 @@ fn main() {
     bench.start_up();
     bench.open_records();
     bench.planes();
+    bench.at_a_key();
     bench.world.clear();
     bench.table.end();
 }
@@ -540,6 +541,38 @@ impl Bench {
             let [ours, nothing] = race(self.rounds / 2, lanes);
             self.table.ratio(11, &ours, &nothing, Target::AtMost(2.0));
         }
+    }
+
+    /// 15: the answer to a shell that completes the name of an agent.
+    fn at_a_key(&mut self) {
+        if !self.wanted(&[15]) {
+            return;
+        }
+        let store = self.world.store("key");
+        let agents = store.root().join("agents");
+        // Only their names count.
+        for number in 0..self.agents {
+            std::fs::create_dir(agents.join(format!("agent-{number:05}"))).expect("a directory");
+        }
+        let mut listing = self.world.floor("read");
+        listing.arg(store.root().join("dormouse.toml")).arg(store.root().join("agents/"));
+        let asked = |typed: &str| {
+            let mut key = bare(env!("CARGO_BIN_EXE_dormouse"));
+            key.env("DORMOUSE_COMPLETE", "fish").args(["--", "dormouse", "-C"]).arg(store.root());
+            key.args(["tick", typed]);
+            key
+        };
+        let some = "completing a name, a hundredth of the agents fits";
+        let lanes = [
+            same("completing a name", asked("")),
+            same(some, asked("agent-001")),
+            same("listing them", listing),
+        ];
+        let [all, some, listing] = race(self.rounds, lanes);
+        self.table.ratio(15, &all, &listing, Target::None);
+        self.table.ratio(15, &some, &listing, Target::None);
+        let what = format!("completing a name, {} agents", self.agents);
+        self.table.figure(15, &what, all.median().as_secs_f64() * 1e3, "ms", Target::AtMost(10.0));
     }
 
     fn memory(&mut self, what: &str, command: &Command) {
